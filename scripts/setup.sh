@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Finds a Python that the project runs on (or installs one by apt when root) and leaves the rest to setup.py.
+# Written for bash 3.2, the one that macOS has.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# An activated .venv must not be the Python that makes .venv.
+if [ -n "${VIRTUAL_ENV:-}" ]; then
+    PATH=${PATH//"$VIRTUAL_ENV/bin:"/}
+fi
+
+suits() { # Versions outside of 3.11 to 3.14 are untried: the pinned packages have no wheels for them.
+    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1
+}
+
+find_python() {
+    local candidate
+    if [ -n "${PYTHON:-}" ]; then
+        set -- "$PYTHON"
+    else
+        set -- python3 python3.13 python3.12 python3.11 python3.14
+    fi
+    for candidate in "$@"; do
+        if suits "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+apt_package() { # The newest Python with a venv module that this system's apt offers.
+    local version
+    for version in 3.13 3.12 3.11 3.14; do
+        if apt-cache show "python$version-venv" >/dev/null 2>&1; then
+            echo "python$version-venv"
+            return
+        fi
+    done
+    return 1
+}
+
+if ! python=$(find_python); then
+    if [ -n "${PYTHON:-}" ]; then
+        echo "setup: PYTHON=$PYTHON is not a Python 3.11 to 3.14; name another, or leave PYTHON unset" >&2
+        exit 1
+    fi
+    if ! command -v apt-get >/dev/null; then
+        echo "setup: no Python 3.11 to 3.14 found. Install one (macOS: brew install python@3.13), then: make setup" >&2
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "setup: no Python 3.11 to 3.14 found. Run this, then make setup again:" >&2
+        echo "  sudo apt-get update && sudo apt-get install -y $(apt_package || echo python3.13-venv)" >&2
+        exit 1
+    fi
+    echo "setup: no Python 3.11 to 3.14 found, installing one by apt (about 50 MB, 1 minute)"
+    apt-get update
+    if ! package=$(apt_package); then
+        echo "setup: apt offers no Python 3.11 to 3.14; install one by hand and run: PYTHON=/path/to/python3 make setup" >&2
+        exit 1
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y "$package"
+    python=$(find_python)
+fi
+
+exec "$python" scripts/setup.py
