@@ -1,0 +1,22 @@
+"""Every test run has a home and a temporary folder of its own, so that no test sees or touches the user's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    home = tmp_path_factory.mktemp("home")
+    temporary = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HOME", str(home))
+        for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+            environment.delenv(variable, raising=False)
+        environment.setenv("TMPDIR", str(temporary))
+        # tempfile remembers the folder that it found first.
+        environment.setattr(tempfile, "tempdir", None)
+        yield

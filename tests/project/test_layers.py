@@ -1,0 +1,110 @@
+"""Who may import whom: graphs <- recovery <- engine <- backedge <- examples, bench, tests.
+
+Ray belongs to engine/on_ray and the command line, PySpark to recovery/spark and the examples' references.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MAY_IMPORT = {
+    "graphs": set[str](),
+    "recovery": {"graphs"},
+    "engine": {"graphs", "recovery"},
+    "backedge": {"graphs", "recovery", "engine"},
+    "examples": {"backedge"},
+    "bench": {"graphs", "recovery", "engine", "backedge"},
+    "tests": {"graphs", "recovery", "engine", "backedge", "examples", "bench"},
+}
+"""For each folder the folders of ours that it may import, itself aside. Examples show users what they can have."""
+
+FOREIGN_HOMES = {
+    "ray": ("engine/on_ray/", "backedge/command.py"),
+    "pyspark": ("recovery/spark/", "examples/"),
+}
+"""The only places that may import a package which not every installation has."""
+
+
+def imported(source: str) -> Iterator[tuple[int, str]]:
+    """The line and full name of every absolute import, wherever in the file it stands."""
+    for found in ast.walk(ast.parse(source)):
+        match found:
+            case ast.Import(names=names):
+                yield from ((found.lineno, name.name) for name in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield found.lineno, module
+            case _:
+                continue
+
+
+def violations(path: str, source: str) -> list[str]:
+    """What `source`, a file at `path` within the project, imports and must not."""
+    layer = path.split("/")[0]
+    wrong: list[str] = []
+    for line, name in imported(source):
+        package = name.split(".")[0]
+        if package in MAY_IMPORT and package != layer and package not in MAY_IMPORT[layer]:
+            wrong.append(f"{path}:{line} {layer} must not import {name}")
+        if package in FOREIGN_HOMES and not path.startswith(FOREIGN_HOMES[package]):
+            wrong.append(f"{path}:{line} only {', '.join(FOREIGN_HOMES[package])} may import {name}")
+    return wrong
+
+
+def files_of_ours() -> list[Path]:
+    return sorted(file for layer in MAY_IMPORT for file in (ROOT / layer).rglob("*.py"))
+
+
+def test_every_import_goes_down_the_layers():
+    files = files_of_ours()
+    assert {file.relative_to(ROOT).parts[0] for file in files} >= {"graphs", "recovery", "engine", "backedge", "tests"}
+    wrong = [line for file in files for line in violations(file.relative_to(ROOT).as_posix(), file.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "complaint"),
+    [
+        ("graphs/plan.py", "import recovery", "graphs/plan.py:1 graphs must not import recovery"),
+        ("recovery/cut.py", "from engine.batch import Batch", "recovery must not import engine.batch"),
+        ("engine/task.py", "def f():\n    import backedge", "engine/task.py:2 engine must not import backedge"),
+        ("backedge/command.py", "import examples.cyclic", "backedge must not import examples.cyclic"),
+        ("examples/cyclic/rank.py", "from engine.simulation import simulate", "examples must not import engine"),
+        ("engine/task.py", "import ray", "may import ray"),
+        ("recovery/store.py", "from pyspark.sql import functions", "may import pyspark.sql"),
+        ("engine/on_ray/actor.py", "import pyspark", "may import pyspark"),
+    ],
+)
+def test_an_import_up_the_layers_is_found(path: str, source: str, complaint: str):
+    (found,) = violations(path, source)
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("engine/task.py", "from graphs.ids import TaskId\nimport recovery.cut\nfrom engine.batch import Batch"),
+        ("engine/on_ray/actor.py", "import ray"),
+        ("recovery/spark/audit.py", "from pyspark.sql import SparkSession"),
+        ("graphs/flow.py", "import json, raylib"),
+        ("graphs/flow.py", "text = 'import recovery'"),
+    ],
+)
+def test_an_import_down_the_layers_passes(path: str, source: str):
+    assert violations(path, source) == []
+
+
+def test_no_import_is_relative():
+    """An absolute name says which layer it is of; the rule above reads nothing else."""
+    relative = [
+        f"{file.relative_to(ROOT)}:{found.lineno}"
+        for file in files_of_ours()
+        for found in ast.walk(ast.parse(file.read_text()))
+        if isinstance(found, ast.ImportFrom) and found.level > 0
+    ]
+    assert not relative, "\n".join(relative)
