@@ -1,0 +1,143 @@
+"""What follows from a marker: the steps of one task through the rounds (rules in `recovery/rounds.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from graphs.deployment import Task
+from graphs.ids import Epoch
+from recovery.alignment import Alignment
+from recovery.channels import Outlet
+from recovery.effects import Effect, RunDecide, RunReleaseResult, RunReleaseRound, RunRoundEnd, Send
+from recovery.errors import ProtocolError
+from recovery.messages import Marker, Mode, Path, encode_marker
+from recovery.rounds import Phase, Rounds
+
+
+class Iteration:
+    """Sends markers, asks for decisions; `is_over` says that this head ends."""
+
+    def __init__(self, task: Task, rounds: Rounds, outlets: Iterable[Outlet], alignment: Alignment) -> None:
+        self.task = task
+        self.rounds = rounds
+        self.outlets = tuple(outlets)
+        self.alignment = alignment
+        self.running: Path | None = None
+        self.requested_cut: Epoch | None = None
+        self.is_over = False
+
+    def advance(self, busy: bool) -> list[Effect]:
+        """What follows now that a marker was given, a channel has closed, or a cut is taken.
+
+        A round waits for the timers and the calls that its records started: `busy`.
+        """
+        rounds = self.rounds
+        if self.running is not None or self.is_over or (busy and not rounds.is_head):
+            return []
+        if rounds.start_is_over():
+            if rounds.depth == 1:
+                return self._begin()
+            self.is_over = True
+            return []
+        path = rounds.complete_path()
+        if path is None:
+            return []
+        if not rounds.is_head:
+            self.running = path
+            return [RunRoundEnd(path, self._fed_iteration(path))]
+        if rounds.phase is Phase.START:
+            return self._begin() if len(path) == rounds.depth - 1 else self._leave(path)
+        self.running = path
+        if rounds.phase is Phase.RETURN:
+            return [RunReleaseResult()]
+        if self._must_cut_first():
+            self.running = None
+            return []
+        return [RunDecide(path, dict(rounds.contributions))]
+
+    def on_round_hooks_ran(self, contribution: Any | None) -> list[Effect]:
+        """The hooks emitted what they had to: the marker goes on."""
+        path = self._finish_running()
+        own = {} if contribution is None else {self.task.id: contribution}
+        marker = self.rounds.marker(path, own)
+        self.rounds.advance(path)
+        return self._mark(marker, len(path), self.rounds.depth)
+
+    def on_decided(self, another: bool) -> list[Effect]:
+        """Every head has decided alike: another round, or the end."""
+        path = self._finish_running()
+        if another:
+            self.running = path
+            return [RunReleaseRound()]
+        if self.rounds.depth == 1:
+            self.running = path
+            return [RunReleaseResult()]
+        return self._leave(path[:-1])
+
+    def on_round_released(self) -> list[Effect]:
+        """What was gathered is in the body again: its round has begun, and the marker follows."""
+        path = self._finish_running()
+        self.rounds.advance(path)
+        return self._begin()
+
+    def on_result_released(self) -> list[Effect]:
+        """The result has left; what follows it is the enclosing level's marker, or END."""
+        self._finish_running()
+        rounds = self.rounds
+        if rounds.depth == 1:
+            self.is_over = True
+            return []
+        marker = rounds.marker(rounds.leaving)
+        rounds.advance(rounds.leaving)
+        rounds.phase = Phase.START
+        return self._mark(marker, len(marker.path), rounds.depth - 1)
+
+    def takes_request(self, epoch: Epoch) -> bool:
+        """Whether a cut between two rounds is asked for by marker here: the outermost heads, once they are in rounds.
+
+        The first of them puts it on its next marker; the others learn of it when that marker is back.
+        """
+        if not (self.rounds.is_head and self.rounds.depth == 1 and self.rounds.phase is not Phase.START):
+            return False
+        if self.task.id.index == 0:
+            self.requested_cut = epoch
+        return True
+
+    def _begin(self) -> list[Effect]:
+        marker = Marker(self.rounds.current, (), self.requested_cut)
+        self.requested_cut = None
+        self.rounds.begin_round()
+        return self._mark(marker, self.rounds.depth, self.rounds.depth)
+
+    def _leave(self, path: Path) -> list[Effect]:
+        self.rounds.leave(path)
+        return self._mark(self.rounds.marker(path), self.rounds.depth, self.rounds.depth)
+
+    def _must_cut_first(self) -> bool:
+        rounds = self.rounds
+        if rounds.cut_after is None or self.alignment.is_over(rounds.cut_after, Mode.BETWEEN_ROUNDS):
+            return False
+        rounds.phase = Phase.CUT
+        self.alignment.trigger(rounds.cut_after, Mode.BETWEEN_ROUNDS)
+        return True
+
+    def _mark(self, marker: Marker, depth_min: int, depth_max: int) -> list[Effect]:
+        payload = encode_marker(marker)
+        return [
+            Send(outlet.id, outlet.number(payload, marker))
+            for outlet in self.outlets
+            if depth_min <= outlet.depth <= depth_max
+        ]
+
+    def _fed_iteration(self, path: Path) -> str | None:
+        for outlet in self.outlets:
+            if outlet.is_back and outlet.depth == len(path):
+                return outlet.loop
+        return None
+
+    def _finish_running(self) -> Path:
+        if self.running is None:
+            raise ProtocolError(f"task {self.task.id}: nothing of a round was running")
+        path, self.running = self.running, None
+        return path

@@ -1,0 +1,425 @@
+"""The core of one task: what it does on every batch, barrier, END, trigger and abort. No clock, no I/O, no randomness.
+
+It joins the sub-machines: `alignment.py` says when to capture, `channel_log.py` what was in the channels at the cut,
+`rounds.py` and `iteration.py` what markers do, `channels.py` counts. Here stands how they meet:
+
+- Receipt and processing are two things. `on_...` receives; `take` processes what `ready` offers, one batch a call.
+- A barrier or END takes effect when it reaches the front of its channel, at once and without being asked; except
+  that a log is sealed on receipt, and an epoch that captures on receipt (`unaligned`) is captured there.
+- A task ends when a source is exhausted, when a head is told to, or when all inputs of any other have ended; a task
+  that is busy (timers, unanswered calls) or has batches set aside does not end yet.
+- Ended, it ignores triggers; its last state acknowledges every epoch that it had not captured.
+- What carries another attempt's number is counted and dropped.
+
+A driver makes no decision: it calls these methods and carries out the effects (`recovery/effects.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from engine.iteration import Iteration
+from graphs.deployment import Task
+from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
+from recovery.alignment import Alignment
+from recovery.channel_log import ChannelLogs, OpenEpoch
+from recovery.channels import Encode, Inbox, Outlet, Queued
+from recovery.effects import (
+    Acknowledge,
+    AcknowledgeEnd,
+    Capture,
+    Commit,
+    Committed,
+    Decline,
+    Discard,
+    Effect,
+    Process,
+    Report,
+    RunEnd,
+    Send,
+    TaskRecord,
+    Write,
+)
+from recovery.errors import ProtocolError
+from recovery.messages import Barrier, Data, End, Item, Mode, marker_in
+from recovery.restored import TaskRestore
+from recovery.rounds import Rounds
+
+NOTHING: Sequence[Effect] = ()
+
+
+class TaskCore:
+    """One task's part of the protocol."""
+
+    def __init__(self, task: Task, attempt: Attempt, encode: Encode, restored: TaskRestore | None = None) -> None:
+        self.task = task
+        self.attempt = attempt
+        self.encode = encode
+        self.inboxes = {
+            c.id: Inbox(c.id, is_back=c.is_back, depth=c.depth, within_actor=c.within_actor, encode=encode)
+            for c in task.inputs
+        }
+        self.outlets = {
+            c.id: Outlet(c.id, is_back=c.is_back, loop=c.edge.loop, depth=c.depth, within_actor=c.within_actor)
+            for c in task.outputs
+        }
+        self.alignment = Alignment(task.is_source or task.is_head)
+        self.logs = ChannelLogs()
+        self.rounds = Rounds(task) if task.depth else None
+        self.iteration = (
+            Iteration(task, self.rounds, self.outlets.values(), self.alignment) if self.rounds is not None else None
+        )
+        self.busy = False
+        self.is_ending = False
+        self.ended = restored is not None and restored.ended
+        self.last: OpenEpoch | None = None
+        self.last_is_durable = False
+        self.stale_items = 0
+        if restored is not None:
+            self._restore(restored)
+
+    # -- what happened -------------------------------------------------------------------------------------------
+
+    def start(self) -> Sequence[Effect]:
+        """All tasks are restored: run. A task that had ended only says so again."""
+        if self.ended:
+            return self._say_end()
+        effects: list[Effect] = []
+        self._settle(self.inboxes.values(), effects)
+        return self._proceed(effects)
+
+    def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
+        """Something arrived."""
+        if attempt != self.attempt:
+            self.stale_items += 1
+            return NOTHING
+        inbox = self.inboxes.get(channel)
+        if inbox is None:
+            raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
+        if type(item) is Data:
+            queued = inbox.receive(item)
+            if self.logs.epochs:
+                self.logs.receive(inbox, queued)
+            return NOTHING
+        if type(item) is Barrier:
+            return self._on_barrier(inbox, item)
+        return self._on_end(inbox, item)
+
+    def on_trigger(self, epoch: Epoch, mode: Mode) -> Sequence[Effect]:
+        """The coordinator starts an epoch here."""
+        if self.ended or self.alignment.is_over(epoch, mode):
+            return NOTHING
+        effects: list[Effect] = []
+        if mode.captures_on_receipt:
+            self._capture(epoch, mode, effects)
+        elif mode is Mode.BETWEEN_ROUNDS and self.iteration is not None and self.iteration.takes_request(epoch):
+            return NOTHING
+        else:
+            self.alignment.trigger(epoch, mode)
+        return self._proceed(effects)
+
+    def on_abort(self, epoch: Epoch, mode: Mode) -> Sequence[Effect]:
+        """The epoch will never complete. Prepared transactions stay: a later cut lists them."""
+        effects: list[Effect] = []
+        was_captured = epoch <= self.alignment.captured[mode.is_probe]
+        released = self.alignment.abort(epoch, mode)
+        self.logs.drop(epoch)
+        if was_captured and not mode.is_probe:
+            effects.append(Discard(epoch))
+        if self.ended:
+            if self.last_is_durable and self.last is not None:
+                effects.append(AcknowledgeEnd(_report(self.last)))
+            return effects
+        self._settle([self.inboxes[channel] for channel in released], effects)
+        return self._proceed(effects)
+
+    def on_complete(self, epoch: Epoch, names: tuple[str, ...]) -> Sequence[Effect]:
+        """The cut is complete: publish, and drop the open epochs before it."""
+        effects: list[Effect] = []
+        for earlier, log in list(self.logs.epochs.items()):
+            if earlier < epoch and not log.mode.is_probe:
+                self.logs.drop(earlier)
+                effects.append(Discard(earlier))
+        effects.append(Commit(epoch, names) if names else Committed(epoch))
+        return effects
+
+    def on_committed(self, epoch: Epoch) -> Sequence[Effect]:
+        """The transactions of the epoch are published."""
+        return [Committed(epoch)]
+
+    def on_busy(self, busy: bool) -> Sequence[Effect]:
+        """Whether timers are set or calls are unanswered, told whenever it changes."""
+        self.busy = busy
+        return self._proceed([])
+
+    def on_exhausted(self) -> Sequence[Effect]:
+        """A source has nothing more to read."""
+        if not self.task.is_source:
+            raise ProtocolError(f"task {self.task.id} is no source, it cannot be exhausted")
+        return self._finish()
+
+    def on_told_to_end(self) -> Sequence[Effect]:
+        """The loop that this head belongs to has run dry for good."""
+        if not self.task.is_head or self.iteration is not None:
+            raise ProtocolError(f"task {self.task.id} is not the head of a free-running loop, it cannot be told to end")
+        return self._finish()
+
+    def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
+        """The operators' state is captured; these transactions are prepared and not yet committed."""
+        open_epoch = self.last if epoch is None else self.logs.epochs[epoch]
+        if open_epoch is None:
+            raise ProtocolError(f"task {self.task.id} has no last state yet")
+        open_epoch.transactions = transactions
+
+    def on_written(self, epoch: Epoch | None) -> Sequence[Effect]:
+        """The files are durable."""
+        if epoch is None:
+            if self.last is None:
+                raise ProtocolError(f"task {self.task.id} has no last state yet")
+            self.last_is_durable = True
+            return [AcknowledgeEnd(_report(self.last))]
+        open_epoch = self.logs.epochs.get(epoch)
+        if open_epoch is None:
+            return [Discard(epoch)]
+        self.logs.drop(epoch)
+        return [Acknowledge(epoch, _report(open_epoch))]
+
+    def on_write_failed(self, epoch: Epoch | None, reason: str) -> Sequence[Effect]:
+        """The files could not be written: the epoch is declined; a last state is written again."""
+        if epoch is None:
+            if self.last is None:
+                raise ProtocolError(f"task {self.task.id} has no last state yet")
+            return [Write(None, _record(self.last, ended=True))]
+        return [Discard(epoch), Decline(epoch, reason)] if self.logs.drop(epoch) else [Discard(epoch)]
+
+    # -- processing ----------------------------------------------------------------------------------------------
+
+    def ready(self) -> list[ChannelId]:
+        """The channels that `take` may be called with."""
+        if self.ended or self.is_ending:
+            return []
+        ready = [inbox.id for inbox in self.inboxes.values() if inbox.has_batch()]
+        if self.rounds is not None and self.rounds.aside:
+            ready += [channel for channel in self.rounds.drainable() if channel not in ready]
+        return ready
+
+    def take(self, channel: ChannelId) -> Sequence[Effect]:
+        """Process one batch of a ready channel."""
+        inbox = self.inboxes[channel]
+        rounds = self.rounds
+        if rounds is None:
+            return [Process(channel, inbox.consume().payload)]
+        live = inbox.live_id
+        if live in rounds.aside and rounds.is_readable(live):
+            return self._pass(inbox, rounds.take_aside(live), rounds)
+        if rounds.must_wait(live):
+            rounds.set_aside(live, inbox.consume())
+            return self.on_processed(channel)
+        return self._pass(inbox, inbox.consume(), rounds)
+
+    def _pass(self, inbox: Inbox, queued: Queued, rounds: Rounds) -> Sequence[Effect]:
+        if queued.marker is None:
+            return [Process(inbox.id, queued.payload)]
+        rounds.give(inbox.live_id, queued.marker)
+        return self.on_processed(inbox.id)
+
+    def on_processed(self, channel: ChannelId) -> Sequence[Effect]:
+        """User code is done with the batch, and what it emitted is sent."""
+        queue = self.inboxes[channel].queue
+        if self.rounds is None and (not queue or type(queue[0]) is Queued):
+            return NOTHING
+        effects: list[Effect] = []
+        self._settle([self.inboxes[channel]], effects)
+        return self._proceed(effects)
+
+    def sent(self, channel: ChannelId, payload: Any) -> Data:
+        """Number one batch that goes out now."""
+        return self.outlets[channel].number(payload)
+
+    def on_round_hooks_ran(self, contribution: Any | None) -> Sequence[Effect]:
+        """After `RunRoundEnd`."""
+        return self._proceed(self._rounds_step().on_round_hooks_ran(contribution))
+
+    def on_decided(self, another: bool) -> Sequence[Effect]:
+        """After `RunDecide`."""
+        return self._proceed(self._rounds_step().on_decided(another))
+
+    def on_round_released(self) -> Sequence[Effect]:
+        """After `RunReleaseRound`."""
+        return self._proceed(self._rounds_step().on_round_released())
+
+    def on_result_released(self) -> Sequence[Effect]:
+        """After `RunReleaseResult`."""
+        return self._proceed(self._rounds_step().on_result_released())
+
+    def on_end_hooks_ran(self) -> Sequence[Effect]:
+        """After `RunEnd`."""
+        self.ended = True
+        return self._say_end()
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def _on_barrier(self, inbox: Inbox, barrier: Barrier) -> Sequence[Effect]:
+        inbox.verify(barrier)
+        inbox.last_barrier[barrier.mode.is_probe] = barrier.epoch
+        effects: list[Effect] = []
+        sealed = self.logs.seal(inbox.id, barrier.epoch)
+        if sealed is not None:
+            effects += self._sealed(sealed)
+        if self.ended or self.alignment.is_over(barrier.epoch, barrier.mode):
+            return effects
+        inbox.queue.append(barrier)
+        if barrier.mode.captures_on_receipt:
+            self._capture(barrier.epoch, barrier.mode, effects)
+        self._settle([inbox], effects)
+        return self._proceed(effects)
+
+    def _on_end(self, inbox: Inbox, end: End) -> Sequence[Effect]:
+        inbox.verify(end)
+        inbox.end_received = True
+        inbox.queue.append(end)
+        effects: list[Effect] = []
+        for log in self.logs.seal_all(inbox.id):
+            effects += self._sealed(log)
+        if self.ended:
+            return effects
+        self._settle([inbox], effects)
+        return self._proceed(effects)
+
+    def _settle(self, inboxes: Iterable[Inbox], effects: list[Effect]) -> None:
+        """Let barriers and ENDs at the front of these channels take effect, and capture what is due by then."""
+        waiting = list(inboxes)
+        while waiting:
+            inbox = waiting.pop()
+            while inbox.queue and (inbox.in_front is None or inbox.in_front.ended):
+                front = inbox.queue[0]
+                if isinstance(front, Queued):
+                    break
+                if isinstance(front, Barrier):
+                    if not self.alignment.is_over(front.epoch, front.mode):
+                        self._hold(inbox, front)
+                        break
+                else:
+                    inbox.ended = True
+                    waiting += [other for other in self.inboxes.values() if other.in_front is inbox]
+                inbox.queue.popleft()
+            if inbox.ended and self.rounds is not None:
+                self._close(inbox, self.rounds)
+
+    def _hold(self, inbox: Inbox, barrier: Barrier) -> None:
+        self.alignment.hold(inbox.id, barrier.epoch, barrier.mode)
+
+    def _close(self, inbox: Inbox, rounds: Rounds) -> None:
+        if inbox.live_id not in rounds.aside and (not inbox.id.restored or inbox.id.sender == RESTORED_SENDER):
+            rounds.close(inbox.live_id)
+
+    def _proceed(self, effects: list[Effect]) -> Sequence[Effect]:
+        """What follows now: captures that are due, then the next step of a round, then the end."""
+        while not self.ended:
+            live = (inbox.id for inbox in self.inboxes.values() if not inbox.is_back and not inbox.ended)
+            epoch = self.alignment.due(live)
+            if epoch is None:
+                break
+            mode = self.alignment.modes[epoch]
+            if mode is Mode.BETWEEN_ROUNDS and self.rounds is not None and self.rounds.is_in_a_round():
+                effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))
+                break
+            self._capture(epoch, mode, effects)
+        if self.ended or self.is_ending:
+            return effects
+        if self.iteration is not None:
+            effects += self.iteration.advance(self.busy)
+            if self.iteration.running is not None:
+                return effects
+        if self._is_done():
+            effects += self._finish()
+        return effects
+
+    def _is_done(self) -> bool:
+        if self.iteration is not None and self.iteration.is_over:
+            return True
+        if self.task.is_source or self.task.is_head or self.busy or (self.rounds is not None and self.rounds.aside):
+            return False
+        return all(inbox.ended for inbox in self.inboxes.values())
+
+    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
+        """Capture, pass the barrier on, release what was held for it; the log begins with what is queued."""
+        open_epoch = self._open(epoch, mode)
+        effects.append(Capture(epoch, mode))
+        effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest)) for o in self.outlets.values()]
+        self.logs.start(open_epoch, [inbox for inbox in self.inboxes.values() if self._is_logged(inbox, mode)])
+        released = self.alignment.capture(epoch, mode)
+        if not open_epoch.open:
+            effects += self._sealed(open_epoch)
+        self._settle([self.inboxes[channel] for channel in released], effects)
+
+    def _is_logged(self, inbox: Inbox, mode: Mode) -> bool:
+        return inbox.is_back or mode.captures_on_receipt
+
+    def _open(self, epoch: Epoch, mode: Mode) -> OpenEpoch:
+        quiet = {inbox.id for inbox in self.inboxes.values() if inbox.ended}
+        quiet |= {c for c, held in self.alignment.held.items() if self.alignment.modes[held] is Mode.DRAIN}
+        opened = OpenEpoch(
+            epoch,
+            mode,
+            tuple(inbox.record() for inbox in self.inboxes.values()),
+            tuple(outlet.record() for outlet in self.outlets.values()),
+            frozenset(quiet),
+            None if self.rounds is None else self.rounds.snapshot(self.encode),
+        )
+        opened.busy = self.busy or (self.rounds is not None and bool(self.rounds.aside))
+        return opened
+
+    def _sealed(self, log: OpenEpoch) -> list[Effect]:
+        if log.mode.is_probe:
+            self.logs.drop(log.epoch)
+            return [Acknowledge(log.epoch, _report(log))]
+        return [Write(log.epoch, _record(log, ended=False))]
+
+    def _finish(self) -> list[Effect]:
+        if self.is_ending or self.ended:
+            raise ProtocolError(f"task {self.task.id} has ended already")
+        self.is_ending = True
+        return [RunEnd()]
+
+    def _say_end(self) -> Sequence[Effect]:
+        effects: list[Effect] = [Send(o.id, End(o.sent, o.digest)) for o in self.outlets.values()]
+        self.last = self._open(Epoch(0), Mode.ALIGNED)
+        effects += [Capture(None, Mode.ALIGNED), Write(None, _record(self.last, ended=True))]
+        return effects
+
+    def _rounds_step(self) -> Iteration:
+        if self.iteration is None:
+            raise ProtocolError(f"task {self.task.id} is in no iteration")
+        return self.iteration
+
+    # -- restore -------------------------------------------------------------------------------------------------
+
+    def _restore(self, restored: TaskRestore) -> None:
+        """Put each restored log, a channel of its own that has ended, in front of what it came from."""
+        for log in restored.logs:
+            behind = [inbox for inbox in self.inboxes.values() if log.stands_before(inbox.id)]
+            inbox = Inbox(
+                log.channel, is_back=behind[0].is_back, depth=behind[0].depth, within_actor=False, encode=self.encode
+            )
+            for seq, payload in enumerate(log.payloads, start=1):
+                inbox.receive(Data(seq, payload, marker_in(payload)))
+            inbox.queue.append(End(inbox.received, inbox.received_digest))
+            inbox.end_received = True
+            for live in behind:
+                live.in_front = inbox
+            self.inboxes[log.channel] = inbox
+            if self.rounds is not None and log.channel.sender == RESTORED_SENDER:
+                self.rounds.depths[inbox.live_id] = inbox.depth
+        if self.rounds is not None and restored.rounds is not None:
+            self.rounds.restore(restored.rounds)
+
+
+def _record(log: OpenEpoch, *, ended: bool) -> TaskRecord:
+    return TaskRecord(log.input_records(), log.outputs, ended, log.rounds)
+
+
+def _report(log: OpenEpoch) -> Report:
+    in_flight = {channel: count for channel, count in log.counts.items() if count}
+    return Report(in_flight, log.quiet, log.busy, log.transactions)

@@ -1,0 +1,38 @@
+"""Names of things. Distinct ids are distinct types, so that no epoch is ever passed where an attempt belongs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+Epoch = NewType("Epoch", int)
+Attempt = NewType("Attempt", int)
+
+
+class TaskId(NamedTuple):
+    """One parallel instance of a chain of operators; `name` is the first operator of the chain."""
+
+    name: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.index}"
+
+
+class ChannelId(NamedTuple):
+    """A FIFO link. `edge` is the stable id of the logical edge.
+
+    A restored channel carries the loop log of the channel it stands in front of, and has an id of its own.
+    """
+
+    edge: str
+    sender: TaskId
+    receiver: TaskId
+    restored: bool = False
+
+    def __str__(self) -> str:
+        mark = " (restored)" if self.restored else ""
+        return f"{self.edge} {self.sender}->{self.receiver}{mark}"
+
+
+RESTORED_SENDER = TaskId("(restored)", 0)
+"""Stands for the sender of a log that was routed anew, under another parallelism."""

@@ -1,0 +1,87 @@
+"""When a task captures: which channels are held, which epochs are over (rules 1, 3 and 4).
+
+- A regular channel whose barrier came is held until every live regular channel has given the same barrier.
+- A channel that has ended counts as having given every barrier.
+- The coordinator's trigger is a regular input of every source and every loop head.
+- A back edge is held too, once its barrier is at the front and the epoch is not captured: nothing behind it may be
+  processed. It is not waited for.
+- An abort is never held up. It may come before, between or after trigger and barriers; an aborted epoch is never
+  captured, and its later barriers are consumed without effect.
+- Epoch numbers only grow; gaps are legal, so no one waits for "the last one plus one".
+- A channel that a drain holds counts as having given every probe.
+
+Bookkeeping is per barrier, never per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from graphs.ids import ChannelId, Epoch
+from recovery.messages import Mode
+
+
+class Alignment:
+    """Barriers, triggers and aborts of one task."""
+
+    def __init__(self, needs_trigger: bool) -> None:
+        self.needs_trigger = needs_trigger
+        self.held: dict[ChannelId, Epoch] = {}
+        self.modes: dict[Epoch, Mode] = {}
+        self.triggered: set[Epoch] = set()
+        self.aborted: dict[bool, set[Epoch]] = {False: set(), True: set()}
+        self.captured: dict[bool, Epoch] = {False: Epoch(0), True: Epoch(0)}
+
+    def is_over(self, epoch: Epoch, mode: Mode) -> bool:
+        """Whether the epoch was captured or aborted here, so that its barriers have no effect any more."""
+        return epoch <= self.captured[mode.is_probe] or epoch in self.aborted[mode.is_probe]
+
+    def hold(self, channel: ChannelId, epoch: Epoch, mode: Mode) -> None:
+        """The barrier of an epoch that is not over is at the front of this channel."""
+        self.held[channel] = epoch
+        self.modes[epoch] = mode
+
+    def trigger(self, epoch: Epoch, mode: Mode) -> None:
+        """The coordinator starts the epoch here."""
+        if not self.is_over(epoch, mode):
+            self.triggered.add(epoch)
+            self.modes[epoch] = mode
+
+    def due(self, live_regular: Iterable[ChannelId]) -> Epoch | None:
+        """The epoch that can be captured now, the lowest if there are several."""
+        live = list(live_regular)
+        candidates = {self.held[channel] for channel in live if channel in self.held} if live else self.triggered
+        for epoch in sorted(candidates):
+            if self.needs_trigger and epoch not in self.triggered:
+                continue
+            if all(self._has_given(channel, epoch) for channel in live):
+                return epoch
+        return None
+
+    def _has_given(self, channel: ChannelId, epoch: Epoch) -> bool:
+        held = self.held.get(channel)
+        if held is None or held == epoch:
+            return held == epoch
+        return self.modes[held] is Mode.DRAIN and self.modes[epoch].is_probe
+
+    def capture(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
+        """Note the capture; returns the channels that it releases."""
+        self.captured[mode.is_probe] = epoch
+        self.aborted[mode.is_probe] = {e for e in self.aborted[mode.is_probe] if e > epoch}
+        return self._forget(lambda e, m: e == epoch or (m.is_probe == mode.is_probe and e < epoch))
+
+    def abort(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
+        """Note the abort, said once or twice; returns the channels that it releases."""
+        if not self.is_over(epoch, mode):
+            self.aborted[mode.is_probe].add(epoch)
+        return self._forget(lambda e, m: e == epoch)
+
+    def _forget(self, is_past: Callable[[Epoch, Mode], bool]) -> list[ChannelId]:
+        past = {epoch for epoch, mode in self.modes.items() if is_past(epoch, mode)}
+        released = [channel for channel, epoch in self.held.items() if epoch in past]
+        for channel in released:
+            del self.held[channel]
+        for epoch in past:
+            del self.modes[epoch]
+        self.triggered -= past
+        return released

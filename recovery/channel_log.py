@@ -1,0 +1,115 @@
+"""The loop log: what was in a channel at the cut (rule 2).
+
+At the capture of an epoch the log takes what each logged channel has received before the barrier and not yet
+processed; then whatever is received on it until the barrier comes. Each channel is sealed by its own barrier. Epochs
+overlap: a batch goes into every log that is open on its channel.
+
+Which channels are logged is the policy: the back edges under `aligned` and `drain` (where they are empty), all but
+the ones that have already given the barrier under `unaligned`.
+"""
+
+from __future__ import annotations
+
+from graphs.ids import ChannelId, Epoch
+from recovery.channels import Inbox, Queued
+from recovery.cut import InputRecord, LogEntry, OutputRecord
+from recovery.messages import Mode
+from recovery.rounds import RoundsSnapshot
+
+
+class OpenEpoch:
+    """One epoch of one task, from its capture until it is acknowledged.
+
+    - open: the channels whose barrier has not come. Empty means that the log is sealed.
+    - quiet: the inputs that had ended at the capture, or that a drain held.
+    """
+
+    def __init__(
+        self,
+        epoch: Epoch,
+        mode: Mode,
+        inputs: tuple[InputRecord, ...],
+        outputs: tuple[OutputRecord, ...],
+        quiet: frozenset[ChannelId],
+        rounds: RoundsSnapshot | None,
+    ) -> None:
+        self.epoch = epoch
+        self.mode = mode
+        self.inputs = inputs
+        self.outputs = outputs
+        self.quiet = quiet
+        self.rounds = rounds
+        self.busy = False
+        self.transactions: tuple[str, ...] = ()
+        self.entries: dict[ChannelId, list[LogEntry]] = {}
+        self.counts: dict[ChannelId, int] = {}
+        self.open: set[ChannelId] = set()
+
+    def input_records(self) -> tuple[InputRecord, ...]:
+        """The input channels at the capture, with what the log holds of each."""
+        return tuple(
+            InputRecord(r.channel, r.is_back, r.consumed, r.digest, tuple(self.entries.get(r.channel, ())), r.ended)
+            for r in self.inputs
+        )
+
+
+class ChannelLogs:
+    """The open logs of one task."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[Epoch, OpenEpoch] = {}
+        self._on: dict[ChannelId, list[OpenEpoch]] = {}
+
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        """Begin with what is queued on each logged channel; those whose barrier or END came are sealed at once."""
+        self.epochs[log.epoch] = log
+        for inbox in logged:
+            queued, is_complete = inbox.queued_before(log.epoch, log.mode)
+            log.counts[inbox.id] = 0
+            for item in queued:
+                self._append(log, inbox, item)
+            if not is_complete:
+                log.open.add(inbox.id)
+                self._on.setdefault(inbox.id, []).append(log)
+
+    def receive(self, inbox: Inbox, queued: Queued) -> None:
+        """A batch was received: it goes into every log that is open on its channel."""
+        for log in self._on.get(inbox.id, ()):
+            self._append(log, inbox, queued)
+
+    def _append(self, log: OpenEpoch, inbox: Inbox, queued: Queued) -> None:
+        log.counts[inbox.id] += 1
+        if not log.mode.is_probe:
+            log.entries.setdefault(inbox.id, []).append(inbox.log_entry(queued))
+
+    def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
+        """The barrier came; returns the log if this was its last open channel."""
+        log = self.epochs.get(epoch)
+        if log is None or channel not in log.open:
+            return None
+        return self._close(log, channel)
+
+    def seal_all(self, channel: ChannelId) -> list[OpenEpoch]:
+        """END came, which counts as every barrier; returns the logs that this completes."""
+        done = [self._close(log, channel) for log in list(self._on.get(channel, ()))]
+        return [log for log in done if log is not None]
+
+    def _close(self, log: OpenEpoch, channel: ChannelId) -> OpenEpoch | None:
+        log.open.discard(channel)
+        self._stop(log, channel)
+        return None if log.open else log
+
+    def _stop(self, log: OpenEpoch, channel: ChannelId) -> None:
+        logs = self._on[channel]
+        logs.remove(log)
+        if not logs:
+            del self._on[channel]
+
+    def drop(self, epoch: Epoch) -> bool:
+        """Forget an epoch: it was aborted, or it is written. Returns whether it was known."""
+        log = self.epochs.pop(epoch, None)
+        if log is None:
+            return False
+        for channel in log.open:
+            self._stop(log, channel)
+        return True

@@ -1,0 +1,160 @@
+"""The two ends of a channel: numbering, rolling digest, and the queue between receipt and processing.
+
+Arrival is receipt: what was received and not processed is in the channel still, and belongs to a loop log, not to a
+state. So an inbox keeps two positions: what was received, and what was consumed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from graphs.ids import ChannelId, Epoch
+from recovery.cut import InputRecord, LogEntry, OutputRecord
+from recovery.errors import ChannelIntegrityError, ProtocolError
+from recovery.messages import Barrier, Data, End, Marker, Mode
+
+Encode = Callable[[Any], bytes]
+
+
+class Queued(NamedTuple):
+    """Data that was received, with the channel's digest before and after it."""
+
+    seq: int
+    payload: Any
+    marker: Marker | None
+    before: int
+    after: int
+
+
+class Inbox:
+    """The receiving end. `in_front` is the restored channel that must be drained first."""
+
+    __slots__ = (
+        "consumed",
+        "consumed_digest",
+        "depth",
+        "encode",
+        "end_received",
+        "ended",
+        "id",
+        "in_front",
+        "is_back",
+        "last_barrier",
+        "live_id",
+        "queue",
+        "received",
+        "received_digest",
+        "within_actor",
+    )
+
+    def __init__(self, id: ChannelId, *, is_back: bool, depth: int, within_actor: bool, encode: Encode) -> None:
+        self.id = id
+        self.live_id = id._replace(restored=False)
+        self.is_back = is_back
+        self.depth = depth
+        self.within_actor = within_actor
+        self.encode = encode
+        self.in_front: Inbox | None = None
+        self.queue: deque[Queued | Barrier | End] = deque()
+        self.received = 0
+        self.received_digest = 0
+        self.consumed = 0
+        self.consumed_digest = 0
+        self.last_barrier: dict[bool, Epoch] = {False: Epoch(0), True: Epoch(0)}
+        self.end_received = False
+        self.ended = False
+
+    def receive(self, data: Data) -> Queued:
+        """Queue one batch; raises if it is not the next one."""
+        if self.end_received:
+            raise ProtocolError(f"channel {self.id}: batch {data.seq} came after END")
+        if data.seq != self.received + 1:
+            raise ChannelIntegrityError(
+                f"channel {self.id}: batch {data.seq} came where {self.received + 1} was due: a batch was lost, doubled "
+                "or swapped; the attempt must be restored from its last cut"
+            )
+        before = self.received_digest
+        after = before if self.within_actor else zlib.crc32(data.payload, before)
+        queued = Queued(data.seq, data.payload, data.marker, before, after)
+        self.received = data.seq
+        self.received_digest = after
+        self.queue.append(queued)
+        return queued
+
+    def verify(self, mark: Barrier | End) -> None:
+        """Compare what was received with what the sender says it sent."""
+        if self.end_received:
+            raise ProtocolError(f"channel {self.id}: {type(mark).__name__} came after END")
+        if isinstance(mark, Barrier) and mark.epoch <= self.last_barrier[mark.mode.is_probe]:
+            raise ProtocolError(
+                f"channel {self.id}: barrier {mark.epoch} came after barrier {self.last_barrier[mark.mode.is_probe]}"
+            )
+        if mark.count != self.received or mark.digest != self.received_digest:
+            raise ChannelIntegrityError(
+                f"channel {self.id}: {type(mark).__name__} says {mark.count} batches with digest {mark.digest:#010x}, "
+                f"received were {self.received} with {self.received_digest:#010x}: a batch was lost or damaged; the "
+                "attempt must be restored from its last cut"
+            )
+
+    def consume(self) -> Queued:
+        """Take the batch at the front; the caller has seen that it is one."""
+        queued = self.queue.popleft()
+        if not isinstance(queued, Queued):
+            raise ProtocolError(f"channel {self.id}: {type(queued).__name__} is at the front, not a batch")
+        self.consumed = queued.seq
+        self.consumed_digest = queued.after
+        return queued
+
+    def has_batch(self) -> bool:
+        """Whether the next thing to process is a batch, and nothing must be processed before this channel."""
+        if not self.queue or type(self.queue[0]) is not Queued:
+            return False
+        return self.in_front is None or self.in_front.ended
+
+    def queued_before(self, epoch: Epoch, mode: Mode) -> tuple[list[Queued], bool]:
+        """What is queued before that barrier (or before END), and whether one of the two was received."""
+        found: list[Queued] = []
+        for item in self.queue:
+            if isinstance(item, Queued):
+                found.append(item)
+            elif isinstance(item, End) or (item.epoch == epoch and item.mode is mode):
+                return found, True
+        return found, self.ended
+
+    def log_entry(self, queued: Queued) -> LogEntry:
+        """The entry for a loop log, encoded now: user code has not seen the records yet."""
+        payload = queued.payload if isinstance(queued.payload, bytes) else self.encode(queued.payload)
+        return LogEntry(queued.seq, payload, queued.before, queued.after)
+
+    def record(self, log: tuple[LogEntry, ...] = ()) -> InputRecord:
+        """This end as a cut tells it."""
+        return InputRecord(self.id, self.is_back, self.consumed, self.consumed_digest, log, self.ended)
+
+
+class Outlet:
+    """The sending end."""
+
+    __slots__ = ("depth", "digest", "id", "is_back", "loop", "sent", "within_actor")
+
+    def __init__(self, id: ChannelId, *, is_back: bool, loop: str | None, depth: int, within_actor: bool) -> None:
+        self.id = id
+        self.is_back = is_back
+        self.loop = loop
+        self.depth = depth
+        self.within_actor = within_actor
+        self.sent = 0
+        self.digest = 0
+
+    def number(self, payload: Any, marker: Marker | None = None) -> Data:
+        """Count one batch that is sent now."""
+        self.sent += 1
+        if not self.within_actor:
+            self.digest = zlib.crc32(payload, self.digest)
+        return Data(self.sent, payload, marker)
+
+    def record(self) -> OutputRecord:
+        """This end as a cut tells it."""
+        return OutputRecord(self.id, self.sent, self.digest)

@@ -1,0 +1,98 @@
+"""What a cut consists of: pure data, filed under unchained operators, channels and tasks.
+
+A cut is the set of all task snapshots of one epoch. Its manifest is the record that it is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Output that a sink has prepared and not yet committed. `name` is unique among all attempts of a job."""
+
+    name: str
+    epoch: Epoch
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """The state of one operator in one task, encoded, in the parts that another parallelism would move.
+
+    - groups: key group -> encoded keyed state of that group (values, timers).
+    - splits: source split -> encoded position.
+    - pending: encoded inputs that wait for an answer (map_async) or for their round (an iteration's head): one a record.
+    - whole: the rest, which belongs to this very task (random state, turn of a rebalance, a class's own capture).
+    - whole_can_move: `whole` may be left behind, or is split and merged by the operator's class, under another parallelism.
+    """
+
+    groups: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    pending: tuple[bytes, ...] = ()
+    whole: bytes | None = None
+    whole_can_move: bool = True
+    transactions: tuple[Transaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One batch of a loop log, encoded as it travelled, with the channel's digest before and after it."""
+
+    seq: int
+    payload: bytes
+    digest_before: int
+    digest_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """An input channel at the capture: what was consumed, and what the log holds beyond it."""
+
+    channel: ChannelId
+    is_back: bool
+    consumed: int
+    digest: int
+    log: tuple[LogEntry, ...] = ()
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRecord:
+    """An output channel at the capture: how much was sent, and the digest of all of it."""
+
+    channel: ChannelId
+    sent: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """One task at one epoch. `rounds` and `aside` are the state of rule 11; `ended` tasks only send END again."""
+
+    task: TaskId
+    epoch: Epoch
+    attempt: Attempt
+    operators: Mapping[str, OperatorState]
+    inputs: tuple[InputRecord, ...]
+    outputs: tuple[OutputRecord, ...]
+    ended: bool = False
+    rounds: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All snapshots of one epoch: the parallelism they were taken with, and the epoch's place in the lineage."""
+
+    epoch: Epoch
+    attempt: Attempt
+    graph_hash: str
+    policy: str
+    between_rounds: bool
+    snapshots: Mapping[TaskId, TaskSnapshot]
+    parallelism: Mapping[str, int]

@@ -1,0 +1,161 @@
+"""What the core tells its driver to do.
+
+Order: effects are carried out in the order of the list. An effect that runs user code (`Process` and the `Run...`
+ones) is the last of its list; the driver sends what the user code emitted, numbered by `TaskCore.sent`, and then
+calls the method that the effect names, whose effects follow. `Acknowledge` and `AcknowledgeEnd` come only after
+the driver has said that the files are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from graphs.ids import ChannelId, Epoch, TaskId
+from recovery.cut import InputRecord, OutputRecord
+from recovery.messages import Item, Mode, Path
+
+
+class Send(NamedTuple):
+    """Put this into the channel."""
+
+    channel: ChannelId
+    item: Item
+
+
+class Process(NamedTuple):
+    """Run the operators behind this channel on this batch."""
+
+    channel: ChannelId
+    payload: Any
+
+
+class RunRoundEnd(NamedTuple):
+    """Run the hooks of a round that is complete; then `on_round_hooks_ran(contribution)`.
+
+    `iteration` is the one whose back edge this task feeds and whose round it is: its contribution is asked for.
+    """
+
+    path: Path
+    iteration: str | None
+
+
+class RunDecide(NamedTuple):
+    """Ask the iteration whether there is another round; then `on_decided(another)`."""
+
+    path: Path
+    contributions: Mapping[TaskId, Any]
+
+
+class RunReleaseRound(NamedTuple):
+    """Emit what the head gathered into the body; then `on_round_released()`."""
+
+
+class RunReleaseResult(NamedTuple):
+    """Emit what the head gathered as the result; then `on_result_released()`."""
+
+
+class RunEnd(NamedTuple):
+    """Run the end hooks; then `on_end_hooks_ran()`."""
+
+
+class Capture(NamedTuple):
+    """Capture the operators' state now; then `on_captured(epoch, ...)`. `epoch` is None for the last state."""
+
+    epoch: Epoch | None
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """What the core adds to the operators' state, to make a snapshot of it."""
+
+    inputs: tuple[InputRecord, ...]
+    outputs: tuple[OutputRecord, ...]
+    ended: bool
+    rounds: Any
+
+
+class Write(NamedTuple):
+    """Make the snapshot durable, once its state is encoded; then `on_written` or `on_write_failed`.
+
+    `epoch` is None for the last state.
+    """
+
+    epoch: Epoch | None
+    record: TaskRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an acknowledgement says: enough to complete a cut, and to read termination off a probe.
+
+    - in_flight: the batches in each channel that is not empty at the cut.
+    - quiet: the input channels that have ended, or that a drain holds.
+    - busy: the task has timers, unanswered calls, or batches set aside.
+    - transactions: prepared by sinks and not yet committed, those of aborted epochs included.
+    """
+
+    in_flight: Mapping[ChannelId, int]
+    quiet: frozenset[ChannelId]
+    busy: bool
+    transactions: tuple[str, ...]
+
+
+class Acknowledge(NamedTuple):
+    """Tell the coordinator that this task's part of the epoch is durable."""
+
+    epoch: Epoch
+    report: Report
+
+
+class AcknowledgeEnd(NamedTuple):
+    """Tell the coordinator that this task has ended, and that its last state is durable."""
+
+    report: Report
+
+
+class Decline(NamedTuple):
+    """Tell the coordinator that this task cannot take part in the epoch."""
+
+    epoch: Epoch
+    reason: str
+
+
+class Discard(NamedTuple):
+    """Drop what was captured or written for an aborted epoch. Prepared transactions stay."""
+
+    epoch: Epoch
+
+
+class Commit(NamedTuple):
+    """Commit these transactions; then `on_committed`."""
+
+    epoch: Epoch
+    names: tuple[str, ...]
+
+
+class Committed(NamedTuple):
+    """Tell the coordinator that the transactions of the epoch are published."""
+
+    epoch: Epoch
+
+
+Effect = (
+    Send
+    | Process
+    | RunRoundEnd
+    | RunDecide
+    | RunReleaseRound
+    | RunReleaseResult
+    | RunEnd
+    | Capture
+    | Write
+    | Acknowledge
+    | AcknowledgeEnd
+    | Decline
+    | Discard
+    | Commit
+    | Committed
+)

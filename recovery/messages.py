@@ -1,0 +1,87 @@
+"""What travels in a channel: data (batches and round markers), barriers, END."""
+
+from __future__ import annotations
+
+import pickle
+from enum import Enum
+from typing import Any, NamedTuple
+
+from graphs.ids import Epoch, TaskId
+
+Path = tuple[int, ...]
+"""The nesting path of a round: (3,) is round 3; (3, 0) the first round of the inner iteration within it."""
+
+
+class Mode(Enum):
+    """How the tasks take one epoch. The barrier carries it, so that one run may mix them.
+
+    A probe is counted and not stored. It takes its own numbers' order: it neither outdates a snapshot nor is
+    outdated by one.
+    """
+
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+    DRAIN = "drain"
+    BETWEEN_ROUNDS = "between_rounds"
+    PROBE = "probe"
+    UNALIGNED_PROBE = "unaligned_probe"
+
+    def __init__(self, value: str) -> None:
+        self.is_probe = value in ("probe", "unaligned_probe")
+        self.captures_on_receipt = value in ("unaligned", "unaligned_probe")
+
+
+class Marker(NamedTuple):
+    """Says that its channel carries nothing more of round `path`.
+
+    `contributions` are the measured values of that round, by task. `cut_after` asks every head to capture that epoch
+    when the round is complete.
+    """
+
+    path: Path
+    contributions: tuple[tuple[TaskId, Any], ...] = ()
+    cut_after: Epoch | None = None
+
+
+class Data(NamedTuple):
+    """One batch, numbered from 1 in its channel. A round marker is data too: `marker` is what `payload` encodes."""
+
+    seq: int
+    payload: Any
+    marker: Marker | None = None
+
+
+class Barrier(NamedTuple):
+    """Parts what was sent before the capture of `epoch` from what was sent after it.
+
+    `count` and `digest` are the sender's, over all data of the channel so far.
+    """
+
+    epoch: Epoch
+    mode: Mode
+    count: int
+    digest: int
+
+
+class End(NamedTuple):
+    """Nothing follows."""
+
+    count: int
+    digest: int
+
+
+Item = Data | Barrier | End
+
+_MARKER_PREFIX = b"M"
+
+
+def encode_marker(marker: Marker) -> bytes:
+    """A marker as bytes; no encoded batch begins as it does."""
+    return _MARKER_PREFIX + pickle.dumps(tuple(marker), protocol=5)
+
+
+def marker_in(payload: bytes) -> Marker | None:
+    """The marker that these verified bytes encode, or None for a batch."""
+    if payload[:1] != _MARKER_PREFIX:
+        return None
+    return Marker(*pickle.loads(payload[1:]))

@@ -1,0 +1,211 @@
+"""Iterations in rounds (rule 11), above snapshots: to the protocol a marker is data, logged and replayed like data.
+
+A marker of path (R, r) says that its channel carries nothing more of round r of the inner iteration in round R of the
+outer one; a marker (R,) that the inner iteration is over for R. A channel carries the markers no longer than its
+depth: the number of iterations that both its ends are inside of. END stands for the marker that ends everything.
+
+- A task is in one round. A channel that has given that round's marker is ahead: what it sends then is set aside (it is
+  state, captured with the rest) until every channel has given the marker. The channel is not held: with a marker before
+  a barrier on one channel and behind it on another, holding would deadlock.
+- Channels of the enclosing levels are read first: a channel of depth d is read once all of lower depth have given the
+  marker of their level, or ended. So what enters elsewhere than at the head is there before the round's first record.
+- When all have given a marker, its round is complete: hooks run, the marker goes on, with the contributions of all.
+- A head reads its start, sends it into the body, and the marker (R, 0) behind it. It gathers what the body returns.
+  When marker (R, r) is back on every back edge it decides: another round of what it gathered, or the end. At the end
+  the marker (R,) goes round the body once; when it is back, the result and the marker (R,) leave by the exits. The
+  outermost head sends END instead.
+- Every head gets every marker of its iteration, with the same contributions, so all decide alike.
+- A cut between two rounds is asked for by one head, on its marker: `cut_after`. Every head captures there. Heads that
+  chose for themselves would deadlock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from graphs.deployment import Task
+from graphs.ids import ChannelId, Epoch, TaskId
+from recovery.channels import Encode, Queued
+from recovery.errors import ProtocolError
+from recovery.messages import Marker, Path, marker_in
+
+
+class Phase(Enum):
+    """Where an iteration's head is. Other tasks are in ROUND all the time.
+
+    START: reads its start. ROUND: waits for the body. CUT: the round is complete, the capture between two rounds comes
+    before the decision. RETURN: the iteration is over for this path, the marker that says so goes round the body.
+    """
+
+    START = "start"
+    ROUND = "round"
+    CUT = "cut"
+    RETURN = "return"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsSnapshot:
+    """The state of rounds in one task, as a cut holds it: batches set aside are encoded, markers among them."""
+
+    current: Path
+    phase: Phase
+    leaving: Path
+    given: dict[ChannelId, Path]
+    aside: dict[ChannelId, tuple[bytes, ...]]
+    contributions: dict[TaskId, Any]
+    enclosing: dict[TaskId, Any]
+    enclosing_cut: Epoch | None
+
+
+class Rounds:
+    """The rounds of one task inside an iteration."""
+
+    def __init__(self, task: Task) -> None:
+        self.depth = task.depth
+        self.depths = {channel.id: channel.depth for channel in task.inputs}
+        self.is_head = task.iteration is not None
+        self.current: Path = (0,) * self.depth
+        self.phase = Phase.START if self.is_head else Phase.ROUND
+        self.leaving: Path = ()
+        self.given: dict[ChannelId, Path] = {}
+        self.closed: set[ChannelId] = set()
+        self.aside: dict[ChannelId, deque[Queued]] = {}
+        self.contributions: dict[TaskId, Any] = {}
+        self.cut_after: Epoch | None = None
+        self.enclosing: dict[TaskId, Any] = {}
+        self.enclosing_cut: Epoch | None = None
+
+    def is_readable(self, channel: ChannelId) -> bool:
+        """Whether what this channel holds belongs to the round that the task is in."""
+        if channel in self.given:
+            return False
+        depth = self.depths[channel]
+        return all(
+            other in self.given or other in self.closed
+            for other, other_depth in self.depths.items()
+            if other_depth < depth
+        )
+
+    def must_wait(self, channel: ChannelId) -> bool:
+        """Whether the next batch of this channel is to be set aside, behind what was set aside before."""
+        return channel in self.aside or not self.is_readable(channel)
+
+    def set_aside(self, channel: ChannelId, queued: Queued) -> None:
+        """Keep a batch, or a marker, of a later round."""
+        self.aside.setdefault(channel, deque()).append(queued)
+
+    def drainable(self) -> list[ChannelId]:
+        """Channels whose batches were set aside and may be processed now."""
+        return [channel for channel in self.aside if self.is_readable(channel)]
+
+    def take_aside(self, channel: ChannelId) -> Queued:
+        """The next batch that was set aside."""
+        waiting = self.aside[channel]
+        queued = waiting.popleft()
+        if not waiting:
+            del self.aside[channel]
+        return queued
+
+    def is_in_a_round(self) -> bool:
+        """Whether a cut taken here would not lie between two rounds."""
+        return bool(self.given or self.aside) and self.phase is not Phase.CUT
+
+    def give(self, channel: ChannelId, marker: Marker) -> None:
+        """A channel that is readable gave its marker."""
+        depth = self.depths[channel]
+        if len(marker.path) > depth or marker.path[:-1] != self.current[: len(marker.path) - 1]:
+            raise ProtocolError(f"channel {channel}: marker {marker.path} while the task is in round {self.current}")
+        self.given[channel] = marker.path
+        if depth < self.depth:
+            self.enclosing.update(marker.contributions)
+            self.enclosing_cut = marker.cut_after or self.enclosing_cut
+        else:
+            self.contributions.update(marker.contributions)
+            self.cut_after = marker.cut_after or self.cut_after
+
+    def close(self, channel: ChannelId) -> None:
+        """The channel has ended and nothing of it is set aside any more."""
+        self.closed.add(channel)
+
+    def complete_path(self) -> Path | None:
+        """The marker that every channel it concerns has given, if there is one."""
+        if self.phase is Phase.START:
+            return self._common([c for c, d in self.depths.items() if d < self.depth])
+        path = self._common([c for c, d in self.depths.items() if d == self.depth])
+        if path is None or self.is_head or len(path) == self.depth:
+            return path
+        lower = [c for c, d in self.depths.items() if len(path) <= d < self.depth and c not in self.closed]
+        return path if all(self.given.get(c) == path for c in lower) else None
+
+    def start_is_over(self) -> bool:
+        """Whether everything that enters at this head has ended."""
+        return self.phase is Phase.START and all(c in self.closed for c, d in self.depths.items() if d < self.depth)
+
+    def _common(self, channels: list[ChannelId]) -> Path | None:
+        live = [channel for channel in channels if channel not in self.closed]
+        paths = {self.given.get(channel) for channel in live}
+        if len(paths) > 1 and None not in paths:
+            raise ProtocolError(f"channels gave different markers for round {self.current}: {paths}")
+        return paths.pop() if len(paths) == 1 else None
+
+    def advance(self, path: Path) -> None:
+        """The round is complete: the next one of that level begins."""
+        self.current = (*path[:-1], path[-1] + 1, *(0 for _ in range(self.depth - len(path))))
+        self.given = {c: p for c, p in self.given.items() if self.depths[c] < len(path)}
+        self.contributions = {}
+        self.cut_after = None
+        if len(path) < self.depth:
+            self.enclosing = {}
+            self.enclosing_cut = None
+
+    def begin_round(self) -> None:
+        """The head has sent a round into its body: the start stays given, the back edges are read."""
+        self.phase = Phase.ROUND
+
+    def leave(self, path: Path) -> None:
+        """The head sends the marker of an enclosing level round its body."""
+        self.phase = Phase.RETURN
+        self.leaving = path
+        self.given = {c: p for c, p in self.given.items() if self.depths[c] < self.depth}
+
+    def marker(self, path: Path, own: dict[TaskId, Any] | None = None) -> Marker:
+        """The marker to send on, united from all that were given."""
+        of_enclosing = len(path) < self.depth
+        united = {**(self.enclosing if of_enclosing else {}), **self.contributions, **(own or {})}
+        cut = (self.enclosing_cut if of_enclosing else None) or self.cut_after
+        return Marker(path, tuple(sorted(united.items())), cut)
+
+    def snapshot(self, encode: Encode) -> RoundsSnapshot:
+        """What a cut holds of this."""
+        return RoundsSnapshot(
+            self.current,
+            self.phase,
+            self.leaving,
+            dict(self.given),
+            {c: tuple(_encoded(q, encode) for q in waiting) for c, waiting in self.aside.items()},
+            dict(self.contributions),
+            dict(self.enclosing),
+            self.enclosing_cut,
+        )
+
+    def restore(self, snapshot: RoundsSnapshot) -> None:
+        """Take the state back. A request for a cut does not outlive its attempt."""
+        self.current = snapshot.current
+        self.phase = snapshot.phase
+        self.leaving = snapshot.leaving
+        self.given = dict(snapshot.given)
+        self.aside = {c: deque(_as_queued(p) for p in waiting) for c, waiting in snapshot.aside.items()}
+        self.contributions = dict(snapshot.contributions)
+        self.enclosing = dict(snapshot.enclosing)
+
+
+def _encoded(queued: Queued, encode: Callable[[Any], bytes]) -> bytes:
+    return queued.payload if isinstance(queued.payload, bytes) else encode(queued.payload)
+
+
+def _as_queued(payload: bytes) -> Queued:
+    return Queued(0, payload, marker_in(payload), 0, 0)
