@@ -37,8 +37,9 @@ def check_own_packages(home: Path, names: Iterable[str] = OWN_PACKAGES) -> None:
         found = _location(name)
         if found is None:
             raise ImportShadowError(
-                f"backedge needs its own package {name!r}, and Python finds none of that name: it belongs at {expected}. "
-                "The installation is incomplete: python -m pip install --force-reinstall backedge",
+                f"backedge needs its own package {name!r}, and Python finds none of that name: "
+                f"it belongs at {expected}. The installation is "
+                "incomplete: python -m pip install --force-reinstall backedge",
                 name=name,
             )
         if found != expected.resolve():

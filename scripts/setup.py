@@ -71,7 +71,7 @@ def remake_venv() -> None:
         VENV.unlink()
     elif VENV.exists():
         shutil.rmtree(VENV)
-    subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+    run([sys.executable, "-m", "venv", VENV], f"{sys.executable} could not make .venv")
 
 
 def check_venv_module() -> None:
@@ -87,9 +87,11 @@ def check_venv_module() -> None:
             f"  sudo apt-get update && sudo apt-get install -y {package}"
         )
     print(f"setup: {sys.executable} lacks the venv module, installing {package} by apt", flush=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update"], check=True)
-    subprocess.run(["apt-get", "install", "-y", package], check=True, env=environment)
+    run(["apt-get", "update"], "apt could not read its lists of packages")
+    run(
+        ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", package],
+        f"apt could not install {package}",
+    )
 
 
 def install() -> None:
@@ -101,13 +103,16 @@ def install() -> None:
 
 
 def pip_install(*arguments: str) -> None:
-    command = [VENV_PYTHON, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-    result = subprocess.run([*command, "--constraint", "constraints.txt", *arguments], cwd=ROOT)
-    if result.returncode != 0:
-        sys.exit(
-            f"setup: pip could not install {arguments[-1]}; its own message is above. Without network, a proxy or a "
-            "mirror has to be set in pip's configuration. What is installed stays; then run again: make setup"
-        )
+    options = ("--no-input", "--disable-pip-version-check", "--constraint", "constraints.txt")
+    failure = (
+        f"pip could not install {arguments[-1]}. Without network, give pip a proxy or a mirror in its configuration"
+    )
+    run([VENV_PYTHON, "-m", "pip", "install", *options, *arguments], failure)
+
+
+def run(command: list[str | Path], failure: str) -> None:
+    if subprocess.run(command, cwd=ROOT).returncode != 0:
+        sys.exit(f"setup: {failure}; its own message is above. What is done stays done: then, again, make setup")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,10 @@ if ! python=$(find_python); then
         exit 1
     fi
     DEBIAN_FRONTEND=noninteractive apt-get install -y "$package"
-    python=$(find_python)
+    if ! python=$(find_python); then
+        echo "setup: apt installed $package, yet no Python 3.11 to 3.14 is on PATH; run: PYTHON=/path/to/python3 make setup" >&2
+        exit 1
+    fi
 fi
 
 exec "$python" scripts/setup.py
