@@ -1,0 +1,44 @@
+"""What the pages for people say can be done, can be done."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "CONTRIBUTING.md")
+
+
+def test_readme_example_runs_as_it_stands(tmp_path: Path):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "example.py"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_make_target_named_exists(page: str):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"(?:`|^    |PYTHON=\S+ )make ([a-z-]+)", (ROOT / page).read_text(), flags=re.MULTILINE))
+    assert named, f"{page} names no target: the pattern has gone blind"
+    assert named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_to_a_file_leads_somewhere(page: str):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / page).read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_continuous_integration_runs_the_test_command_of_the_readme():
+    assert re.search(r"^    make test ", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
