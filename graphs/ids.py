@@ -12,7 +12,7 @@ class TaskId(NamedTuple):
     """One parallel instance of a chain of operators; `name` is the first operator of the chain."""
 
     name: str
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.index, which no id needs
 
     def __str__(self) -> str:
         return f"{self.name}/{self.index}"

@@ -59,7 +59,7 @@ class Edge:
     """A logical connection from one output of an operator to one input of another.
 
     `by` is the key of a HASH edge or the function of a ROUTE edge. A back edge names its `loop`; `max_rounds`
-    bounds the hops of its records, and what exceeds it follows `on_limit`.
+    bounds the hops of its records, and what exceeds it follows `on_limit`. An `endless` one never runs dry.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Edge:
     loop: str | None = None
     max_rounds: int | None = None
     on_limit: str = "dead_letter"
+    endless: bool = False
 
     @property
     def is_back(self) -> bool:

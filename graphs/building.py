@@ -1,0 +1,121 @@
+"""From a draft to a plan: open ends are resolved, edges named, the graph checked and hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from graphs.checks import check
+from graphs.draft import Connection, Draft, Tail
+from graphs.errors import DuplicateNameError, NoSinkError, NoSourceError, OpenLoopError, UnreadLoopError
+from graphs.io import Collect
+from graphs.plan import Edge, Kind, Operator, Plan, Routing
+
+
+def build_draft(draft: Draft) -> Plan:
+    """The plan of a draft, which stays as it is: more operators may be added, and another plan made."""
+    _check_ends(draft)
+    operators = dict(draft.operators)
+    connections = draft.connections + _unread_dead_letters(draft, operators)
+    edges = _named([edge for connection in connections for edge in _resolve(draft, connection)])
+    for edge in edges:
+        sender = operators[edge.sender]
+        if edge.output not in sender.outputs:
+            operators[edge.sender] = replace(sender, outputs=(*sender.outputs, edge.output))
+    plan = Plan(draft.name, operators, edges, graph_hash(operators.values(), edges), draft.stop_when)
+    check(plan)
+    return plan
+
+
+def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
+    """The same for graphs of the same structure: names, kinds, outputs, edges, routings, key columns, loops.
+
+    User code, limits, parallelism and the order of declaration do not count: state fits in spite of them.
+
+    >>> graph_hash([Operator("a", Kind.MAP), Operator("b", Kind.MAP)], []) == graph_hash(
+    ...     [Operator("b", Kind.MAP), Operator("a", Kind.MAP)], [])
+    True
+    """
+    form = {
+        "operators": sorted([o.name, o.kind.value, list(o.inputs), list(o.outputs)] for o in operators),
+        "edges": sorted([e.name, e.routing.value, e.by if isinstance(e.by, str) else "", e.loop or ""] for e in edges),
+    }
+    return hashlib.sha256(json.dumps(form, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def _check_ends(draft: Draft) -> None:
+    for loop in draft.loops.values():
+        if loop.fed is None:
+            raise OpenLoopError(
+                f"loop {loop.name!r} is never fed: call feed(stream) on it with the stream that comes round, or take it out"
+            )
+        if not any(c.tail.loop == loop.name and c.tail.output == "out" for c in draft.connections):
+            raise UnreadLoopError(
+                f"loop {loop.name!r} is fed and nobody reads it: merge it into the stream that its records come back to"
+            )
+    kinds = {operator.kind for operator in draft.operators.values()}
+    if Kind.SOURCE not in kinds:
+        raise NoSourceError(f"flow {draft.name!r} reads nothing: start it with flow.read(source)")
+    if Kind.SINK not in kinds:
+        raise NoSinkError(
+            f"flow {draft.name!r} writes nothing, so nobody would see what it does: end it with stream.write(sink)"
+        )
+
+
+def _unread_dead_letters(draft: Draft, operators: dict[str, Operator]) -> list[Connection]:
+    """Adds a sink for each stream of dead letters that nobody reads, so that they are kept and counted."""
+    read = {(c.tail.loop or c.tail.operator) for c in draft.connections if c.tail.output == "dead"}
+    unread = [
+        Tail("", "dead", loop=loop.name)
+        for loop in draft.loops.values()
+        if loop.max_rounds is not None and loop.on_limit == "dead_letter" and loop.name not in read
+    ]
+    unread += [Tail(o.name, "dead") for o in draft.operators.values() if "dead" in o.outputs and o.name not in read]
+    connections: list[Connection] = []
+    for tail in unread:
+        name = f"{tail.loop or tail.operator}.dead_letters"
+        if name in operators or name in draft.loops:
+            raise DuplicateNameError(
+                f"operator {name!r} has the name of the sink that keeps the dead letters of {tail.loop or tail.operator!r}: "
+                "rename it, or write those dead letters yourself"
+            )
+        operators[name] = Operator(name, Kind.SINK, Collect(), outputs=())
+        connections.append(Connection(tail, name, "in"))
+    return connections
+
+
+def _resolve(draft: Draft, connection: Connection) -> list[Edge]:
+    """The edges of a connection: one, or for the open end of a loop one from each tail that it is fed with."""
+    tail = connection.tail
+    if tail.loop is None:
+        return [_edge(connection, tail, tail.output, loop=connection.iteration)]
+    loop = draft.loops[tail.loop]
+    fed = loop.fed or ()
+    if tail.output == "dead":
+        senders = dict.fromkeys(source.operator for source in fed)
+        return [
+            _edge(connection, Tail(sender, routing=tail.routing, by=tail.by), f"dead:{loop.name}") for sender in senders
+        ]
+    limits: dict[str, Any] = {"max_rounds": loop.max_rounds, "on_limit": loop.on_limit, "endless": loop.endless}
+    # What the consumer says about routing counts; where it says nothing, what was said of the stream that is fed.
+    routed = fed if tail.routing is Routing.FORWARD else [source.routed(tail.routing, tail.by) for source in fed]
+    return [_edge(connection, source, source.output, loop=loop.name, **limits) for source in routed]
+
+
+def _edge(connection: Connection, tail: Tail, output: str, **loop: Any) -> Edge:
+    return Edge("", tail.operator, output, connection.receiver, connection.input, tail.routing, tail.by, **loop)
+
+
+def _named(edges: list[Edge]) -> tuple[Edge, ...]:
+    named: dict[str, Edge] = {}
+    for edge in edges:
+        name = base = f"{edge.sender}.{edge.output}->{edge.receiver}.{edge.input}"
+        number = 1
+        while name in named:
+            number += 1
+            name = f"{base}#{number}"
+        named[name] = replace(edge, name=name)
+    return tuple(named.values())

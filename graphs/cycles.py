@@ -1,0 +1,133 @@
+"""The cycles of a plan: its components, back edges and heads, and which iterations an operator is inside of.
+
+Back edges are the edges that the user named, by a loop or an iteration. Nesting is read off the graph, not off the program
+text: the strongly connected component around an iteration's head is inside of it, and without its back edges what is
+still strongly connected around another head is inside of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from graphs.digraph import cyclic_components, reachable
+from graphs.errors import IterationError
+from graphs.plan import Edge, Kind, Plan
+
+
+@dataclass(frozen=True)
+class Loops:
+    """A strongly connected component with a cycle. `irreducible` lists the back edges that can be reached past their head.
+
+    An irreducible component has a cycle with more than one way in; a program of nested loops never has one.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    back_edges: tuple[Edge, ...]
+    heads: tuple[str, ...]
+    entries: tuple[Edge, ...]
+    exits: tuple[Edge, ...]
+    irreducible: tuple[Edge, ...]
+
+    @property
+    def in_rounds(self) -> bool:
+        """It is an iteration: its back edges go to their own head by its name."""
+        return any(edge.loop == edge.receiver for edge in self.back_edges)
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """All loops of a plan, upstream first, and for each operator the iterations that it is inside of, outermost first."""
+
+    loops: tuple[Loops, ...]
+    paths: Mapping[str, tuple[str, ...]]
+
+    def depth(self, edge: Edge) -> int:
+        """In how many iterations both ends of an edge are. What enters or leaves by a head is outside of its iteration.
+
+        >>> from graphs import Collect, Flow, Items
+        >>> flow = Flow()
+        >>> flow.iterate(flow.read(Items([1])), lambda s: s.map(abs), rounds=3).write(Collect())
+        >>> plan = flow.plan()
+        >>> [(edge.name, find_cycles(plan).depth(edge)) for edge in plan.edges]  # doctest: +NORMALIZE_WHITESPACE
+        [('read-1.out->iterate.start', 0), ('iterate.body->map-1.in', 1), ('map-1.out->iterate.returned', 1),
+         ('iterate.result->write-1.in', 0)]
+        """
+        sender, receiver = self.paths[edge.sender], self.paths[edge.receiver]
+        if edge.output == "result" and sender[-1:] == (edge.sender,):
+            sender = sender[:-1]
+        if edge.input == "start" and receiver[-1:] == (edge.receiver,):
+            receiver = receiver[:-1]
+        depth = 0
+        for outer, inner in zip(sender, receiver, strict=False):
+            if outer != inner:
+                break
+            depth += 1
+        return depth
+
+
+def find_cycles(plan: Plan) -> Cycles:
+    """The loops of a plan and how its iterations nest."""
+    found = cyclic_components(successors(plan.operators, plan.edges))
+    return Cycles(tuple(_loops(plan, members) for members in found), _nest(plan))
+
+
+def successors(operators: Iterable[str], edges: Iterable[Edge]) -> dict[str, list[str]]:
+    """The graph that these edges make of these operators; edges with an end elsewhere are left out."""
+    graph: dict[str, list[str]] = {operator: [] for operator in operators}
+    for edge in edges:
+        if edge.sender in graph and edge.receiver in graph and edge.receiver not in graph[edge.sender]:
+            graph[edge.sender].append(edge.receiver)
+    return graph
+
+
+def _loops(plan: Plan, operators: list[str]) -> Loops:
+    members = set(operators)
+    edges = tuple(edge for edge in plan.edges if edge.sender in members and edge.receiver in members)
+    entries = tuple(edge for edge in plan.edges if edge.sender not in members and edge.receiver in members)
+    back_edges = tuple(edge for edge in edges if edge.is_back)
+    graph = successors(operators, edges)
+    doors = [edge.receiver for edge in entries]
+    return Loops(
+        name="+".join(sorted({edge.loop for edge in back_edges if edge.loop is not None})) or operators[0],
+        operators=tuple(operators),
+        edges=edges,
+        back_edges=back_edges,
+        heads=tuple(dict.fromkeys(edge.receiver for edge in back_edges)),
+        entries=entries,
+        exits=tuple(edge for edge in plan.edges if edge.sender in members and edge.receiver not in members),
+        irreducible=tuple(e for e in back_edges if e.sender in reachable(doors, graph, without={e.receiver})),
+    )
+
+
+def _nest(plan: Plan) -> dict[str, tuple[str, ...]]:
+    paths: dict[str, tuple[str, ...]] = {operator: () for operator in plan.operators}
+    work: list[tuple[Iterable[str], tuple[Edge, ...]]] = [(plan.operators, plan.edges)]
+    while work:
+        operators, edges = work.pop()
+        for members in cyclic_components(successors(operators, edges)):
+            heads = [name for name in members if plan.operators[name].kind is Kind.ITERATE]
+            if not heads:
+                continue
+            head = _outermost(plan, heads, set(members))
+            for name in members:
+                paths[name] = (*paths[name], head)
+            work.append((members, tuple(edge for edge in edges if edge.loop != head)))
+    return paths
+
+
+def _outermost(plan: Plan, heads: list[str], members: set[str]) -> str:
+    """The head of the enclosing iteration: the one that starts from outside. The others must start inside."""
+    starts = {
+        head: [e.sender in members for e in plan.edges if e.receiver == head and e.input == "start"] for head in heads
+    }
+    from_outside = [head for head in heads if not all(starts[head])]
+    if len(from_outside) != 1:
+        names = " and ".join(map(repr, from_outside or heads))
+        raise IterationError(
+            f"iterations {names} run inside of each other, and not exactly one of them starts from outside: "
+            "start the inner one with a stream that comes from the enclosing body's argument"
+        )
+    return from_outside[0]

@@ -1,0 +1,94 @@
+"""Directed graphs, plainly: vertices are any hashable values, a graph maps each vertex to its successors.
+
+Nothing here recurses, so that a chain of a million vertices is no deeper than one of ten. Every answer is in an order
+that depends on the graph's own order alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import TypeVar
+
+V = TypeVar("V", bound=Hashable)
+
+
+def postorder(successors: Mapping[V, Collection[V]]) -> list[V]:
+    """Every vertex after all that it leads to, cycles aside.
+
+    >>> postorder({"a": ["b"], "b": ["c"], "c": []})
+    ['c', 'b', 'a']
+    """
+    order: list[V] = []
+    seen: set[V] = set()
+    for root in successors:
+        if root in seen:
+            continue
+        seen.add(root)
+        path = [(root, iter(successors[root]))]
+        while path:
+            vertex, rest = path[-1]
+            unseen = next((following for following in rest if following not in seen), None)
+            if unseen is None:
+                order.append(vertex)
+                path.pop()
+            else:
+                seen.add(unseen)
+                path.append((unseen, iter(successors[unseen])))
+    return order
+
+
+def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
+    """The strongly connected components, upstream first.
+
+    >>> components({"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": []})
+    [['a'], ['b', 'c'], ['d']]
+    """
+    # Kosaraju: in the order in which a search of the graph finishes last, a search of the reversed graph stays in a component.
+    predecessors = reverse(successors)
+    found: list[list[V]] = []
+    placed: set[V] = set()
+    for root in reversed(postorder(successors)):
+        if root in placed:
+            continue
+        members = reachable([root], predecessors, placed)
+        placed |= members
+        found.append([vertex for vertex in successors if vertex in members] if len(members) > 1 else [root])
+    return found
+
+
+def cyclic_components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
+    """The components that hold a cycle: more than one vertex, or one that leads to itself.
+
+    >>> cyclic_components({"a": ["b"], "b": ["b"]})
+    [['b']]
+    """
+    return [members for members in components(successors) if len(members) > 1 or members[0] in successors[members[0]]]
+
+
+def reachable(starts: Iterable[V], successors: Mapping[V, Collection[V]], without: Collection[V] = ()) -> set[V]:
+    """What the starts lead to, themselves included, on ways that avoid `without`.
+
+    >>> sorted(reachable(["a"], {"a": ["b", "c"], "b": [], "c": ["d"], "d": []}, without=["c"]))
+    ['a', 'b']
+    """
+    found = {start for start in starts if start not in without}
+    ahead = list(found)
+    while ahead:
+        for following in successors[ahead.pop()]:
+            if following not in found and following not in without:
+                found.add(following)
+                ahead.append(following)
+    return found
+
+
+def reverse(successors: Mapping[V, Collection[V]]) -> dict[V, list[V]]:
+    """The graph with every edge turned round.
+
+    >>> reverse({"a": ["b"], "b": []})
+    {'a': [], 'b': ['a']}
+    """
+    turned: dict[V, list[V]] = {vertex: [] for vertex in successors}
+    for vertex, following in successors.items():
+        for successor in following:
+            turned[successor].append(vertex)
+    return turned

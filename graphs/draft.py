@@ -1,0 +1,118 @@
+"""A flow while it is being written down: operators, connections and loops, some of their ends still open.
+
+`building.py` turns a draft into a plan. Streams are made of tails: the outputs that a consumer would be connected to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from graphs.errors import BadOptionError, DuplicateNameError, MissingNameError
+from graphs.naming import automatic_name, check_name, function_name, name_fault
+from graphs.plan import Kind, Operator, Routing
+
+Key = Callable[[Any], Any] | str
+
+
+@dataclass(frozen=True)
+class Tail:
+    """An output that a stream comes from, and how its records find the consumer's tasks.
+
+    With `loop`, what the loop is fed: output "out" stands for the records that come round, "dead" for its dead letters.
+    """
+
+    operator: str
+    output: str = "out"
+    routing: Routing = Routing.FORWARD
+    by: Key | None = None
+    loop: str | None = None
+
+    def routed(self, routing: Routing, by: Key | None = None) -> Tail:
+        return replace(self, routing=routing, by=by)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A tail and the input it was given to. `iteration` is set where it closes that iteration's rounds."""
+
+    tail: Tail
+    receiver: str
+    input: str
+    iteration: str | None = None
+
+
+@dataclass
+class OpenLoop:
+    """A loop that the user has named; `fed` is None until it is closed."""
+
+    name: str
+    max_rounds: int | None
+    on_limit: str
+    endless: bool
+    fed: tuple[Tail, ...] | None = None
+
+
+@dataclass
+class Draft:
+    """`enclosing` lists the iterations whose bodies are being written right now, outermost first."""
+
+    name: str
+    stop_when: Callable[..., bool] | None = None
+    operators: dict[str, Operator] = field(default_factory=dict[str, Operator])
+    connections: list[Connection] = field(default_factory=list[Connection])
+    loops: dict[str, OpenLoop] = field(default_factory=dict[str, OpenLoop])
+    enclosing: list[str] = field(default_factory=list[str])
+
+    def add(self, operator: Operator, inputs: Mapping[str, tuple[Tail, ...]]) -> None:
+        """Add an operator and connect its inputs. Raises, and changes nothing, when its name is taken."""
+        self.check_free(operator.name, f"operator {operator.name!r}")
+        self.operators[operator.name] = operator
+        for name, tails in inputs.items():
+            self.connections += [Connection(tail, operator.name, name) for tail in tails]
+
+    def check_free(self, name: str, what: str) -> None:
+        if name in self.operators:
+            other = f"{self.operators[name].kind.value} operator"
+        elif name in self.loops:
+            other = "loop"
+        else:
+            return
+        raise DuplicateNameError(
+            f"{what}: flow {self.name!r} already has a {other} of that name, and state is filed under names: "
+            "give one of them another name="
+        )
+
+    def name_for(self, kind: Kind, given: str | None, function: Any, label: str | None = None) -> str:
+        """The user's name, else the function's where state is filed under it, else an automatic one."""
+        if given is not None:
+            return check_name(given, "operator")
+        if kind in _STATEFUL:
+            name = function_name(function)
+            if name is None:
+                raise MissingNameError(
+                    f"a {kind.value} of an unnamed function has no name to file its state under: "
+                    "give it name=, or a function with a name"
+                )
+            return check_name(name, "operator")
+        taken = {*self.operators, *self.loops}
+        if label is None or name_fault(label) is not None:
+            return automatic_name(_BASES.get(kind, kind.value), taken)
+        return label if label not in taken else automatic_name(label, taken)
+
+
+_STATEFUL = {Kind.STATEFUL_MAP, Kind.PROCESS, Kind.MAP_ASYNC}
+_BASES = {Kind.SOURCE: "read", Kind.SINK: "write"}
+
+
+def check_count(value: object, option: str, what: str) -> None:
+    """Raise unless `value` is an integer of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise BadOptionError(f"{what} has {option}={value!r}: give an integer of at least 1")
+
+
+def check_choice(value: object, choices: tuple[str, ...], option: str, what: str) -> None:
+    """Raise unless `value` is one of the choices."""
+    if value not in choices:
+        raise BadOptionError(f"{what} has {option}={value!r}: give one of {', '.join(map(repr, choices))}")

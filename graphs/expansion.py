@@ -1,0 +1,195 @@
+"""From a plan to tasks and channels: how many tasks, which operators share one, which tasks share an actor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from graphs.cycles import Cycles, find_cycles
+from graphs.deployment import Channel, Component, Deployment, Task
+from graphs.digraph import cyclic_components
+from graphs.draft import check_choice, check_count
+from graphs.errors import BadOptionError
+from graphs.ids import ChannelId, TaskId
+from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.routing import KEY_GROUPS
+
+Actors = Literal["task", "slice", "auto"]
+
+
+def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int | None = None) -> Deployment:
+    """What runs where. An operator that says nothing about its parallelism gets `parallelism` tasks.
+
+    `actors`: "task", one a task; "slice", one for task i of every operator; "auto", a task each where there are as many
+    `cpus` (this machine's, unless given) as tasks, else slices. Operators with resources of their own always get their own.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow()
+    >>> flow.read(Items([1, 2])).key_by(lambda n: n).map(abs).write(Collect())
+    >>> [str(task) for task in expand(flow.plan(), parallelism=2).tasks]
+    ['read-1/0', 'read-1/1', 'map-1/0', 'map-1/1']
+    """
+    check_count(parallelism, "parallelism", f"flow {plan.name!r}")
+    check_choice(actors, ("task", "slice", "auto"), "actors", f"flow {plan.name!r}")
+    sizes = {name: operator.parallelism or parallelism for name, operator in plan.operators.items()}
+    plan = replace(plan, edges=tuple(_routable(edge, sizes) for edge in plan.edges))
+    for edge in plan.edges:
+        if edge.routing is Routing.HASH and sizes[edge.receiver] > KEY_GROUPS:
+            raise BadOptionError(
+                f"operator {edge.receiver!r} is keyed and has parallelism={sizes[edge.receiver]}, but there are {KEY_GROUPS} "
+                f"key groups and the tasks beyond would have none: give at most parallelism={KEY_GROUPS}"
+            )
+    layout = _Layout(plan, find_cycles(plan), sizes, {})
+    layout = replace(layout, first=_chains(layout))
+    task_count = sum(sizes[name] for name in plan.operators if layout.first[name] == name)
+    if actors == "auto":
+        actors = "task" if (cpus or os.cpu_count() or 1) >= task_count else "slice"
+    homes = _homes(layout, actors)
+    channels = _channels(layout, homes)
+    tasks = _tasks(layout, homes, channels)
+    return Deployment(plan, tasks, channels, _components(layout, tasks, channels), sizes)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """`first`: for each operator the first of its chain, which the chain's tasks are named after."""
+
+    plan: Plan
+    cycles: Cycles
+    sizes: Mapping[str, int]
+    first: Mapping[str, str]
+
+
+def _routable(edge: Edge, sizes: Mapping[str, int]) -> Edge:
+    """Between different numbers of tasks there is no task i to i: the records go round in turn."""
+    if edge.routing is Routing.FORWARD and sizes[edge.sender] != sizes[edge.receiver]:
+        return replace(edge, routing=Routing.REBALANCE)
+    return edge
+
+
+def _chains(layout: _Layout) -> dict[str, str]:
+    entering: dict[str, list[Edge]] = {name: [] for name in layout.plan.operators}
+    for edge in layout.plan.edges:
+        entering[edge.receiver].append(edge)
+    before = {name: edges[0].sender for name, edges in entering.items() if _is_chained(layout, edges)}
+    first: dict[str, str] = {}
+    for name in layout.plan.operators:
+        start = name
+        while start in before:
+            start = before[start]
+        first[name] = start
+    return first
+
+
+def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
+    """Whether the operator that these edges enter runs in the task of the one before it."""
+    if len(entering) != 1 or entering[0].is_back or entering[0].routing is not Routing.FORWARD:
+        return False
+    edge = entering[0]
+    operators, paths = layout.plan.operators, layout.cycles.paths
+    sender, receiver = operators[edge.sender], operators[edge.receiver]
+    return (
+        Kind.ITERATE not in (sender.kind, receiver.kind)
+        and _resources(sender) == _resources(receiver)
+        # Markers of rounds go to all operators of a task, so a task is inside of an iteration as a whole or not at all.
+        and paths[edge.sender] == paths[edge.receiver]
+    )
+
+
+def _resources(operator: Operator) -> dict[str, Any]:
+    return {name: operator.options[name] for name in ("num_cpus", "num_gpus", "resources") if name in operator.options}
+
+
+def _homes(layout: _Layout, actors: Actors) -> dict[TaskId, str]:
+    """The actor of each task."""
+    homes: dict[TaskId, str] = {}
+    for name, operator in layout.plan.operators.items():
+        if layout.first[name] == name:
+            own = actors == "task" or bool(_resources(operator))
+            for index in range(layout.sizes[name]):
+                task = TaskId(name, index)
+                homes[task] = str(task) if own else f"slice-{index}"
+    return homes
+
+
+def _channels(layout: _Layout, homes: Mapping[TaskId, str]) -> dict[ChannelId, Channel]:
+    channels: dict[ChannelId, Channel] = {}
+    for edge in layout.plan.edges:
+        sender, receiver = layout.first[edge.sender], layout.first[edge.receiver]
+        if edge.receiver != receiver:
+            continue  # an edge within a chain is a call, not a channel
+        # Markers of rounds go from every task that feeds an iteration back to every task of its head.
+        one_to_one = edge.routing is Routing.FORWARD and edge.loop != edge.receiver
+        depth = layout.cycles.depth(edge)
+        for index in range(layout.sizes[edge.sender]):
+            for target in [index] if one_to_one else range(layout.sizes[edge.receiver]):
+                ends = TaskId(sender, index), TaskId(receiver, target)
+                channel = ChannelId(edge.name, *ends)
+                channels[channel] = Channel(channel, edge, edge.is_back, depth, homes[ends[0]] == homes[ends[1]])
+    return channels
+
+
+def _tasks(layout: _Layout, homes: Mapping[TaskId, str], channels: Mapping[ChannelId, Channel]) -> dict[TaskId, Task]:
+    chains: dict[str, list[str]] = {}
+    for name in _upstream_first(layout):
+        chains.setdefault(layout.first[name], []).append(name)
+    inputs: dict[TaskId, list[Channel]] = {task: [] for task in homes}
+    outputs: dict[TaskId, list[Channel]] = {task: [] for task in homes}
+    for channel in channels.values():
+        inputs[channel.id.receiver].append(channel)
+        outputs[channel.id.sender].append(channel)
+    tasks: dict[TaskId, Task] = {}
+    for task, actor in homes.items():
+        kind = layout.plan.operators[task.name].kind
+        tasks[task] = Task(
+            id=task,
+            operators=tuple(chains[task.name]),
+            inputs=tuple(inputs[task]),
+            outputs=tuple(outputs[task]),
+            actor=actor,
+            depth=len(layout.cycles.paths[task.name]),
+            is_source=kind is Kind.SOURCE,
+            is_head=any(channel.is_back for channel in inputs[task]),
+            iteration=task.name if kind is Kind.ITERATE else None,
+        )
+    return tasks
+
+
+def _upstream_first(layout: _Layout) -> list[str]:
+    """Operators in an order in which each of a chain stands behind the one before it."""
+    following: dict[str, list[str]] = {name: [] for name in layout.plan.operators}
+    ahead = [name for name in layout.plan.operators if layout.first[name] == name]
+    for edge in layout.plan.edges:
+        if layout.first[edge.receiver] != edge.receiver:
+            following[edge.sender].append(edge.receiver)
+    for name in ahead:
+        ahead += following[name]
+    return ahead
+
+
+def _components(
+    layout: _Layout, tasks: Mapping[TaskId, Task], channels: Mapping[ChannelId, Channel]
+) -> tuple[Component, ...]:
+    graph: dict[TaskId, list[TaskId]] = {task: [] for task in tasks}
+    for channel in dict.fromkeys((channel.sender, channel.receiver) for channel in channels):
+        graph[channel[0]].append(channel[1])
+    found: dict[str, Component] = {}
+    for members in cyclic_components(graph):
+        inside = set(members)
+        back = [c for c in channels.values() if c.is_back and c.id.sender in inside and c.id.receiver in inside]
+        name = base = "+".join(sorted({str(channel.edge.loop) for channel in back}))
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{base}#{number}"
+        entered = {channel.id.receiver for channel in back}
+        found[name] = Component(
+            name=name,
+            tasks=frozenset(members),
+            heads=tuple(task for task in members if task in entered),
+            in_rounds=any(layout.plan.operators[task.name].kind is Kind.ITERATE for task in members),
+            endless=any(channel.edge.endless for channel in back),
+        )
+    return tuple(found.values())

@@ -1,0 +1,179 @@
+"""The flow: where a user starts to write down a graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, Unpack, cast, overload
+
+from graphs.building import build_draft
+from graphs.draft import Draft, Tail
+from graphs.errors import BadOptionError, InputsError
+from graphs.io import Source
+from graphs.iterate import Rule, add_iteration
+from graphs.loop import Loop, OnLimit, open_loop
+from graphs.naming import check_name
+from graphs.plan import Kind, Plan
+from graphs.stream import OnError, Placing, Step, Stream, add_process, add_step
+
+T = TypeVar("T")
+
+
+class Flow:
+    """A graph in the making. Its name is the name of the job that runs it.
+
+    `stop_when` is asked on complete cuts whether the run may stop.
+
+    >>> from graphs import Collect, Items
+    >>> flow = Flow("retries")
+    >>> orders = flow.read(Items([{"id": 1}, {"id": 2}]), name="orders")
+    >>> again = flow.loop("again", of=dict, max_rounds=5)
+    >>> def attempt(tries, order):
+    ...     return tries + 1, {**order, "ok": tries >= order["id"]}
+    >>> tried = orders.merge(again).key_by("id").stateful_map(attempt, initial=0, name="attempts")
+    >>> done, failed = tried.split(lambda order: order["ok"])
+    >>> again.feed(failed)
+    >>> done.write(Collect(), name="done")
+    >>> [edge.name for edge in flow.plan().edges]  # doctest: +NORMALIZE_WHITESPACE
+    ['orders.out->attempts.in', 'split-1.false->attempts.in', 'attempts.out->split-1.in', 'split-1.true->done.in',
+     'split-1.dead:again->again.dead_letters.in']
+    """
+
+    def __init__(self, name: str = "flow", *, stop_when: Callable[..., bool] | None = None) -> None:
+        self.draft = Draft(check_name(name, "flow"), stop_when)
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return self.draft.name
+
+    def read(self, source: Source[T], **options: Unpack[Placing]) -> Stream[T]:
+        """The records of a source."""
+        if not isinstance(source, Source):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
+            raise BadOptionError(
+                f"{source!r} is no source: read Items(records), JsonLines(path), Parquet(path) or another one"
+            )
+        return Stream(self.draft, (Tail(add_step(self.draft, Kind.SOURCE, source, {}, options)),))
+
+    @overload
+    def loop(
+        self,
+        name: str,
+        of: type[T],
+        *,
+        max_rounds: int | None = None,
+        on_limit: OnLimit = "dead_letter",
+        endless: bool = False,
+    ) -> Loop[T]: ...
+    @overload
+    def loop(
+        self,
+        name: str,
+        of: None = None,
+        *,
+        max_rounds: int | None = None,
+        on_limit: OnLimit = "dead_letter",
+        endless: bool = False,
+    ) -> Loop[Any]: ...
+    def loop(
+        self,
+        name: str,
+        of: type[Any] | None = None,
+        *,
+        max_rounds: int | None = None,
+        on_limit: OnLimit = "dead_letter",
+        endless: bool = False,
+    ) -> Loop[Any]:
+        """A stream with an open end, to be fed later: a loop that runs freely, record by record.
+
+        `of` tells type checkers what its records are. A record that would go round more than `max_rounds` times goes to
+        `dead_letters`, or fails the run. `endless` says that the loop is not meant to run dry.
+        """
+        return open_loop(self.draft, name, max_rounds, on_limit, endless)
+
+    def iterate(
+        self,
+        start: Stream[T],
+        body: Callable[[Stream[T]], Stream[T]],
+        *,
+        rounds: int | None = None,
+        until: Callable[[Any], object] | None = None,
+        measure: Callable[[T], Any] | None = None,
+        reduce: Callable[[Any, Any], Any] = operator.add,
+        name: str = "iterate",
+    ) -> Stream[T]:
+        """Run `body` in rounds: on `start`, then on what it returned, and so on; the result is what it returned last.
+
+        Every record that the body returns is measured by `measure` (1 unless given), the measures of a round are folded by
+        `reduce`, and when `until` is true of that there is no other round; nor after `rounds` of them, nor after an empty one.
+
+        >>> from graphs import Collect, Items
+        >>> flow = Flow("halve")
+        >>> small = flow.iterate(flow.read(Items([9.0])), lambda s: s.map(lambda x: x / 2), until=lambda x: x < 1, measure=float)
+        >>> small.write(Collect())
+        >>> flow.plan().operators["iterate"].outputs
+        ('body', 'result')
+        """
+        return add_iteration(
+            self.draft, start, body, name, Rule(rounds=rounds, until=until, measure=measure, reduce=reduce)
+        )
+
+    def process(
+        self,
+        operator: type[Any],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **inputs: Stream[Any],
+    ) -> Stream[Any]:
+        """An operator class with named inputs: `on_record(ctx, input, value)`.
+
+        >>> from graphs import Items
+        >>> class Learner:
+        ...     inputs = ("samples", "weights")
+        >>> flow = Flow("learning")
+        >>> samples, weights = flow.read(Items([1, 2])), flow.read(Items([0.5]))
+        >>> model = flow.process(Learner, samples=samples.rebalance(), weights=weights.broadcast(), parallelism=2)
+        >>> model.tails[0].operator
+        'Learner'
+        """
+        given = {
+            "name": name,
+            "parallelism": parallelism,
+            "num_cpus": num_cpus,
+            "num_gpus": num_gpus,
+            "resources": resources,
+        }
+        options = cast(Step, {option: value for option, value in given.items() if value is not None})
+        options["on_error"] = on_error
+        what = f"process class {getattr(operator, '__name__', repr(operator))}"
+        declared: tuple[str, ...] | None = getattr(operator, "inputs", None)
+        if not inputs:
+            raise InputsError(f"{what} is given no input: name at least one, as in process(Learner, samples=stream)")
+        if declared is not None and set(declared) != set(inputs):
+            raise InputsError(
+                f"{what} has the inputs {', '.join(map(repr, declared))} and is given "
+                f"{', '.join(map(repr, inputs))}: give each of its inputs a stream, and no other"
+            )
+        return add_process(self.draft, operator, inputs, options, named_inputs=True)
+
+    def plan(self) -> Plan:
+        """The finished plan; raises what is wrong with the graph."""
+        return build_draft(self.draft)
+
+
+def build(flow: Flow) -> Plan:
+    """The finished plan of a flow; raises what is wrong with the graph.
+
+    >>> from graphs import Items, Print
+    >>> flow = Flow("hello")
+    >>> flow.read(Items(["hello"])).write(Print())
+    >>> build(flow).name
+    'hello'
+    """
+    return flow.plan()

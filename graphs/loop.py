@@ -1,0 +1,72 @@
+"""The open end of a loop: a stream that is consumed before it is fed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from graphs.draft import Draft, OpenLoop, Tail, check_choice, check_count
+from graphs.errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
+from graphs.naming import check_name
+from graphs.stream import Stream, T, check_stream
+
+OnLimit = Literal["dead_letter", "fail"]
+
+
+class Loop(Stream[T]):
+    """What comes round the loop. `feed` says which stream that is: that connection is the back edge.
+
+    A record counts the rounds it has made; one that came from several counts as the one of most rounds.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("halve")
+    >>> again = flow.loop("again", of=int)
+    >>> odd, even = flow.read(Items([12, 7])).merge(again).split(lambda n: n % 2 == 1)
+    >>> again.feed(even.map(lambda n: n // 2))
+    >>> odd.write(Collect(), name="odd")
+    >>> [edge.name for edge in flow.plan().edges if edge.is_back]
+    ['map-1.out->split-1.in']
+    """
+
+    def __init__(self, draft: Draft, loop: OpenLoop) -> None:
+        super().__init__(draft, (Tail("", loop=loop.name),))
+        self._loop = loop
+
+    def feed(self, stream: Stream[T]) -> None:
+        """Close the loop: the records of `stream` come round. Once per loop."""
+        name = self._loop.name
+        check_stream(self.draft, stream, f"loop {name!r}")
+        if self._loop.fed is not None:
+            raise FedTwiceError(f"loop {name!r} is fed twice: merge the two streams and feed the merged one")
+        if any(tail.loop is not None for tail in stream.tails):
+            raise LoopError(
+                f"loop {name!r} is fed with the open end of a loop, on which nothing would ever happen: "
+                "put an operator in between"
+            )
+        self._loop.fed = stream.tails
+
+    @property
+    def dead_letters(self) -> Stream[Any]:
+        """The records that would have gone round more than `max_rounds` times. Unread, they are kept and counted."""
+        if self._loop.max_rounds is None or self._loop.on_limit != "dead_letter":
+            raise UnknownOutputError(
+                f'loop {self._loop.name!r} has no dead letters: give it max_rounds= and on_limit="dead_letter"'
+            )
+        return Stream(self.draft, (Tail("", "dead", loop=self._loop.name),))
+
+
+def open_loop(draft: Draft, name: str, max_rounds: int | None, on_limit: OnLimit, endless: bool) -> Loop[Any]:
+    """A loop of this name, whose back edge is still to be given."""
+    what = f"loop {check_name(name, 'loop')!r}"
+    draft.check_free(name, what)
+    check_choice(on_limit, ("dead_letter", "fail"), "on_limit", what)
+    if max_rounds is not None:
+        check_count(max_rounds, "max_rounds", what)
+        if endless:
+            raise BadOptionError(
+                f"{what} is endless and has max_rounds={max_rounds}, which ends it: leave out one of them"
+            )
+    elif on_limit == "fail":
+        raise BadOptionError(f'{what} has on_limit="fail" and no limit: give it max_rounds=')
+    loop = OpenLoop(name, max_rounds, on_limit, endless)
+    draft.loops[name] = loop
+    return Loop(draft, loop)

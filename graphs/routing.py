@@ -1,0 +1,132 @@
+"""From a key to the task that keeps its state: key -> one of 128 key groups -> task.
+
+A key's group is the same in every process and every run, for a record's value and for the same value in a column. Keys that
+are equal in Python have one group: 1, 1.0, True and numpy's 1 are one key, as they are in a dict.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from graphs.errors import UnkeyableError
+
+KEY_GROUPS = 128
+_WORD = (1 << 64) - 1
+# 2**64 divided by the golden ratio, made odd: multiples of it spread evenly over the 64-bit words (Knuth, volume 3, 6.4).
+_SPREAD = 0x9E3779B97F4A7C15
+_SHIFT = 64 - 7
+_NONE = 0x6E6F6E65
+_NAN = 0x6E616E
+_EXACT = 2.0**62
+
+
+def key_group(key: Any) -> int:
+    """The key group of one key.
+
+    >>> key_group("alice"), key_group(7) == key_group(7.0)
+    (51, True)
+    """
+    return ((_code(key) * _SPREAD) & _WORD) >> _SHIFT
+
+
+def key_groups(keys: npt.NDArray[Any] | Iterable[Any]) -> npt.NDArray[np.int64]:
+    """The key groups of a column of keys.
+
+    >>> key_groups(np.array([7, 8])).tolist() == [key_group(7), key_group(8)]
+    True
+    """
+    if isinstance(keys, np.ndarray):
+        array = cast(npt.NDArray[Any], keys)
+        if array.dtype.kind in "iub":
+            return _groups(array.astype(np.uint64))
+        if array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+            return _groups_of_floats(array.astype(np.float64))
+        if array.dtype.kind not in "OUS":
+            raise _unkeyable(array.dtype)
+        keys = cast(list[Any], array.tolist())
+    # A column repeats its keys: each is hashed once.
+    values = list(keys)
+    groups = {key: key_group(key) for key in set(values)}
+    return np.fromiter((groups[key] for key in values), np.int64, len(values))
+
+
+def task_of_group(group: int, parallelism: int) -> int:
+    """The index of the task that keeps a key group.
+
+    >>> [task_of_group(group, 2) for group in (0, 63, 64, 127)]
+    [0, 0, 1, 1]
+    """
+    return group * parallelism // KEY_GROUPS
+
+
+def groups_of_task(index: int, parallelism: int) -> range:
+    """The key groups that a task keeps.
+
+    >>> groups_of_task(1, 3)
+    range(43, 86)
+    """
+    return range(-(-index * KEY_GROUPS // parallelism), -(-(index + 1) * KEY_GROUPS // parallelism))
+
+
+def _code(key: Any) -> int:
+    """A 64-bit word for a key, equal for equal keys."""
+    if isinstance(key, str):
+        return zlib.crc32(key.encode("utf-8", "surrogatepass"))
+    if isinstance(key, int):
+        return key & _WORD
+    if isinstance(key, float):
+        return _code_of_float(key)
+    if isinstance(key, np.integer | np.floating | np.bool_):
+        return _code(cast(Any, key).item())
+    if isinstance(key, bytes):
+        return zlib.crc32(key)
+    if key is None:
+        return _NONE
+    if isinstance(key, tuple):
+        parts = cast(tuple[Any, ...], key)
+        code = len(parts)
+        for part in parts:
+            # The shift brings the well-spread upper bits down, so that the order of the parts matters in all of them.
+            code = ((code ^ _code(part)) * _SPREAD) & _WORD
+            code ^= code >> 32
+        return code
+    raise _unkeyable(type(key))
+
+
+def _code_of_float(key: float) -> int:
+    if key.is_integer():
+        return int(key) & _WORD
+    if math.isnan(key):
+        return _NAN
+    return struct.unpack("<Q", struct.pack("<d", key))[0]
+
+
+def _groups(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    return ((codes * np.uint64(_SPREAD)) >> np.uint64(_SHIFT)).astype(np.int64)
+
+
+def _groups_of_floats(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    # What does not fit a 64-bit integer, and what is no number, is rare: one by one.
+    odd = ~(np.abs(keys) < _EXACT)
+    plain = np.where(odd, 0.0, keys)
+    whole = np.trunc(plain) == plain
+    codes = np.where(whole, plain.astype(np.int64).view(np.uint64), plain.view(np.uint64))
+    groups = _groups(codes)
+    if odd.any():
+        groups[odd] = [key_group(key) for key in keys[odd].tolist()]
+    return groups
+
+
+def _unkeyable(kind: Any) -> UnkeyableError:
+    name = kind.__name__ if isinstance(kind, type) else str(kind)
+    return UnkeyableError(
+        f"a key of type {name} has no hash that is the same in every process: "
+        "use str, int, float, bool, bytes, None or a tuple of these, as in str(key)"
+    )

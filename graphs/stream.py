@@ -1,0 +1,330 @@
+"""Streams: what operators are applied to, and what they give back.
+
+A stream is a set of tails with a routing each. An operator that is applied to it becomes part of the flow's draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+
+from graphs.draft import Draft, Key, Tail, check_choice, check_count
+from graphs.errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
+from graphs.io import Sink
+from graphs.naming import name_fault
+from graphs.plan import Kind, Operator, Routing
+
+T = TypeVar("T")
+U = TypeVar("U")
+K = TypeVar("K")
+S = TypeVar("S")
+
+BatchFormat = Literal["records", "numpy", "pandas", "pyarrow"]
+OnError = Literal["fail", "dead_letter"]
+
+
+class Placing(TypedDict, total=False):
+    """What every operator takes: its name, its number of tasks, and what one task needs of a machine."""
+
+    name: str
+    parallelism: int
+    num_cpus: float
+    num_gpus: float
+    resources: Mapping[str, float]
+
+
+class Step(Placing, total=False):
+    """What an operator with a function of the user's takes besides: where a record goes whose call raised."""
+
+    on_error: OnError
+
+
+class Stream(Generic[T]):
+    """The records that some operators emit. Operators applied to a stream leave the stream itself as it is.
+
+    >>> from graphs import Collect, Flow, Range
+    >>> flow = Flow("squares")
+    >>> flow.read(Range(10)).map(lambda n: n * n).filter(lambda n: n % 2 == 0).write(Collect(), name="even")
+    >>> list(flow.plan().operators)
+    ['read-1', 'map-1', 'filter-1', 'even']
+    """
+
+    def __init__(self, draft: Draft, tails: tuple[Tail, ...]) -> None:
+        self.draft = draft
+        self.tails = tails
+
+    @property
+    def key(self) -> Key | None:
+        """The key by which records are routed, where there is one for all of them."""
+        return None
+
+    # One record in
+
+    def map(self, function: Callable[[T], U], **options: Unpack[Step]) -> Stream[U]:
+        """`function(record)` for each record."""
+        return self._step(Kind.MAP, function, options)
+
+    def flat_map(self, function: Callable[[T], Iterable[U]], **options: Unpack[Step]) -> Stream[U]:
+        """Each record that `function(record)` yields: none, one or many."""
+        return self._step(Kind.FLAT_MAP, function, options)
+
+    def filter(self, function: Callable[[T], object], **options: Unpack[Step]) -> Stream[T]:
+        """The records for which `function(record)` is true."""
+        return self._step(Kind.FILTER, function, options)
+
+    def map_batches(
+        self,
+        function: Callable[[Any], Any] | type[Any],
+        *,
+        batch_format: BatchFormat = "records",
+        batch_size: int | None = None,
+        **options: Unpack[Step],
+    ) -> Stream[Any]:
+        """`function(batch)` for batches of at most `batch_size` records; a class is made once a task and then called.
+
+        A batch is a list of records, or the columns of records that are dicts: a dict of arrays ("numpy"), a frame ("pandas"),
+        a table ("pyarrow"). The function gives back any of these.
+        """
+        check_choice(batch_format, ("records", "numpy", "pandas", "pyarrow"), "batch_format", "map_batches")
+        if batch_size is not None:
+            check_count(batch_size, "batch_size", "map_batches")
+        return self._step(Kind.MAP_BATCHES, function, options, batch_format=batch_format, batch_size=batch_size)
+
+    @overload
+    def map_async(
+        self,
+        function: Callable[[T], Awaitable[U]],
+        *,
+        concurrency: int = 100,
+        timeout: float | None = None,
+        **options: Unpack[Step],
+    ) -> Stream[U]: ...
+    @overload
+    def map_async(
+        self,
+        function: Callable[[T], U],
+        *,
+        concurrency: int = 100,
+        timeout: float | None = None,
+        **options: Unpack[Step],
+    ) -> Stream[U]: ...
+    def map_async(
+        self,
+        function: Callable[[T], Any],
+        *,
+        concurrency: int = 100,
+        timeout: float | None = None,
+        **options: Unpack[Step],
+    ) -> Stream[Any]:
+        """`function(record)` for up to `concurrency` records at a time in each task, each within `timeout` seconds.
+
+        Answers leave in the order in which they come. Records not yet answered are state; after a crash they are asked
+        again, so calls to the outside happen at least once.
+        """
+        check_count(concurrency, "concurrency", "map_async")
+        if timeout is not None and not timeout > 0:
+            raise BadOptionError(f"map_async has timeout={timeout!r}: give seconds above 0, or leave it out")
+        return self._step(Kind.MAP_ASYNC, function, options, concurrency=concurrency, timeout=timeout)
+
+    def process(self, operator: type[Any], **options: Unpack[Step]) -> Stream[Any]:
+        """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its side outputs."""
+        return add_process(self.draft, operator, {"in": self}, options, named_inputs=False)
+
+    # Where records go
+
+    @overload
+    def split(self, by: Callable[[T], object], **options: Unpack[Step]) -> tuple[Stream[T], Stream[T]]: ...
+    @overload
+    def split(self, by: Callable[[T], str], into: Sequence[str], **options: Unpack[Step]) -> tuple[Stream[T], ...]: ...
+    def split(
+        self, by: Callable[[T], object], into: Sequence[str] | None = None, **options: Unpack[Step]
+    ) -> tuple[Stream[T], ...]:
+        """Two streams, of the records for which `by(record)` is true and of the others; or one for each name in `into`.
+
+        With `into`, `by(record)` gives the name of the record's stream.
+        """
+        names = ("true", "false") if into is None else tuple(into)
+        if len(names) < 2 or len(set(names)) < len(names) or any(map(_output_fault, names)):
+            raise BadOptionError(
+                f"split has into={names!r}: give at least two different names, without ':', '/' or 'dead'"
+            )
+        operator = add_step(self.draft, Kind.SPLIT, by, {"in": self}, options, names, by_name=into is not None)
+        return tuple(Stream[T](self.draft, (Tail(operator, name),)) for name in names)
+
+    def merge(self, *others: Stream[U]) -> Stream[T | U]:
+        """The records of this stream and of the others, in no particular order. Each keeps the routing it has."""
+        for other in others:
+            check_stream(self.draft, other, "merge")
+        tails = self.tails + tuple(tail for other in others for tail in other.tails)
+        return Stream(self.draft, tails)
+
+    @overload
+    def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]: ...
+    @overload
+    def key_by(self, key: str) -> KeyedStream[Any, T]: ...
+    def key_by(self, key: Callable[[T], Any] | str) -> KeyedStream[Any, T]:
+        """All records of one key in one task: `key(record)`, or `record[key]` for the name of a column."""
+        return KeyedStream(self.draft, self._routed(Routing.HASH, key))
+
+    def route(self, function: Callable[[T], int]) -> Stream[T]:
+        """Each record to the task with the index `function(record)`, modulo the number of tasks."""
+        return Stream(self.draft, self._routed(Routing.ROUTE, function))
+
+    def broadcast(self) -> Stream[T]:
+        """Each record to every task of the next operator, a copy each."""
+        return Stream(self.draft, self._routed(Routing.BROADCAST))
+
+    def rebalance(self) -> Stream[T]:
+        """The records to the tasks of the next operator in turn."""
+        return Stream(self.draft, self._routed(Routing.REBALANCE))
+
+    def write(self, sink: Sink[T], **options: Unpack[Placing]) -> None:
+        """Write the records to a sink, each exactly once where the sink can: see there."""
+        if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
+            raise BadOptionError(
+                f"{sink!r} is no sink: write to Collect(), JsonLines(path), Parquet(path) or another sink"
+            )
+        add_step(self.draft, Kind.SINK, sink, {"in": self}, options, ())
+
+    # Other outputs of the operator this stream comes from
+
+    def side(self, output: str) -> Stream[Any]:
+        """Another output of the operator that this stream comes from."""
+        operators = {tail.operator for tail in self.tails}
+        if len(operators) > 1 or any(tail.loop for tail in self.tails):
+            raise UnknownOutputError(
+                f"output {output!r} is asked of a stream that comes from no single operator: "
+                "take side() of the operator's own stream, before merge or loop"
+            )
+        operator = self.draft.operators[operators.pop()]
+        if output not in operator.outputs:
+            raise UnknownOutputError(
+                f"{operator.kind.value} {operator.name!r} has no output {output!r}: it has "
+                f"{', '.join(map(repr, operator.outputs))}; a process class declares more with outputs = (...)"
+            )
+        return Stream(self.draft, (Tail(operator.name, output),))
+
+    @property
+    def dead_letters(self) -> Stream[Any]:
+        """The records whose call raised, for an operator with `on_error="dead_letter"`. Unread, they are kept and counted."""
+        for tail in self.tails:
+            if tail.loop is None and "dead" not in self.draft.operators[tail.operator].outputs:
+                raise UnknownOutputError(
+                    f'operator {tail.operator!r} sets no dead letters aside: give it on_error="dead_letter"'
+                )
+        return self.side("dead")
+
+    def _routed(self, routing: Routing, by: Key | None = None) -> tuple[Tail, ...]:
+        return tuple(tail.routed(routing, by) for tail in self.tails)
+
+    def _step(self, kind: Kind, function: Any, options: Step, **details: Any) -> Stream[Any]:
+        operator = add_step(self.draft, kind, function, {"in": self}, options, **details)
+        return Stream(self.draft, (Tail(operator),))
+
+    if not TYPE_CHECKING:
+        # Type checkers find stateful_map on keyed streams alone; who has none gets the fix instead of an AttributeError.
+        def stateful_map(self, function, initial=None, **options):
+            """State is kept by key: see `KeyedStream.stateful_map`."""
+            raise UnkeyedStreamError(
+                f"stateful_map {options.get('name') or function!r} keeps state by key, and its stream has none: "
+                "call key_by(...) right before it, behind merge"
+            )
+
+
+class KeyedStream(Stream[T], Generic[K, T]):
+    """A stream whose records of one key all meet in one task of the next operator.
+
+    >>> from graphs import Flow, Items
+    >>> Flow("words").read(Items(["a", "b"])).key_by(str.upper).key is str.upper
+    True
+    """
+
+    @property
+    def key(self) -> Key | None:
+        """The key by which records are routed."""
+        return self.tails[0].by
+
+    def stateful_map(self, function: Callable[[S, T], tuple[S, U]], initial: S, **options: Unpack[Step]) -> Stream[U]:
+        """`function(state, record)` gives the key's next state and a record. A key's first state is a copy of `initial`."""
+        return self._step(Kind.STATEFUL_MAP, function, options, initial=initial)
+
+
+def add_step(
+    draft: Draft,
+    kind: Kind,
+    function: Any,
+    inputs: Mapping[str, Stream[Any]],
+    options: Placing | Step,
+    outputs: tuple[str, ...] = ("out",),
+    **details: Any,
+) -> str:
+    """Add an operator that reads these streams; its name. Raises, and changes nothing, when something is wrong with it."""
+    given: dict[str, Any] = dict(options)
+    label = getattr(function, "label", None) if kind in (Kind.SOURCE, Kind.SINK) else None
+    name = draft.name_for(kind, given.pop("name", None), function, label)
+    what = f"{kind.value} {name!r}"
+    for stream in inputs.values():
+        check_stream(draft, stream, what)
+    parallelism = given.pop("parallelism", None)
+    if parallelism is not None:
+        check_count(parallelism, "parallelism", what)
+    if kind not in (Kind.SOURCE, Kind.SINK, Kind.ITERATE):
+        if not callable(function):
+            raise BadOptionError(f"{what} is given {function!r}, which cannot be called: give a function")
+        details["on_error"] = given.pop("on_error", "fail")
+        check_choice(details["on_error"], ("fail", "dead_letter"), "on_error", what)
+        if details["on_error"] == "dead_letter":
+            outputs = (*outputs, "dead")
+    _check_resources(given, what)
+    keys = {name: stream.key for name, stream in inputs.items()}
+    if kind is Kind.PROCESS:
+        details["keys"] = keys
+    key = next((key for key in keys.values() if key is not None), None)
+    operator = Operator(name, kind, function, parallelism, key, tuple(inputs), outputs, {**details, **given})
+    draft.add(operator, {name: stream.tails for name, stream in inputs.items()})
+    return name
+
+
+def add_process(
+    draft: Draft, operator: type[Any], inputs: Mapping[str, Stream[Any]], options: Step, *, named_inputs: bool
+) -> Stream[Any]:
+    """Add a process operator; its class says which outputs it has. The stream of its first output."""
+    if not isinstance(operator, type):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
+        raise BadOptionError(
+            f"process is given {operator!r}, which is no class: give a class with on_record(ctx, value)"
+        )
+    outputs: tuple[Any, ...] = tuple(getattr(operator, "outputs", ("out",)))
+    if not outputs or len(set(outputs)) < len(outputs) or any(map(_output_fault, outputs)):
+        raise BadOptionError(
+            f"process class {operator.__name__} has outputs = {outputs!r}: give a tuple of different names, without ':', '/' or 'dead'"
+        )
+    name = add_step(draft, Kind.PROCESS, operator, inputs, options, outputs, named_inputs=named_inputs)
+    return Stream(draft, (Tail(name, outputs[0]),))
+
+
+def check_stream(draft: Draft, stream: object, what: str) -> None:
+    """Raise unless it is a stream of the flow that is being drawn up."""
+    if not isinstance(stream, Stream):
+        raise BadOptionError(f"{what} is given {stream!r}, which is no stream: give what an operator returned")
+    if stream.draft is not draft:
+        raise ForeignStreamError(
+            f"{what} of flow {draft.name!r} is given a stream of flow {stream.draft.name!r}: "
+            "read the data again in this flow, or build both in one Flow"
+        )
+
+
+def _output_fault(name: Any) -> bool:
+    # "dead" is where records go whose call raised; "dead:LOOP" where those go that went round too often.
+    return not isinstance(name, str) or name == "dead" or name_fault(name) is not None
+
+
+def _check_resources(given: Mapping[str, Any], what: str) -> None:
+    for option, value in given.items():
+        if option not in ("num_cpus", "num_gpus", "resources"):
+            raise BadOptionError(
+                f"{what} has no option {option!r}: it takes name, parallelism, num_cpus, num_gpus, resources and what its own "
+                "signature says"
+            )
+        amounts: Iterable[Any] = value.values() if option == "resources" and isinstance(value, Mapping) else [value]
+        if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):
+            raise BadOptionError(f"{what} has {option}={value!r}: give amounts of 0 or more")
