@@ -1,0 +1,183 @@
+"""What a simulated run hands to the checker: its trace, its complete cuts, and the output of its sinks.
+
+The trace is one list in the order in which things happened. It holds the events of the attempt that was alive; a
+crash ends an attempt, and the next `Started` begins one. What a dead attempt still does is not in the trace: if it
+takes effect all the same, the damage shows.
+
+Order within one task: `Took` comes before the `Ran("batch")` of the same batch; a batch that was set aside has its
+`Took` then and its `Ran` later. The `Sent` that follow a `Ran` until the task's next event of another kind are what
+the user code emitted, round markers aside. `Captured` comes before the barriers that it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from graphs.plan import Plan
+from recovery.cut import Cut
+from recovery.messages import Mode
+from recovery.restored import TaskRestore
+
+
+class Started(NamedTuple):
+    """An attempt begins, from that cut or from nothing."""
+
+    attempt: Attempt
+    restored: Epoch | None
+
+
+class Restored(NamedTuple):
+    """A task took its part of the cut, or began empty."""
+
+    attempt: Attempt
+    task: TaskId
+    restore: TaskRestore | None
+
+
+class Sent(NamedTuple):
+    """A data item, a round marker included, was put into a channel. What goes by reference is encoded at that moment."""
+
+    attempt: Attempt
+    task: TaskId
+    channel: ChannelId
+    seq: int
+    payload: bytes
+
+
+class Took(NamedTuple):
+    """A data item left the queue of a channel: to be processed, given as a marker, or set aside."""
+
+    attempt: Attempt
+    task: TaskId
+    channel: ChannelId
+    seq: int
+
+
+class Ran(NamedTuple):
+    """User code runs. `what` says which entry:
+
+    - "produce": `detail` is the number of records asked for.
+    - "batch": `channel` and `payload`, the batch as it was before user code saw it.
+    - "round_end": `detail` is the path. "release_round", "release_result", "end": nothing more.
+    - "timer": all timers that are due at `now_ms`.
+    - "answer": `payload` is the pickled record that was asked about, as it was before the call.
+    """
+
+    attempt: Attempt
+    task: TaskId
+    what: str
+    channel: ChannelId | None = None
+    payload: bytes | None = None
+    detail: Any = None
+    now_ms: int = 0
+
+
+class Barriered(NamedTuple):
+    """A barrier was put into a channel."""
+
+    attempt: Attempt
+    task: TaskId
+    channel: ChannelId
+    epoch: Epoch
+    mode: Mode
+
+
+class EndSent(NamedTuple):
+    """END was put into a channel."""
+
+    attempt: Attempt
+    task: TaskId
+    channel: ChannelId
+
+
+class Captured(NamedTuple):
+    """A task captured its state; `epoch` is None for its last state. Probes capture nothing and have no such event."""
+
+    attempt: Attempt
+    task: TaskId
+    epoch: Epoch | None
+    mode: Mode
+
+
+class Completed(NamedTuple):
+    """The manifest of this epoch is durable."""
+
+    attempt: Attempt
+    epoch: Epoch
+
+
+class Aborted(NamedTuple):
+    """The coordinator gave this epoch up."""
+
+    attempt: Attempt
+    epoch: Epoch
+
+
+class Committed(NamedTuple):
+    """A sink published these transactions, at a complete cut or at a restore."""
+
+    attempt: Attempt
+    task: TaskId
+    names: tuple[str, ...]
+
+
+class Finished(NamedTuple):
+    """The coordinator says that the run is over."""
+
+    attempt: Attempt
+
+
+Event = (
+    Started | Restored | Sent | Took | Ran | Barriered | EndSent | Captured | Completed | Aborted | Committed | Finished
+)
+
+Transactions = Mapping[str, tuple[str, list[Any]]]
+"""Transaction name -> sink operator and records."""
+
+
+@dataclass(frozen=True)
+class Conserved:
+    """A quantity that records carry and operators keep, in integers.
+
+    `of_record(record)` is what a record carries, `of_state(operator, key, value)` what a keyed value keeps.
+    """
+
+    of_record: Callable[[Any], int]
+    of_state: Callable[[str, Any, Any], int]
+
+
+@dataclass
+class Record:
+    """A finished or stopped run. `prepared` are the transactions that exist and are not published."""
+
+    plan: Plan
+    deployments: dict[Attempt, Deployment]
+    inputs: Mapping[str, Sequence[Any]]
+    policy: str
+    trace: list[Event] = field(default_factory=list[Event])
+    cuts: dict[Epoch, Cut] = field(default_factory=dict[Epoch, Cut])
+    committed: Transactions = field(default_factory=dict[str, tuple[str, list[Any]]])
+    prepared: Transactions = field(default_factory=dict[str, tuple[str, list[Any]]])
+    finished: bool = False
+    conserved: Conserved | None = None
+
+
+@dataclass(frozen=True)
+class Violation(Exception):
+    """What a run did that no run may do: the statement that is broken, where, and the figures in words."""
+
+    statement: str
+    story: str
+    epoch: Epoch | None = None
+    channel: ChannelId | None = None
+    task: TaskId | None = None
+
+    def __str__(self) -> str:
+        where = [f"epoch {self.epoch}"] if self.epoch is not None else []
+        where += [f"channel {self.channel}"] if self.channel is not None else []
+        where += [f"task {self.task}"] if self.task is not None else []
+        return f"{self.statement}: {self.story}" + (f" ({', '.join(where)})" if where else "")
