@@ -50,7 +50,7 @@ def _check_ends(draft: Draft) -> None:
     for loop in draft.loops.values():
         if loop.fed is None:
             raise OpenLoopError(
-                f"loop {loop.name!r} is never fed: call feed(stream) on it with the stream that comes round, or take it out"
+                f"loop {loop.name!r} is never fed: call feed(stream) on it, with the stream that comes round"
             )
         if not any(c.tail.loop == loop.name and c.tail.output == "out" for c in draft.connections):
             raise UnreadLoopError(
@@ -79,7 +79,7 @@ def _unread_dead_letters(draft: Draft, operators: dict[str, Operator]) -> list[C
         name = f"{tail.loop or tail.operator}.dead_letters"
         if name in operators or name in draft.loops:
             raise DuplicateNameError(
-                f"operator {name!r} has the name of the sink that keeps the dead letters of {tail.loop or tail.operator!r}: "
+                f"operator {name!r} has the name of the sink for the dead letters of {tail.loop or tail.operator!r}: "
                 "rename it, or write those dead letters yourself"
             )
         operators[name] = Operator(name, Kind.SINK, Collect(), outputs=())

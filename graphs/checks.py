@@ -1,9 +1,9 @@
 """What is refused: graphs that could not run, could not end, or would not mean what they say.
 
-A loop has a way out when a stream leaves it, or when `max_rounds` bounds the trips of its records. A filter, a flat_map or a
-process in the loop is none by itself: that it drops records is the way the work is done, and whether it drops all of them
-nobody can see. Dead letters of failed calls are none either. And a stream that leaves is not enough where the records that go
-on pass only operators that give back one record for each: they would go round for good.
+A loop has a way out when a stream leaves it, or when `max_rounds` bounds the trips of its records. A filter, a
+flat_map or a process in the loop is none by itself: whether it drops every record in the end nobody can see, and what
+it drops is lost. Dead letters of failed calls are none either: nobody plans on them. And a stream that leaves is not
+enough where what goes round passes only operators that give back one record for each: it goes round for good.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _check_every_cycle_is_named(plan: Plan) -> None:
     forward = [edge for edge in plan.edges if not edge.is_back]
     for members in cyclic_components(successors(plan.operators, forward)):
         raise UnnamedCycleError(
-            f"operators {_list(members)} form a cycle without a back edge, whose channels could wait for each other for good: "
-            "close it through flow.loop(name) and feed"
+            f"operators {_list(members)} form a cycle without a back edge, whose channels could wait for each other "
+            "for good: close it through flow.loop(name) and feed"
         )
 
 
@@ -51,8 +51,8 @@ def _check_every_back_edge_closes_a_cycle(plan: Plan) -> None:
             continue
         if edge.loop == edge.receiver:
             raise NoCycleError(
-                f"the body of iteration {edge.loop!r} returns a stream of {edge.sender!r}, which does not come from the body's "
-                "argument: apply operators to the argument, and merge other streams into it before one of them"
+                f"the body of iteration {edge.loop!r} returns a stream of {edge.sender!r}, which does not come from "
+                "the body's argument: apply operators to the argument, and merge other streams in before one of them"
             )
         raise NoCycleError(
             f"loop {edge.loop!r} closes no cycle by edge {edge.name!r}: nothing comes back from {edge.receiver!r} to "
@@ -68,16 +68,16 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
         inside = [name for name in members if plan.operators[name].kind is Kind.ITERATE]
         if inside:
             raise IterationError(
-                f"iteration {inside[0]!r} runs inside the free-running loop {loop!r}, where its start is never complete: "
-                "make the outer loop an iteration too, or do the inner rounds with a loop and max_rounds="
+                f"iteration {inside[0]!r} runs inside the free-running loop {loop!r}, where its start is never "
+                "complete: make the outer loop an iteration too, or do the inner rounds with a loop and max_rounds="
             )
     for members in cyclic_components(successors(plan.operators, plan.edges)):
         inside = [name for name in members if plan.operators[name].kind is Kind.ITERATE]
         loops = [e.loop for e in free if e.is_back and e.sender in members and e.receiver in members]
         if inside and loops:
             raise IterationError(
-                f"the free-running loop {loops[0]!r} is inside the body of iteration {inside[0]!r}, whose rounds would not "
-                "know when it has run dry: make it an iteration inside the body, with flow.iterate"
+                f"the free-running loop {loops[0]!r} is inside the body of iteration {inside[0]!r}, whose rounds "
+                "would not know when it has run dry: make it an iteration inside the body, with flow.iterate"
             )
 
 
@@ -92,8 +92,8 @@ def _check_inner_iterations_start_inside(plan: Plan) -> None:
             if edge.receiver == name and edge.input == "start" and edge.sender not in inside:
                 raise IterationError(
                     f"iteration {name!r} is written inside the body of {enclosing!r} and starts with a stream of "
-                    f"{edge.sender!r}, from outside, so that it would run once and not once a round: start it with a stream "
-                    "that comes from the body's argument, or write it before the outer iteration"
+                    f"{edge.sender!r}, from outside, so that it would run once and not once a round: start it with a "
+                    "stream that comes from the body's argument, or write it before the outer iteration"
                 )
 
 
@@ -111,7 +111,8 @@ def _check_iterations_are_bounded(plan: Plan, cycles: Cycles) -> None:
         for loops in cycles.loops:
             if loops.in_rounds and not behind.isdisjoint(loops.operators):
                 raise IterationError(
-                    f"{_what(loops)} never has all of its input, for {reason}: iterate over a bounded source, or use flow.loop"
+                    f"{_what(loops)} never has all of its input, for {reason}: "
+                    "iterate over a bounded source, or use flow.loop"
                 )
 
 
@@ -132,7 +133,7 @@ def _check_ways_out(plan: Plan) -> None:
         loop = next(e.loop for e in one_for_one if e.is_back and e.sender in members and e.receiver in members)
         fix = "give it rounds= or until=" if loop in plan.operators else "give it max_rounds=, declare it endless=True"
         raise NoWayOutError(
-            f"loop {loop!r} has no way out: all that its records pass is {_list(members)}, which gives back one record for each; "
+            f"loop {loop!r} has no way out: its records pass {_list(members)}, one comes back for each, and so on: "
             f"{fix}, or split or filter the stream that is fed"
         )
 

@@ -1,8 +1,8 @@
 """The cycles of a plan: its components, back edges and heads, and which iterations an operator is inside of.
 
-Back edges are the edges that the user named, by a loop or an iteration. Nesting is read off the graph, not off the program
-text: the strongly connected component around an iteration's head is inside of it, and without its back edges what is
-still strongly connected around another head is inside of both.
+Back edges are the edges that the user named, by a loop or an iteration. Nesting is read off the graph, not off the
+program text: the strongly connected component around an iteration's head is inside of it, and what without its back
+edges is still strongly connected around another head is inside of both.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from graphs.plan import Edge, Kind, Plan
 
 @dataclass(frozen=True)
 class Loops:
-    """A strongly connected component with a cycle. `irreducible` lists the back edges that can be reached past their head.
+    """A strongly connected component with a cycle.
 
-    An irreducible component has a cycle with more than one way in; a program of nested loops never has one.
+    `irreducible` lists the back edges that can be reached past their head: their cycle has more than one way in.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Loops:
 
 @dataclass(frozen=True)
 class Cycles:
-    """All loops of a plan, upstream first, and for each operator the iterations that it is inside of, outermost first."""
+    """All loops of a plan, upstream first, and for each operator the path of iterations it is in, outermost first."""
 
     loops: tuple[Loops, ...]
     paths: Mapping[str, tuple[str, ...]]
@@ -103,7 +103,7 @@ def _loops(plan: Plan, operators: list[str]) -> Loops:
 
 
 def _nest(plan: Plan) -> dict[str, tuple[str, ...]]:
-    paths: dict[str, tuple[str, ...]] = {operator: () for operator in plan.operators}
+    paths: dict[str, tuple[str, ...]] = dict.fromkeys(plan.operators, ())
     work: list[tuple[Iterable[str], tuple[Edge, ...]]] = [(plan.operators, plan.edges)]
     while work:
         operators, edges = work.pop()

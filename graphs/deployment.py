@@ -43,7 +43,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Component:
-    """A strongly connected component of tasks that has a loop. `in_rounds`: it is an iteration and ends by its own rule."""
+    """A strongly connected component of tasks that has a loop. `in_rounds`: an iteration, ending by its own rule."""
 
     name: str
     tasks: frozenset[TaskId]

@@ -43,7 +43,7 @@ def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
     >>> components({"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": []})
     [['a'], ['b', 'c'], ['d']]
     """
-    # Kosaraju: in the order in which a search of the graph finishes last, a search of the reversed graph stays in a component.
+    # Kosaraju: begun where a search of the graph finished last, a search of the reversed graph stays in a component.
     predecessors = reverse(successors)
     found: list[list[V]] = []
     placed: set[V] = set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphs.errors import BadOptionError, DuplicateNameError, MissingNameError
+from graphs.errors import DuplicateNameError, MissingNameError
 from graphs.naming import automatic_name, check_name, function_name, name_fault
 from graphs.plan import Kind, Operator, Routing
 
@@ -104,15 +104,3 @@ class Draft:
 
 _STATEFUL = {Kind.STATEFUL_MAP, Kind.PROCESS, Kind.MAP_ASYNC}
 _BASES = {Kind.SOURCE: "read", Kind.SINK: "write"}
-
-
-def check_count(value: object, option: str, what: str) -> None:
-    """Raise unless `value` is an integer of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadOptionError(f"{what} has {option}={value!r}: give an integer of at least 1")
-
-
-def check_choice(value: object, choices: tuple[str, ...], option: str, what: str) -> None:
-    """Raise unless `value` is one of the choices."""
-    if value not in choices:
-        raise BadOptionError(f"{what} has {option}={value!r}: give one of {', '.join(map(repr, choices))}")

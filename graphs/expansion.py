@@ -10,9 +10,9 @@ from typing import Any, Literal
 from graphs.cycles import Cycles, find_cycles
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.digraph import cyclic_components
-from graphs.draft import check_choice, check_count
 from graphs.errors import BadOptionError
 from graphs.ids import ChannelId, TaskId
+from graphs.options import check_choice, check_count
 from graphs.plan import Edge, Kind, Operator, Plan, Routing
 from graphs.routing import KEY_GROUPS
 
@@ -23,7 +23,7 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
     """What runs where. An operator that says nothing about its parallelism gets `parallelism` tasks.
 
     `actors`: "task", one a task; "slice", one for task i of every operator; "auto", a task each where there are as many
-    `cpus` (this machine's, unless given) as tasks, else slices. Operators with resources of their own always get their own.
+    `cpus` (this machine's, unless given) as tasks, else slices. An operator with resources of its own gets its own.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
@@ -38,8 +38,8 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
     for edge in plan.edges:
         if edge.routing is Routing.HASH and sizes[edge.receiver] > KEY_GROUPS:
             raise BadOptionError(
-                f"operator {edge.receiver!r} is keyed and has parallelism={sizes[edge.receiver]}, but there are {KEY_GROUPS} "
-                f"key groups and the tasks beyond would have none: give at most parallelism={KEY_GROUPS}"
+                f"operator {edge.receiver!r} is keyed and has parallelism={sizes[edge.receiver]}, but there are only "
+                f"{KEY_GROUPS} key groups, and the tasks beyond would have none: give at most parallelism={KEY_GROUPS}"
             )
     layout = _Layout(plan, find_cycles(plan), sizes, {})
     layout = replace(layout, first=_chains(layout))

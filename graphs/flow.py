@@ -13,8 +13,9 @@ from graphs.io import Source
 from graphs.iterate import Rule, add_iteration
 from graphs.loop import Loop, OnLimit, open_loop
 from graphs.naming import check_name
+from graphs.options import OnError, Placing, Step
 from graphs.plan import Kind, Plan
-from graphs.stream import OnError, Placing, Step, Stream, add_process, add_step
+from graphs.stream import Stream, add_process, add_step
 
 T = TypeVar("T")
 
@@ -104,12 +105,14 @@ class Flow:
     ) -> Stream[T]:
         """Run `body` in rounds: on `start`, then on what it returned, and so on; the result is what it returned last.
 
-        Every record that the body returns is measured by `measure` (1 unless given), the measures of a round are folded by
-        `reduce`, and when `until` is true of that there is no other round; nor after `rounds` of them, nor after an empty one.
+        Every record that the body returns is measured by `measure` (1 unless given), the measures of a round are folded
+        by `reduce`, and when `until` is true of that there is no other round; nor after `rounds` of them, nor after an
+        empty one.
 
         >>> from graphs import Collect, Items
         >>> flow = Flow("halve")
-        >>> small = flow.iterate(flow.read(Items([9.0])), lambda s: s.map(lambda x: x / 2), until=lambda x: x < 1, measure=float)
+        >>> start = flow.read(Items([9.0]))
+        >>> small = flow.iterate(start, lambda s: s.map(lambda x: x / 2), until=lambda x: x < 1, measure=float)
         >>> small.write(Collect())
         >>> flow.plan().operators["iterate"].outputs
         ('body', 'result')

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypedDict
 
-from graphs.draft import Connection, Draft, Tail, check_count
+from graphs.draft import Connection, Draft, Tail
 from graphs.errors import BadOptionError, IterationError
 from graphs.naming import check_name
+from graphs.options import check_count
 from graphs.plan import Kind
 from graphs.stream import Stream, T, add_step, check_stream
 
 
 class Rule(TypedDict):
-    """When an iteration ends: after `rounds`, when `until` is true of what the round's measures come to, or when it is empty."""
+    """When an iteration ends: after `rounds`, when `until` is true of the measures, or after an empty round."""
 
     rounds: int | None
     until: Callable[[Any], object] | None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from graphs.draft import Draft, OpenLoop, Tail, check_choice, check_count
+from graphs.draft import Draft, OpenLoop, Tail
 from graphs.errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
 from graphs.naming import check_name
+from graphs.options import check_choice, check_count
 from graphs.stream import Stream, T, check_stream
 
 OnLimit = Literal["dead_letter", "fail"]

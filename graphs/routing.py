@@ -1,7 +1,7 @@
 """From a key to the task that keeps its state: key -> one of 128 key groups -> task.
 
-A key's group is the same in every process and every run, for a record's value and for the same value in a column. Keys that
-are equal in Python have one group: 1, 1.0, True and numpy's 1 are one key, as they are in a dict.
+A key's group is the same in every process and every run, for a record's value and for the same value in a column. Keys
+that are equal in Python have one group: 1, 1.0, True and numpy's 1 are one key, as they are in a dict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphs.errors import UnkeyableError
 
 KEY_GROUPS = 128
 _WORD = (1 << 64) - 1
-# 2**64 divided by the golden ratio, made odd: multiples of it spread evenly over the 64-bit words (Knuth, volume 3, 6.4).
+# 2**64 divided by the golden ratio, made odd: its multiples spread evenly over the 64-bit words (Knuth, volume 3, 6.4).
 _SPREAD = 0x9E3779B97F4A7C15
 _SHIFT = 64 - 7
 _NONE = 0x6E6F6E65
@@ -83,8 +83,10 @@ def _code(key: Any) -> int:
         return key & _WORD
     if isinstance(key, float):
         return _code_of_float(key)
-    if isinstance(key, np.integer | np.floating | np.bool_):
-        return _code(cast(Any, key).item())
+    if isinstance(key, np.integer | np.bool_):
+        return int(cast(Any, key)) & _WORD
+    if isinstance(key, np.floating):
+        return _code_of_float(float(cast(Any, key)))
     if isinstance(key, bytes):
         return zlib.crc32(key)
     if key is None:

@@ -6,37 +6,18 @@ A stream is a set of tails with a routing each. An operator that is applied to i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from graphs.draft import Draft, Key, Tail, check_choice, check_count
+from graphs.draft import Draft, Key, Tail
 from graphs.errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
 from graphs.io import Sink
-from graphs.naming import name_fault
+from graphs.options import BatchFormat, Placing, Step, check_choice, check_count, check_resources, is_no_output
 from graphs.plan import Kind, Operator, Routing
 
 T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 S = TypeVar("S")
-
-BatchFormat = Literal["records", "numpy", "pandas", "pyarrow"]
-OnError = Literal["fail", "dead_letter"]
-
-
-class Placing(TypedDict, total=False):
-    """What every operator takes: its name, its number of tasks, and what one task needs of a machine."""
-
-    name: str
-    parallelism: int
-    num_cpus: float
-    num_gpus: float
-    resources: Mapping[str, float]
-
-
-class Step(Placing, total=False):
-    """What an operator with a function of the user's takes besides: where a record goes whose call raised."""
-
-    on_error: OnError
 
 
 class Stream(Generic[T]):
@@ -82,8 +63,8 @@ class Stream(Generic[T]):
     ) -> Stream[Any]:
         """`function(batch)` for batches of at most `batch_size` records; a class is made once a task and then called.
 
-        A batch is a list of records, or the columns of records that are dicts: a dict of arrays ("numpy"), a frame ("pandas"),
-        a table ("pyarrow"). The function gives back any of these.
+        A batch is a list of records, or the columns of records that are dicts: a dict of arrays ("numpy"), a frame
+        ("pandas"), a table ("pyarrow"). The function gives back any of these.
         """
         check_choice(batch_format, ("records", "numpy", "pandas", "pyarrow"), "batch_format", "map_batches")
         if batch_size is not None:
@@ -127,7 +108,7 @@ class Stream(Generic[T]):
         return self._step(Kind.MAP_ASYNC, function, options, concurrency=concurrency, timeout=timeout)
 
     def process(self, operator: type[Any], **options: Unpack[Step]) -> Stream[Any]:
-        """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its side outputs."""
+        """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its outputs."""
         return add_process(self.draft, operator, {"in": self}, options, named_inputs=False)
 
     # Where records go
@@ -144,7 +125,7 @@ class Stream(Generic[T]):
         With `into`, `by(record)` gives the name of the record's stream.
         """
         names = ("true", "false") if into is None else tuple(into)
-        if len(names) < 2 or len(set(names)) < len(names) or any(map(_output_fault, names)):
+        if len(names) < 2 or len(set(names)) < len(names) or any(map(is_no_output, names)):
             raise BadOptionError(
                 f"split has into={names!r}: give at least two different names, without ':', '/' or 'dead'"
             )
@@ -206,7 +187,7 @@ class Stream(Generic[T]):
 
     @property
     def dead_letters(self) -> Stream[Any]:
-        """The records whose call raised, for an operator with `on_error="dead_letter"`. Unread, they are kept and counted."""
+        """The records whose call raised, with `on_error="dead_letter"`. Unread, they are kept and counted."""
         for tail in self.tails:
             if tail.loop is None and "dead" not in self.draft.operators[tail.operator].outputs:
                 raise UnknownOutputError(
@@ -222,7 +203,7 @@ class Stream(Generic[T]):
         return Stream(self.draft, (Tail(operator),))
 
     if not TYPE_CHECKING:
-        # Type checkers find stateful_map on keyed streams alone; who has none gets the fix instead of an AttributeError.
+        # Type checkers find stateful_map on keyed streams alone; who has none gets the fix, not an AttributeError.
         def stateful_map(self, function, initial=None, **options):
             """State is kept by key: see `KeyedStream.stateful_map`."""
             raise UnkeyedStreamError(
@@ -245,7 +226,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return self.tails[0].by
 
     def stateful_map(self, function: Callable[[S, T], tuple[S, U]], initial: S, **options: Unpack[Step]) -> Stream[U]:
-        """`function(state, record)` gives the key's next state and a record. A key's first state is a copy of `initial`."""
+        """`function(state, record)` gives the key's next state and a record; the first state is a copy of `initial`."""
         return self._step(Kind.STATEFUL_MAP, function, options, initial=initial)
 
 
@@ -258,7 +239,7 @@ def add_step(
     outputs: tuple[str, ...] = ("out",),
     **details: Any,
 ) -> str:
-    """Add an operator that reads these streams; its name. Raises, and changes nothing, when something is wrong with it."""
+    """Add an operator that reads these streams; its name. Raises, and changes nothing, when it cannot be."""
     given: dict[str, Any] = dict(options)
     label = getattr(function, "label", None) if kind in (Kind.SOURCE, Kind.SINK) else None
     name = draft.name_for(kind, given.pop("name", None), function, label)
@@ -275,7 +256,7 @@ def add_step(
         check_choice(details["on_error"], ("fail", "dead_letter"), "on_error", what)
         if details["on_error"] == "dead_letter":
             outputs = (*outputs, "dead")
-    _check_resources(given, what)
+    check_resources(given, what)
     keys = {name: stream.key for name, stream in inputs.items()}
     if kind is Kind.PROCESS:
         details["keys"] = keys
@@ -294,9 +275,10 @@ def add_process(
             f"process is given {operator!r}, which is no class: give a class with on_record(ctx, value)"
         )
     outputs: tuple[Any, ...] = tuple(getattr(operator, "outputs", ("out",)))
-    if not outputs or len(set(outputs)) < len(outputs) or any(map(_output_fault, outputs)):
+    if not outputs or len(set(outputs)) < len(outputs) or any(map(is_no_output, outputs)):
         raise BadOptionError(
-            f"process class {operator.__name__} has outputs = {outputs!r}: give a tuple of different names, without ':', '/' or 'dead'"
+            f"process class {operator.__name__} has outputs = {outputs!r}: give a tuple of different names, "
+            "without ':', '/' or 'dead'"
         )
     name = add_step(draft, Kind.PROCESS, operator, inputs, options, outputs, named_inputs=named_inputs)
     return Stream(draft, (Tail(name, outputs[0]),))
@@ -311,20 +293,3 @@ def check_stream(draft: Draft, stream: object, what: str) -> None:
             f"{what} of flow {draft.name!r} is given a stream of flow {stream.draft.name!r}: "
             "read the data again in this flow, or build both in one Flow"
         )
-
-
-def _output_fault(name: Any) -> bool:
-    # "dead" is where records go whose call raised; "dead:LOOP" where those go that went round too often.
-    return not isinstance(name, str) or name == "dead" or name_fault(name) is not None
-
-
-def _check_resources(given: Mapping[str, Any], what: str) -> None:
-    for option, value in given.items():
-        if option not in ("num_cpus", "num_gpus", "resources"):
-            raise BadOptionError(
-                f"{what} has no option {option!r}: it takes name, parallelism, num_cpus, num_gpus, resources and what its own "
-                "signature says"
-            )
-        amounts: Iterable[Any] = value.values() if option == "resources" and isinstance(value, Mapping) else [value]
-        if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):
-            raise BadOptionError(f"{what} has {option}={value!r}: give amounts of 0 or more")
