@@ -39,7 +39,7 @@ class Restored(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A data item, a round marker included, was put into a channel. What goes by reference is encoded at that moment."""
+    """A data item, round markers included, was put into a channel. What goes by reference is encoded at that moment."""
 
     attempt: Attempt
     task: TaskId
@@ -167,7 +167,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Violation(Exception):
+class Violation:
     """What a run did that no run may do: the statement that is broken, where, and the figures in words."""
 
     statement: str
