@@ -63,7 +63,7 @@ class Ran(NamedTuple):
     - "produce": `detail` is the number of records asked for.
     - "batch": `channel` and `payload`, the batch as it was before user code saw it.
     - "round_end": `detail` is the path. "release_round", "release_result", "end": nothing more.
-    - "timer": all timers that are due at `now_ms`.
+    - "timer": all timers that are due; `detail` is the time.
     - "answer": `payload` is the pickled record that was asked about, as it was before the call.
     """
 
@@ -73,7 +73,6 @@ class Ran(NamedTuple):
     channel: ChannelId | None = None
     payload: bytes | None = None
     detail: Any = None
-    now_ms: int = 0
 
 
 class Barriered(NamedTuple):
@@ -100,7 +99,6 @@ class Captured(NamedTuple):
     attempt: Attempt
     task: TaskId
     epoch: Epoch | None
-    mode: Mode
 
 
 class Completed(NamedTuple):
@@ -155,9 +153,9 @@ class Record:
     """A finished or stopped run. `prepared` are the transactions that exist and are not published."""
 
     plan: Plan
-    deployments: dict[Attempt, Deployment]
     inputs: Mapping[str, Sequence[Any]]
     policy: str
+    deployments: dict[Attempt, Deployment] = field(default_factory=dict[Attempt, Deployment])
     trace: list[Event] = field(default_factory=list[Event])
     cuts: dict[Epoch, Cut] = field(default_factory=dict[Epoch, Cut])
     committed: Transactions = field(default_factory=dict[str, tuple[str, list[Any]]])
