@@ -51,7 +51,7 @@ def test_foreign_module_in_a_single_file_is_named(tmp_path: Path):
 def test_foreign_package_that_was_imported_before_is_named(tmp_path: Path):
     (tmp_path / "graphs").mkdir()
     (tmp_path / "graphs" / "__init__.py").touch()
-    result = import_backedge("import graphs, sys; sys.path.pop(1); import backedge", tmp_path)
+    result = import_backedge(f"import graphs, sys; sys.path.remove({str(tmp_path)!r}); import backedge", tmp_path)
     assert result.returncode == 1
     assert f"a foreign one: {tmp_path / 'graphs'}." in result.stderr
 

@@ -1,0 +1,103 @@
+"""Dataflow graphs with cycles, which lose nothing when a process dies. These are the public names.
+
+Write a flow: `Flow`, the streams it gives, the sources and sinks below. See it: `draw`, or `backedge graph`.
+What a flow does wrong is a `GraphError` of some kind, raised before anything runs; what a function of yours does wrong
+is a `UserFunctionError`.
+
+>>> from backedge import Collect, Flow, Items
+>>> flow = Flow("retries")
+>>> again = flow.loop("again", max_rounds=5)
+>>> tried = flow.read(Items([1, 2]), name="numbers").merge(again).map(lambda n: n + 1, name="grow")
+>>> done, rest = tried.split(lambda n: n > 3, name="enough")
+>>> again.feed(rest)
+>>> done.write(Collect(), name="done")
+>>> [edge.name for edge in flow.plan().edges if edge.is_back]
+['enough.false->grow.in']
+"""
+
+from pathlib import Path
+
+from backedge.shadow import ImportShadowError, check_own_packages
+from backedge.version import VERSION
+
+# Before the first import of one of them, or a foreign package would run first.
+check_own_packages(Path(__file__).resolve().parent.parent)
+
+from engine.errors import LoopLimitError, StateSerializationError, UserFunctionError
+from graphs.drawing import draw
+from graphs.errors import (
+    BadNameError,
+    BadOptionError,
+    DuplicateNameError,
+    FedTwiceError,
+    ForeignStreamError,
+    GraphError,
+    InputsError,
+    IterationError,
+    LoopError,
+    MissingNameError,
+    NoCycleError,
+    NoSinkError,
+    NoSourceError,
+    NothingEntersError,
+    NoWayOutError,
+    OpenLoopError,
+    UnkeyableError,
+    UnkeyedStreamError,
+    UnknownOutputError,
+    UnnamedCycleError,
+    UnreadLoopError,
+)
+from graphs.flow import Flow
+from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
+from graphs.loop import Loop
+from graphs.plan import Plan
+from graphs.stream import KeyedStream, Stream
+
+__version__ = VERSION
+
+__all__ = [
+    "CSV",
+    "BadNameError",
+    "BadOptionError",
+    "Call",
+    "Collect",
+    "DuplicateNameError",
+    "FedTwiceError",
+    "Flow",
+    "ForeignStreamError",
+    "Generate",
+    "GraphError",
+    "ImportShadowError",
+    "InputsError",
+    "Items",
+    "IterationError",
+    "JsonLines",
+    "KeyedStream",
+    "Loop",
+    "LoopError",
+    "LoopLimitError",
+    "MissingNameError",
+    "NoCycleError",
+    "NoSinkError",
+    "NoSourceError",
+    "NoWayOutError",
+    "NothingEntersError",
+    "OpenLoopError",
+    "Parquet",
+    "Plan",
+    "Print",
+    "Range",
+    "Sink",
+    "Source",
+    "StateSerializationError",
+    "Stream",
+    "TextLines",
+    "UnkeyableError",
+    "UnkeyedStreamError",
+    "UnknownOutputError",
+    "UnnamedCycleError",
+    "UnreadLoopError",
+    "UserFunctionError",
+    "draw",
+]

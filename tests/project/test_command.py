@@ -1,0 +1,95 @@
+"""The command `backedge`, called as its entry point calls it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backedge.command import main
+from backedge.version import VERSION
+
+MODULE = """
+from backedge import Collect, Flow, Items
+
+flow = Flow("retries")
+again = flow.loop("again", max_rounds=5)
+done, failed = flow.read(Items([1, 2])).merge(again).map(lambda n: n + 1, name="attempt").split(lambda n: n > 3)
+again.feed(failed)
+done.write(Collect())
+
+open_loop = Flow("open")
+open_loop.read(Items([1])).merge(open_loop.loop("forgotten")).write(Collect())
+number = 7
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module with flows in the current folder, which is not on the path."""
+    name = "module_with_flows"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != ""])
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"backedge {VERSION}\n"
+
+
+@pytest.mark.parametrize(("form", "mark"), [("text", "again"), ("mermaid", "flowchart"), ("dot", "digraph")])
+def test_graph_draws_the_flow_in_each_format(module: str, form: str, mark: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["graph", f"{module}:flow", "--format", form]) == 0
+    drawn = capsys.readouterr().out
+    assert mark in drawn
+    assert "attempt" in drawn
+
+
+def test_graph_draws_text_unless_told_otherwise(module: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["graph", f"{module}:flow", "--format", "text"]) == 0
+    text = capsys.readouterr().out
+    assert main(["graph", f"{module}:flow"]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["graph", f"{module}:open_loop"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{module}:open_loop cannot run: " in said.err
+    assert "forgotten" in said.err
+
+
+@pytest.mark.parametrize(
+    ("where", "complaint"),
+    [
+        ("flow", "'flow' names no flow: write MODULE:NAME"),
+        (":flow", "':flow' names no flow: write MODULE:NAME"),
+        ("no_such_module:flow", "no module 'no_such_module' here or among the installed ones"),
+        ("module_with_flows:flaw", "'flaw' in module_with_flows is not there; its flows are flow, open_loop"),
+        ("module_with_flows:number", "'number' in module_with_flows is of type int, not a Flow"),
+        ("json:loads", "'loads' in json is of type function, not a Flow; it holds no Flow at all"),
+    ],
+)
+def test_wrong_call_says_what_is_wrong(module: str, where: str, complaint: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["graph", where]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_missing_import_inside_the_module_keeps_its_traceback(module: str, tmp_path: Path):
+    (tmp_path / "lacking.py").write_text("import what_lacking_needs\n")
+    with pytest.raises(ModuleNotFoundError, match="what_lacking_needs"):
+        main(["graph", "lacking:flow"])
+
+
+def test_command_runs_as_a_module():
+    said = subprocess.run([sys.executable, "-m", "backedge", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"backedge {VERSION}\n"
