@@ -1,26 +1,114 @@
-"""graphs: what a dataflow is."""
+"""graphs: what a dataflow is. Nothing here runs anything.
+
+A user writes a graph down with `Flow`. Streams are tails: outputs of operators, with a routing each (`draft.py`).
+Operators that are applied to a stream (`stream.py`) join the flow's draft. A loop (`loop.py`) is a stream that is
+consumed before it is fed; an iteration (`iterate.py`) is a loop in rounds. Sources and sinks are described in `io.py`.
+
+`Flow.plan()` freezes the draft (`building.py`): open ends become back edges, what could not run is refused
+(`checks.py`, `errors.py`), and the structure gets a hash that every process computes alike. A plan says what is
+computed; `expand` says where (`expansion.py`): tasks, the chains of operators in them, channels, actors, components.
+`routing.py` takes a key to its task.
+
+Cycles are the point. A back edge is an edge that the user named; every cycle has one. `cycles.py` finds the components,
+the heads and the nesting, `certificate.py` proves that nothing but a back edge closes a cycle, `drawing.py` shows it.
+
+What the options of an operator hold, beside `num_cpus`, `num_gpus` and `resources` where they were given:
+
+    map, flat_map, filter    on_error
+    split                    on_error, by_name: whether the function gives the name of an output, or is a condition
+    map_batches              on_error, batch_format, batch_size
+    map_async                on_error, concurrency, timeout (seconds)
+    stateful_map             on_error, initial
+    process                  on_error, named_inputs, keys: input -> key or None
+    iterate                  rounds, until, measure, reduce, enclosing: the iteration in whose body it was written
+
+An operator with on_error "dead_letter" has the output "dead"; one that feeds a loop with a limit has "dead:LOOP".
+
+>>> flow = Flow("hello")
+>>> flow.read(Items(["hello", "world"])).map(str.upper).write(Print())
+>>> [str(task) for task in expand(flow.plan()).tasks]
+['read-1/0']
+"""
 
 from graphs.building import graph_hash
+from graphs.certificate import Certificate, ComponentProof, Cycle, certify, verify
 from graphs.checks import check
+from graphs.cycles import Cycles, Loops, find_cycles
+from graphs.deployment import Channel, Component, Deployment, Task
+from graphs.drawing import draw
+from graphs.errors import (
+    BadNameError,
+    BadOptionError,
+    DuplicateNameError,
+    FedTwiceError,
+    ForeignStreamError,
+    GraphError,
+    InputsError,
+    IterationError,
+    LoopError,
+    MissingNameError,
+    NoCycleError,
+    NoSinkError,
+    NoSourceError,
+    NothingEntersError,
+    NoWayOutError,
+    OpenLoopError,
+    UnkeyableError,
+    UnkeyedStreamError,
+    UnknownOutputError,
+    UnnamedCycleError,
+    UnreadLoopError,
+)
 from graphs.expansion import expand
 from graphs.flow import Flow, build
+from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
 from graphs.loop import Loop
 from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group
 from graphs.stream import KeyedStream, Stream
 
 __all__ = [
     "CSV",
+    "KEY_GROUPS",
+    "RESTORED_SENDER",
+    "Attempt",
+    "BadNameError",
+    "BadOptionError",
     "Call",
+    "Certificate",
+    "Channel",
+    "ChannelId",
     "Collect",
+    "Component",
+    "ComponentProof",
+    "Cycle",
+    "Cycles",
+    "Deployment",
+    "DuplicateNameError",
     "Edge",
+    "Epoch",
+    "FedTwiceError",
     "Flow",
+    "ForeignStreamError",
     "Generate",
+    "GraphError",
+    "InputsError",
     "Items",
+    "IterationError",
     "JsonLines",
     "KeyedStream",
     "Kind",
     "Loop",
+    "LoopError",
+    "Loops",
+    "MissingNameError",
+    "NoCycleError",
+    "NoSinkError",
+    "NoSourceError",
+    "NoWayOutError",
+    "NothingEntersError",
+    "OpenLoopError",
     "Operator",
     "Parquet",
     "Plan",
@@ -30,9 +118,24 @@ __all__ = [
     "Sink",
     "Source",
     "Stream",
+    "Task",
+    "TaskId",
     "TextLines",
+    "UnkeyableError",
+    "UnkeyedStreamError",
+    "UnknownOutputError",
+    "UnnamedCycleError",
+    "UnreadLoopError",
     "build",
+    "certify",
     "check",
+    "draw",
     "expand",
+    "find_cycles",
     "graph_hash",
+    "groups_of_task",
+    "key_group",
+    "key_groups",
+    "task_of_group",
+    "verify",
 ]

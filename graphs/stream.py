@@ -148,7 +148,7 @@ class Stream(Generic[T]):
         return KeyedStream(self.draft, self._routed(Routing.HASH, key))
 
     def route(self, function: Callable[[T], int]) -> Stream[T]:
-        """Each record to the task with the index `function(record)`, modulo the number of tasks."""
+        """Each record to the task with the index `function(record)`, from 0 to the number of tasks less one."""
         return Stream(self.draft, self._routed(Routing.ROUTE, function))
 
     def broadcast(self) -> Stream[T]:

@@ -1,0 +1,191 @@
+"""Drawings of a plan: plain text for a terminal, Mermaid for a page, DOT for Graphviz.
+
+Each loop and each iteration is a box of its own, heads are marked, and back edges have thick arrows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from graphs.cycles import find_cycles, successors
+from graphs.digraph import postorder
+from graphs.naming import function_name
+from graphs.options import check_choice
+from graphs.plan import Edge, Kind, Operator, Plan, Routing
+
+Format = Literal["text", "mermaid", "dot"]
+
+
+def draw(plan: Plan, format: Format = "text") -> str:
+    """The plan as a drawing.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("halve")
+    >>> again = flow.loop("again", max_rounds=9, on_limit="fail")
+    >>> odd, even = flow.read(Items([6]), name="numbers").merge(again).split(lambda n: n % 2, name="parity")
+    >>> again.feed(even.map(lambda n: n // 2, name="half"))
+    >>> odd.write(Collect(), name="odd")
+    >>> print(draw(flow.plan()))
+    flow halve
+      numbers (source)
+        -> parity
+      loop again
+      | parity (split), a head
+      |   false -> half
+      |   true -> odd
+      | half (map)
+      |   ==> parity, the back edge of again, at most 9 rounds
+      odd (sink)
+    """
+    check_choice(format, ("text", "mermaid", "dot"), "format", f"the drawing of flow {plan.name!r}")
+    drawers: dict[Format, Callable[[Drawing], Iterator[str]]] = {"text": _text, "mermaid": _mermaid, "dot": _dot}
+    return "\n".join(drawers[format](_arrange(plan)))
+
+
+@dataclass
+class Box:
+    """A loop or an iteration, with the operators and the boxes in it; the outermost box is the flow."""
+
+    label: str
+    entries: list[Operator | Box] = field(default_factory=list["Operator | Box"])
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A plan, its boxes, its operators upstream first, and the operators that back edges enter."""
+
+    plan: Plan
+    box: Box
+    order: tuple[str, ...]
+    heads: frozenset[str]
+
+
+def _arrange(plan: Plan) -> Drawing:
+    cycles = find_cycles(plan)
+    labels = {
+        name: tuple(f"iteration {head}" for head in cycles.paths[name]) or (f"loop {loops.name}",)
+        for loops in cycles.loops
+        for name in loops.operators
+    }
+    forward = [edge for edge in plan.edges if not edge.is_back]
+    order = tuple(reversed(postorder(successors(plan.operators, forward))))
+    boxes: dict[tuple[str, ...], Box] = {(): Box(f"flow {plan.name}")}
+    for name in order:
+        path = labels.get(name, ())
+        for depth in range(1, len(path) + 1):
+            if path[:depth] not in boxes:
+                boxes[path[:depth]] = Box(path[depth - 1])
+                boxes[path[: depth - 1]].entries.append(boxes[path[:depth]])
+        boxes[path].entries.append(plan.operators[name])
+    heads = frozenset(edge.receiver for edge in plan.edges if edge.is_back)
+    return Drawing(plan, boxes[()], order, heads)
+
+
+def _text(drawing: Drawing) -> Iterator[str]:
+    yield drawing.box.label
+    yield from _text_box(drawing, drawing.box, "  ")
+
+
+def _text_box(drawing: Drawing, box: Box, margin: str) -> Iterator[str]:
+    for entry in box.entries:
+        if isinstance(entry, Box):
+            yield margin + entry.label
+            yield from _text_box(drawing, entry, margin + "| ")
+            continue
+        yield f"{margin}{entry.name} ({entry.kind.value})" + (", a head" if entry.name in drawing.heads else "")
+        for edge in drawing.plan.edges:
+            if edge.sender == entry.name:
+                words = ", ".join([edge.receiver + _input(drawing.plan, edge), *_remarks(edge)])
+                yield f"{margin}  {_output(edge)}{'==>' if edge.is_back else '->'} {words}"
+
+
+def _mermaid(drawing: Drawing) -> Iterator[str]:
+    ids = {name: f"o{number}" for number, name in enumerate(drawing.order)}
+    yield "flowchart LR"
+    yield from _mermaid_box(drawing, drawing.box, ids, "    ", [])
+    for edge in drawing.plan.edges:
+        label = _quote(_label(drawing.plan, edge), "#quot;")
+        arrow = "==>" if edge.is_back else "-->"
+        yield f"    {ids[edge.sender]} {arrow}" + (f'|"{label}"| ' if label else " ") + ids[edge.receiver]
+
+
+def _mermaid_box(drawing: Drawing, box: Box, ids: dict[str, str], margin: str, opened: list[str]) -> Iterator[str]:
+    for entry in box.entries:
+        if isinstance(entry, Box):
+            opened.append(entry.label)
+            yield f'{margin}subgraph box{len(opened)}["{_quote(entry.label, "#quot;")}"]'
+            yield from _mermaid_box(drawing, entry, ids, margin + "    ", opened)
+            yield f"{margin}end"
+            continue
+        start, end = ("{{", "}}") if entry.name in drawing.heads else _MERMAID_SHAPES.get(entry.kind, ("[", "]"))
+        yield f'{margin}{ids[entry.name]}{start}"{_quote(entry.name, "#quot;")}"{end}'
+
+
+def _dot(drawing: Drawing) -> Iterator[str]:
+    yield f'digraph "{_quote(drawing.plan.name, _DOT_QUOTE)}" {{'
+    yield "    rankdir=LR; node [shape=box];"
+    yield from _dot_box(drawing, drawing.box, "    ", [])
+    for edge in drawing.plan.edges:
+        label = _quote(_label(drawing.plan, edge), _DOT_QUOTE)
+        looks = [f'label="{label}"'] if label else []
+        looks += ["penwidth=3", "constraint=false"] if edge.is_back else []
+        ends = " -> ".join(f'"{_quote(name, _DOT_QUOTE)}"' for name in (edge.sender, edge.receiver))
+        yield f"    {ends}" + (f" [{', '.join(looks)}];" if looks else ";")
+    yield "}"
+
+
+def _dot_box(drawing: Drawing, box: Box, margin: str, opened: list[str]) -> Iterator[str]:
+    for entry in box.entries:
+        if isinstance(entry, Box):
+            opened.append(entry.label)
+            yield f"{margin}subgraph cluster_{len(opened)} {{"
+            yield f'{margin}    label="{_quote(entry.label, _DOT_QUOTE)}"; style=dashed;'
+            yield from _dot_box(drawing, entry, margin + "    ", opened)
+            yield f"{margin}}}"
+            continue
+        shape = "hexagon" if entry.name in drawing.heads else _DOT_SHAPES.get(entry.kind)
+        yield f'{margin}"{_quote(entry.name, _DOT_QUOTE)}"' + (f" [shape={shape}];" if shape else ";")
+
+
+_MERMAID_SHAPES = {Kind.SOURCE: ("([", "])"), Kind.SINK: ("[(", ")]"), Kind.SPLIT: ("{", "}")}
+_DOT_SHAPES = {Kind.SOURCE: "ellipse", Kind.SINK: "cylinder", Kind.SPLIT: "diamond"}
+_DOT_QUOTE = '\\"'
+
+
+def _quote(text: str, quote: str) -> str:
+    return text.replace('"', quote)
+
+
+def _label(plan: Plan, edge: Edge) -> str:
+    return ", ".join(word for word in ((_output(edge) + _input(plan, edge)).strip(), *_remarks(edge)) if word)
+
+
+def _output(edge: Edge) -> str:
+    return "" if edge.output == "out" else f"{edge.output} "
+
+
+def _input(plan: Plan, edge: Edge) -> str:
+    return "" if plan.operators[edge.receiver].inputs == ("in",) else f" as {edge.input}"
+
+
+def _remarks(edge: Edge) -> list[str]:
+    remarks: list[str] = []
+    if edge.routing is Routing.HASH:
+        remarks.append(f"by key {_function(edge.by)}")
+    elif edge.routing is Routing.ROUTE:
+        remarks.append(f"routed by {_function(edge.by)}")
+    elif edge.routing is not Routing.FORWARD:
+        remarks.append(edge.routing.value)
+    if edge.is_back:
+        remarks.append(f"the back edge of {edge.loop}")
+    if edge.max_rounds is not None:
+        remarks.append(f"at most {edge.max_rounds} rounds")
+    if edge.endless:
+        remarks.append("endless")
+    return remarks
+
+
+def _function(by: Any) -> str:
+    return by if isinstance(by, str) else function_name(by) or "a function"
