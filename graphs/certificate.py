@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from graphs.cycles import Loops, find_cycles, successors
-from graphs.digraph import postorder, reachable
+from graphs.digraph import reachable, upstream_first
 from graphs.errors import UnnamedCycleError
 from graphs.plan import Edge, Plan
 
@@ -58,7 +58,7 @@ def certify(plan: Plan, cycles_max: int = CYCLES_MAX) -> Certificate:
     (Cycle(edges=('parity.false->half.in', 'half.out->parity.in'), never_blocks='half.out->parity.in'),)
     """
     forward = [edge for edge in plan.edges if not edge.is_back]
-    order = tuple(reversed(postorder(successors(plan.operators, forward))))
+    order = tuple(upstream_first(successors(plan.operators, forward)))
     wrong = _going_back(plan, order)
     if wrong:
         raise UnnamedCycleError(

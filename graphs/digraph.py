@@ -12,29 +12,31 @@ from typing import TypeVar
 V = TypeVar("V", bound=Hashable)
 
 
-def postorder(successors: Mapping[V, Collection[V]]) -> list[V]:
-    """Every vertex after all that it leads to, cycles aside.
+def upstream_first(successors: Mapping[V, Collection[V]]) -> list[V]:
+    """Every vertex before all that it leads to, cycles aside, and otherwise as the graph has them.
 
-    >>> postorder({"a": ["b"], "b": ["c"], "c": []})
-    ['c', 'b', 'a']
+    >>> upstream_first({"c": [], "a": ["b"], "b": ["c"], "d": ["c"]})
+    ['a', 'b', 'd', 'c']
     """
-    order: list[V] = []
+    finished: list[V] = []
     seen: set[V] = set()
-    for root in successors:
+    # A search in reverse finishes first what shall stand last.
+    for root in reversed(list(successors)):
         if root in seen:
             continue
         seen.add(root)
-        path = [(root, iter(successors[root]))]
+        path = [(root, iter(reversed(list(successors[root]))))]
         while path:
             vertex, rest = path[-1]
             unseen = next((following for following in rest if following not in seen), None)
             if unseen is None:
-                order.append(vertex)
+                finished.append(vertex)
                 path.pop()
             else:
                 seen.add(unseen)
-                path.append((unseen, iter(successors[unseen])))
-    return order
+                path.append((unseen, iter(reversed(list(successors[unseen])))))
+    finished.reverse()
+    return finished
 
 
 def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
@@ -47,7 +49,7 @@ def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
     predecessors = reverse(successors)
     found: list[list[V]] = []
     placed: set[V] = set()
-    for root in reversed(postorder(successors)):
+    for root in upstream_first(successors):
         if root in placed:
             continue
         members = reachable([root], predecessors, placed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from graphs.cycles import find_cycles, successors
-from graphs.digraph import postorder
+from graphs.digraph import upstream_first
 from graphs.naming import function_name
 from graphs.options import check_choice
 from graphs.plan import Edge, Kind, Operator, Plan, Routing
@@ -70,7 +70,7 @@ def _arrange(plan: Plan) -> Drawing:
         for name in loops.operators
     }
     forward = [edge for edge in plan.edges if not edge.is_back]
-    order = tuple(reversed(postorder(successors(plan.operators, forward))))
+    order = tuple(upstream_first(successors(plan.operators, forward)))
     boxes: dict[tuple[str, ...], Box] = {(): Box(f"flow {plan.name}")}
     for name in order:
         path = labels.get(name, ())
