@@ -63,7 +63,7 @@ class Ran(NamedTuple):
     - "produce": `detail` is the number of records asked for.
     - "batch": `channel` and `payload`, the batch as it was before user code saw it.
     - "round_end": `detail` is the path. "release_round", "release_result", "end": nothing more.
-    - "timer": all timers that are due; `detail` is the time.
+    - "timer": all timers that are due at `now_ms`.
     - "answer": `payload` is the pickled record that was asked about, as it was before the call.
     """
 
@@ -73,6 +73,7 @@ class Ran(NamedTuple):
     channel: ChannelId | None = None
     payload: bytes | None = None
     detail: Any = None
+    now_ms: int = 0
 
 
 class Barriered(NamedTuple):

@@ -1,0 +1,300 @@
+"""One operator, interpreted as plainly as can be: no batches, channels or captures. What it emits is copied at once.
+
+The interpreters (`plain.py`, `plain_task.py`) are what the engine is compared with, so nothing is shared with it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, cast
+
+from graphs.plan import Edge, Kind, Operator, Plan, Routing
+
+NO_KEY = ("(no key)",)
+"""The key of what belongs to the operator as a whole."""
+
+
+Step = Callable[[Edge, Any, int], None]
+
+
+class Hop(NamedTuple):
+    """A record and how often it has gone round a loop."""
+
+    record: Any
+    hops: int
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares nothing with the value."""
+    return pickle.loads(pickle.dumps(value, 5))
+
+
+def frozen(value: Any) -> Any:
+    """A value that can be counted, equal for equal records.
+
+    >>> frozen({"a": [1, 2]}) == frozen({"a": [1, 2]})
+    True
+    """
+    kind = cast("type[Any]", type(value))
+    if kind is dict:
+        return frozenset((key, frozen(item)) for key, item in value.items())
+    if kind is list or kind is tuple:
+        return tuple(map(frozen, value))
+    if kind is set:
+        return frozenset(value)
+    return value if kind.__hash__ is not None else repr(value)
+
+
+class Wires:
+    """The edges of a plan by what they start from."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.by_output: dict[tuple[str, str], list[Edge]] = {}
+        for edge in plan.edges:
+            self.by_output.setdefault((edge.sender, edge.output), []).append(edge)
+
+    def follow(self, operator: str, output: str, sent: Hop) -> Iterator[tuple[Edge, Hop]]:
+        """Where a record goes, a copy for each edge; what exceeds a loop's limit goes to its dead letters, once."""
+        refused: set[str] = set()
+        for position, edge in enumerate(self.by_output.get((operator, output), ())):
+            record = copied(sent.record) if position else sent.record
+            if edge.loop is None:
+                yield edge, Hop(record, sent.hops)
+            elif edge.max_rounds is None or sent.hops < edge.max_rounds:
+                yield edge, Hop(record, sent.hops + 1)
+            elif edge.on_limit == "fail":
+                raise RuntimeError(f"loop {edge.loop!r}: a record has gone round {sent.hops} times")
+            elif edge.loop not in refused:
+                refused.add(edge.loop)
+                yield from self.follow(operator, f"dead:{edge.loop}", Hop(record, sent.hops))
+
+
+class PlainOperator:
+    """An operator of one task, or of all of them.
+
+    - values: by key. timers: (time, key) -> hops. written: what a sink got.
+    - waiting: what an iteration's head has gathered, or what a map_async has not answered.
+    - emitted: (output, record, hops), to be taken by the interpreter.
+    """
+
+    def __init__(self, operator: Operator, index: int = 0, parallelism: int = 1) -> None:
+        self.operator = operator
+        self.name = operator.name
+        self.index = index
+        self.parallelism = parallelism
+        self.values: dict[Any, Any] = {}
+        self.timers: dict[tuple[int, Any], int] = {}
+        self.waiting: list[Hop] = []
+        self.written: list[Any] = []
+        self.hops_max = 0
+        self.emitted: list[tuple[str, Hop]] = []
+        self.sets_aside = operator.options.get("on_error", "fail") == "dead_letter"
+        self.instance: Any = None
+        self._step = self._find_step()
+        if operator.kind is Kind.PROCESS:
+            self.instance = operator.function()
+            self.call("on_start", Context(self, NO_KEY, 0))
+
+    def receive(self, edge: Edge, arrived: Sequence[Hop]) -> None:
+        """Records come over an edge."""
+        step = self._step
+        for one in arrived:
+            if not self.sets_aside:
+                step(edge, one.record, one.hops)
+                continue
+            count = len(self.emitted)
+            asked = copied(one)
+            try:
+                step(edge, one.record, one.hops)
+            except Exception:  # noqa: BLE001  # the flow asks for it: such a record goes to the dead letters
+                del self.emitted[count:]
+                self.emit("dead", asked.record, asked.hops)
+
+    def emit(self, output: str, record: Any, hops: int) -> None:
+        """Note what goes to an output."""
+        self.emitted.append((output, Hop(copied(record), hops)))
+
+    def take_emitted(self) -> list[tuple[str, Hop]]:
+        """What was emitted since it was last taken."""
+        emitted, self.emitted = self.emitted, []
+        return emitted
+
+    def call(self, hook: str, context: Context, *arguments: Any) -> None:
+        """Call a hook of a process operator, if its class has it."""
+        function = getattr(self.instance, hook, None)
+        if function is not None:
+            function(context, *arguments)
+
+    def round_ends(self, path: tuple[int, ...]) -> None:
+        """The hook for the end of a round."""
+        self.call("on_round_end", Context(self, NO_KEY, self.hops_max, round=path))
+
+    def ends(self) -> None:
+        """The hook for the end."""
+        self.call("on_end", Context(self, NO_KEY, self.hops_max))
+
+    def fire(self, now_ms: int) -> None:
+        """All timers that are due, in the order of their time."""
+        due = sorted((at_ms for at_ms, _ in self.timers if at_ms <= now_ms))
+        for at_ms in dict.fromkeys(due):
+            for key in [key for at, key in self.timers if at == at_ms]:
+                hops = self.timers.pop((at_ms, key))
+                self.call("on_timer", Context(self, key, hops, now_ms), at_ms)
+
+    def answer(self, asked: Hop) -> None:
+        """One of the waiting records has its answer."""
+        self.waiting.remove(asked)
+        try:
+            self.emit("out", self.operator.function(copied(asked.record)), asked.hops)
+        except Exception:
+            if not self.sets_aside:
+                raise
+            self.emit("dead", asked.record, asked.hops)
+
+    def release(self, output: str) -> None:
+        """An iteration's head sends what it gathered."""
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            self.emit(output, one.record, one.hops)
+
+    # -- kinds ---------------------------------------------------------------------------------------------------
+
+    def key_of(self, edge: Edge, record: Any) -> Any:
+        """The key of a record that comes over an edge; `NO_KEY` if that input has none."""
+        keys: Mapping[str, Any] = self.operator.options.get("keys", {"in": self.operator.key})
+        by: Callable[[Any], Any] | str | None = keys.get(edge.input)
+        if by is None:
+            return NO_KEY
+        if edge.routing is Routing.HASH and edge.by is not None:
+            by = edge.by
+        return itemgetter(by)(record) if isinstance(by, str) else by(record)
+
+    def _map(self, edge: Edge, record: Any, hops: int) -> None:
+        self.emit("out", self.operator.function(record), hops)
+
+    def _flat_map(self, edge: Edge, record: Any, hops: int) -> None:
+        for result in self.operator.function(record):
+            self.emit("out", result, hops)
+
+    def _filter(self, edge: Edge, record: Any, hops: int) -> None:
+        if self.operator.function(record):
+            self.emit("out", record, hops)
+
+    def _split(self, edge: Edge, record: Any, hops: int) -> None:
+        chosen = self.operator.function(record)
+        if not self.operator.options.get("by_name"):
+            chosen = self.operator.outputs[0 if chosen else 1]
+        self.emit(chosen, record, hops)
+
+    def _map_batches(self, edge: Edge, record: Any, hops: int) -> None:
+        function = self.operator.function
+        for result in (function() if isinstance(function, type) else function)([record]):
+            self.emit("out", result, hops)
+
+    def _stateful_map(self, edge: Edge, record: Any, hops: int) -> None:
+        key = self.key_of(edge, record)
+        value = self.values[key] if key in self.values else copied(self.operator.options.get("initial"))
+        self.values[key], result = self.operator.function(value, record)
+        self.emit("out", result, hops)
+
+    def _process(self, edge: Edge, record: Any, hops: int) -> None:
+        self.hops_max = max(self.hops_max, hops)
+        context = Context(self, self.key_of(edge, record), hops)
+        named = (edge.input,) if self.operator.options.get("named_inputs") else ()
+        self.instance.on_record(context, *named, record)
+
+    def _keep(self, edge: Edge, record: Any, hops: int) -> None:
+        self.waiting.append(Hop(copied(record), hops))
+
+    def _iterate(self, edge: Edge, record: Any, hops: int) -> None:
+        if edge.input == "returned":
+            self.waiting.append(Hop(record, hops))
+        else:
+            self.emit("body", record, hops)
+
+    def _write(self, edge: Edge, record: Any, hops: int) -> None:
+        self.written.append(copied(record))
+
+    def _find_step(self) -> Step:
+        match self.operator.kind:
+            case Kind.MAP:
+                return self._map
+            case Kind.FLAT_MAP:
+                return self._flat_map
+            case Kind.FILTER:
+                return self._filter
+            case Kind.SPLIT:
+                return self._split
+            case Kind.MAP_BATCHES:
+                return self._map_batches
+            case Kind.STATEFUL_MAP:
+                return self._stateful_map
+            case Kind.PROCESS:
+                return self._process
+            case Kind.ITERATE:
+                return self._iterate
+            case Kind.SINK:
+                return self._write
+            case Kind.MAP_ASYNC | Kind.SOURCE:
+                return self._keep
+
+
+class Context:
+    """What the hooks of a process operator get."""
+
+    def __init__(
+        self, of: PlainOperator, key: Any, hops: int, now: int = 0, round: tuple[int, ...] | None = None
+    ) -> None:
+        self.now = now
+        self.round = round
+        self.task_index = of.index
+        self.parallelism = of.parallelism
+        self.random = random.Random(0)
+        self.state = State(of.values, key)
+        self._of = of
+        self._hops = hops
+
+    @property
+    def key(self) -> Any:
+        """The key at hand; None where there is none."""
+        return None if self.state.key is NO_KEY else self.state.key
+
+    def keys(self) -> Iterator[Any]:
+        """Each key that has a value, which is the current one meanwhile."""
+        before = self.state.key
+        for key in list(self._of.values):
+            self.state.key = key
+            yield key
+        self.state.key = before
+
+    def emit(self, record: Any, output: str | None = None) -> None:
+        """Send a record."""
+        self._of.emit(output or self._of.operator.outputs[0], record, self._hops)
+
+    def set_timer(self, at_ms: int) -> None:
+        """Have `on_timer` called."""
+        key = (at_ms, self.state.key)
+        self._of.timers[key] = max(self._hops, self._of.timers.get(key, 0))
+
+
+class State:
+    """The value of the current key."""
+
+    def __init__(self, values: dict[Any, Any], key: Any) -> None:
+        self._values = values
+        self.key = key
+
+    def get(self, default: Any = None) -> Any:
+        """The value, or `default`."""
+        return self._values.get(self.key, default)
+
+    def set(self, value: Any) -> None:
+        """Give it a value."""
+        self._values[self.key] = value
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._values.pop(self.key, None)
