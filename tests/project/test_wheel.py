@@ -18,8 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("backedge", "engine", "graphs", "recovery", "pyproject.toml", "README.md", "LICENSE")
 
 FLOW = """
-import backedge
-from backedge import Collect, Flow, Items, simulate
+from backedge import Collect, Flow, Items
 
 flow = Flow("retries")
 orders = flow.read(Items([{"id": 1, "tries": 0}, {"id": 2, "tries": 0}]), name="orders")
@@ -100,9 +99,10 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: Path):
 
 
 def test_flow_runs_from_another_folder(installed: Path, tmp_path: Path):
-    (tmp_path / "retries.py").write_text(FLOW + "print(simulate(flow, seeds=range(3)), backedge.__file__)\n")
+    simulation = "import backedge\nprint(backedge.simulate(flow, seeds=range(3)))\nprint(backedge.__file__)\n"
+    (tmp_path / "retries.py").write_text(FLOW + simulation)
     said = run(installed / "python", "retries.py", cwd=tmp_path)
-    assert str(installed.parent) in said
+    assert said.splitlines()[-1].startswith(str(installed.parent))
 
 
 def test_command_says_its_version(installed: Path, tmp_path: Path):
