@@ -1,0 +1,94 @@
+"""The sending end of a back edge: it counts the hops, keeps to the limit, and measures what an iteration sends back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+from engine.batch import Hops, uniform
+from engine.errors import LoopLimitError, MisuseError, show, user_error
+from engine.sending import Send
+from graphs.plan import Edge
+
+
+class Measure:
+    """What the records sent over an iteration's back edge come to, since it was last taken. None: there were none.
+
+    >>> import operator
+    >>> measure = Measure("rank", {"measure": None, "reduce": operator.add})
+    >>> measure.add(["a", "b"])
+    >>> measure.take(), measure.take()
+    (2, None)
+    """
+
+    def __init__(self, iteration: str, options: Mapping[str, Any]) -> None:
+        self.iteration = iteration
+        self.total: Any = None
+        self._measure: Callable[[Any], Any] = options.get("measure") or _one
+        self.fold: Callable[[Any, Any], Any] = options["reduce"]
+
+    def add(self, records: list[Any]) -> None:
+        """Measure these records, of which there is at least one, and fold them in."""
+        try:
+            values = [self._measure(record) for record in records]
+            self.total = reduce(self.fold, values if self.total is None else [self.total, *values])
+        except Exception as error:
+            raise user_error(self.iteration, error, hook="measure or reduce", can_set_aside=False) from error
+        if self.total is None:
+            raise MisuseError(
+                f"iteration {self.iteration!r}: measure and reduce gave None for {show(records[-1])}, which stands for "
+                "a round without records: return a value"
+            )
+
+    def take(self) -> Any | None:
+        """What they came to."""
+        total, self.total = self.total, None
+        return total
+
+
+def _one(record: Any) -> int:
+    return 1
+
+
+def back_edge(edge: Edge, send: Send, send_dead: Send, measure: Measure | None) -> Send:
+    """The `Send` of a back edge, in front of `send`, which puts records into its channels.
+
+    Several back edges of one loop from one output share it: a record that exceeds the limit is one dead letter.
+    """
+    hops_max = edge.max_rounds
+
+    def send_back(records: list[Any], hops: Hops) -> None:
+        if measure is not None:
+            measure.add(records)
+        if not isinstance(hops, int):
+            if hops_max is not None and max(hops) >= hops_max:
+                records, hops = _keep_to_limit(edge, hops_max, records, hops, send_dead)
+            if records:
+                send(records, uniform([hop + 1 for hop in hops]))
+        elif hops_max is not None and hops >= hops_max:
+            _refuse(edge, records, hops, send_dead)
+        else:
+            send(records, hops + 1)
+
+    return send_back
+
+
+def _keep_to_limit(
+    edge: Edge, hops_max: int, records: list[Any], hops: list[int], send_dead: Send
+) -> tuple[list[Any], list[int]]:
+    """What may go round once more; the rest is refused."""
+    dead = [position for position, hop in enumerate(hops) if hop >= hops_max]
+    kept = [position for position, hop in enumerate(hops) if hop < hops_max]
+    _refuse(edge, [records[position] for position in dead], uniform([hops[position] for position in dead]), send_dead)
+    return [records[position] for position in kept], [hops[position] for position in kept]
+
+
+def _refuse(edge: Edge, records: list[Any], hops: Hops, send_dead: Send) -> None:
+    if edge.on_limit == "fail":
+        raise LoopLimitError(
+            f"loop {edge.loop!r}: record {show(records[0])} has gone round {edge.max_rounds} times, its max_rounds, "
+            f"and operator {edge.sender!r} sends it round again: raise max_rounds, or set such records aside with "
+            'on_limit="dead_letter"'
+        )
+    send_dead(records, hops)

@@ -1,0 +1,106 @@
+"""Batches: records that travel together, and how many times each has gone round a loop.
+
+Hops are one int while all records of a batch agree, which is the rule, and one int a record where they do not.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any, cast
+
+Hops = int | list[int]
+
+ATOMS = frozenset({int, str, float, bool, type(None), bytes, complex})
+"""Types whose values nobody can change in place, so that sharing them is safe."""
+
+
+class Batch:
+    """Records that travel together. A batch never spans a barrier.
+
+    >>> batch = Batch(["a", "b"], hops=2)
+    >>> decode(encode(batch)) == batch
+    True
+    """
+
+    __slots__ = ("hops", "records")
+
+    def __init__(self, records: list[Any], hops: Hops = 0) -> None:
+        self.records = records
+        self.hops = hops
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and self.records == other.records and self.hops == other.hops
+
+    __hash__ = None  # type: ignore[assignment]  # a batch is mutable
+
+    def __repr__(self) -> str:
+        return f"Batch({self.records!r}, hops={self.hops!r})"
+
+
+def encode(batch: Batch) -> bytes:
+    """The bytes of a batch: the same on the wire and in a log. No class of ours is in them."""
+    return pickle.dumps((batch.records, batch.hops), 5)
+
+
+def decode(payload: bytes) -> Batch:
+    """The batch that `encode` made these bytes of."""
+    records, hops = pickle.loads(payload)
+    return Batch(records, hops)
+
+
+def is_immutable(value: Any) -> bool:
+    """Whether nobody can change the value in place.
+
+    >>> is_immutable(("a", 1)), is_immutable(("a", [1]))
+    (True, False)
+    """
+    if type(value) is tuple:
+        return all(map(is_immutable, cast("tuple[Any, ...]", value)))
+    return cast("type[Any]", type(value)) in ATOMS
+
+
+def copy_value(value: Any) -> Any:
+    """An own copy of a value, through the encoding that a snapshot uses: several times faster than deepcopy."""
+    return pickle.loads(pickle.dumps(value, 5))
+
+
+def copy_records(records: list[Any]) -> list[Any]:
+    """An own copy of the records, and of the list in any case. Records that nobody can change are shared."""
+    if ATOMS.issuperset(map(type, records)) or all(map(is_immutable, records)):
+        return list(records)
+    return copy_value(records)
+
+
+def uniform(hops: list[int]) -> Hops:
+    """One int if all hops agree.
+
+    >>> uniform([2, 2]), uniform([2, 3])
+    (2, [2, 3])
+    """
+    first = hops[0]
+    return first if hops.count(first) == len(hops) else hops
+
+
+def spread(hops: Hops, count: int) -> list[int]:
+    """One int a record."""
+    return [hops] * count if isinstance(hops, int) else hops
+
+
+def runs(records: list[Any], hops: Hops) -> Iterator[tuple[list[Any], int]]:
+    """The batch in stretches of equal hops, in order, for operators that see several records at once.
+
+    >>> list(runs(["a", "b", "c"], [0, 0, 1]))
+    [(['a', 'b'], 0), (['c'], 1)]
+    """
+    if isinstance(hops, int):
+        yield records, hops
+        return
+    start = 0
+    for position in range(1, len(records) + 1):
+        if position == len(records) or hops[position] != hops[start]:
+            yield records[start:position], hops[start]
+            start = position

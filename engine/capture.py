@@ -1,0 +1,133 @@
+"""A capture: the state of a task at one moment, taken at once and encoded piece by piece while the task goes on."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from engine.errors import MisuseError, serialization_error
+from engine.state import GroupEncoder, StateCapture
+from recovery.cut import OperatorState, Transaction
+
+
+@dataclass(slots=True)
+class OperatorCapture:
+    """What one operator hands over at a capture. What is bytes already is final; the rest is encoded later.
+
+    `values` and `timers` become key groups. `pending` is either encoded, or (record, hops) pairs of records that
+    nobody changes while the capture is open. `whole` is named parts of the state that belongs to this task.
+    """
+
+    values: StateCapture | None = None
+    timers: Sequence[tuple[Any, int, int]] = ()
+    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    pending: Sequence[bytes | tuple[Any, int]] = ()
+    whole: dict[str, Any] = field(default_factory=dict[str, Any])
+    whole_can_move: bool = True
+    transactions: tuple[Transaction, ...] = ()
+
+
+class OperatorEncoding:
+    """The encoding of one operator's capture, resumed as often as it takes."""
+
+    def __init__(self, operator: str, capture: OperatorCapture) -> None:
+        self._operator = operator
+        self._capture = capture
+        # The task's own parts are few and may be shared with live objects: they are encoded at the capture.
+        self._whole = dump(operator, "state", capture.whole) if capture.whole else None
+        self._groups = GroupEncoder(operator, _entries(capture))
+        self._groups_are_done = False
+        self._pending: list[bytes] = []
+
+    def encode_some(self, entries_max: int) -> int:
+        """Encodes up to so many entries; returns how many there were. Fewer than asked for: all is encoded."""
+        count = 0
+        if not self._groups_are_done:
+            count = self._groups.encode_some(entries_max)
+            self._groups_are_done = count < entries_max
+        for entry in self._capture.pending[len(self._pending) : len(self._pending) + entries_max - count]:
+            count += 1
+            what = "a record that waits"
+            self._pending.append(entry if isinstance(entry, bytes) else dump(self._operator, what, entry))
+        return count
+
+    def state(self) -> OperatorState:
+        """The encoded state, once all is encoded."""
+        capture = self._capture
+        return OperatorState(
+            self._groups.groups(),
+            dict(sorted(capture.splits.items())),
+            tuple(self._pending),
+            self._whole,
+            capture.whole_can_move,
+            capture.transactions,
+        )
+
+    def release(self) -> None:
+        """Nothing more will be read of what the capture shares with the live state."""
+        if self._capture.values is not None:
+            self._capture.values.release()
+
+
+class Capture:
+    """The state of all operators of a task at one moment.
+
+    `encode_some` until it says True, then `states` is there; or `discard`.
+    """
+
+    def __init__(self, captures: Mapping[str, OperatorCapture]) -> None:
+        self.states: dict[str, OperatorState] = {}
+        self._encodings = {name: OperatorEncoding(name, capture) for name, capture in captures.items()}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still shares values with the live state."""
+        return bool(self._encodings)
+
+    def encode_some(self, entries_max: int = 1000) -> bool:
+        """Encodes up to so many entries. True when all is encoded."""
+        left = entries_max
+        for name, encoding in list(self._encodings.items()):
+            count = encoding.encode_some(left)
+            if count >= left:
+                return False
+            left -= count
+            self.states[name] = encoding.state()
+            encoding.release()
+            del self._encodings[name]
+        return True
+
+    def discard(self) -> None:
+        """Forget it: nobody will ask for its states."""
+        for encoding in self._encodings.values():
+            encoding.release()
+        self._encodings.clear()
+        self.states = {}
+
+
+def dump(operator: str, what: str, value: Any) -> bytes:
+    """The bytes of a part of an operator's state."""
+    try:
+        return pickle.dumps(value, 5)
+    except Exception as error:
+        raise serialization_error(operator, what, error) from error
+
+
+def load_whole(operator: str, state: OperatorState) -> dict[str, Any]:
+    """The named parts of `whole`, as `OperatorCapture` holds them."""
+    if state.whole is None:
+        return {}
+    parts: Any = pickle.loads(state.whole)
+    if not isinstance(parts, dict):
+        raise MisuseError(
+            f"operator {operator!r} is restored with a state that no capture made: {type(parts).__name__}"
+        )
+    return cast("dict[str, Any]", parts)
+
+
+def _entries(capture: OperatorCapture) -> Iterable[tuple[Any, ...]]:
+    if capture.values is not None:
+        yield from capture.values.entries()
+    yield from capture.timers

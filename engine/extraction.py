@@ -1,0 +1,20 @@
+"""How a key is taken out of a record: by the user's function, or by the name of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+from engine.errors import MisuseError
+
+
+def key_function(by: Callable[[Any], Any] | str | None) -> Callable[[Any], Any]:
+    """The function that gives a record's key.
+
+    >>> key_function("id")({"id": 7})
+    7
+    """
+    if by is None:
+        raise MisuseError("records are to be keyed, and the plan has no key for them: call key_by first")
+    return itemgetter(by) if isinstance(by, str) else by

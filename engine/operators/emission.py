@@ -1,0 +1,56 @@
+"""What the hooks of a process operator have emitted and what is not yet sent, with the hops of each record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.batch import Hops, uniform
+from engine.sending import Send
+
+
+class Emission:
+    """Records by output. The hooks append; the operator sends, once a batch.
+
+    >>> sent = []
+    >>> emission = Emission([("out", lambda records, hops: sent.append((records, hops)))])
+    >>> emission.records["out"].append("a")
+    >>> emission.send(0)
+    >>> sent
+    [(['a'], 0)]
+    """
+
+    def __init__(self, sends: Sequence[tuple[str, Send]]) -> None:
+        self._sends = sends
+        self.records: dict[str, list[Any]] = {output: [] for output, _ in sends}
+        self._hops: dict[str, list[int]] = {output: [] for output, _ in sends}
+
+    def send(self, hops: Hops) -> None:
+        """Send everything: it comes from records of these hops."""
+        for output, send in self._sends:
+            records = self.records[output]
+            if records:
+                self.records[output] = []
+                send(records, hops)
+
+    def note(self, hops: int) -> None:
+        """What was emitted since the last note comes from records of these hops."""
+        for output, noted in self._hops.items():
+            noted += [hops] * (len(self.records[output]) - len(noted))
+
+    def send_noted(self) -> None:
+        """Send everything, with the hops as noted."""
+        for output, send in self._sends:
+            records, hops = self.records[output], self._hops[output]
+            if records:
+                self.records[output], self._hops[output] = [], []
+                send(records, uniform(hops))
+
+    def mark(self) -> dict[str, int]:
+        """How much there is, by output."""
+        return {output: len(records) for output, records in self.records.items()}
+
+    def take_back(self, mark: dict[str, int]) -> None:
+        """Forget what was emitted since the mark was set."""
+        for output, count in mark.items():
+            del self.records[output][count:]

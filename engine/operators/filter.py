@@ -1,0 +1,49 @@
+"""filter: the records for which a function is true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.batch import Hops
+from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.sending import Send
+from graphs.plan import Edge
+
+
+class FilterOperator(OperatorRuntime):
+    """Asks the user's function about every record."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._function = place.operator.function
+        self._send = self.send_to("out")
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        return self._run_carefully if self.sets_aside else self._run
+
+    def _run(self, records: list[Any], hops: Hops) -> None:
+        function = self._function
+        iterator = iter(records)
+        try:
+            if isinstance(hops, int):
+                kept = [record for record in iterator if function(record)]
+                positions: list[int] = []
+            else:
+                kept = []
+                positions = [position for position, record in enumerate(iterator) if function(record)]
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
+        if kept:
+            self._send(kept, hops)
+        self._send_kept(records, hops, positions)
+
+    def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        verdicts, passed, failed = try_each(lambda record: bool(self._function(record)), records)
+        kept = [position for position, verdict in zip(passed, verdicts, strict=True) if verdict]
+        self._send_kept(records, hops, kept)
+        self.send_dead(records, hops, failed)
+
+    def _send_kept(self, records: list[Any], hops: Hops, positions: list[int]) -> None:
+        if positions:
+            self._send([records[position] for position in positions], pick(hops, positions))

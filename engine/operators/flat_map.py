@@ -1,0 +1,54 @@
+"""flat_map: one record in, none, one or many out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.batch import Hops, uniform
+from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.sending import Send
+from graphs.plan import Edge
+
+
+class FlatMapOperator(OperatorRuntime):
+    """Sends whatever the user's function yields for a record."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._function = place.operator.function
+        self._send = self.send_to("out")
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        return self._run_carefully if self.sets_aside else self._run
+
+    def _run(self, records: list[Any], hops: Hops) -> None:
+        function = self._function
+        iterator = iter(records)
+        try:
+            if isinstance(hops, int):
+                results = [result for record in iterator for result in function(record)]
+                yielded: list[list[Any]] = []
+            else:
+                results = []
+                yielded = [list(function(record)) for record in iterator]
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
+        if results:
+            self._send(results, hops)
+        elif yielded:
+            self._send_yielded(yielded, hops)
+
+    def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        yielded, passed, failed = try_each(lambda record: list(self._function(record)), records)
+        if passed:
+            self._send_yielded(yielded, pick(hops, passed))
+        self.send_dead(records, hops, failed)
+
+    def _send_yielded(self, yielded: list[list[Any]], hops: Hops) -> None:
+        results = [result for of_record in yielded for result in of_record]
+        if not results:
+            return
+        if not isinstance(hops, int):
+            hops = uniform([hop for hop, of_record in zip(hops, yielded, strict=True) for _ in of_record])
+        self._send(results, hops)

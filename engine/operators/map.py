@@ -1,0 +1,38 @@
+"""map: one record in, one record out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.batch import Hops
+from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.sending import Send
+from graphs.plan import Edge
+
+
+class MapOperator(OperatorRuntime):
+    """Calls the user's function on every record."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._function = place.operator.function
+        self._send = self.send_to("out")
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        return self._run_carefully if self.sets_aside else self._run
+
+    def _run(self, records: list[Any], hops: Hops) -> None:
+        function = self._function
+        iterator = iter(records)
+        try:
+            results = [function(record) for record in iterator]
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
+        self._send(results, hops)
+
+    def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        results, passed, failed = try_each(self._function, records)
+        if results:
+            self._send(results, pick(hops, passed))
+        self.send_dead(records, hops, failed)

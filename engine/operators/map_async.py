@@ -1,0 +1,62 @@
+"""map_async: calls that answer later. What is not yet answered is state; a restored run calls again."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.batch import Hops, spread
+from engine.capture import OperatorCapture, dump
+from engine.errors import user_error
+from engine.operators.base import OperatorRuntime, Place
+from engine.sending import Send
+from graphs.ids import Attempt, Epoch
+from graphs.plan import Edge
+from recovery.cut import OperatorState
+
+
+class MapAsyncOperator(OperatorRuntime):
+    """Keeps the records that wait for an answer; the driver makes the calls.
+
+    They are kept encoded: a call gets a record of its own, and may change it, while the snapshot holds what arrived.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._send = self.send_to("out")
+        self.waiting: dict[int, bytes] = {}
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        return self._wait
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        """Everything not yet answered is asked again."""
+        for payload in state.pending if state is not None else ():
+            self.waiting[next(self.place.call_ids)] = payload
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+        """What is not yet answered, in the order of arrival."""
+        return OperatorCapture(pending=list(self.waiting.values()))
+
+    def call(self, call_id: int) -> tuple[Callable[[Any], Any], Any]:
+        """The function to call, and the record to call it with."""
+        return self.place.operator.function, pickle.loads(self.waiting[call_id])[0]
+
+    def on_answer(self, call_id: int, result: Any, error: Exception | None) -> None:
+        """A call has answered or failed: send on, set aside, or fail."""
+        record, hops = pickle.loads(self.waiting[call_id])
+        if error is not None and not self.sets_aside:
+            raise user_error(self.name, error, record) from error
+        del self.waiting[call_id]
+        if error is None:
+            self._send([result], hops)
+        else:
+            self._send_dead([record], hops)
+
+    def _wait(self, records: list[Any], hops: Hops) -> None:
+        for record, hop in zip(records, spread(hops, len(records)), strict=True):
+            self.waiting[next(self.place.call_ids)] = dump(
+                self.name, "a record that waits for its answer", (record, hop)
+            )

@@ -1,0 +1,237 @@
+"""process: a class of the user's, with hooks, keyed state and timers.
+
+    on_start(ctx)              at each start, before `restore`: load models, open connections
+    on_record(ctx, value)      or on_record(ctx, input, value) with named inputs
+    on_batch(ctx, values)      instead of on_record, likewise; a keyed input gives it the records of one key at a time
+    on_timer(ctx, at_ms)       on_round_end(ctx)       on_end(ctx)
+    capture() -> state         restore(state)          state of the class's own, of the whole task
+    split(state, parts), merge(states)                 static methods that let it move to another number of tasks
+
+A hook that raises fails the run; on_error="dead_letter" is for on_record and on_batch: what the call emitted is taken
+back, its records are set aside; changes that it made to the state in place stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from engine.batch import Hops, runs
+from engine.capture import OperatorCapture
+from engine.errors import NO_KEY, MisuseError, TaskError, user_error
+from engine.extraction import key_function
+from engine.operators.base import OperatorRuntime, Place
+from engine.operators.context import Context
+from engine.operators.emission import Emission
+from engine.sending import Send
+from engine.state import decode_entries
+from engine.timers import Timers
+from graphs.ids import Attempt, Epoch
+from graphs.plan import Edge, Routing
+from recovery.cut import OperatorState
+
+Key = Callable[[Any], Any]
+
+
+class ProcessOperator(OperatorRuntime):
+    """Calls the hooks of an instance of the user's class."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        options = place.operator.options
+        self._keys: Mapping[str, Any] = options.get("keys", {})
+        self._passes_input: bool = options.get("named_inputs", False)
+        self._is_keyed = any(key is not None for key in self._keys.values())
+        self._values = place.keyed_state(self.name)
+        self.timers = Timers()
+        self._emission = Emission(self.outputs())
+        self._context = Context(place, self._values, self.timers, self._emission.records, self._is_keyed)
+        self._hops_max = 0
+        self._instance: Any = None
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        key = self._keys.get(edge.input)
+        if key is not None:
+            key = key_function(edge.by if edge.routing is Routing.HASH else key)
+        name, has_batches = edge.input, hasattr(self.place.operator.function, "on_batch")
+        run = self._run_batch if has_batches else self._run_records
+
+        def accept(records: list[Any], hops: Hops) -> None:
+            if isinstance(hops, int):
+                self._hops_max = max(self._hops_max, hops)
+                run(name, key, records, hops)
+                self._emission.send(hops)
+                return
+            for stretch, hop in runs(records, hops):
+                self._hops_max = max(self._hops_max, hop)
+                run(name, key, stretch, hop)
+                self._emission.note(hop)
+            self._emission.send_noted()
+
+        return accept
+
+    # -- hooks that take records ---------------------------------------------------------------------------------
+
+    def _run_records(self, name: str, key_of: Key | None, records: list[Any], hops: int) -> None:
+        context = self._context
+        hook = self._hook("on_record", name)
+        context.current_key, context.current_hops = NO_KEY, hops
+        mark = self._emission.mark() if self.sets_aside else {}
+        dead: list[Any] = []
+        for record in records:
+            try:
+                if key_of is not None:
+                    context.current_key = NO_KEY
+                    context.current_key = key_of(record)
+                hook(record)
+            except Exception as error:  # noqa: BLE001  # told on, unless such records are to be set aside
+                self._fail_or_take_back(error, record, "on_record", mark)
+                dead.append(record)
+            else:
+                if mark:
+                    mark = self._emission.mark()
+        context.current_key = NO_KEY
+        if dead:
+            self._send_dead(dead, hops)
+
+    def _run_batch(self, name: str, key_of: Key | None, records: list[Any], hops: int) -> None:
+        context = self._context
+        hook = self._hook("on_batch", name)
+        context.current_hops = hops
+        for key, batch in self._by_key(key_of, records):
+            context.current_key = key
+            mark = self._emission.mark() if self.sets_aside else {}
+            try:
+                hook(batch)
+            except Exception as error:  # noqa: BLE001  # told on, unless such records are to be set aside
+                self._fail_or_take_back(error, batch, f"on_batch of {len(batch)}", mark)
+                self._send_dead(batch, hops)
+        context.current_key = NO_KEY
+
+    def _hook(self, hook: str, name: str) -> Callable[[Any], None]:
+        function = getattr(self._instance, hook)
+        return partial(function, self._context, name) if self._passes_input else partial(function, self._context)
+
+    def _by_key(self, key_of: Key | None, records: list[Any]) -> list[tuple[Any, list[Any]]]:
+        if key_of is None:
+            return [(NO_KEY, list(records))]
+        batches: dict[Any, list[Any]] = {}
+        for record in records:
+            try:
+                batches.setdefault(key_of(record), []).append(record)
+            except Exception as error:
+                raise user_error(self.name, error, record, hook="key_by", can_set_aside=False) from error
+        return list(batches.items())
+
+    def _fail_or_take_back(self, error: Exception, record: Any, hook: str, mark: dict[str, int]) -> None:
+        if isinstance(error, TaskError):
+            raise error
+        if not self.sets_aside:
+            raise user_error(self.name, error, record, self._context.current_key, hook) from error
+        self._emission.take_back(mark)
+
+    # -- other hooks ---------------------------------------------------------------------------------------------
+
+    def fire_timers(self, now_ms: int) -> None:
+        """Call `on_timer` for the timers that are due by now. What it sets anew waits for the next time."""
+        due: list[tuple[int, Any, int]] = []
+        while (timer := self.timers.pop_due(now_ms)) is not None:
+            due.append(timer)
+        for at_ms, key, hops in due:
+            self._context.current_key = key
+            self._call("on_timer", hops, at_ms)
+            self._emission.note(hops)
+        self._emission.send_noted()
+
+    def on_round_end(self, path: tuple[int, ...]) -> None:
+        """A round is complete here."""
+        self._call("on_round_end", self._hops_max)
+        self._emission.send(self._hops_max)
+
+    def end(self) -> None:
+        """Nothing will come any more."""
+        self._call("on_end", self._hops_max)
+        self._emission.send(self._hops_max)
+
+    def _call(self, hook: str, hops: int, *arguments: Any) -> None:
+        function = getattr(self._instance, hook, None)
+        context = self._context
+        if function is None:
+            if hook == "on_timer":
+                raise MisuseError(
+                    f"operator {self.name!r} sets timers and has no on_timer(ctx, at_ms): add it to the class"
+                )
+            return
+        context.current_hops = hops
+        try:
+            function(context, *arguments)
+        except TaskError:
+            raise
+        except Exception as error:
+            raise user_error(self.name, error, key=context.current_key, hook=hook, can_set_aside=False) from error
+        finally:
+            context.current_key = NO_KEY
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        """Make the instance, start it, and give it its state."""
+        function = self.place.operator.function
+        try:
+            self._instance = function()
+        except Exception as error:
+            raise user_error(self.name, error, hook="__init__", can_set_aside=False) from error
+        if hasattr(function, "on_record") == hasattr(function, "on_batch"):
+            raise MisuseError(
+                f"class {function.__name__} of operator {self.name!r} must have either on_record or on_batch: "
+                "on_record(ctx, value) sees one record, on_batch(ctx, values) several"
+            )
+        self._context.starting = True
+        self._call("on_start", 0)
+        self._context.starting = False
+        if state is not None:
+            self._restore(state, whole)
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+        """Values and timers by key, and what belongs to the task."""
+        whole: dict[str, Any] = {}
+        can_move = True
+        if self._hops_max:
+            whole["hops_max"] = self._hops_max
+        if self._context.random_state is not None:
+            whole["random"] = self._context.random_state
+        if self.timers.unkeyed():
+            whole["timers"] = self.timers.unkeyed()
+            can_move = False
+        if NO_KEY in self._values.values:
+            whole["value"] = self._values.values[NO_KEY]
+            can_move = False
+        if hasattr(self._instance, "capture"):
+            whole["own"] = self._call_own("capture")
+            can_move = can_move and hasattr(self._instance, "split") and hasattr(self._instance, "merge")
+        values = self._values.capture() if self._is_keyed else None
+        return OperatorCapture(values=values, timers=self.timers.keyed(), whole=whole, whole_can_move=can_move)
+
+    def _restore(self, state: OperatorState, whole: Mapping[str, Any]) -> None:
+        entries = decode_entries(state.groups)
+        self._values.restore((entry[0], entry[1]) for entry in entries if len(entry) == 2)
+        if "value" in whole:
+            self._values.replace(NO_KEY, whole["value"])
+        timers = ((entry[0], entry[1], entry[2]) for entry in entries if len(entry) == 3)
+        self.timers.restore(timers, whole.get("timers", ()))
+        self._hops_max = whole.get("hops_max", 0)
+        if "random" in whole:
+            self._context.random.setstate(whole["random"])
+        if "own" in whole:
+            self._call_own("restore", whole["own"])
+
+    def _call_own(self, hook: str, *arguments: Any) -> Any:
+        function = getattr(self._instance, hook, None)
+        if function is None:
+            raise MisuseError(f"operator {self.name!r} has a capture() in its class and no {hook}(state): add it")
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise user_error(self.name, error, hook=hook, can_set_aside=False) from error

@@ -1,0 +1,57 @@
+"""A sink: writes in transactions, one a snapshot, published when the cut they belong to is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.batch import Hops
+from engine.capture import OperatorCapture
+from engine.operators.base import OperatorRuntime, Place
+from engine.sending import Send
+from engine.services import Writer
+from graphs.ids import Attempt, Epoch
+from graphs.plan import Edge
+from recovery.cut import OperatorState, Transaction
+
+
+class SinkOperator(OperatorRuntime):
+    """Gives records to its writer. A capture prepares a transaction; it stays state until it is committed."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._writer: Writer | None = None
+        self.transactions: dict[str, Transaction] = {}
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        return self._write
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        """Open the writer. Transactions of the state are there to be committed again, which does no harm."""
+        self._writer = self.place.services.writer(self.place.operator, self.place.task)
+        if state is not None:
+            self.transactions = {transaction.name: transaction for transaction in state.transactions}
+
+    @property
+    def writer(self) -> Writer:
+        """The writer, once the sink is open."""
+        if self._writer is None:
+            raise RuntimeError(f"sink {self.name!r} is written to before it is open: call open() first")
+        return self._writer
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+        """Prepare what was written since the last capture, and hand over all that is not yet committed."""
+        name = f"{self.name}.{self.place.task.index}.attempt-{attempt}.epoch-{epoch}"
+        if self.writer.prepare(name):
+            self.transactions[name] = Transaction(name, epoch, attempt)
+        return OperatorCapture(transactions=tuple(self.transactions.values()))
+
+    def commit(self, names: set[str]) -> None:
+        """Publish those of these transactions that this sink prepared, in the order in which it did."""
+        for name in [name for name in self.transactions if name in names]:
+            self.writer.commit(name)
+            del self.transactions[name]
+
+    def _write(self, records: list[Any], hops: Hops) -> None:
+        self.writer.write(records)

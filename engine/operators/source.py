@@ -1,0 +1,47 @@
+"""A source: reads its splits, and knows how far it has read."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+from engine.capture import OperatorCapture, dump
+from engine.operators.base import OperatorRuntime, Place
+from engine.services import Reader
+from graphs.ids import Attempt, Epoch
+from recovery.cut import OperatorState
+
+
+class SourceOperator(OperatorRuntime):
+    """Sends what its reader reads. The positions of its splits are its state."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._send = self.send_to("out")
+        self._reader: Reader | None = None
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        """Read from the start, or those splits that the state holds, from where they stand."""
+        positions = None if state is None else {name: pickle.loads(at) for name, at in state.splits.items()}
+        place = self.place
+        self._reader = place.services.reader(place.operator, place.task.index, place.parallelism, positions)
+
+    @property
+    def reader(self) -> Reader:
+        """The reader, once the source is open."""
+        if self._reader is None:
+            raise RuntimeError(f"source {self.name!r} is read before it is open: call open() first")
+        return self._reader
+
+    def produce(self, records_max: int) -> None:
+        """Read and send one batch, if there is anything to read."""
+        records = self.reader.read(records_max)
+        if records:
+            self._send(records, 0)
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+        """How far each split has been read."""
+        positions = self.reader.positions()
+        splits = {name: dump(self.name, f"a position of split {name!r}", at) for name, at in positions.items()}
+        return OperatorCapture(splits=splits)

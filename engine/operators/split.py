@@ -1,0 +1,69 @@
+"""split: each record goes to one of several outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.batch import Hops
+from engine.errors import MisuseError, show
+from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.sending import Send
+from graphs.plan import Edge
+
+
+class SplitOperator(OperatorRuntime):
+    """Asks the user's function which output a record goes to: by its name, or whether to the first of two."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._sends = self.outputs()
+        outputs = [output for output, _ in self._sends]
+        by_name = place.operator.options.get("by_name", False)
+        self._output_of = self._by_name(outputs) if by_name else self._by_truth(*outputs[:2])
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        return self._run_carefully if self.sets_aside else self._run
+
+    def _run(self, records: list[Any], hops: Hops) -> None:
+        output_of = self._output_of
+        iterator = iter(records)
+        try:
+            outputs = [output_of(record) for record in iterator]
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
+        for output, send in self._sends:
+            count = outputs.count(output)
+            if count == len(outputs):
+                send(records, hops)
+                return
+            if count:
+                positions = [position for position, name in enumerate(outputs) if name == output]
+                send([records[position] for position in positions], pick(hops, positions))
+
+    def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        outputs, passed, failed = try_each(self._output_of, records)
+        for output, send in self._sends:
+            positions = [position for position, name in zip(passed, outputs, strict=True) if name == output]
+            if positions:
+                send([records[position] for position in positions], pick(hops, positions))
+        self.send_dead(records, hops, failed)
+
+    def _by_truth(self, true: str, false: str) -> Callable[[Any], str]:
+        function = self.place.operator.function
+        return lambda record: true if function(record) else false
+
+    def _by_name(self, outputs: list[str]) -> Callable[[Any], str]:
+        function = self.place.operator.function
+
+        def output_of(record: Any) -> str:
+            output = function(record)
+            if output not in outputs:
+                raise MisuseError(
+                    f"split {self.name!r} gave {show(output)} for record {show(record)}, and its outputs are "
+                    f"{', '.join(map(repr, outputs))}: return one of these, or add the name to into="
+                )
+            return output
+
+        return output_of

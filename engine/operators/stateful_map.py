@@ -1,0 +1,104 @@
+"""stateful_map: a record and the state of its key give a record and the key's next state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import length_hint
+from typing import Any
+
+from engine.batch import Hops, copy_value, is_immutable
+from engine.capture import OperatorCapture
+from engine.errors import NO_KEY, TaskError, UserFunctionError, serialization_error, user_error, user_frames
+from engine.extraction import key_function
+from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.sending import Send
+from engine.state import decode_entries
+from graphs.ids import Attempt, Epoch
+from graphs.plan import Edge, Routing
+from recovery.cut import OperatorState
+
+_MISSING: Any = object()
+
+
+class StatefulMapOperator(OperatorRuntime):
+    """Keeps one value a key. The user's function may change it in place, and may return it as the record too."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._function = place.operator.function
+        self._send = self.send_to("out")
+        self._state = place.keyed_state(self.name)
+        self._initial = self._fresh_values(place.operator.options.get("initial"))
+
+    def accept(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings."""
+        key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.key)
+        if self.sets_aside:
+            return lambda records, hops: self._run_carefully(records, hops, key)
+        return lambda records, hops: self._run(records, hops, key)
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        """Take the values back."""
+        if state is not None:
+            self._state.restore((key, value) for key, value in decode_entries(state.groups))
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+        """The values of all keys."""
+        return OperatorCapture(values=self._state.capture())
+
+    def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
+        function, initial, state = self._function, self._initial, self._state
+        values = state.values
+        # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
+        get = state.touch if state.is_captured else values.get
+        results: list[Any] = []
+        key: Any = NO_KEY
+        iterator = iter(records)
+        try:
+            for record in iterator:
+                key = NO_KEY
+                key = key_of(record)
+                value = get(key, _MISSING)
+                value, result = function(initial() if value is _MISSING else value, record)
+                values[key] = value
+                if result is value and not is_immutable(value):
+                    # What is sent belongs to the receiver; the state goes on with the original.
+                    result = state.own_copy(key, value)
+                results.append(result)
+        except Exception as error:
+            raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
+        self._send(results, hops)
+
+    def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
+        def step(record: Any) -> Any:
+            key = key_of(record)
+            value = self._state.touch(key, _MISSING)
+            value, result = self._function(self._initial() if value is _MISSING else value, record)
+            self._state.values[key] = value
+            return self._state.own_copy(key, value) if result is value and not is_immutable(value) else result
+
+        results, passed, failed = try_each(step, records)
+        if results:
+            self._send(results, pick(hops, passed))
+        self.send_dead(records, hops, failed)
+
+    def _fresh_values(self, initial: Any) -> Callable[[], Any]:
+        """A function that gives each new key a value of its own."""
+        if is_immutable(initial):
+            return lambda: initial
+        try:
+            copy_value(initial)
+        except Exception as error:
+            raise serialization_error(self.name, "an initial value", error) from error
+        return lambda: copy_value(initial)
+
+    def _failure_with_key(self, error: Exception, record: Any, key: Any) -> TaskError:
+        if isinstance(error, TaskError):
+            return error
+        if isinstance(error, TypeError | ValueError) and "unpack" in str(error) and not user_frames(error):
+            return UserFunctionError(
+                f"operator {self.name!r}: the function of a stateful_map returned no pair ({error})\n"
+                "  return (state, record): the key's next state, and what is sent on",
+                self.name,
+            )
+        return user_error(self.name, error, record, key)

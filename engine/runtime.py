@@ -1,0 +1,265 @@
+"""How one task runs user code. Pure: no clock, no I/O of its own, no threads; randomness comes from seeded state alone.
+
+A driver calls these methods, one at a time, and puts what they return into the channels, in that order. A runtime that
+has raised is not used again: the run has failed, or goes on from a cut with new runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from itertools import count
+from typing import Any, TypeVar
+
+from engine.batch import Batch
+from engine.capture import Capture, OperatorCapture, load_whole
+from engine.operators.base import Moment, OperatorRuntime, Place
+from engine.operators.iterate import IterateOperator
+from engine.operators.map_async import MapAsyncOperator
+from engine.operators.process import ProcessOperator
+from engine.operators.sink import SinkOperator
+from engine.operators.source import SourceOperator
+from engine.sending import Emitted, Send
+from engine.services import Services
+from engine.state import KeyedState
+from engine.wiring import wire
+from graphs.deployment import Channel, Deployment, Task
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import OperatorState, Transaction
+
+Some = TypeVar("Some", bound=OperatorRuntime)
+
+
+class TaskRuntime:
+    """The operators of one task.
+
+    >>> from engine.memory import MemoryServices
+    >>> from graphs import Collect, Flow, Items, expand
+    >>> flow = Flow("squares")
+    >>> flow.read(Items([1, 2, 3]), name="numbers").map(lambda n: n * n).rebalance().write(Collect(), name="squares")
+    >>> deployment = expand(flow.plan())
+    >>> runtime = TaskRuntime(deployment.tasks[TaskId("numbers", 0)], deployment, MemoryServices({}))
+    >>> runtime.open(None)
+    >>> [batch.records for channel, batch in runtime.produce(10, now_ms=0)]
+    [[1, 4, 9]]
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        deployment: Deployment,
+        services: Services,
+        seed: int = 0,
+        keyed_state: type[KeyedState] = KeyedState,
+    ) -> None:
+        self.task = task
+        self._out: Emitted = []
+        self._moment = Moment(0, (0,) * task.depth if task.depth else None)
+        self._captures: list[Capture] = []
+        plan, call_ids = deployment.plan, count(1)
+
+        def make_place(name: str, sends: Mapping[str, Send]) -> Place:
+            at = TaskId(name, task.id.index)
+            parallelism = deployment.parallelism[name]
+            return Place(
+                plan.operators[name],
+                at,
+                parallelism,
+                sends,
+                self._moment,
+                self._captures,
+                call_ids,
+                services,
+                seed,
+                keyed_state,
+            )
+
+        self._wiring = wire(task, plan, self._out, make_place)
+        operators = self._wiring.operators
+        self._accept = {c.edge.name: operators[c.edge.receiver].accept(c.edge) for c in task.inputs}
+        self._sources = self._all(SourceOperator)
+        self._sinks = self._all(SinkOperator)
+        self._processes = self._all(ProcessOperator)
+        self._callers = self._all(MapAsyncOperator)
+        self._heads = self._all(IterateOperator)
+
+    def _all(self, kind: type[Some]) -> list[Some]:
+        return [operator for operator in self._wiring.operators.values() if isinstance(operator, kind)]
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def open(self, restored: Mapping[str, OperatorState] | None) -> None:
+        """Get ready, fresh or with the states of a cut. An operator that they do not name starts fresh."""
+        for name, operator in self._wiring.operators.items():
+            state = None if restored is None else restored.get(name)
+            whole = {} if state is None else load_whole(name, state)
+            operator.open(state, whole)
+            self._restore_sending(name, whole)
+
+    def end(self, now_ms: int) -> Emitted:
+        """Nothing will come any more: the `on_end` hooks run, upstream first."""
+        if self.unanswered:
+            raise RuntimeError(f"task {self.task.id} cannot end: {len(self.unanswered)} calls are not answered yet")
+        self._moment.now_ms = now_ms
+        for operator in self._wiring.operators.values():
+            operator.end()
+        return self._take_emitted()
+
+    def close(self) -> None:
+        """Let go of everything. What was not captured is lost."""
+        for capture in self._captures:
+            capture.discard()
+        self._captures.clear()
+
+    # -- records -------------------------------------------------------------------------------------------------
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether this is a source that has nothing more to read."""
+        return bool(self._sources) and all(source.reader.exhausted for source in self._sources)
+
+    def produce(self, records_max: int, now_ms: int) -> Emitted:
+        """Read a batch of at most so many records from the source, and run what is chained behind it."""
+        self._moment.now_ms = now_ms
+        for source in self._sources:
+            source.produce(records_max)
+        return self._take_emitted()
+
+    def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
+        """Run the chain on a batch that came on a channel. The batch belongs to the task from now on."""
+        self._moment.now_ms = now_ms
+        if batch.records:
+            self._accept[channel.id.edge](batch.records, batch.hops)
+        return self._take_emitted()
+
+    def _take_emitted(self) -> Emitted:
+        emitted = self._out[:]
+        self._out.clear()
+        return emitted
+
+    # -- timers and calls ----------------------------------------------------------------------------------------
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """The time of the earliest timer."""
+        return min(
+            (t for t in [operator.timers.next_ms for operator in self._processes] if t is not None), default=None
+        )
+
+    def fire_timers(self, now_ms: int) -> Emitted:
+        """Call the `on_timer` hooks that are due by now."""
+        self._moment.now_ms = now_ms
+        for operator in self._processes:
+            operator.fire_timers(now_ms)
+        return self._take_emitted()
+
+    @property
+    def unanswered(self) -> tuple[int, ...]:
+        """The ids of the calls of map_async that have no answer yet, in the order of arrival."""
+        return tuple(sorted(call_id for operator in self._callers for call_id in operator.waiting))
+
+    def call(self, call_id: int) -> tuple[Callable[[Any], Any], Any]:
+        """What to call, and the record to call it with: a copy, which the function may change."""
+        return self._caller(call_id).call(call_id)
+
+    def on_answer(self, call_id: int, result: Any, error: Exception | None = None) -> Emitted:
+        """A call has answered or failed; a call that took too long has failed with a TimeoutError."""
+        self._caller(call_id).on_answer(call_id, result, error)
+        return self._take_emitted()
+
+    def _caller(self, call_id: int) -> MapAsyncOperator:
+        for operator in self._callers:
+            if call_id in operator.waiting:
+                return operator
+        raise LookupError(f"task {self.task.id} waits for no answer to call {call_id}; it waits for {self.unanswered}")
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    @property
+    def round(self) -> tuple[int, ...] | None:
+        """The round that hooks see as `ctx.round`. A driver sets it after a restore under another parallelism."""
+        return self._moment.round
+
+    @round.setter
+    def round(self, path: tuple[int, ...] | None) -> None:
+        self._moment.round = path
+
+    def on_round_end(self, path: tuple[int, ...], now_ms: int) -> Emitted:
+        """A round is complete here: the hooks run, upstream first, and the next round of that level begins."""
+        self._moment.now_ms = now_ms
+        self._moment.round = path
+        for operator in self._wiring.operators.values():
+            operator.on_round_end(path)
+        self._moment.round = (*path[:-1], path[-1] + 1, *(0 for _ in range(self.task.depth - len(path))))
+        return self._take_emitted()
+
+    def take_contributions(self, iteration: str) -> Any | None:
+        """What the records sent over that iteration's back edge came to since the last call; None: there were none."""
+        measures = [m[iteration] for m in self._wiring.measures.values() if iteration in m]
+        totals = [total for total in [measure.take() for measure in measures] if total is not None]
+        return reduce(measures[0].fold, totals) if totals else None
+
+    def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
+        """Whether the iteration has another round after `path`, given what all tasks sent back. At its heads only."""
+        return self._head.decide(path, {task: value for task, value in contributions.items() if value is not None})
+
+    def release_round(self) -> Emitted:
+        """Send what was gathered for the next round into the body."""
+        self._head.release_round()
+        return self._take_emitted()
+
+    def release_result(self) -> Emitted:
+        """Send what was gathered out of the iteration."""
+        self._head.release_result()
+        return self._take_emitted()
+
+    @property
+    def _head(self) -> IterateOperator:
+        if not self._heads:
+            raise RuntimeError(f"task {self.task.id} is not the head of an iteration, it has no rounds to decide about")
+        return self._heads[0]
+
+    # -- snapshots -----------------------------------------------------------------------------------------------
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> Capture:
+        """The state at this moment, still to be encoded. Sinks prepare a transaction."""
+        self._captures[:] = [capture for capture in self._captures if capture.is_open]
+        captures: dict[str, OperatorCapture] = {}
+        for name, operator in self._wiring.operators.items():
+            captures[name] = operator.capture(epoch, attempt)
+            self._capture_sending(name, captures[name])
+        capture = Capture(captures)
+        self._captures.append(capture)
+        return capture
+
+    def _capture_sending(self, name: str, capture: OperatorCapture) -> None:
+        """Adds what the edges behind an operator hold, and the round, to its state."""
+        turns = {turn.edge: turn.position for turn in self._wiring.turns[name] if turn.position}
+        measured = self._wiring.measures[name].items()
+        measures = {iteration: measure.total for iteration, measure in measured if measure.total is not None}
+        if turns:
+            capture.whole["turns"] = turns
+        if measures:
+            capture.whole["measures"] = measures
+            capture.whole_can_move = False
+        if self._moment.round is not None:
+            capture.whole["round"] = self._moment.round
+
+    def _restore_sending(self, name: str, whole: Mapping[str, Any]) -> None:
+        for turn in self._wiring.turns[name]:
+            turn.position = whole.get("turns", {}).get(turn.edge, 0)
+        for iteration, measure in self._wiring.measures[name].items():
+            measure.total = whole.get("measures", {}).get(iteration)
+        if "round" in whole:
+            self._moment.round = whole["round"]
+
+    @property
+    def transactions(self) -> tuple[Transaction, ...]:
+        """What the sinks have prepared and not yet committed."""
+        return tuple(transaction for sink in self._sinks for transaction in sink.transactions.values())
+
+    def commit(self, names: Sequence[str]) -> None:
+        """Publish these transactions, as far as they are this task's. Doing it again does no harm."""
+        if names:
+            for sink in self._sinks:
+                sink.commit(set(names))

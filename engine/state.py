@@ -1,0 +1,157 @@
+"""Keyed state of one operator in one task: a dict, and the care that a capture needs.
+
+A capture shares the values with the live state and is encoded later, piece by piece. User functions may change values
+in place; so while a capture is open, the first touch of a value that could be changed gives the live state a copy of
+its own. Which values those are is decided in one method, `must_copy`.
+
+Encoded, state is filed by key group: entries one after the other, each a pickle of its own, so that groups can be
+moved without being decoded. An entry of two is a value (key, value); one of three a timer (key, at_ms, hops).
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from engine.batch import copy_value, is_immutable
+from engine.errors import serialization_error, show
+from graphs.routing import key_group
+
+
+class KeyedState:
+    """Values by key.
+
+    >>> state = KeyedState("count")
+    >>> state.values["a"] = [1]
+    >>> capture = state.capture()
+    >>> state.touch("a").append(2)
+    >>> state.values["a"], dict(capture.values)["a"]
+    ([1, 2], [1])
+    """
+
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
+        self.values: dict[Any, Any] = {}
+        self._open: list[StateCapture] = []
+        # Keys whose value the live state has for itself since the newest capture.
+        self._own: set[Any] = set()
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether values must be touched before they are changed."""
+        return bool(self._open)
+
+    def capture(self) -> StateCapture:
+        """Shares all values with a capture."""
+        capture = StateCapture(self, dict(self.values))
+        self._open.append(capture)
+        self._own.clear()
+        return capture
+
+    def release(self, capture: StateCapture) -> None:
+        """The capture no longer needs its values."""
+        if capture in self._open:
+            self._open.remove(capture)
+        if not self._open:
+            self._own.clear()
+
+    def touch(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, for somebody who may change it in place."""
+        value = self.values.get(key, default)
+        if self._open and key not in self._own:
+            if key in self.values and self.must_copy(value):
+                value = self.values[key] = self.own_copy(key, value)
+            self._own.add(key)
+        return value
+
+    def replace(self, key: Any, value: Any) -> None:
+        """Give a key a new value."""
+        self.values[key] = value
+        if self._open:
+            self._own.add(key)
+
+    def remove(self, key: Any) -> None:
+        """Forget a key."""
+        self.values.pop(key, None)
+
+    def must_copy(self, value: Any) -> bool:
+        """Whether a value that a capture shares could be changed in place."""
+        return not is_immutable(value)
+
+    def restore(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Take values back."""
+        self.values.update(entries)
+
+    def own_copy(self, key: Any, value: Any) -> Any:
+        """A copy of a key's value, for somebody who may change it."""
+        try:
+            return copy_value(value)
+        except Exception as error:
+            raise serialization_error(self.operator, f"a value for key {show(key)}", error) from error
+
+
+class StateCapture:
+    """The values at one moment. Whoever made it must `release` it, encoded or not."""
+
+    def __init__(self, state: KeyedState, values: Mapping[Any, Any]) -> None:
+        self._state = state
+        self.values = values
+
+    def entries(self) -> Iterator[tuple[Any, Any]]:
+        """Key and value, in the order of first insertion."""
+        return iter(self.values.items())
+
+    def release(self) -> None:
+        """Let the live state have its values for itself again."""
+        self._state.release(self)
+
+
+class GroupEncoder:
+    """Encodes entries into key groups, as many at a time as one likes."""
+
+    def __init__(self, operator: str, entries: Iterable[tuple[Any, ...]]) -> None:
+        self._operator = operator
+        self._entries = iter(entries)
+        self._parts: dict[int, list[bytes]] = {}
+
+    def encode_some(self, entries_max: int) -> int:
+        """Encodes up to so many entries; returns how many there were. Fewer than asked for: all is encoded."""
+        parts = self._parts
+        count = 0
+        for entry in self._entries:
+            try:
+                # One pickle an entry: equal entries give equal bytes, whatever objects they share with other entries.
+                payload = pickle.dumps(entry, 5)
+            except Exception as error:
+                raise serialization_error(self._operator, f"a value for key {show(entry[0])}", error) from error
+            group = key_group(entry[0])
+            if group in parts:
+                parts[group].append(payload)
+            else:
+                parts[group] = [payload]
+            count += 1
+            if count >= entries_max:
+                break
+        return count
+
+    def groups(self) -> dict[int, bytes]:
+        """Group -> bytes, in the order of the groups."""
+        return {group: b"".join(self._parts[group]) for group in sorted(self._parts)}
+
+
+def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
+    """All entries of some groups, in the order of the groups.
+
+    >>> encoder = GroupEncoder("count", [("a", 1)])
+    >>> encoder.encode_some(10), decode_entries(encoder.groups())
+    (1, [('a', 1)])
+    """
+    entries: list[tuple[Any, ...]] = []
+    for group in sorted(groups):
+        payload = io.BytesIO(groups[group])
+        size = len(groups[group])
+        while payload.tell() < size:
+            entries.append(pickle.load(payload))
+    return entries

@@ -1,0 +1,71 @@
+"""Timers of one process operator: state like any other, filed by key group, or with the task where they have no key.
+
+They fire in the order of their time; at one time in the order of their key groups, so that a restored run, which has
+them back group by group, fires them in the same order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Any
+
+from engine.errors import NO_KEY
+from graphs.routing import key_group
+
+_NO_GROUP = -1
+
+
+class Timers:
+    """When to wake up, and for which key.
+
+    >>> timers = Timers()
+    >>> timers.add(20, "a", hops=0)
+    >>> timers.add(10, "b", hops=1)
+    >>> timers.next_ms, timers.pop_due(15), timers.pop_due(15)
+    (10, (10, 'b', 1), None)
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int, Any]] = []
+        self._hops: dict[tuple[int, Any], int] = {}
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_ms(self) -> int | None:
+        """The time of the earliest timer."""
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, at_ms: int, key: Any, hops: int) -> None:
+        """Set a timer. One that is set already for this time and key stays one, with the higher hop count."""
+        known = self._hops.get((at_ms, key))
+        if known is None:
+            group = _NO_GROUP if key is NO_KEY else key_group(key)
+            self._added += 1
+            heapq.heappush(self._heap, (at_ms, group, self._added, key))
+        self._hops[at_ms, key] = hops if known is None else max(hops, known)
+
+    def pop_due(self, now_ms: int) -> tuple[int, Any, int] | None:
+        """The next timer that is due: its time, key and hops."""
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        at_ms, _, _, key = heapq.heappop(self._heap)
+        return at_ms, key, self._hops.pop((at_ms, key))
+
+    def keyed(self) -> list[tuple[Any, int, int]]:
+        """Entries (key, at_ms, hops) in the order in which they will fire."""
+        return [(key, at_ms, self._hops[at_ms, key]) for at_ms, _, _, key in sorted(self._heap) if key is not NO_KEY]
+
+    def unkeyed(self) -> list[tuple[int, int]]:
+        """The task's own timers, (at_ms, hops), in the order in which they will fire."""
+        return [(at_ms, self._hops[at_ms, key]) for at_ms, _, _, key in sorted(self._heap) if key is NO_KEY]
+
+    def restore(self, keyed: Iterable[tuple[Any, int, int]], unkeyed: Iterable[tuple[int, int]]) -> None:
+        """Take timers back."""
+        for key, at_ms, hops in keyed:
+            self.add(at_ms, key, hops)
+        for at_ms, hops in unkeyed:
+            self.add(at_ms, NO_KEY, hops)

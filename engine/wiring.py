@@ -1,0 +1,75 @@
+"""How the operators of a task are put together: which function takes what, and where what it sends goes on.
+
+A chain is wired from its end: an operator is made with the functions of those behind it, so that processing a batch is
+a function that calls the next, with nothing to look up on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from engine.back_edge import Measure, back_edge
+from engine.operators import make_operator
+from engine.operators.base import OperatorRuntime, Place
+from engine.sending import Emitted, RebalanceTurn, Send, drop, fan_out, partitioner
+from graphs.deployment import Channel, Task
+from graphs.plan import Edge, Kind, Plan
+
+MakePlace = Callable[[str, Mapping[str, Send]], Place]
+
+
+@dataclass(slots=True)
+class Wiring:
+    """The operators of a task in the order of its chain, and what the edges behind each of them hold as state.
+
+    Those are the turns of the edges that deal records out, and, by iteration, what was sent back.
+    """
+
+    operators: dict[str, OperatorRuntime] = field(default_factory=dict[str, OperatorRuntime])
+    turns: dict[str, list[RebalanceTurn]] = field(default_factory=dict[str, list[RebalanceTurn]])
+    measures: dict[str, dict[str, Measure]] = field(default_factory=dict[str, dict[str, Measure]])
+
+
+def wire(task: Task, plan: Plan, out: Emitted, make_place: MakePlace) -> Wiring:
+    """Make the operators of a task. What leaves the task is appended to `out`."""
+    channels: dict[str, list[Channel]] = {}
+    for channel in task.outputs:
+        channels.setdefault(channel.edge.name, []).append(channel)
+    wiring = Wiring()
+    for name in reversed(task.operators):
+        sends = _sends_of(name, task, plan, channels, out, wiring)
+        wiring.operators[name] = make_operator(make_place(name, sends))
+    wiring.operators = {name: wiring.operators[name] for name in task.operators}
+    return wiring
+
+
+def _sends_of(
+    name: str, task: Task, plan: Plan, channels: Mapping[str, list[Channel]], out: Emitted, wiring: Wiring
+) -> dict[str, Send]:
+    turns = wiring.turns.setdefault(name, [])
+    measures = wiring.measures.setdefault(name, {})
+    targets: dict[str, list[Send]] = {}
+    looping: dict[tuple[str, str], tuple[Edge, list[Send]]] = {}
+    for edge in plan.edges:
+        if edge.sender != name:
+            continue
+        if edge.name in channels:
+            turn = RebalanceTurn(edge.name)
+            turns.append(turn)
+            send = partitioner(edge, channels[edge.name], task.id.index, out, turn)
+        else:
+            send = wiring.operators[edge.receiver].accept(edge)
+        if edge.loop is None:
+            targets.setdefault(edge.output, []).append(send)
+        else:
+            looping.setdefault((edge.output, edge.loop), (edge, []))[1].append(send)
+    # Dead letters first: the back edges send to them.
+    sends = {output: fan_out(of_output) for output, of_output in targets.items()}
+    for (output, loop), (edge, of_loop) in looping.items():
+        head = plan.operators.get(loop)
+        if head is not None and head.kind is Kind.ITERATE and loop not in measures:
+            measures[loop] = Measure(loop, head.options)
+        send = back_edge(edge, fan_out(of_loop), sends.get(f"dead:{loop}", drop), measures.get(loop))
+        targets.setdefault(output, []).append(send)
+    return {output: fan_out(of_output) for output, of_output in targets.items()}
