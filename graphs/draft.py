@@ -74,13 +74,13 @@ class Draft:
 
     def check_free(self, name: str, what: str) -> None:
         if name in self.operators:
-            other = f"{self.operators[name].kind.value} operator"
+            other = f"an operator of that name ({self.operators[name].kind.value})"
         elif name in self.loops:
-            other = "loop"
+            other = "a loop of that name"
         else:
             return
         raise DuplicateNameError(
-            f"{what}: flow {self.name!r} already has a {other} of that name, and state is filed under names: "
+            f"{what}: flow {self.name!r} already has {other}, and state is filed under names: "
             "give one of them another name="
         )
 

@@ -1,0 +1,239 @@
+"""Cycle analysis against the plainest reference there is, on generated graphs; nesting against the nesting program."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+
+import pytest
+
+from graphs import (
+    Collect,
+    Edge,
+    Flow,
+    Items,
+    Kind,
+    Operator,
+    Plan,
+    Stream,
+    UnnamedCycleError,
+    certify,
+    find_cycles,
+    verify,
+)
+from graphs.certificate import simple_cycles
+from graphs.digraph import components, cyclic_components, reachable, upstream_first
+
+Graph = dict[int, list[int]]
+
+
+def random_graph(seed: int) -> Graph:
+    rng = random.Random(seed)
+    size = rng.randint(1, 7)
+    density = rng.choice((0.1, 0.2, 0.35))
+    return {a: [b for b in range(size) if rng.random() < density] for a in range(size)}
+
+
+def paths_from(graph: Graph) -> dict[int, set[int]]:
+    """What each vertex leads to in one step or more, by taking steps until nothing is new."""
+    found = {vertex: set(following) for vertex, following in graph.items()}
+    for _ in graph:
+        for vertex in graph:
+            for through in list(found[vertex]):
+                found[vertex] |= found[through]
+    return found
+
+
+def plan_of(graph: Graph, back: set[tuple[int, int]] | None = None) -> Plan:
+    """The graph as a plan, entered at 0. Unless `back` says so, back edges are those that go to no later vertex."""
+    operators = {"source": Operator("source", Kind.SOURCE, inputs=())}
+    operators |= {f"v{vertex}": Operator(f"v{vertex}", Kind.FILTER) for vertex in graph}
+    edges = [Edge("enter", "source", "out", "v0", "in")]
+    for a, following in graph.items():
+        for b in following:
+            is_back = b <= a if back is None else (a, b) in back
+            edges.append(Edge(f"{a}>{b}", f"v{a}", "out", f"v{b}", "in", loop=f"loop-{b}" if is_back else None))
+    return Plan("generated", operators, tuple(edges), "")
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_components_are_the_vertices_that_lead_to_each_other(seed: int):
+    graph = random_graph(seed)
+    leads = paths_from(graph)
+    expected = {frozenset({v} | {w for w in graph if w in leads[v] and v in leads[w]}) for v in graph}
+    found = components(graph)
+    assert {frozenset(members) for members in found} == expected
+    assert sorted(vertex for members in found for vertex in members) == sorted(graph)
+    place = {vertex: index for index, members in enumerate(found) for vertex in members}
+    assert all(place[a] <= place[b] for a in graph for b in graph[a]), "upstream first"
+    assert {frozenset(c) for c in cyclic_components(graph)} == {c for c in expected if all(v in leads[v] for v in c)}
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_is_reachable_is_what_paths_lead_to(seed: int):
+    graph = random_graph(seed)
+    leads = paths_from(graph)
+    assert all(reachable([vertex], graph) == {vertex} | leads[vertex] for vertex in graph)
+    without = paths_from({v: [w for w in following if w != 1] for v, following in graph.items() if v != 1})
+    assert reachable([0], graph, without=[1]) == {0} | without[0]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_acyclic_graph_is_ordered(seed: int):
+    graph = {a: [b for b in following if b > a] for a, following in random_graph(seed).items()}
+    turned = {vertex: graph[vertex] for vertex in reversed(graph)}
+    for order in (upstream_first(graph), upstream_first(turned)):
+        assert sorted(order) == sorted(graph)
+        assert all(order.index(a) < order.index(b) for a in graph for b in graph[a])
+
+
+def test_a_long_chain_is_no_deeper_than_a_short_one():
+    size = 100_000
+    circle = {vertex: [(vertex + 1) % size] for vertex in range(size)}
+    assert len(components(circle)) == 1
+    assert len(components({vertex: [vertex + 1] if vertex + 1 < size else [] for vertex in range(size)})) == size
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_simple_cycles_are_those_that_trying_every_order_finds(seed: int):
+    graph = random_graph(seed)
+    expected: set[tuple[str, ...]] = set()
+    for length in range(1, len(graph) + 1):
+        for ring in permutations(graph, length):
+            if ring[0] == min(ring) and all(b in graph[a] for a, b in zip(ring, ring[1:] + ring[:1], strict=True)):
+                expected.add(tuple(f"{a}>{b}" for a, b in zip(ring, ring[1:] + ring[:1], strict=True)))
+    found = [
+        tuple(edge.name for edge in edges)
+        for loops in find_cycles(plan_of(graph)).loops
+        for edges in simple_cycles(loops)
+    ]
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_certificate_holds_and_names_a_back_edge_for_every_cycle(seed: int):
+    plan = plan_of(random_graph(seed))
+    certificate = certify(plan)
+    assert verify(plan, certificate) == []
+    back = {edge.name for edge in plan.edges if edge.is_back}
+    for proof in certificate.components:
+        assert proof.cycles
+        assert proof.cycles_complete
+        assert all(cycle.never_blocks in back and cycle.never_blocks in cycle.edges for cycle in proof.cycles)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_cycle_that_loses_its_back_edge_has_no_certificate(seed: int):
+    graph = random_graph(seed)
+    plan = plan_of(graph, back=set())
+    if any(vertex in leads for vertex, leads in paths_from(graph).items()):
+        with pytest.raises(UnnamedCycleError, match="closes a cycle without a back edge"):
+            certify(plan)
+    else:
+        assert certify(plan).components == ()
+
+
+def test_false_certificate_is_found_false():
+    named, unnamed = plan_of({0: [1], 1: [0]}), plan_of({0: [1], 1: [0]}, back=set())
+    true = certify(named)
+    assert verify(unnamed, true) == [
+        "edge '1>0' goes back in the order and is no back edge",
+        "cycle 0>1 1>0 has no back edge '1>0'",
+    ]
+    assert verify(plan_of({0: [1], 1: [0, 2], 2: []}), true) == ["the order does not have each operator once"]
+
+
+def test_certificate_lists_no_more_cycles_than_it_is_asked_for():
+    size = 8
+    plan = plan_of({a: [b for b in range(size) if a != b] for a in range(size)})
+    proof = certify(plan, cycles_max=20).components[0]
+    assert len(proof.cycles) == 20
+    assert not proof.cycles_complete
+    assert verify(plan, certify(plan, cycles_max=20)) == []
+
+
+def test_no_time_is_lost_in_paths_that_cannot_come_back():
+    # From 0 through 1 into 40 diamonds in a row, which lead back to 1 alone: 2**40 paths that never see 0 again.
+    graph: Graph = {0: [1], 1: [2, 0]}
+    for top in range(2, 122, 3):
+        graph |= {top: [top + 1, top + 2], top + 1: [top + 3], top + 2: [top + 3]}
+    graph[122] = [1]
+    proof = certify(plan_of(graph), cycles_max=5).components[0]
+    assert proof.cycles[0].edges == ("0>1", "1>0")
+    assert [len(cycle.edges) for cycle in proof.cycles[1:]] == [82, 82, 82, 82]
+    assert not proof.cycles_complete
+
+
+def test_heads_are_where_back_edges_enter():
+    loops = find_cycles(plan_of({0: [1], 1: [2], 2: [1, 0], 3: []})).loops[0]
+    assert loops.name == "loop-0+loop-1"
+    assert loops.heads == ("v1", "v0")
+    assert [edge.name for edge in loops.entries] == ["enter"]
+    assert loops.exits == ()
+    assert loops.irreducible == ()
+
+
+def test_cycle_with_two_ways_in_is_irreducible():
+    loops = find_cycles(plan_of({0: [1, 2], 1: [2], 2: [1]}, back={(2, 1)})).loops[0]
+    assert set(loops.operators) == {"v1", "v2"}
+    assert [edge.name for edge in loops.irreducible] == ["2>1"]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_irreducible_back_edges_are_those_with_a_path_past_their_head(seed: int):
+    graph = random_graph(seed)
+    leads = {0} | paths_from(graph)[0]
+    graph = {v: following for v, following in graph.items() if v in leads}
+    for loops in find_cycles(plan_of(graph)).loops:
+        for edge in loops.back_edges:
+            sender, head = int(edge.sender[1:]), int(edge.receiver[1:])
+            past = {v: [w for w in following if w != head] for v, following in graph.items() if v != head}
+            passes = head != 0 and (sender == 0 or (0 in past and sender in paths_from(past)[0]))
+            assert (edge in loops.irreducible) == (passes and sender != head)
+
+
+def test_iterations_nest_as_they_are_written():
+    for seed in range(40):
+        rng = random.Random(seed)
+        flow, expected = Flow("nests"), dict[str, tuple[str, ...]]()
+        add_iterations(rng, flow, flow.read(Items([1]), name="start"), (), expected).write(Collect(), name="end")
+        paths = find_cycles(flow.plan()).paths
+        assert dict(paths) == expected | {"start": (), "end": ()}
+
+
+def add_iterations(
+    rng: random.Random, flow: Flow, stream: Stream[int], path: tuple[str, ...], expected: dict[str, tuple[str, ...]]
+) -> Stream[int]:
+    """A few operators and iterations one behind the other, some with others inside; `expected` is told their paths."""
+    for _ in range(rng.randint(1, 3)):
+        name = f"operator-{len(expected)}"
+        if len(path) == 3 or rng.random() < 0.5:
+            expected[name] = path
+            stream = stream.map(abs, name=name)
+        else:
+            inside = expected[name] = (*path, name)
+            body = lambda s, inside=inside: add_iterations(rng, flow, s, inside, expected)  # noqa: E731
+            stream = flow.iterate(stream, body, rounds=2, name=name)
+    return stream
+
+
+def test_what_leaves_a_body_is_outside_and_its_edge_is_too():
+    flow = Flow("leaves")
+
+    def body(stream: Stream[int]) -> Stream[int]:
+        stream.map(abs, name="watch").write(Collect(), name="watched")
+        return stream.map(abs, name="step")
+
+    flow.iterate(flow.read(Items([1]), name="start"), body, rounds=2, name="rounds").write(Collect(), name="end")
+    plan = flow.plan()
+    cycles = find_cycles(plan)
+    assert {name for name, path in cycles.paths.items() if path} == {"rounds", "step"}
+    assert {edge.name: cycles.depth(edge) for edge in plan.edges} == {
+        "start.out->rounds.start": 0,
+        "rounds.body->watch.in": 0,
+        "watch.out->watched.in": 0,
+        "rounds.body->step.in": 1,
+        "step.out->rounds.returned": 1,
+        "rounds.result->end.in": 0,
+    }

@@ -1,0 +1,140 @@
+"""A key finds the same task as a record's value and as a column's, in every process and every run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphs import KEY_GROUPS, UnkeyableError, groups_of_task, key_group, key_groups, task_of_group
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KEYS: list[Any] = [
+    *(0, 1, -1, 7, 2**31, -(2**31), 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**64, -(2**70), 10**30),
+    *(True, False, None, "", "a", "alice", "größe", "名前", "\ud800", b"", b"a", b"\xff\x00\xff"),
+    *(0.0, -0.0, 0.5, -2.25, 1e300, 2.0**62, 2.0**63, -(2.0**64), 2.0**70, math.inf, -math.inf, 5e-324),
+    *((), ("a",), ("a", 1), (1, "a"), (("a", 1), None), (None, None)),
+]
+"""Where representations differ: signs, the limits of words, what has no number, what is nested."""
+
+KNOWN_GROUPS = {0: 0, 1: 79, "alice": 51, b"alice": 51, None: 95, 0.5: 94, ("a", 1): 85}
+"""Written down once. A change here moves every key of every state that was ever kept."""
+
+
+def random_keys(seed: int) -> list[Any]:
+    rng = random.Random(seed)
+    return [
+        rng.choice((rng.getrandbits(70) - 2**69, rng.gauss(0, 1e6), float(rng.getrandbits(40)))) for _ in range(300)
+    ]
+
+
+def test_groups_are_those_that_were_written_down():
+    assert {key: key_group(key) for key in KNOWN_GROUPS} == KNOWN_GROUPS
+
+
+def test_groups_are_the_same_in_processes_with_other_hash_seeds():
+    program = "import json; from graphs import key_group; print(json.dumps([key_group(k) for k in {keys}]))"
+    keys = [key for key in KEYS if key == key and not (isinstance(key, float) and math.isinf(key))]
+    for seed in ("0", "1", "4711"):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(keys=ascii(keys))],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(done.stdout) == [key_group(key) for key in keys]
+
+
+@pytest.mark.parametrize("keys", [KEYS, random_keys(1), random_keys(2)])
+def test_column_of_objects_has_the_groups_of_its_records(keys: list[Any]):
+    column = np.empty(len(keys), dtype=object)
+    column[:] = keys
+    assert key_groups(column).tolist() == [key_group(key) for key in keys]
+    assert key_groups(keys).tolist() == [key_group(key) for key in keys]
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
+def test_column_of_integers_has_the_groups_of_its_records(kind: str):
+    limits = np.iinfo("uint8" if kind == "bool" else kind)
+    column = np.array([0, 1, limits.max, limits.min, limits.max // 2], dtype=limits.dtype).astype(kind)
+    assert key_groups(column).tolist() == [key_group(key) for key in column.tolist()]
+    assert key_groups(column).tolist() == [key_group(key) for key in column]
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_column_of_floats_has_the_groups_of_its_records(kind: str):
+    with np.errstate(over="ignore"):
+        values = [key for key in KEYS if isinstance(key, float)] + [math.nan, 3.0, -7.0]
+        column = np.array([*values, *(float(key) for key in random_keys(3))]).astype(kind)
+    assert key_groups(column).tolist() == [key_group(key) for key in column.tolist()]
+    assert key_groups(column).tolist() == [key_group(key) for key in column]
+
+
+def test_column_of_text_and_of_bytes_has_the_groups_of_its_records():
+    words = ["alice", "bob", "größe", ""]
+    assert key_groups(np.array(words)).tolist() == [key_group(word) for word in words]
+    assert key_groups(np.array([b"alice", b"bob"])).tolist() == [key_group(b"alice"), key_group(b"bob")]
+
+
+def test_keys_that_are_equal_have_one_group():
+    for key in [*KEYS, *random_keys(4)]:
+        for other in KEYS:
+            if key == other:
+                assert key_group(key) == key_group(other), (key, other)
+    assert key_group(1) == key_group(1.0) == key_group(True) == key_group(np.int8(1)) == key_group(np.float32(1))
+    assert key_group(np.str_("a")) == key_group("a")
+    assert key_group((1, "a")) == key_group((1.0, np.str_("a")))
+    assert key_group(math.nan) == key_group(-math.nan)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [range(12_800), range(0, 12_800 * 64, 64), [f"user-{n}" for n in range(12_800)], [n / 7 for n in range(12_800)]],
+    ids=["integers", "multiples of 64", "names", "fractions"],
+)
+def test_keys_spread_over_all_groups(keys: Any):
+    counts = np.bincount(key_groups(list(keys)), minlength=KEY_GROUPS)
+    assert len(counts) == KEY_GROUPS
+    assert counts.min() >= 50
+    assert counts.max() <= 200
+
+
+def test_pairs_spread_over_all_groups_and_their_order_counts():
+    pairs = [(a, b) for a in range(113) for b in range(113)]
+    counts = np.bincount(key_groups(pairs), minlength=KEY_GROUPS)
+    assert counts.min() >= 50
+    assert sum(key_group((a, b)) == key_group((b, a)) for a, b in pairs) < len(pairs) // 20
+
+
+@pytest.mark.parametrize("key", [[1], {"a": 1}, {1}, 1j, object(), ("a", [1]), bytearray(b"a")])
+def test_key_without_a_stable_hash_is_refused(key: Any):
+    with pytest.raises(UnkeyableError, match="has no hash that is the same in every process: use str, int"):
+        key_group(key)
+
+
+def test_column_without_a_stable_hash_is_refused():
+    with pytest.raises(UnkeyableError, match=r"a key of type datetime64\[ns\]"):
+        key_groups(np.array(["2026-01-01"], dtype="datetime64[ns]"))
+
+
+def test_empty_column_has_no_groups():
+    assert key_groups([]).tolist() == []
+    assert key_groups(np.array([], dtype="float64")).tolist() == []
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 5, 7, 64, 127, 128])
+def test_each_group_belongs_to_exactly_one_task(parallelism: int):
+    owners = [index for index in range(parallelism) for _ in groups_of_task(index, parallelism)]
+    assert owners == [task_of_group(group, parallelism) for group in range(KEY_GROUPS)]
+    sizes = [len(groups_of_task(index, parallelism)) for index in range(parallelism)]
+    assert max(sizes) - min(sizes) <= 1
