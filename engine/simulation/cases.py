@@ -1,0 +1,351 @@
+"""Generated cases for the simulator: real flows of every topology, with small inputs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from engine.simulation.record import Conserved
+from engine.simulation.steps import (
+    KEYS,
+    Delay,
+    Item,
+    Learn,
+    Listen,
+    Owner,
+    Pay,
+    Total,
+    Turn,
+    ask,
+    count,
+    fan_out,
+    is_done,
+    is_even,
+    mark,
+    new_count,
+    side,
+    step,
+    three_ways,
+    weight_of,
+    weight_of_state,
+)
+from graphs import Collect, Flow, Items, Plan, Stream
+
+Policy = Literal["aligned", "unaligned", "drain"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One flow with its inputs, and how to run it. `conserved` is None where a flow multiplies or drops records."""
+
+    name: str
+    flow: Flow
+    plan: Plan
+    inputs: dict[str, list[Any]]
+    parallelism: int
+    rescale_to: int | None
+    actors: Literal["task", "slice"]
+    policy: Policy
+    is_cyclic: bool
+    in_rounds: bool
+    conserved: Conserved | None
+
+
+Streams = Stream[Item]
+Variant = Callable[[Flow], None]
+
+CONSERVED = Conserved(weight_of, weight_of_state)
+LEFT_MAX = 4
+
+
+def generate(rng: random.Random, name: str | None = None, policy: Policy | None = None, small: bool = False) -> Case:
+    """A case of that topology, or of any.
+
+    >>> generate(random.Random(1), "self_loop").is_cyclic
+    True
+    """
+    name = name or rng.choice(NAMES)
+    variant = rng.randrange(len(_TOPOLOGIES[name]))
+    flow, plan = _built(name, variant)
+    in_rounds = name in IN_ROUNDS
+    choices: tuple[Policy, ...] = ("aligned", "aligned", "unaligned") if in_rounds else _POLICIES
+    widest = 2 if small or in_rounds else 4
+    if policy is None or policy not in choices:
+        policy = rng.choice(choices)
+    return Case(
+        name=name,
+        flow=flow,
+        plan=plan,
+        inputs=_inputs(rng, plan, in_rounds=in_rounds, small=small),
+        parallelism=rng.choice((1, 2, 2, 3, 4)[: 3 if widest == 2 else 5]),
+        rescale_to=rng.randint(1, 3) if rng.random() < 0.3 else None,
+        actors=rng.choice(("task", "slice")),
+        policy=policy,
+        is_cyclic=any(edge.is_back for edge in plan.edges),
+        in_rounds=in_rounds,
+        conserved=None if name == "broadcast" or (name, variant) in _LOSING else CONSERVED,
+    )
+
+
+_POLICIES: tuple[Policy, ...] = ("aligned", "aligned", "unaligned", "drain")
+
+
+@cache
+def _built(name: str, variant: int) -> tuple[Flow, Plan]:
+    flow = Flow(name)
+    _TOPOLOGIES[name][variant](flow)
+    return flow, flow.plan()
+
+
+def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool) -> dict[str, list[Any]]:
+    """Records for each source: a few, one, or none at all; the ids are unique."""
+    sources = [name for name, operator in plan.operators.items() if operator.kind.value == "source"]
+    lengths = [rng.choice((3, 4, 6) if not (small or in_rounds) else (2, 3)) for _ in sources]
+    if len(sources) > 1 and rng.random() < 0.3:
+        lengths[rng.randrange(len(lengths))] = rng.choice((0, 1))
+    ids = iter(range(1000))
+    left_max = 3 if small else LEFT_MAX
+    return {
+        name: [
+            {
+                "id": next(ids),
+                "key": rng.randrange(KEYS),
+                "left": rng.randint(1, left_max),
+                "weight": rng.randint(2, 5) if in_rounds else rng.randint(1, 3),
+                "path": [],
+            }
+            for _ in range(length)
+        ]
+        for name, length in zip(sources, lengths, strict=True)
+    }
+
+
+def _read(flow: Flow, name: str = "in") -> Streams:
+    return flow.read(Items[Item]([]), name=name)
+
+
+def _write(stream: Streams, name: str = "done") -> None:
+    stream.write(Collect(), name=name)
+
+
+def _count(stream: Streams, name: str) -> Streams:
+    return stream.key_by("key").stateful_map(count, initial=new_count(), name=name)
+
+
+# -- without a cycle ---------------------------------------------------------------------------------------------
+
+
+def _chain(flow: Flow) -> None:
+    _write(_count(_read(flow).map(step), "count").map(mark))
+
+
+def _chain_filtered(flow: Flow) -> None:
+    _write(_count(_read(flow).flat_map(fan_out).rebalance().filter(is_even), "count"))
+
+
+def _chain_async(flow: Flow) -> None:
+    _write(_count(_read(flow).rebalance().map_async(ask, name="ask"), "count"))
+
+
+def _chain_delayed(flow: Flow) -> None:
+    delayed = _read(flow).key_by("key").process(Delay, name="delay")
+    _write(delayed.key_by("key").process(Total, name="total"))
+
+
+def _diamond(flow: Flow) -> None:
+    even, odd = _read(flow).merge(_read(flow, "more")).split(is_even, name="split")
+    _write(_count(even.map(mark).merge(odd.flat_map(fan_out).rebalance().map(step)), "count"))
+
+
+def _diamond_routed(flow: Flow) -> None:
+    routed = _read(flow).merge(_read(flow, "more")).route(side).map(mark, parallelism=2, name="routed")
+    even, odd = routed.split(is_even, name="split", parallelism=2)
+    _write(_count(even.merge(odd), "count"))
+
+
+# -- loops that run freely ---------------------------------------------------------------------------------------
+
+
+def _self_loop(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    turned = _read(flow).merge(_read(flow, "more")).merge(again).key_by("key").process(Turn, name="turn")
+    again.feed(turned)
+    _write(turned.side("done"))
+
+
+def _self_loop_forward(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    stepped = _read(flow).rebalance().merge(again).map(step, name="step")
+    done, more = stepped.split(is_done, name="split")
+    again.feed(more)
+    _write(_count(done, "count"))
+
+
+def _self_loop_limited(flow: Flow) -> None:
+    again = flow.loop("again", of=Item, max_rounds=2)
+    done, more = _count(_read(flow).merge(again), "count").split(is_done, name="split")
+    again.feed(more)
+    _write(done)
+
+
+def _two_back_edges(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    counted = _count(_read(flow).merge(again), "count")
+    left, right, done = counted.split(three_ways, into=("left", "right", "done"), name="split")
+    again.feed(left.map(mark, name="mark").merge(right))
+    _write(done)
+
+
+def _nested(flow: Flow) -> None:
+    outer, inner = flow.loop("outer", of=Item), flow.loop("inner", of=Item)
+    entered = _count(_read(flow).merge(outer), "outer_head")
+    turned = _count(entered.merge(inner), "inner_head")
+    left, right, done = turned.split(three_ways, into=("left", "right", "done"), name="split")
+    inner.feed(left)
+    outer.feed(right)
+    _write(done)
+
+
+def _shared_head(flow: Flow) -> None:
+    one, two = flow.loop("one", of=Item), flow.loop("two", of=Item)
+    counted = _count(_read(flow).merge(one, two, _read(flow, "more")), "count")
+    left, right, done = counted.split(three_ways, into=("left", "right", "done"), name="split")
+    one.feed(left.rebalance().map(mark, name="mark"))
+    two.feed(right.flat_map(fan_out, name="fan_out"))
+    _write(done)
+
+
+def _shared_head_async(flow: Flow) -> None:
+    one, two = flow.loop("one", of=Item), flow.loop("two", of=Item)
+    counted = _count(_read(flow).merge(one, two), "count")
+    left, right, done = counted.split(three_ways, into=("left", "right", "done"), name="split")
+    one.feed(left.map_async(ask, name="ask"))
+    two.feed(right.key_by("key").process(Delay, name="delay"))
+    _write(done)
+
+
+def _overlapping(flow: Flow) -> None:
+    first, second = flow.loop("first", of=Item), flow.loop("second", of=Item)
+    entered = _count(_read(flow).merge(first), "head")
+    turned = _count(entered.merge(second), "middle")
+    even, odd = turned.split(is_even, name="parity")
+    stays, back = even.split(is_done, name="split_even")
+    first.feed(back)
+    done, more = stays.merge(odd).map(mark, name="last").split(is_done, name="split_odd")
+    second.feed(more)
+    _write(done)
+
+
+def _irreducible(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    first = _count(_read(flow).merge(again), "first")
+    second = _count(first.merge(_read(flow, "more")), "second")
+    done, more = second.split(is_done, name="split")
+    again.feed(more)
+    _write(done)
+
+
+# -- iterations in rounds ----------------------------------------------------------------------------------------
+
+
+def _pay(stream: Streams, name: str) -> Streams:
+    paid = stream.key_by("key").process(Pay, name=name)
+    _write(paid.side("paid"), f"{name}_paid")
+    return paid
+
+
+def _rounds(flow: Flow) -> None:
+    _write(flow.iterate(_read(flow), lambda s: _pay(s.map(mark, name="mark"), "pay"), rounds=3, name="iterate"))
+
+
+def _rounds_until(flow: Flow) -> None:
+    result = flow.iterate(
+        _read(flow),
+        lambda s: _pay(s, "pay"),
+        until=lambda total: total < 4,
+        measure=weight_of,
+        name="iterate",
+    )
+    _write(result)
+
+
+def _rounds_learning(flow: Flow) -> None:
+    samples = _read(flow, "samples")
+
+    def body(model: Streams) -> Streams:
+        learned = flow.process(Learn, model=model.key_by("key"), samples=samples.key_by("key"), name="learn")
+        _write(learned.side("paid"), "learn_paid")
+        return learned
+
+    _write(flow.iterate(_read(flow), body, rounds=3, name="iterate"))
+
+
+def _rounds_nested(flow: Flow) -> None:
+    def body(outer: Streams) -> Streams:
+        return flow.iterate(_pay(outer, "outer_pay"), lambda s: _pay(s, "inner_pay"), rounds=2, name="inner")
+
+    _write(flow.iterate(_read(flow), body, rounds=2, name="outer"))
+
+
+def _rounds_nested_last(flow: Flow) -> None:
+    def body(outer: Streams) -> Streams:
+        return _pay(flow.iterate(outer, lambda s: _pay(s, "inner_pay"), rounds=2, name="inner"), "outer_pay")
+
+    _write(flow.iterate(_read(flow), body, name="outer"))
+
+
+def _rounds_behind_loop(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    done, more = _count(_read(flow).merge(again), "count").split(is_done, name="split")
+    again.feed(more)
+    _write(flow.iterate(done, lambda s: _pay(s, "pay"), rounds=2, name="iterate"))
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------
+
+
+def _pipelines(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    turned = _read(flow).merge(again).key_by("key").process(Turn, name="turn")
+    again.feed(turned)
+    _write(turned.side("done"))
+    _write(_count(_read(flow, "other"), "count"), "counted")
+    _write(_read(flow, "third").map(mark), "marked")
+
+
+def _broadcast(flow: Flow) -> None:
+    heard = flow.process(
+        Listen, data=_read(flow).rebalance(), control=_read(flow, "control").broadcast(), name="listen"
+    )
+    _write(heard.side("told"), "told")
+    _write(_count(heard, "count"))
+
+
+def _broadcast_loop(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    owned = _read(flow).merge(again).broadcast().process(Owner, name="owner")
+    again.feed(owned)
+    _write(_count(owned.side("done"), "count"))
+
+
+_TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
+    "chain": (_chain, _chain_filtered, _chain_async, _chain_delayed),
+    "diamond": (_diamond, _diamond_routed),
+    "self_loop": (_self_loop, _self_loop_forward, _self_loop_limited),
+    "two_back_edges": (_two_back_edges,),
+    "nested": (_nested,),
+    "shared_head": (_shared_head, _shared_head_async),
+    "overlapping": (_overlapping,),
+    "irreducible": (_irreducible,),
+    "rounds": (_rounds, _rounds_until, _rounds_learning),
+    "rounds_nested": (_rounds_nested, _rounds_nested_last),
+    "rounds_behind_loop": (_rounds_behind_loop,),
+    "pipelines": (_pipelines,),
+    "broadcast": (_broadcast, _broadcast_loop),
+}
+NAMES = tuple(_TOPOLOGIES)
+IN_ROUNDS = frozenset({"rounds", "rounds_nested", "rounds_behind_loop"})
+_LOSING = {("chain", 1)}
