@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from graphs.draft import Connection, Draft, Tail
 from graphs.errors import BadOptionError, IterationError
 from graphs.naming import check_name
 from graphs.options import check_count
 from graphs.plan import Kind
-from graphs.stream import Stream, T, add_step, check_stream
+from graphs.stream import Stream, add_step, check_stream
+
+T = TypeVar("T")
 
 
 class Rule(TypedDict):

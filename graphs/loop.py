@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from graphs.draft import Draft, OpenLoop, Tail
 from graphs.errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
 from graphs.naming import check_name
 from graphs.options import check_choice, check_count
-from graphs.stream import Stream, T, check_stream
+from graphs.stream import Stream, check_stream
+
+T = TypeVar("T")
 
 OnLimit = Literal["dead_letter", "fail"]
 

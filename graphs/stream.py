@@ -14,13 +14,13 @@ from graphs.io import Sink
 from graphs.options import BatchFormat, Placing, Step, check_choice, check_count, check_resources, is_no_output
 from graphs.plan import Kind, Operator, Routing
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 K = TypeVar("K")
 S = TypeVar("S")
 
 
-class Stream(Generic[T]):
+class Stream(Generic[T_co]):
     """The records that some operators emit. Operators applied to a stream leave the stream itself as it is.
 
     >>> from graphs import Collect, Flow, Range
@@ -41,15 +41,15 @@ class Stream(Generic[T]):
 
     # One record in
 
-    def map(self, function: Callable[[T], U], **options: Unpack[Step]) -> Stream[U]:
+    def map(self, function: Callable[[T_co], U], **options: Unpack[Step]) -> Stream[U]:
         """`function(record)` for each record."""
         return self._step(Kind.MAP, function, options)
 
-    def flat_map(self, function: Callable[[T], Iterable[U]], **options: Unpack[Step]) -> Stream[U]:
+    def flat_map(self, function: Callable[[T_co], Iterable[U]], **options: Unpack[Step]) -> Stream[U]:
         """Each record that `function(record)` yields: none, one or many."""
         return self._step(Kind.FLAT_MAP, function, options)
 
-    def filter(self, function: Callable[[T], object], **options: Unpack[Step]) -> Stream[T]:
+    def filter(self, function: Callable[[T_co], object], **options: Unpack[Step]) -> Stream[T_co]:
         """The records for which `function(record)` is true."""
         return self._step(Kind.FILTER, function, options)
 
@@ -74,7 +74,7 @@ class Stream(Generic[T]):
     @overload
     def map_async(
         self,
-        function: Callable[[T], Awaitable[U]],
+        function: Callable[[T_co], Awaitable[U]],
         *,
         concurrency: int = 100,
         timeout: float | None = None,
@@ -83,7 +83,7 @@ class Stream(Generic[T]):
     @overload
     def map_async(
         self,
-        function: Callable[[T], U],
+        function: Callable[[T_co], U],
         *,
         concurrency: int = 100,
         timeout: float | None = None,
@@ -91,7 +91,7 @@ class Stream(Generic[T]):
     ) -> Stream[U]: ...
     def map_async(
         self,
-        function: Callable[[T], Any],
+        function: Callable[[T_co], Any],
         *,
         concurrency: int = 100,
         timeout: float | None = None,
@@ -114,12 +114,14 @@ class Stream(Generic[T]):
     # Where records go
 
     @overload
-    def split(self, by: Callable[[T], object], **options: Unpack[Step]) -> tuple[Stream[T], Stream[T]]: ...
+    def split(self, by: Callable[[T_co], object], **options: Unpack[Step]) -> tuple[Stream[T_co], Stream[T_co]]: ...
     @overload
-    def split(self, by: Callable[[T], str], into: Sequence[str], **options: Unpack[Step]) -> tuple[Stream[T], ...]: ...
     def split(
-        self, by: Callable[[T], object], into: Sequence[str] | None = None, **options: Unpack[Step]
-    ) -> tuple[Stream[T], ...]:
+        self, by: Callable[[T_co], str], into: Sequence[str], **options: Unpack[Step]
+    ) -> tuple[Stream[T_co], ...]: ...
+    def split(
+        self, by: Callable[[T_co], object], into: Sequence[str] | None = None, **options: Unpack[Step]
+    ) -> tuple[Stream[T_co], ...]:
         """Two streams, of the records for which `by(record)` is true and of the others; or one for each name in `into`.
 
         With `into`, `by(record)` gives the name of the record's stream.
@@ -130,9 +132,9 @@ class Stream(Generic[T]):
                 f"split has into={names!r}: give at least two different names, without ':', '/' or 'dead'"
             )
         operator = add_step(self.draft, Kind.SPLIT, by, {"in": self}, options, names, by_name=into is not None)
-        return tuple(Stream[T](self.draft, (Tail(operator, name),)) for name in names)
+        return tuple(Stream[T_co](self.draft, (Tail(operator, name),)) for name in names)
 
-    def merge(self, *others: Stream[U]) -> Stream[T | U]:
+    def merge(self, *others: Stream[U]) -> Stream[T_co | U]:
         """The records of this stream and of the others, in no particular order. Each keeps the routing it has."""
         for other in others:
             check_stream(self.draft, other, "merge")
@@ -140,26 +142,26 @@ class Stream(Generic[T]):
         return Stream(self.draft, tails)
 
     @overload
-    def key_by(self, key: Callable[[T], K]) -> KeyedStream[K, T]: ...
+    def key_by(self, key: Callable[[T_co], K]) -> KeyedStream[K, T_co]: ...
     @overload
-    def key_by(self, key: str) -> KeyedStream[Any, T]: ...
-    def key_by(self, key: Callable[[T], Any] | str) -> KeyedStream[Any, T]:
+    def key_by(self, key: str) -> KeyedStream[Any, T_co]: ...
+    def key_by(self, key: Callable[[T_co], Any] | str) -> KeyedStream[Any, T_co]:
         """All records of one key in one task: `key(record)`, or `record[key]` for the name of a column."""
         return KeyedStream(self.draft, self._routed(Routing.HASH, key))
 
-    def route(self, function: Callable[[T], int]) -> Stream[T]:
+    def route(self, function: Callable[[T_co], int]) -> Stream[T_co]:
         """Each record to the task with the index `function(record)`, from 0 to the number of tasks less one."""
         return Stream(self.draft, self._routed(Routing.ROUTE, function))
 
-    def broadcast(self) -> Stream[T]:
+    def broadcast(self) -> Stream[T_co]:
         """Each record to every task of the next operator, a copy each."""
         return Stream(self.draft, self._routed(Routing.BROADCAST))
 
-    def rebalance(self) -> Stream[T]:
+    def rebalance(self) -> Stream[T_co]:
         """The records to the tasks of the next operator in turn."""
         return Stream(self.draft, self._routed(Routing.REBALANCE))
 
-    def write(self, sink: Sink[T], **options: Unpack[Placing]) -> None:
+    def write(self, sink: Sink[T_co], **options: Unpack[Placing]) -> None:
         """Write the records to a sink, each exactly once where the sink can: see there."""
         if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
             raise BadOptionError(
@@ -212,7 +214,7 @@ class Stream(Generic[T]):
             )
 
 
-class KeyedStream(Stream[T], Generic[K, T]):
+class KeyedStream(Stream[T_co], Generic[K, T_co]):
     """A stream whose records of one key all meet in one task of the next operator.
 
     >>> from graphs import Flow, Items
@@ -225,7 +227,9 @@ class KeyedStream(Stream[T], Generic[K, T]):
         """The key by which records are routed."""
         return self.tails[0].by
 
-    def stateful_map(self, function: Callable[[S, T], tuple[S, U]], initial: S, **options: Unpack[Step]) -> Stream[U]:
+    def stateful_map(
+        self, function: Callable[[S, T_co], tuple[S, U]], initial: S, **options: Unpack[Step]
+    ) -> Stream[U]:
         """`function(state, record)` gives the key's next state and a record; the first state is a copy of `initial`."""
         return self._step(Kind.STATEFUL_MAP, function, options, initial=initial)
 

@@ -1,0 +1,283 @@
+"""What a flow becomes when it is frozen: operators, edges and their routing, dead letters that are kept, a hash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from graphs import (
+    Collect,
+    Edge,
+    Flow,
+    Generate,
+    Items,
+    JsonLines,
+    Kind,
+    Parquet,
+    Plan,
+    Print,
+    Range,
+    Routing,
+    build,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def attempt(tries: int, order: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return tries + 1, {**order, "ok": tries >= 2}
+
+
+def retries(max_rounds: int | None = 5, key: Any = "id", name: str = "attempts", parallelism: int = 1) -> Flow:
+    flow = Flow("retries")
+    orders = flow.read(JsonLines("orders/"))
+    again = flow.loop("again", of=dict, max_rounds=max_rounds)
+    tried = orders.merge(again).key_by(key).stateful_map(attempt, initial=0, name=name, parallelism=parallelism)
+    done, failed = tried.split(lambda order: order["ok"])
+    again.feed(failed)
+    done.write(Parquet("done/"))
+    return flow
+
+
+def edges(plan: Plan) -> dict[str, Edge]:
+    return {edge.name: edge for edge in plan.edges}
+
+
+class Learner:
+    inputs = ("samples", "weights")
+    outputs = ("model", "loss")
+
+
+def test_flow_of_retries_becomes_this_plan():
+    plan = retries().plan()
+    assert {name: operator.kind for name, operator in plan.operators.items()} == {
+        "orders": Kind.SOURCE,
+        "attempts": Kind.STATEFUL_MAP,
+        "split-1": Kind.SPLIT,
+        "done": Kind.SINK,
+        "again.dead_letters": Kind.SINK,
+    }
+    assert plan.operators["attempts"].key == "id"
+    assert plan.operators["split-1"].outputs == ("true", "false", "dead:again")
+    assert list(edges(plan)) == [
+        "orders.out->attempts.in",
+        "split-1.false->attempts.in",
+        "attempts.out->split-1.in",
+        "split-1.true->done.in",
+        "split-1.dead:again->again.dead_letters.in",
+    ]
+
+
+def test_routing_of_the_consumer_holds_on_the_back_edge():
+    back = edges(retries().plan())["split-1.false->attempts.in"]
+    assert (back.loop, back.is_back, back.routing, back.by, back.max_rounds) == ("again", True, Routing.HASH, "id", 5)
+
+
+def test_routing_of_the_fed_stream_holds_where_the_consumer_says_nothing():
+    flow = Flow()
+    again = flow.loop("again")
+    odd, even = flow.read(Range(9)).merge(again).split(lambda n: n % 2, name="parity")
+    again.feed(even.map(lambda n: n // 2, name="half").rebalance())
+    odd.write(Print())
+    assert edges(flow.plan())["half.out->parity.in"].routing is Routing.REBALANCE
+
+
+def test_each_merged_stream_keeps_its_own_routing():
+    flow = Flow()
+    left, right = flow.read(Range(1), name="left"), flow.read(Range(1), name="right")
+    left.broadcast().merge(right.route(abs)).write(Collect(), name="end")
+    plan = edges(flow.plan())
+    assert plan["left.out->end.in"].routing is Routing.BROADCAST
+    assert (plan["right.out->end.in"].routing, plan["right.out->end.in"].by) == (Routing.ROUTE, abs)
+
+
+def test_routing_of_a_stream_does_not_change_the_stream():
+    flow = Flow()
+    stream = flow.read(Range(1), name="a")
+    stream.key_by(abs).map(abs, name="keyed").write(Print())
+    stream.map(abs, name="plain").write(Print())
+    plan = flow.plan()
+    assert plan.operators["keyed"].key is abs
+    assert plan.operators["plain"].key is None
+    assert edges(plan)["a.out->plain.in"].routing is Routing.FORWARD
+
+
+def test_stream_that_is_merged_with_itself_makes_two_edges():
+    flow = Flow()
+    stream = flow.read(Range(1), name="a")
+    stream.merge(stream).write(Collect(), name="z")
+    assert list(edges(flow.plan())) == ["a.out->z.in", "a.out->z.in#2"]
+
+
+def test_named_inputs_have_keys_of_their_own():
+    flow = Flow()
+    samples, weights = flow.read(Range(1), name="s"), flow.read(Range(1), name="w")
+    model = flow.process(Learner, samples=samples.key_by(abs), weights=weights.broadcast(), name="learn", num_gpus=1)
+    model.write(Collect(), name="models")
+    model.side("loss").write(Collect(), name="losses")
+    plan = flow.plan()
+    learn = plan.operators["learn"]
+    assert (learn.inputs, learn.outputs) == (("samples", "weights"), ("model", "loss"))
+    assert learn.options == {
+        "named_inputs": True,
+        "keys": {"samples": abs, "weights": None},
+        "on_error": "fail",
+        "num_gpus": 1,
+    }
+    assert {"s.out->learn.samples", "w.out->learn.weights", "learn.model->models.in", "learn.loss->losses.in"} == set(
+        edges(plan)
+    )
+
+
+def test_options_reach_the_plan():
+    flow = Flow()
+    stream = flow.read(Items([1]), name="a", parallelism=3)
+    stream = stream.map_batches(list, batch_format="numpy", batch_size=64, name="b", num_cpus=2, resources={"tpu": 1})
+    stream = stream.map_async(abs, concurrency=8, timeout=2.5, name="c", on_error="dead_letter")
+    stream.write(Collect())
+    operators = flow.plan().operators
+    assert operators["a"].parallelism == 3
+    expected = {"on_error": "fail", "batch_format": "numpy", "batch_size": 64, "num_cpus": 2, "resources": {"tpu": 1}}
+    assert operators["b"].options == expected
+    assert operators["c"].options == {"on_error": "dead_letter", "concurrency": 8, "timeout": 2.5}
+    assert operators["c"].outputs == ("out", "dead")
+
+
+def test_dead_letters_that_nobody_reads_are_kept():
+    flow = Flow()
+    flow.read(Range(1)).map(abs, name="m", on_error="dead_letter").write(Collect())
+    plan = flow.plan()
+    assert isinstance(plan.operators["m.dead_letters"].function, Collect)
+    assert "m.dead->m.dead_letters.in" in edges(plan)
+
+
+def test_dead_letters_that_are_read_are_not_kept_twice():
+    flow = Flow()
+    again = flow.loop("again", max_rounds=2)
+    circle = flow.read(Range(1)).merge(again).map(abs, name="m", on_error="dead_letter")
+    again.feed(circle)
+    circle.dead_letters.merge(again.dead_letters).write(Collect(), name="dead")
+    plan = flow.plan()
+    assert {edge.name for edge in plan.edges if edge.receiver == "dead"} == {"m.dead->dead.in", "m.dead:again->dead.in"}
+    assert not any(name.endswith(".dead_letters") for name in plan.operators)
+
+
+def test_loop_that_several_operators_feed_has_a_back_edge_from_each():
+    flow = Flow()
+    again = flow.loop("again", max_rounds=2)
+    low, high = flow.read(Range(9)).merge(again).split(lambda n: n < 5, name="s")
+    again.feed(low.map(abs, name="a").merge(high, low))
+    high.write(Collect())
+    back = [edge.name for edge in flow.plan().edges if edge.is_back]
+    assert back == ["a.out->s.in", "s.false->s.in", "s.true->s.in"]
+    dead = [edge.name for edge in flow.plan().edges if edge.receiver == "again.dead_letters"]
+    assert dead == ["a.dead:again->again.dead_letters.in", "s.dead:again->again.dead_letters.in"]
+
+
+def test_loop_that_fails_at_its_limit_has_no_dead_letters():
+    flow = Flow()
+    again = flow.loop("again", max_rounds=2, on_limit="fail")
+    circle = flow.read(Range(1)).merge(again).map(abs, name="m")
+    again.feed(circle)
+    circle.write(Collect())
+    plan = flow.plan()
+    assert plan.operators["m"].outputs == ("out",)
+    assert [edge.on_limit for edge in plan.edges if edge.is_back] == ["fail"]
+
+
+def test_iteration_becomes_a_head_with_two_inputs_and_two_outputs():
+    flow = Flow()
+    start = flow.read(Range(9), name="start")
+    flow.iterate(start, lambda s: s.map(abs, name="step"), rounds=3, until=bool, measure=abs, reduce=max).write(
+        Collect()
+    )
+    plan = flow.plan()
+    head = plan.operators["iterate"]
+    assert (head.kind, head.inputs, head.outputs) == (Kind.ITERATE, ("start", "returned"), ("body", "result"))
+    assert head.options == {"rounds": 3, "until": bool, "measure": abs, "reduce": max, "enclosing": None}
+    assert edges(plan)["step.out->iterate.returned"].loop == "iterate"
+
+
+def test_sources_and_sinks_without_a_name_are_called_after_their_files():
+    flow = Flow()
+    flow.read(JsonLines("in/orders.jsonl")).write(Parquet("out/orders/"))
+    flow.read(Items([1])).write(Print())
+    flow.read(JsonLines("in/*.jsonl")).write(JsonLines("/"))
+    assert list(flow.plan().operators) == ["orders", "orders-1", "read-1", "write-1", "read-2", "write-2"]
+
+
+def test_plan_can_be_made_again_after_the_flow_has_grown():
+    flow = retries()
+    first = flow.plan()
+    flow.read(Range(1), name="more").write(Collect())
+    second = build(flow)
+    assert set(second.operators) - set(first.operators) == {"more", "write-1"}
+    assert flow.plan() == second
+
+
+def test_stop_when_and_name_reach_the_plan():
+    flow = Flow("until-done", stop_when=bool)
+    flow.read(Generate(abs)).write(Collect())
+    assert (flow.plan().name, flow.plan().stop_when) == ("until-done", bool)
+
+
+def test_hash_is_the_same_in_processes_with_other_hash_seeds():
+    program = (
+        "from graphs import *\n"
+        "flow = Flow('f')\n"
+        "again = flow.loop('again', max_rounds=3)\n"
+        "circle = flow.read(Range(9), name='a').merge(again).key_by(lambda n: n).map(lambda n: n, name='m')\n"
+        "again.feed(circle)\n"
+        "circle.write(Collect(), name='z')\n"
+        "print(flow.plan().hash)"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("0", "1", "4711")
+    }
+    assert len(hashes) == 1
+    assert len(hashes.pop()) == 16
+
+
+def test_hash_does_not_depend_on_code_limits_or_parallelism():
+    same = retries().plan().hash
+    assert retries(parallelism=7).plan().hash == same
+    assert retries(max_rounds=50).plan().hash == same
+    assert retries(key=lambda order: order["id"]).plan().hash == retries(key=lambda order: order["name"]).plan().hash
+
+
+def test_hash_does_not_depend_on_the_order_of_declaration():
+    def flow(names: list[str]) -> Flow:
+        flow = Flow("f")
+        for name in names:
+            flow.read(Range(1), name=f"{name}-in").map(abs, name=name).write(Collect(), name=f"{name}-out")
+        return flow
+
+    assert flow(["a", "b", "c"]).plan().hash == flow(["c", "a", "b"]).plan().hash
+
+
+def test_hash_changes_with_the_structure():
+    def flow(routed: bool = False, filtered: bool = False, name: str = "m", extra: bool = False) -> str:
+        flow = Flow("f")
+        stream = flow.read(Range(1), name="a")
+        stream = stream.rebalance() if routed else stream
+        stream = stream.filter(abs, name=name) if filtered else stream.map(abs, name=name)
+        stream.write(Collect(), name="z")
+        if extra:
+            stream.write(Collect(), name="y")
+        return flow.plan().hash
+
+    hashes = {flow(), flow(routed=True), flow(filtered=True), flow(name="n"), flow(extra=True)}
+    assert len(hashes) == 5
+    assert retries(name="other").plan().hash != retries().plan().hash
+    assert retries(key="name").plan().hash != retries().plan().hash
+    assert retries(max_rounds=None).plan().hash != retries().plan().hash
