@@ -71,6 +71,7 @@ class TaskCore:
             Iteration(task, self.rounds, self.outlets.values(), self.alignment) if self.rounds is not None else None
         )
         self.busy = False
+        self.declined: Epoch | None = None
         self.is_ending = False
         self.ended = restored is not None and restored.ended
         self.last: OpenEpoch | None = None
@@ -323,7 +324,9 @@ class TaskCore:
                 break
             mode = self.alignment.modes[epoch]
             if mode is Mode.BETWEEN_ROUNDS and self.rounds is not None and self.rounds.is_in_a_round():
-                effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))
+                if epoch != self.declined:
+                    self.declined = epoch
+                    effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))
                 break
             self._capture(epoch, mode, effects)
         if self.ended or self.is_ending:
@@ -346,7 +349,8 @@ class TaskCore:
     def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
         """Capture, pass the barrier on, release what was held for it; the log begins with what is queued."""
         open_epoch = self._open(epoch, mode)
-        effects.append(Capture(epoch, mode))
+        if not mode.is_probe:
+            effects.append(Capture(epoch))
         effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest)) for o in self.outlets.values()]
         self.logs.start(open_epoch, [inbox for inbox in self.inboxes.values() if self._is_logged(inbox, mode)])
         released = self.alignment.capture(epoch, mode)
@@ -386,7 +390,7 @@ class TaskCore:
     def _say_end(self) -> Sequence[Effect]:
         effects: list[Effect] = [Send(o.id, End(o.sent, o.digest)) for o in self.outlets.values()]
         self.last = self._open(Epoch(0), Mode.ALIGNED)
-        effects += [Capture(None, Mode.ALIGNED), Write(None, _record(self.last, ended=True))]
+        effects += [Capture(None), Write(None, _record(self.last, ended=True))]
         return effects
 
     def _rounds_step(self) -> Iteration:
@@ -398,7 +402,8 @@ class TaskCore:
 
     def _restore(self, restored: TaskRestore) -> None:
         """Put each restored log, a channel of its own that has ended, in front of what it came from."""
-        for log in restored.logs:
+        logs = sorted(restored.logs, key=lambda log: log.channel.sender != RESTORED_SENDER)
+        for log in logs:
             behind = [inbox for inbox in self.inboxes.values() if log.stands_before(inbox.id)]
             inbox = Inbox(
                 log.channel, is_back=behind[0].is_back, depth=behind[0].depth, within_actor=False, encode=self.encode
@@ -407,6 +412,7 @@ class TaskCore:
                 inbox.receive(Data(seq, payload, marker_in(payload)))
             inbox.queue.append(End(inbox.received, inbox.received_digest))
             inbox.end_received = True
+            inbox.in_front = behind[0].in_front
             for live in behind:
                 live.in_front = inbox
             self.inboxes[log.channel] = inbox

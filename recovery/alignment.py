@@ -50,7 +50,7 @@ class Alignment:
     def due(self, live_regular: Iterable[ChannelId]) -> Epoch | None:
         """The epoch that can be captured now, the lowest if there are several."""
         live = list(live_regular)
-        candidates = {self.held[channel] for channel in live if channel in self.held} if live else self.triggered
+        candidates = self.triggered.union(self.held[channel] for channel in live if channel in self.held)
         for epoch in sorted(candidates):
             if self.needs_trigger and epoch not in self.triggered:
                 continue

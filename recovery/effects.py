@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from graphs.ids import ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, OutputRecord
-from recovery.messages import Item, Mode, Path
+from recovery.messages import Item, Path
 
 
 class Send(NamedTuple):
@@ -61,10 +61,12 @@ class RunEnd(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """Capture the operators' state now; then `on_captured(epoch, ...)`. `epoch` is None for the last state."""
+    """Capture the operators' state now; then `on_captured(epoch, ...)`. `epoch` is None for the last state.
+
+    A probe captures nothing, so it has no such effect.
+    """
 
     epoch: Epoch | None
-    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class RoundsSnapshot:
     aside: dict[ChannelId, tuple[bytes, ...]]
     contributions: dict[TaskId, Any]
     enclosing: dict[TaskId, Any]
-    enclosing_cut: Epoch | None
+    is_head: bool
 
 
 class Rounds:
@@ -189,7 +189,7 @@ class Rounds:
             {c: tuple(_encoded(q, encode) for q in waiting) for c, waiting in self.aside.items()},
             dict(self.contributions),
             dict(self.enclosing),
-            self.enclosing_cut,
+            self.is_head,
         )
 
     def restore(self, snapshot: RoundsSnapshot) -> None:

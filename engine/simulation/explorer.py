@@ -1,0 +1,230 @@
+"""Every schedule of a small graph, with every single crash point.
+
+A depth-first walk over all states that the world can reach, each visited once. What may happen: everything the world
+lists, an epoch (so many), an abort of an open epoch (so many), a crash of everything (so many, during a restore too),
+and a probe when nothing else can happen, or earlier (so many).
+
+Three steps that make the walk shorter, and leave nothing out:
+
+- Receipt on a regular channel is one step with processing. Before it is processed, a batch of a regular channel has no
+  effect in its mailbox that it does not have on the wire; a held channel is not read.
+- Reports to the coordinator arrive at once, and files are written at once, where a graph says so: what they lead to
+  is delayed by the manifest, whose append is a step of its own.
+- A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and dropped.
+
+In each complete cut every record must be in one place: not yet read, in a log, or done. At the end all are done, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.simulation.checker import check_cut
+from engine.simulation.cloning import dump, fingerprint, load
+from engine.simulation.tiny_graphs import TinyGraph
+from engine.simulation.world import Happening, Parts, World
+from graphs.ids import Epoch
+from recovery.errors import ProtocolError
+
+EAGER = ("report", "encode", "restore")
+
+
+@dataclass
+class Position:
+    """A state of the walk: the world, what may still be injected, and how it came here."""
+
+    world: World
+    left: dict[str, int]
+    judged: Epoch = Epoch(0)
+    story: tuple[Happening, ...] = ()
+
+
+@dataclass
+class Exploration:
+    """What the walk found."""
+
+    graph: str
+    states: int = 0
+    transitions: int = 0
+    crash_points: int = 0
+    cuts: int = 0
+    cuts_with_log: int = 0
+    ends: int = 0
+    complete: bool = False
+    violations: list[str] = field(default_factory=list[str])
+
+
+class Explorer:
+    """Walks one graph."""
+
+    def __init__(self, graph: TinyGraph, parts: Parts | None = None, states_max: int = 2_000_000) -> None:
+        self.graph = graph
+        self.parts = parts
+        self.states_max = states_max
+        self.found = Exploration(graph.name)
+        self.seen: set[bytes] = set()
+
+    def run(self, violations_max: int = 1, progress: Callable[[Exploration], None] | None = None) -> Exploration:
+        """Visit every state; stops early when so many violations are found, or states visited."""
+        world = self.graph.world(self.parts)
+        stack: list[tuple[bytes, tuple[Happening, ...]]] = []
+        self._visit(Position(world, dict(self.graph.bounds)), stack)
+        while stack and self.found.states < self.states_max:
+            data, story = stack.pop()
+            events = list(self._events(self._load(data, story)))
+            for event in events:
+                position = self._load(data, story)
+                self.found.transitions += 1
+                try:
+                    self._apply(position, event)
+                except (ProtocolError, LookupError, ValueError) as error:
+                    self._violation(f"{type(error).__name__}: {error}", (*story, event))
+                else:
+                    self._visit(position, stack)
+                if len(self.found.violations) >= violations_max:
+                    return self.found
+            if progress is not None and self.found.states % 10_000 < len(events):
+                progress(self.found)
+        self.found.complete = not stack
+        return self.found
+
+    def _load(self, data: bytes, story: tuple[Happening, ...]) -> Position:
+        return Position(*load(data), story)
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _events(self, position: Position) -> Iterator[Happening]:
+        world, left = position.world, position.left
+        if world.is_over:
+            return
+        own = [event for event in world.enabled() if self._is_step(world, event)]
+        yield from own
+        if left["crashes"] and (world.hosts or world.unrestored):
+            self.found.crash_points += 1
+            yield ("crash",)
+        coordinator = world.coordinator
+        if coordinator is None:
+            return
+        if left["epochs"] and coordinator.final is None and all(h.is_started for h in world.hosts.values()):
+            yield ("epoch",)
+        if left["aborts"]:
+            yield from (("abort_epoch", e) for e, cut in coordinator.open.items() if not cut.mode.is_probe)
+        if not own or left["early_probes"]:
+            yield ("tick",)
+
+    def _is_step(self, world: World, event: Happening) -> bool:
+        if event[0] != "receive" or self._is_logged(world, event):
+            return True
+        inbox = world.hosts[event[1].receiver].core.inboxes.get(event[1])
+        return inbox is None or not inbox.queue
+
+    def _is_logged(self, world: World, event: Happening) -> bool:
+        return self.graph.logs_regular or world.deployment.channels[event[1]].is_back
+
+    def _apply(self, position: Position, event: Happening) -> None:
+        world, left = position.world, position.left
+        position.story = (*position.story, event)
+        match event:
+            case ("crash",):
+                left["crashes"] -= 1
+                world.apply(("crash", tuple([*world.hosts, *world.unrestored])))
+                world.wires.clear()
+                world.reports.clear()
+                world.apply(("notice",))
+            case ("epoch",):
+                left["epochs"] -= 1
+                coordinator = self._coordinator(world)
+                world.obey(coordinator.request(self.graph.mode, world.now_ms))
+            case ("abort_epoch", epoch):
+                left["aborts"] -= 1
+                coordinator = self._coordinator(world)
+                task = next(iter(world.deployment.tasks))
+                world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "explored", world.now_ms))
+            case ("tick",):
+                if self._own_events(world):
+                    left["early_probes"] -= 1
+                world.obey(self._coordinator(world).on_tick(world.now_ms))
+            case ("receive", channel):
+                world.apply(event)
+                host = world.hosts[channel.receiver]
+                if not self._is_logged(world, event) and channel in host.core.ready():
+                    host.take(channel, world)
+            case _:
+                world.apply(event)
+        self._settle(world)
+
+    def _own_events(self, world: World) -> bool:
+        return any(self._is_step(world, event) for event in world.enabled())
+
+    def _coordinator(self, world: World) -> Any:
+        if world.coordinator is None:
+            raise ProtocolError("there is no coordinator")
+        return world.coordinator
+
+    def _settle(self, world: World) -> None:
+        """Let happen at once what is no step of its own."""
+        eager = (*EAGER, "write") if self.graph.writes_at_once else EAGER
+        while not world.is_over:
+            event = next((e for e in world.enabled() if e[0] in eager and not self._is_crash_point(world, e)), None)
+            if event is None:
+                return
+            world.apply(event)
+
+    def _is_crash_point(self, world: World, event: Happening) -> bool:
+        return event[0] == "restore" and self.graph.bounds["crashes"] > 1
+
+    # -- judgement -----------------------------------------------------------------------------------------------
+
+    def _visit(self, position: Position, stack: list[tuple[bytes, tuple[Happening, ...]]]) -> None:
+        world = position.world
+        mark = fingerprint((world, position.left))
+        if mark in self.seen:
+            return
+        self.seen.add(mark)
+        self.found.states += 1
+        for epoch in sorted(epoch for epoch in world.record.cuts if epoch > position.judged):
+            position.judged = epoch
+            self._judge_cut(world, epoch, position.story)
+        if world.is_over:
+            self._judge_end(world, position.story)
+            return
+        if not self._own_events(world) and self._is_stuck(position):
+            self._violation("nothing can happen any more, and the run is not finished", position.story)
+            return
+        stack.append((dump((world, position.left, position.judged)), position.story))
+
+    def _is_stuck(self, position: Position) -> bool:
+        data = dump(position.world)
+        world = load(data)
+        if world.coordinator is None:
+            return True
+        world.obey(world.coordinator.on_tick(world.now_ms))
+        self._settle(world)
+        return not self._own_events(world) and not world.is_over
+
+    def _judge_cut(self, world: World, epoch: Epoch, story: tuple[Happening, ...]) -> None:
+        cut = world.record.cuts[epoch]
+        self.found.cuts += 1
+        self.found.cuts_with_log += any(record.log for s in cut.snapshots.values() for record in s.inputs)
+        earlier = [world.record.cuts[e] for e in sorted(world.record.cuts) if e < epoch]
+        for violation in check_cut(cut, world.record.deployments[cut.attempt], earlier):
+            self._violation(str(violation), story)
+        wrong = self.graph.wrong_in(cut)
+        if wrong:
+            self._violation(f"epoch {epoch}: {wrong}", story)
+
+    def _judge_end(self, world: World, story: tuple[Happening, ...]) -> None:
+        self.found.ends += 1
+        if not world.is_finished:
+            self._violation(f"the run failed: {world.failure}", story)
+            return
+        last = world.record.cuts[max(world.record.cuts)]
+        wrong = self.graph.wrong_in(last) or self.graph.unfinished_in(last)
+        if wrong:
+            self._violation(f"at the end: {wrong}", story)
+
+    def _violation(self, what: str, story: tuple[Happening, ...]) -> None:
+        steps = "\n".join(f"  {number:3} {' '.join(str(part) for part in event)}" for number, event in enumerate(story, 1))
+        self.found.violations.append(f"{self.graph.name}: {what}\n{steps}")

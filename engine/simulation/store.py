@@ -1,0 +1,58 @@
+"""The durable world of a simulated run: the chain of the job, and the files of its cuts."""
+
+from __future__ import annotations
+
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import Cut, TaskSnapshot
+from recovery.messages import Mode
+from recovery.orders import Entry, Manifest
+
+FileName = tuple[Attempt, Epoch | None, TaskId]
+
+
+class SimulatedStore:
+    """What survives every crash."""
+
+    def __init__(self) -> None:
+        self.chain: list[Entry] = []
+        self.files: dict[FileName, TaskSnapshot] = {}
+        self.parallelism: dict[Attempt, dict[str, int]] = {}
+
+    def create(self, number: int, entry: Entry) -> bool:
+        """Create one entry of the chain; False if its place is taken."""
+        if number != len(self.chain) + 1:
+            return False
+        self.chain.append(entry)
+        return True
+
+    def manifest(self, epoch: Epoch) -> Manifest:
+        """The manifest of a complete cut."""
+        return next(e for e in reversed(self.chain) if isinstance(e, Manifest) and e.epoch == epoch)
+
+    def cut(self, manifest: Manifest, graph_hash: str) -> Cut:
+        """The cut that a manifest describes. A file that it names and that is not there is an error of the protocol."""
+        snapshots: dict[TaskId, TaskSnapshot] = {}
+        for task, epoch in manifest.files.items():
+            name = (manifest.attempt, epoch, task)
+            if name not in self.files:
+                raise LookupError(f"the manifest of epoch {manifest.epoch} names a file of task {task} that is not durable")
+            snapshots[task] = self.files[name]
+        return Cut(
+            manifest.epoch,
+            manifest.attempt,
+            graph_hash,
+            manifest.mode.value,
+            manifest.mode is Mode.BETWEEN_ROUNDS,
+            snapshots,
+            self.parallelism[manifest.attempt],
+        )
+
+    def drop(self, epoch: Epoch) -> None:
+        """Remove the files of a cut; last states stay, for later cuts name them too."""
+        for name in [name for name in self.files if name[1] == epoch]:
+            del self.files[name]
+
+    def note_parallelism(self, attempt: Attempt, deployment: Deployment) -> None:
+        """Remember how wide the operators of an attempt are."""
+        self.parallelism[attempt] = dict(deployment.parallelism)

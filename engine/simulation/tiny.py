@@ -1,0 +1,150 @@
+"""A runtime of plain data, for exploring every schedule: operators are functions of (state, record) on small tuples.
+
+It stands where the real runtime stands, under the same core. A state that is plain data can be copied and compared,
+which the explorer does some hundred thousand times.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.batch import Batch
+from graphs.deployment import Channel, Deployment, Task
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from recovery.cut import OperatorState, Transaction
+
+Emitted = list[tuple[ChannelId, Batch]]
+
+
+class TinyCapture:
+    """A state that is encoded at once."""
+
+    def __init__(self, states: dict[str, OperatorState]) -> None:
+        self.states = states
+
+    def encode_some(self, entries_max: int) -> bool:
+        """It is encoded already."""
+        return True
+
+    def discard(self) -> None:
+        """Nothing is held."""
+
+
+class TinyRuntime:
+    """One operator of one task.
+
+    A record is (id, hops left, times counted): it moves to another task each time it is counted. `function(state,
+    record)` gives [(output, record)].
+    """
+
+    next_timer_ms = None
+    unanswered: tuple[int, ...] = ()
+    transactions: tuple[Transaction, ...] = ()
+
+    def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
+        self.task = task
+        self.operator = deployment.plan.operators[task.id.name]
+        self.records: Sequence[Any] = self.operator.options.get("records", ())[task.id.index :: _width(deployment, task)]
+        self.state: dict[Any, Any] = {"read": 0, "gathered": []}
+
+    def open(self, restored: Mapping[str, OperatorState] | None) -> None:
+        """Take the state back."""
+        if restored:
+            whole = restored[self.operator.name].whole
+            self.state = {} if whole is None else pickle.loads(whole)
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing more to read."""
+        return self.state["read"] >= len(self.records)
+
+    def produce(self, records_max: int, now_ms: int) -> Emitted:
+        """The next record."""
+        start = self.state["read"]
+        records = self.records[start : start + records_max]
+        self.state["read"] += len(records)
+        return self._emit([("out", record) for record in records])
+
+    def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
+        """Run the function; an iteration's head gathers what its body returns."""
+        if self.operator.kind is Kind.ITERATE:
+            if channel.edge.input == "returned":
+                self.state["gathered"] += batch.records
+                return []
+            return self._emit([("body", record) for record in batch.records])
+        out: list[tuple[str, Any]] = []
+        for record in batch.records:
+            out += self.operator.function(self.state, record)
+        return self._emit(out)
+
+    def on_round_end(self, path: tuple[int, ...], now_ms: int) -> Emitted:
+        """No hooks."""
+        return []
+
+    def take_contributions(self, iteration: str) -> Any:
+        """Every task says 1, so that a head that misses one decides otherwise."""
+        return 1
+
+    def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
+        """A fixed number of rounds, as long as every body task has had its say."""
+        options = self.operator.options
+        return path[-1] + 1 < options["rounds"] and len(contributions) == options["voices"]
+
+    def release_round(self) -> Emitted:
+        """What was gathered goes into the body again."""
+        return self._release("body")
+
+    def release_result(self) -> Emitted:
+        """What was gathered is the result."""
+        return self._release("result")
+
+    def _release(self, output: str) -> Emitted:
+        gathered, self.state["gathered"] = self.state["gathered"], []
+        return self._emit([(output, record) for record in gathered])
+
+    def end(self, now_ms: int) -> Emitted:
+        """No hooks."""
+        return []
+
+    def commit(self, names: Sequence[str]) -> None:
+        """There are no sinks: what is done stays in the state."""
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> TinyCapture:
+        """The state, encoded."""
+        return TinyCapture({self.operator.name: OperatorState(whole=pickle.dumps(self.state, 5))})
+
+    def _emit(self, out: list[tuple[str, Any]]) -> Emitted:
+        emitted: Emitted = []
+        for output, record in out:
+            for channel in self.task.outputs:
+                if channel.edge.output == output and _is_target(channel, record, self.task):
+                    emitted.append((channel.id, Batch([record])))
+        return emitted
+
+
+def _width(deployment: Deployment, task: Task) -> int:
+    return deployment.parallelism[task.id.name]
+
+
+def _is_target(channel: Channel, record: Any, task: Task) -> bool:
+    match channel.edge.routing:
+        case Routing.BROADCAST:
+            return True
+        case Routing.FORWARD:
+            return channel.id.receiver.index == task.id.index
+        case _:
+            receivers = sum(1 for c in task.outputs if c.edge is channel.edge)
+            return (record[0] + record[2]) % receivers == channel.id.receiver.index
+
+
+def tiny_plan(name: str, operators: Sequence[Operator], edges: Sequence[tuple[str, str, str | None, Routing]]) -> Plan:
+    """A plan from operators and ("a.out", "b.in", loop or None, routing)."""
+    made: list[Edge] = []
+    for start, end, loop, routing in edges:
+        sender, output = start.split(".")
+        receiver, input = end.split(".")
+        made.append(Edge(f"{start}->{end}", sender, output, receiver, input, routing, loop=loop))
+    return Plan(name, {operator.name: operator for operator in operators}, tuple(made), hash=name)

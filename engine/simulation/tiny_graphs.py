@@ -1,0 +1,210 @@
+"""The small graphs that the explorer walks, each with its bounds.
+
+A record is (id, hops left, times counted). Bodies count it in their state and in the record itself, so a cut is right
+if each record is in one place, and the states have counted it as often as it says.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.batch import decode
+from engine.simulation.tiny import TinyRuntime, tiny_plan
+from engine.simulation.world import Parts, World, WorldOptions
+from graphs.plan import Kind, Operator, Plan, Routing
+from recovery.coordinator import SnapshotOptions
+from recovery.cut import Cut
+from recovery.messages import Mode, marker_in
+
+Record = tuple[int, int, int]
+NEVER_MS = 10**9
+
+
+def pass_on(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
+    """A head that only merges."""
+    return [("out", record)]
+
+
+def count(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
+    """A body: counts, and sends back what has hops left."""
+    id, left, counted = record
+    state[id] = state.get(id, 0) + 1
+    counted_again = (id, left - 1, counted + 1)
+    if left > 1:
+        return [("again", counted_again)]
+    state.setdefault("done", []).append(counted_again)
+    return []
+
+
+def count_nested(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
+    """A body of two nested loops: every second hop is one of the outer loop."""
+    out = count(state, record)
+    return [("outer" if record[1] % 2 else "again", again) for _, again in out]
+
+
+def count_in_rounds(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
+    """A body of an iteration: everything goes back."""
+    id, left, counted = record
+    state[id] = state.get(id, 0) + 1
+    return [("again", (id, left, counted + 1))]
+
+
+def keep(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
+    """The end of the way."""
+    state.setdefault("done", []).append(record)
+    return []
+
+
+@dataclass(frozen=True)
+class TinyGraph:
+    """A plan, what goes in, and the bounds of its walk."""
+
+    name: str
+    plan: Plan
+    bounds: Mapping[str, int]
+    counted_at_end: Mapping[int, int]
+    parallelism: int = 1
+    mode: Mode = Mode.ALIGNED
+    writes_at_once: bool = True
+    logs_regular: bool = False
+    runtime: Callable[..., Any] = field(default=TinyRuntime)
+
+    def world(self, parts: Parts | None = None) -> World:
+        """A new world of this graph, with no epoch but those that are asked for."""
+        parts = parts or Parts()
+        snapshots = SnapshotOptions(self.mode, NEVER_MS, NEVER_MS, probe_pause_ms=0, keep=10**6)
+        options = WorldOptions(self.parallelism, snapshots=snapshots, records_max=1, traces=False)
+        return World(self.plan, {}, options, Parts(parts.core, parts.coordinator, parts.keyed_state, self.runtime))
+
+    def wrong_in(self, cut: Cut) -> str:
+        """What is wrong with where the records are in this cut; empty if nothing is."""
+        places = list(self._places(cut))
+        ids = Counter(record[0] for record in places)
+        expected = Counter(record[0] for operator in self.plan.operators.values() for record in _records(operator))
+        if ids != expected:
+            return f"records are in these many places: {dict(ids)}, of {dict(expected)}"
+        counted: Counter[int] = Counter()
+        for state in _states(cut):
+            counted.update({key: value for key, value in state.items() if isinstance(key, int)})
+        for id, _, times in places:
+            if counted[id] != times:
+                return f"record {id} says that it was counted {times} times, the states say {counted[id]}"
+        return ""
+
+    def unfinished_in(self, cut: Cut) -> str:
+        """Which records are not done, or not often enough, in what should be the end."""
+        done = [record for state in _states(cut) for record in state.get("done", [])]
+        if sorted((id, counted) for id, _, counted in done) != sorted(self.counted_at_end.items()):
+            return f"records should be done and counted so often: {dict(self.counted_at_end)}, done are {done}"
+        return ""
+
+    def _places(self, cut: Cut) -> Iterator[Record]:
+        for task, snapshot in cut.snapshots.items():
+            operator = self.plan.operators[task.name]
+            for state in (s.whole for s in snapshot.operators.values()):
+                content = {} if state is None else pickle.loads(state)
+                yield from content.get("done", [])
+                yield from content.get("gathered", [])
+                share = _records(operator)[task.index :: cut.parallelism[task.name]]
+                yield from share[content.get("read", 0) :]
+            payloads = [entry.payload for record in snapshot.inputs for entry in record.log]
+            if snapshot.rounds is not None:
+                payloads += [payload for aside in snapshot.rounds.aside.values() for payload in aside]
+            for payload in payloads:
+                if marker_in(payload) is None:
+                    yield from decode(payload).records
+
+
+def _records(operator: Operator) -> tuple[Record, ...]:
+    return tuple(operator.options.get("records", ()))
+
+
+def _states(cut: Cut) -> Iterator[dict[Any, Any]]:
+    for snapshot in cut.snapshots.values():
+        for state in snapshot.operators.values():
+            if state.whole is not None:
+                yield pickle.loads(state.whole)
+
+
+def _source(name: str, *records: Record) -> Operator:
+    return Operator(name, Kind.SOURCE, parallelism=1, inputs=(), options={"records": records})
+
+
+def _step(name: str, function: Any, *outputs: str, inputs: tuple[str, ...] = ("in",)) -> Operator:
+    return Operator(name, Kind.PROCESS, function, inputs=inputs, outputs=outputs or ("out",))
+
+
+def _loop(name: str, bounds: Mapping[str, int], *, parallelism: int, hops: int, **options: Any) -> TinyGraph:
+    """Items enter at the head, one more at the body; what has hops left goes back, shuffled."""
+    shuffled = Routing.HASH if parallelism > 1 else Routing.FORWARD
+    operators = [
+        _source("items", (0, hops, 0), (1, hops, 0)),
+        _source("side", (2, hops, 0)),
+        _step("head", pass_on),
+        _step("body", count, "again"),
+    ]
+    edges = [
+        ("items.out", "head.in", None, Routing.HASH),
+        ("head.out", "body.in", None, Routing.FORWARD if parallelism > 1 else Routing.HASH),
+        ("side.out", "body.in", None, Routing.HASH),
+        ("body.again", "head.in", "again", Routing.HASH if parallelism > 1 else shuffled),
+    ]
+    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, {0: hops, 1: hops, 2: hops}, parallelism, **options)
+
+
+def _nested(name: str, bounds: Mapping[str, int]) -> TinyGraph:
+    operators = [
+        _source("items", (0, 3, 0), (1, 2, 0)),
+        _step("outer", pass_on),
+        _step("inner", pass_on),
+        _step("body", count_nested, "again", "outer"),
+    ]
+    edges = [
+        ("items.out", "outer.in", None, Routing.HASH),
+        ("outer.out", "inner.in", None, Routing.HASH),
+        ("inner.out", "body.in", None, Routing.HASH),
+        ("body.again", "inner.in", "inner", Routing.HASH),
+        ("body.outer", "outer.in", "outer", Routing.HASH),
+    ]
+    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, {0: 3, 1: 2})
+
+
+def _rounds(name: str, bounds: Mapping[str, int], rounds: int) -> TinyGraph:
+    operators = [
+        _source("items", (0, 0, 0), (1, 0, 0)),
+        Operator(
+            "repeat",
+            Kind.ITERATE,
+            inputs=("start", "returned"),
+            outputs=("body", "result"),
+            options={"rounds": rounds, "voices": 2},
+        ),
+        _step("body", count_in_rounds, "again"),
+        _step("keep", keep),
+    ]
+    edges = [
+        ("items.out", "repeat.start", None, Routing.HASH),
+        ("repeat.body", "body.in", None, Routing.HASH),
+        ("body.again", "repeat.returned", "repeat", Routing.HASH),
+        ("repeat.result", "keep.in", None, Routing.FORWARD),
+    ]
+    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, {0: rounds, 1: rounds}, 2)
+
+
+def graphs() -> tuple[TinyGraph, ...]:
+    """All of them, each with bounds under which the walk ends in a minute or two."""
+    one = {"epochs": 1, "aborts": 0, "crashes": 1, "early_probes": 0}
+    return (
+        _loop("two heads, two bodies, shuffled", one, parallelism=2, hops=2),
+        _loop("two overlapping epochs, an abort", {**one, "epochs": 2, "aborts": 1}, parallelism=1, hops=2),
+        _loop("a late write", one, parallelism=1, hops=2, writes_at_once=False),
+        _loop("a probe too early", {**one, "early_probes": 1}, parallelism=1, hops=2),
+        _loop("a death during the restore", {**one, "crashes": 2}, parallelism=1, hops=2),
+        _loop("unaligned", one, parallelism=1, hops=2, mode=Mode.UNALIGNED, logs_regular=True),
+        _nested("nested loops", one),
+        _rounds("rounds", one, rounds=2),
+    )

@@ -1,0 +1,329 @@
+"""The coordinator of one attempt: starts epochs, completes or aborts them, ends loops, finishes the run.
+
+- A cut is complete when every task has acknowledged, or ended with a durable last state, and the manifest is durable.
+  Then sinks commit what it lists: all that is prepared, by aborted epochs too.
+- Completing an epoch discards the open ones before it. An epoch that times out, is declined, or whose manifest
+  cannot be written is aborted; after more failures in a row than tolerated the attempt fails.
+- At most `open_epochs_max` epochs are open; the next begins when one completes. A savepoint may overlap them. While a
+  cut between two rounds or a drain is open no other begins: it would outdate it.
+- Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs.
+- When all tasks have ended, their last states are the final cut.
+
+Time comes in as `now_ms`. Reports of another attempt are refused by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from graphs.deployment import Component, Deployment
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.effects import Report
+from recovery.messages import Mode
+from recovery.orders import Abort, Complete, DropCut, FailAttempt, Finished, Manifest, Order, TellToEnd, Trigger
+from recovery.orders import WriteManifest
+from recovery.termination import Termination
+
+_EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """How often, how long, how many. `mode` is the policy of periodic epochs; `keep` counts cuts, savepoints aside."""
+
+    mode: Mode = Mode.ALIGNED
+    interval_ms: int = 1000
+    timeout_ms: int = 60_000
+    pause_ms_min: int = 0
+    probe_pause_ms: int = 20
+    open_epochs_max: int = 1
+    failures_tolerated: int = 10
+    keep: int = 3
+
+
+@dataclass(slots=True)
+class OpenCut:
+    """An epoch under way, as the coordinator sees it."""
+
+    epoch: Epoch
+    mode: Mode
+    started_ms: int
+    savepoint: str | None = None
+    reports: dict[TaskId, Report] = field(default_factory=dict[TaskId, Report])
+    undrained: list[Component] = field(default_factory=list[Component])
+    is_being_recorded: bool = False
+
+
+class Coordinator:
+    """Epochs of one attempt."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        attempt: Attempt,
+        options: SnapshotOptions,
+        first_epoch: Epoch,
+        completed: Iterable[Epoch] = (),
+        now_ms: int = 0,
+    ) -> None:
+        self.deployment = deployment
+        self.attempt = attempt
+        self.options = options
+        self.termination = Termination(deployment)
+        self.starts = [task.id for task in deployment.tasks.values() if task.is_source or task.is_head]
+        self.next_epoch = first_epoch
+        self.open: dict[Epoch, OpenCut] = {}
+        self.ended: dict[TaskId, Report] = {}
+        self.told: set[str] = set()
+        self.completed = list(completed)
+        self.savepoints: dict[Epoch, str] = {}
+        self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
+        self.last_start_ms = now_ms
+        self.last_close_ms = now_ms
+        self.last_probe_ms = now_ms
+        self.failures = 0
+        self.final: Epoch | None = None
+        self.is_finished = False
+
+    # -- what happened -------------------------------------------------------------------------------------------
+
+    def on_tick(self, now_ms: int) -> list[Order]:
+        """Time has passed: abort what took too long, start what is due."""
+        orders: list[Order] = []
+        for cut in list(self.open.values()):
+            if now_ms - cut.started_ms >= self.options.timeout_ms and not cut.is_being_recorded:
+                orders += self._fail(cut, f"epoch {cut.epoch} took longer than {self.options.timeout_ms} ms", now_ms)
+        if self.final is not None:
+            for task, names in self.unpublished.get(self.final, {}).items():
+                orders.append(Complete(task, self.final, names))
+            return orders
+        if len(self.ended) == len(self.deployment.tasks):
+            return orders + self._start_final(now_ms)
+        if self._periodic_is_due(now_ms):
+            orders += self._start(self.options.mode, now_ms)
+        if self._probe_is_due(now_ms):
+            self.last_probe_ms = now_ms
+            unaligned = self.options.mode is Mode.UNALIGNED
+            orders += self._start(Mode.UNALIGNED_PROBE if unaligned else Mode.PROBE, now_ms)
+        return orders
+
+    def request(
+        self, mode: Mode, now_ms: int, savepoint: str | None = None, initiators: Iterable[TaskId] | None = None
+    ) -> list[Order]:
+        """Start an epoch now, as a savepoint if it is named. `initiators` (unaligned only) stand for the usual ones."""
+        self._check_request(mode)
+        starts = None if initiators is None else list(initiators)
+        if starts is not None:
+            self._check_reach(mode, starts)
+        return self._start(mode, now_ms, savepoint, starts)
+
+    def on_acknowledge(
+        self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int
+    ) -> list[Order]:
+        """A task's part is durable (or counted, for a probe)."""
+        cut = self.open.get(epoch)
+        if attempt != self.attempt or cut is None:
+            return []
+        cut.reports[task] = report
+        return self._close_if_complete(cut, now_ms)
+
+    def on_task_ended(self, task: TaskId, attempt: Attempt, report: Report, now_ms: int) -> list[Order]:
+        """A task's last state is durable: it stands for every epoch that the task had not captured."""
+        if attempt != self.attempt:
+            return []
+        self.ended[task] = report
+        orders: list[Order] = []
+        for cut in list(self.open.values()):
+            orders += self._close_if_complete(cut, now_ms)
+        return orders
+
+    def on_decline(self, task: TaskId, attempt: Attempt, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
+        """A task cannot take part."""
+        cut = self.open.get(epoch)
+        if attempt != self.attempt or cut is None or cut.is_being_recorded:
+            return []
+        return self._fail(cut, f"epoch {epoch} was declined: {reason}", now_ms)
+
+    def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
+        """The cut is complete."""
+        cut = self.open.pop(epoch)
+        self.failures = 0
+        self.last_close_ms = now_ms
+        self.completed.append(epoch)
+        if cut.savepoint is not None:
+            self.savepoints[epoch] = cut.savepoint
+        orders: list[Order] = []
+        for earlier in [c for c in self.open.values() if c.epoch < epoch and not c.mode.is_probe]:
+            orders += self._abort(earlier)
+        self.unpublished[epoch] = {task: report.transactions for task, report in self._reports(cut).items()}
+        orders += [Complete(task, epoch, names) for task, names in self.unpublished[epoch].items()]
+        orders += self._retain()
+        for waiting in list(self.open.values()):
+            orders += self._close_if_complete(waiting, now_ms)
+        return orders
+
+    def on_manifest_failed(self, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
+        """The manifest could not be written."""
+        cut = self.open[epoch]
+        cut.is_being_recorded = False
+        if epoch == self.final:
+            self.final = None
+        orders = self._fail(cut, reason, now_ms)
+        for waiting in list(self.open.values()):
+            orders += self._close_if_complete(waiting, now_ms)
+        return orders
+
+    def on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
+        """The task has published what the cut lists; every earlier cut's is published with it."""
+        for published in [e for e in self.unpublished if e <= epoch]:
+            self.unpublished[published].pop(task, None)
+            if not self.unpublished[published]:
+                del self.unpublished[published]
+        return self._finish_if_published()
+
+    def on_stop(self, epoch: Epoch) -> list[Order]:
+        """The run ends with this complete cut."""
+        self.final = epoch
+        return self._finish_if_published()
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def _periodic_is_due(self, now_ms: int) -> bool:
+        open_cuts = [cut for cut in self.open.values() if not cut.mode.is_probe]
+        if any(cut.mode in _EXCLUSIVE for cut in open_cuts):
+            return False
+        return (
+            now_ms - self.last_start_ms >= self.options.interval_ms
+            and now_ms - self.last_close_ms >= self.options.pause_ms_min
+            and len([cut for cut in open_cuts if cut.savepoint is None]) < self.options.open_epochs_max
+        )
+
+    def _probe_is_due(self, now_ms: int) -> bool:
+        if any(cut.mode.is_probe for cut in self.open.values()):
+            return False
+        if now_ms - self.last_probe_ms < self.options.probe_pause_ms:
+            return False
+        return any(cut.undrained for cut in self.open.values()) or any(
+            c.name not in self.told and not c.endless and self.termination.may_be_dry(c, self.ended)
+            for c in self.termination.free
+        )
+
+    def _start(
+        self, mode: Mode, now_ms: int, savepoint: str | None = None, starts: list[TaskId] | None = None
+    ) -> list[Order]:
+        cut = OpenCut(self.next_epoch, mode, now_ms, savepoint)
+        self.next_epoch = Epoch(self.next_epoch + 1)
+        self.open[cut.epoch] = cut
+        if not mode.is_probe:
+            self.last_start_ms = now_ms
+        starts = self.starts if starts is None else starts
+        if mode is Mode.DRAIN:
+            cut.undrained = list(self.termination.free)
+            later = {head for component in cut.undrained for head in component.heads}
+            starts = [task for task in starts if task not in later]
+        return [Trigger(task, cut.epoch, mode) for task in starts if task not in self.ended]
+
+    def _start_final(self, now_ms: int) -> list[Order]:
+        if any(not cut.mode.is_probe for cut in self.open.values()):
+            return []
+        self.final = self.next_epoch
+        return self._start(Mode.ALIGNED, now_ms) + self._close_if_complete(self.open[self.final], now_ms)
+
+    def _check_request(self, mode: Mode) -> None:
+        if mode is not Mode.DRAIN:
+            return
+        for component in self.deployment.components:
+            if component.in_rounds or component.endless:
+                kind = "is an iteration in rounds" if component.in_rounds else "is endless"
+                raise ValueError(
+                    f"a drain waits until every loop has run dry, and loop '{component.name}' {kind}; "
+                    "use policy 'aligned', which logs what is in the loop"
+                )
+
+    def _check_reach(self, mode: Mode, starts: list[TaskId]) -> None:
+        if mode is not Mode.UNALIGNED:
+            raise ValueError(f"policy '{mode.value}' starts at sources and loop heads; only 'unaligned' starts elsewhere")
+        reached = set(starts)
+        front = list(starts)
+        while front:
+            task = self.deployment.tasks[front.pop()]
+            new = {channel.id.receiver for channel in task.outputs} - reached
+            reached |= new
+            front += new
+        missed = sorted(task for task in self.deployment.tasks if task not in reached and task not in self.ended)
+        if missed:
+            names = ", ".join(str(task) for task in missed)
+            raise ValueError(f"an epoch started at these tasks never reaches {names}; start one upstream of each as well")
+
+    def _reports(self, cut: OpenCut) -> dict[TaskId, Report]:
+        return {**self.ended, **cut.reports}
+
+    def _close_if_complete(self, cut: OpenCut, now_ms: int) -> list[Order]:
+        if cut.is_being_recorded or cut.epoch not in self.open:
+            return []
+        reports = self._reports(cut)
+        if len(reports) < len(self.deployment.tasks):
+            return []
+        if cut.mode.is_probe:
+            del self.open[cut.epoch]
+            return self._read_probe(cut.epoch, reports)
+        if any(other.is_being_recorded for other in self.open.values()):
+            return []
+        cut.is_being_recorded = True
+        manifest = Manifest(
+            cut.epoch,
+            self.attempt,
+            cut.mode,
+            {task: cut.epoch if task in cut.reports else None for task in reports},
+            {task: report.transactions for task, report in reports.items()},
+            cut.savepoint,
+        )
+        return [WriteManifest(manifest)]
+
+    def _read_probe(self, epoch: Epoch, reports: dict[TaskId, Report]) -> list[Order]:
+        orders: list[Order] = []
+        for cut in self.open.values():
+            if cut.epoch < epoch:
+                for component in [c for c in cut.undrained if self._is_dry(c, reports)]:
+                    cut.undrained.remove(component)
+                    heads = [head for head in component.heads if head not in self.ended]
+                    orders += [Trigger(head, cut.epoch, cut.mode) for head in heads]
+        for component in self.termination.free:
+            if component.endless or component.name in self.told:
+                continue
+            if self.termination.may_be_dry(component, self.ended) and self._is_dry(component, reports):
+                self.told.add(component.name)
+                orders += [TellToEnd(head) for head in component.heads if head not in self.ended]
+        return orders
+
+    def _is_dry(self, component: Component, reports: dict[TaskId, Report]) -> bool:
+        return self.termination.is_dry(component, reports)
+
+    def _fail(self, cut: OpenCut, reason: str, now_ms: int) -> list[Order]:
+        orders = self._abort(cut)
+        if cut.mode.is_probe:
+            return orders
+        self.last_close_ms = now_ms
+        self.failures += 1
+        if self.failures > self.options.failures_tolerated:
+            orders.append(FailAttempt(f"{self.failures} snapshots failed in a row, the last one: {reason}"))
+        return orders
+
+    def _abort(self, cut: OpenCut) -> list[Order]:
+        del self.open[cut.epoch]
+        return [Abort(task, cut.epoch, cut.mode) for task in self.deployment.tasks]
+
+    def _retain(self) -> list[Order]:
+        periodic = [epoch for epoch in self.completed if epoch not in self.savepoints]
+        dropped = periodic[: -self.options.keep]
+        self.completed = [epoch for epoch in self.completed if epoch not in dropped]
+        return [DropCut(epoch) for epoch in dropped]
+
+    def _finish_if_published(self) -> list[Order]:
+        if self.final is None or self.final not in self.completed or self.final in self.unpublished:
+            return []
+        if self.is_finished:
+            return []
+        self.is_finished = True
+        return [Finished(self.final)]

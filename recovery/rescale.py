@@ -1,0 +1,168 @@
+"""Which part of a cut each task takes back, under the same parallelism or another one (rule 8).
+
+State is filed under operators, so it is found again however operators are chained. Where the tasks at both ends of a
+channel are the same as before, its log goes in front of that very channel, which keeps its order. Otherwise there is
+one restored channel a target and edge, its records routed anew.
+
+What cannot be split is refused by name: a broadcast log that is not empty, the state of a class without split and
+merge, an operator that has ended in part, an iteration in the middle of a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from graphs.deployment import Deployment, Task
+from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
+from graphs.plan import Edge, Routing
+from graphs.routing import task_of_group
+from recovery.cut import Cut, OperatorState, TaskSnapshot
+from recovery.errors import RescaleError
+from recovery.restored import RestoredLog, TaskRestore
+from recovery.rounds import Phase, RoundsSnapshot
+
+Reroute = Callable[[Edge, tuple[bytes, ...], int], Mapping[int, tuple[bytes, ...]]]
+"""Routes encoded batches anew: (edge, batches, parallelism of the receiver) -> batches by the receiver's index."""
+
+
+def plan_restore(cut: Cut, deployment: Deployment, reroute: Reroute) -> dict[TaskId, TaskRestore]:
+    """The part of each task, or `RescaleError`."""
+    return _Restore(cut, deployment, reroute).plan()
+
+
+class _Restore:
+    def __init__(self, cut: Cut, deployment: Deployment, reroute: Reroute) -> None:
+        self.cut = cut
+        self.deployment = deployment
+        self.reroute = reroute
+        self.old: dict[str, dict[int, TaskSnapshot]] = {}
+        for snapshot in cut.snapshots.values():
+            for operator in snapshot.operators:
+                self.old.setdefault(operator, {})[snapshot.task.index] = snapshot
+        self.parallelism = {name: deployment.parallelism[name] for name in self.old}
+        self.is_same = cut.snapshots.keys() == deployment.tasks.keys()
+
+    def plan(self) -> dict[TaskId, TaskRestore]:
+        states = {name: self._states(name) for name in self.old}
+        logs = self._logs()
+        restored: dict[TaskId, TaskRestore] = {}
+        for task in self.deployment.tasks.values():
+            operators = {name: states[name][task.id.index] for name in task.operators}
+            restored[task.id] = TaskRestore(
+                operators=operators,
+                logs=tuple(logs.get(task.id, ())),
+                rounds=self._rounds(task),
+                ended=self._has_ended(task),
+                transactions=tuple(t.name for state in operators.values() for t in state.transactions),
+            )
+        return restored
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def _keeps_parallelism(self, operator: str) -> bool:
+        return len(self.old[operator]) == self.parallelism[operator]
+
+    def _states(self, operator: str) -> Mapping[int, OperatorState]:
+        old = {index: snapshot.operators[operator] for index, snapshot in self.old[operator].items()}
+        if self._keeps_parallelism(operator):
+            return old
+        return redistribute(operator, old, self.parallelism[operator])
+
+    def _has_ended(self, task: Task) -> bool:
+        flags: set[bool] = set()
+        for operator in task.operators:
+            old = self.old[operator]
+            kept = self._keeps_parallelism(operator)
+            flags |= {old[task.id.index].ended} if kept else {snapshot.ended for snapshot in old.values()}
+        if len(flags) > 1:
+            raise RescaleError(
+                f"operator '{task.id.name}' has ended in some of its tasks and not in others: it cannot be restored "
+                "with another parallelism; use the former one, or an earlier cut"
+            )
+        return flags == {True}
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def _rounds(self, task: Task) -> RoundsSnapshot | None:
+        if not task.depth:
+            return None
+        old = self.old[task.operators[0]]
+        if self.is_same:
+            return old[task.id.index].rounds
+        for snapshot in self.cut.snapshots.values():
+            if snapshot.rounds is not None and not snapshot.ended and _is_in_a_round(snapshot.rounds):
+                raise RescaleError(
+                    f"iteration task {snapshot.task} is in the middle of round {snapshot.rounds.current}: another "
+                    "parallelism needs a cut between two rounds; take a savepoint, which waits for one"
+                )
+        rounds = next((s.rounds for s in old.values() if s.rounds is not None), None)
+        return None if rounds is None else replace(rounds, given={}, aside={})
+
+    # -- logs ----------------------------------------------------------------------------------------------------
+
+    def _logs(self) -> dict[TaskId, list[RestoredLog]]:
+        by_channel: dict[ChannelId, list[bytes]] = {}
+        for snapshot in self.cut.snapshots.values():
+            records = sorted(snapshot.inputs, key=lambda r: not r.channel.restored)
+            for record in records:
+                if record.log:
+                    payloads = by_channel.setdefault(record.channel._replace(restored=False), [])
+                    payloads += [entry.payload for entry in record.log]
+        found: dict[TaskId, list[RestoredLog]] = {}
+        moved: dict[str, list[bytes]] = {}
+        for channel, payloads in by_channel.items():
+            if self.is_same and (channel in self.deployment.channels or channel.sender == RESTORED_SENDER):
+                restored = RestoredLog(channel._replace(restored=True), tuple(payloads))
+                found.setdefault(channel.receiver, []).append(restored)
+            else:
+                moved.setdefault(channel.edge, []).extend(payloads)
+        for edge, payloads in moved.items():
+            for log in self._moved(edge, tuple(payloads)):
+                found.setdefault(log.channel.receiver, []).append(log)
+        return found
+
+    def _moved(self, name: str, payloads: tuple[bytes, ...]) -> list[RestoredLog]:
+        edge = next(edge for edge in self.deployment.plan.edges if edge.name == name)
+        if edge.routing is Routing.BROADCAST:
+            raise RescaleError(
+                f"edge '{name}' broadcasts, and its log holds {len(payloads)} batches: they cannot be shared out "
+                "anew; restore with the former parallelism, or take a cut with policy 'drain'"
+            )
+        receivers = {c.receiver.index: c.receiver for c in self.deployment.channels if c.edge == name}
+        return [
+            RestoredLog(ChannelId(name, RESTORED_SENDER, receivers[index], restored=True), batches)
+            for index, batches in self.reroute(edge, payloads, len(receivers)).items()
+            if batches
+        ]
+
+
+def redistribute(operator: str, old: Mapping[int, OperatorState], parallelism: int) -> dict[int, OperatorState]:
+    """The state of an operator for another number of tasks: key groups by range, splits and pending inputs in turn."""
+    for state in old.values():
+        if state.whole is not None and not state.whole_can_move:
+            raise RescaleError(
+                f"operator '{operator}' has state of its own that cannot be split over {parallelism} tasks; give its "
+                f"class split and merge, or restore with its former parallelism of {len(old)}"
+            )
+    splits = sorted((name, data) for state in old.values() for name, data in state.splits.items())
+    pending = [item for index in sorted(old) for item in old[index].pending]
+    new = [
+        OperatorState(splits=dict(splits[index::parallelism]), pending=tuple(pending[index::parallelism]))
+        for index in range(parallelism)
+    ]
+    groups: list[dict[int, bytes]] = [{} for _ in new]
+    for state in old.values():
+        for group, data in state.groups.items():
+            groups[task_of_group(group, parallelism)][group] = data
+    moved = {index: replace(state, groups=groups[index]) for index, state in enumerate(new)}
+    transactions = tuple(t for index in sorted(old) for t in old[index].transactions)
+    moved[0] = replace(moved[0], transactions=transactions)
+    return moved
+
+
+def _is_in_a_round(rounds: RoundsSnapshot) -> bool:
+    if rounds.phase is Phase.CUT:
+        return False
+    is_outermost_head = len(rounds.current) == 1 and rounds.phase is Phase.ROUND and rounds.is_head
+    return bool(rounds.given or rounds.aside) or is_outermost_head

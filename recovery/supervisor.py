@@ -1,0 +1,107 @@
+"""The life of a run: claim an attempt, restore every task, run, and again after a death.
+
+The chain of a job is a numbered list in the store: starts of attempts and manifests. Each entry is created exclusively.
+So whoever has lost the job, for instance a coordinator that slept through a takeover, finds its place taken and stops;
+and nothing of an earlier attempt is ever applied.
+
+No task runs before all are restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.orders import AppendEntry, AttemptStart, Entry, FailRun, Fenced, Manifest, Order, RestoreTasks, StartTasks
+
+
+class Stage(Enum):
+    """Where the run is."""
+
+    CLAIMING = "claiming"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    OVER = "over"
+
+
+class Supervisor:
+    """Attempts of one run."""
+
+    def __init__(self, restarts_max: int = 10) -> None:
+        self.restarts_max = restarts_max
+        self.restarts = 0
+        self.stage = Stage.CLAIMING
+        self.attempt = Attempt(0)
+        self.entries = 0
+        self.next_epoch = Epoch(1)
+        self.cuts: list[Epoch] = []
+        self.restored_from: Epoch | None = None
+        self.waiting: set[TaskId] = set()
+        self.wanted: Epoch | None = None
+
+    def begin(self, chain: Sequence[Entry], epoch: Epoch | None = None) -> list[Order]:
+        """Read the chain and claim the next attempt, from the latest cut or from the one that is asked for."""
+        for entry in chain[self.entries :]:
+            self._learn(entry)
+        if epoch is not None and epoch not in self.cuts:
+            raise ValueError(f"epoch {epoch} is no complete cut of this job; there are {self.cuts or 'none'}")
+        self.wanted = epoch
+        self.stage = Stage.CLAIMING
+        self.attempt = Attempt(self.attempt + 1)
+        self.restored_from = epoch or (self.cuts[-1] if self.cuts else None)
+        return [AppendEntry(self.entries + 1, AttemptStart(self.attempt, self.restored_from))]
+
+    def _learn(self, entry: Entry) -> None:
+        self.entries += 1
+        self.attempt = max(self.attempt, entry.attempt)
+        if isinstance(entry, Manifest):
+            self.cuts.append(entry.epoch)
+            self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
+
+    def on_appended(self, entry: Entry) -> list[Order]:
+        """The entry is ours. A claim is followed by the restore."""
+        self._learn(entry)
+        if isinstance(entry, Manifest):
+            return []
+        self.stage = Stage.RESTORING
+        return [RestoreTasks(self.attempt, self.restored_from)]
+
+    def on_taken(self, number: int, chain: Sequence[Entry]) -> list[Order]:
+        """Somebody else was faster. While claiming, try behind it; while running, the job is theirs."""
+        if self.stage is Stage.CLAIMING:
+            return self.begin(chain, self.wanted)
+        self.stage = Stage.OVER
+        return [Fenced(number)]
+
+    def on_placed(self, tasks: Iterable[TaskId]) -> None:
+        """These are the tasks of the attempt; all of them must be restored before one runs."""
+        self.waiting = set(tasks)
+
+    def append(self, entry: Entry) -> list[Order]:
+        """Where the next entry goes."""
+        return [AppendEntry(self.entries + 1, entry)]
+
+    def on_restored(self, task: TaskId, attempt: Attempt) -> list[Order]:
+        """A task has its state back."""
+        if attempt != self.attempt or self.stage is not Stage.RESTORING:
+            return []
+        self.waiting.discard(task)
+        if self.waiting:
+            return []
+        self.stage = Stage.RUNNING
+        return [StartTasks(self.attempt)]
+
+    def on_failure(self, reason: str, chain: Sequence[Entry]) -> list[Order]:
+        """A process died or the attempt failed: claim another attempt, unless there were too many."""
+        if self.stage is Stage.OVER:
+            return []
+        self.restarts += 1
+        if self.restarts > self.restarts_max:
+            self.stage = Stage.OVER
+            return [FailRun(f"restarted {self.restarts_max} times, and then: {reason}")]
+        return self.begin(chain)
+
+    def on_finished(self) -> None:
+        """The run is over."""
+        self.stage = Stage.OVER
