@@ -9,6 +9,8 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, cast
 
+from engine.errors import RecordSerializationError, describe, show
+
 Hops = int | list[int]
 
 ATOMS = frozenset({int, str, float, bool, type(None), bytes, complex})
@@ -43,7 +45,10 @@ class Batch:
 
 def encode(batch: Batch) -> bytes:
     """The bytes of a batch: the same on the wire and in a log. No class of ours is in them."""
-    return pickle.dumps((batch.records, batch.hops), 5)
+    try:
+        return pickle.dumps((batch.records, batch.hops), 5)
+    except Exception as error:
+        raise _does_not_pickle(batch.records, error) from error
 
 
 def decode(payload: bytes) -> Batch:
@@ -72,7 +77,26 @@ def copy_records(records: list[Any]) -> list[Any]:
     """An own copy of the records, and of the list in any case. Records that nobody can change are shared."""
     if ATOMS.issuperset(map(type, records)) or all(map(is_immutable, records)):
         return list(records)
-    return copy_value(records)
+    try:
+        return copy_value(records)
+    except Exception as error:
+        raise _does_not_pickle(records, error) from error
+
+
+def _does_not_pickle(records: list[Any], error: Exception) -> RecordSerializationError:
+    culprit = next((record for record in records if not _pickles(record)), records)
+    return RecordSerializationError(
+        f"record {show(culprit)} can neither travel nor be copied: it does not pickle ({describe(error)})\n"
+        "  send values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes"
+    )
+
+
+def _pickles(record: Any) -> bool:
+    try:
+        copy_value(record)
+    except Exception:  # noqa: BLE001  # this is the question
+        return False
+    return True
 
 
 def uniform(hops: list[int]) -> Hops:

@@ -46,6 +46,10 @@ class StateSerializationError(TaskError):
     """State that a snapshot cannot hold."""
 
 
+class RecordSerializationError(TaskError):
+    """A record that cannot travel, be copied or be kept, because it does not pickle."""
+
+
 class LoopLimitError(TaskError):
     """A record went round a loop more often than `max_rounds` allows, and `on_limit` is "fail"."""
 

@@ -103,6 +103,8 @@ def try_each(function: Callable[[Any], Any], records: list[Any]) -> tuple[list[A
     for position, record in enumerate(records):
         try:
             result = function(record)
+        except TaskError:
+            raise
         except Exception:  # noqa: BLE001  # the user asked for it: such a record goes to the dead letters
             failed.append(position)
         else:

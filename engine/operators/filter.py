@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.batch import Hops
+from engine.batch import Hops, copy_records
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import Send
 from graphs.plan import Edge
@@ -39,10 +39,11 @@ class FilterOperator(OperatorRuntime):
         self._send_kept(records, hops, positions)
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        arrived = copy_records(records)
         verdicts, passed, failed = try_each(lambda record: bool(self._function(record)), records)
         kept = [position for position, verdict in zip(passed, verdicts, strict=True) if verdict]
         self._send_kept(records, hops, kept)
-        self.send_dead(records, hops, failed)
+        self.send_dead(arrived, hops, failed)
 
     def _send_kept(self, records: list[Any], hops: Hops, positions: list[int]) -> None:
         if positions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.batch import Hops, uniform
+from engine.batch import Hops, copy_records, uniform
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import Send
 from graphs.plan import Edge
@@ -40,10 +40,11 @@ class FlatMapOperator(OperatorRuntime):
             self._send_yielded(yielded, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        arrived = copy_records(records)
         yielded, passed, failed = try_each(lambda record: list(self._function(record)), records)
         if passed:
             self._send_yielded(yielded, pick(hops, passed))
-        self.send_dead(records, hops, failed)
+        self.send_dead(arrived, hops, failed)
 
     def _send_yielded(self, yielded: list[list[Any]], hops: Hops) -> None:
         results = [result for of_record in yielded for result in of_record]

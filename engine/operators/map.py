@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.batch import Hops
+from engine.batch import Hops, copy_records
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import Send
 from graphs.plan import Edge
@@ -32,7 +32,8 @@ class MapOperator(OperatorRuntime):
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        arrived = copy_records(records)
         results, passed, failed = try_each(self._function, records)
         if results:
             self._send(results, pick(hops, passed))
-        self.send_dead(records, hops, failed)
+        self.send_dead(arrived, hops, failed)

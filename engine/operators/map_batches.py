@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.batch import Hops, runs, uniform
+from engine.batch import Hops, copy_records, runs, uniform
 from engine.errors import TaskError, user_error
 from engine.formats import to_format, to_records
 from engine.operators.base import OperatorRuntime, Place
@@ -44,6 +44,7 @@ class MapBatchesOperator(OperatorRuntime):
         results: list[Any] = []
         results_hops: list[int] = []
         for batch, hop in self._batches(records, hops):
+            arrived = copy_records(batch) if self.sets_aside else batch
             try:
                 made = to_records(self._function(to_format(batch, self._format)))
             except TaskError:
@@ -51,7 +52,7 @@ class MapBatchesOperator(OperatorRuntime):
             except Exception as error:
                 if not self.sets_aside:
                     raise user_error(self.name, error, batch, hook=f"a batch of {len(batch)}") from error
-                self._send_dead(batch, hop)
+                self._send_dead(arrived, hop)
             else:
                 results += made
                 results_hops += [hop] * len(made)

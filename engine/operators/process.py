@@ -8,7 +8,7 @@
     split(state, parts), merge(states)                 static methods that let it move to another number of tasks
 
 A hook that raises fails the run; on_error="dead_letter" is for on_record and on_batch: what the call emitted is taken
-back, its records are set aside; changes that it made to the state in place stay.
+back, its records are set aside as they arrived; changes that it made to the state stay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from engine.batch import Hops, runs
+from engine.batch import Hops, copy_records, runs
 from engine.capture import OperatorCapture
 from engine.errors import NO_KEY, MisuseError, TaskError, user_error
 from engine.extraction import key_function
@@ -79,8 +79,9 @@ class ProcessOperator(OperatorRuntime):
         hook = self._hook("on_record", name)
         context.current_key, context.current_hops = NO_KEY, hops
         mark = self._emission.mark() if self.sets_aside else {}
+        arrived = copy_records(records) if self.sets_aside else records
         dead: list[Any] = []
-        for record in records:
+        for position, record in enumerate(records):
             try:
                 if key_of is not None:
                     context.current_key = NO_KEY
@@ -88,7 +89,7 @@ class ProcessOperator(OperatorRuntime):
                 hook(record)
             except Exception as error:  # noqa: BLE001  # told on, unless such records are to be set aside
                 self._fail_or_take_back(error, record, "on_record", mark)
-                dead.append(record)
+                dead.append(arrived[position])
             else:
                 if mark:
                     mark = self._emission.mark()
@@ -103,11 +104,12 @@ class ProcessOperator(OperatorRuntime):
         for key, batch in self._by_key(key_of, records):
             context.current_key = key
             mark = self._emission.mark() if self.sets_aside else {}
+            arrived = copy_records(batch) if self.sets_aside else batch
             try:
                 hook(batch)
             except Exception as error:  # noqa: BLE001  # told on, unless such records are to be set aside
                 self._fail_or_take_back(error, batch, f"on_batch of {len(batch)}", mark)
-                self._send_dead(batch, hops)
+                self._send_dead(arrived, hops)
         context.current_key = NO_KEY
 
     def _hook(self, hook: str, name: str) -> Callable[[Any], None]:

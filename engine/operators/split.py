@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.batch import Hops
+from engine.batch import Hops, copy_records
 from engine.errors import MisuseError, show
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import Send
@@ -43,12 +43,13 @@ class SplitOperator(OperatorRuntime):
                 send([records[position] for position in positions], pick(hops, positions))
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
+        arrived = copy_records(records)
         outputs, passed, failed = try_each(self._output_of, records)
         for output, send in self._sends:
             positions = [position for position, name in zip(passed, outputs, strict=True) if name == output]
             if positions:
                 send([records[position] for position in positions], pick(hops, positions))
-        self.send_dead(records, hops, failed)
+        self.send_dead(arrived, hops, failed)
 
     def _by_truth(self, true: str, false: str) -> Callable[[Any], str]:
         function = self.place.operator.function

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from operator import length_hint
 from typing import Any
 
-from engine.batch import Hops, copy_value, is_immutable
+from engine.batch import Hops, copy_records, copy_value, is_immutable
 from engine.capture import OperatorCapture
 from engine.errors import NO_KEY, TaskError, UserFunctionError, serialization_error, user_error, user_frames
 from engine.extraction import key_function
@@ -70,6 +70,8 @@ class StatefulMapOperator(OperatorRuntime):
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
+        arrived = copy_records(records)
+
         def step(record: Any) -> Any:
             key = key_of(record)
             value = self._state.touch(key, _MISSING)
@@ -80,7 +82,7 @@ class StatefulMapOperator(OperatorRuntime):
         results, passed, failed = try_each(step, records)
         if results:
             self._send(results, pick(hops, passed))
-        self.send_dead(records, hops, failed)
+        self.send_dead(arrived, hops, failed)
 
     def _fresh_values(self, initial: Any) -> Callable[[], Any]:
         """A function that gives each new key a value of its own."""

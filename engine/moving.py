@@ -1,0 +1,51 @@
+"""The part of an operator's state that belongs to its tasks, for another number of tasks.
+
+Random numbers start anew and turns begin at the first task again; the highest hop count and the round are the same for
+all. What a class captured of its own is merged and split by the class.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any, cast
+
+from engine.capture import dump
+from engine.errors import MisuseError, show, user_error
+from graphs.plan import Operator
+
+
+def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: int) -> list[bytes | None]:
+    """`OperatorState.whole` of the tasks of an operator, for `parallelism` tasks. They must all say that it can move.
+
+    >>> from graphs import Kind
+    >>> move_whole(Operator("double", Kind.MAP), [None, None], 3)
+    [None, None, None]
+    """
+    parts = [cast("dict[str, Any]", pickle.loads(whole)) for whole in wholes if whole is not None]
+    common: dict[str, Any] = {}
+    hops_max = max((part.get("hops_max", 0) for part in parts), default=0)
+    if hops_max:
+        common["hops_max"] = hops_max
+    for part in parts:
+        if "round" in part:
+            common["round"] = part["round"]
+    moved: list[dict[str, Any]] = [dict(common) for _ in range(parallelism)]
+    own = [part["own"] for part in parts if "own" in part]
+    if own:
+        for part, state in zip(moved, _split_anew(operator, own, parallelism), strict=True):
+            part["own"] = state
+    return [dump(operator.name, "state", part) if part else None for part in moved]
+
+
+def _split_anew(operator: Operator, own: list[Any], parallelism: int) -> list[Any]:
+    try:
+        states: object = operator.function.split(operator.function.merge(own), parallelism)
+    except Exception as error:
+        raise user_error(operator.name, error, hook="merge or split", can_set_aside=False) from error
+    if not isinstance(states, list) or len(cast("list[Any]", states)) != parallelism:
+        raise MisuseError(
+            f"operator {operator.name!r}: split(state, {parallelism}) gave {show(states)}: return a list of {parallelism} states, "
+            "one a task"
+        )
+    return cast("list[Any]", states)

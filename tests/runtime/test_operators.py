@@ -1,0 +1,261 @@
+"""What each kind of operator makes of a batch, with hops of one number and of several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphs import Collect, Flow, Items, Stream
+from tests.runtime.tasks import Tasks, by_receiver, records_of
+
+
+def flow_of(step: Any) -> Flow:
+    """A flow with one operator in a task of its own, called "op"; its outputs go to sinks in tasks of their own."""
+    flow = Flow("one")
+    made = step(flow.read(Items([]), name="source").rebalance())
+    for name, stream in made.items() if isinstance(made, dict) else [("sink", made)]:
+        stream.rebalance().write(Collect(), name=name)
+    return flow
+
+
+def sent(tasks: Tasks, records: list[Any], hops: Any = 0) -> list[tuple[str, list[Any], Any]]:
+    """Where each batch went, its records, its hops."""
+    return [(str(c.receiver), b.records, b.hops) for c, b in tasks.feed("op", records, hops)]
+
+
+def fail_on_three(n: int) -> int:
+    if n == 3:
+        raise ValueError("three")
+    return n
+
+
+def test_map_keeps_the_hops_of_each_record():
+    tasks = Tasks(flow_of(lambda s: s.map(lambda n: n * 10, name="op")))
+    assert sent(tasks, [1, 2]) == [("sink/0", [10, 20], 0)]
+    assert sent(tasks, [1, 2], [3, 4]) == [("sink/0", [10, 20], [3, 4])]
+
+
+def test_filter_keeps_the_hops_of_the_records_it_keeps():
+    tasks = Tasks(flow_of(lambda s: s.filter(lambda n: n % 2, name="op")))
+    assert sent(tasks, [1, 2, 3], 7) == [("sink/0", [1, 3], 7)]
+    assert sent(tasks, [1, 2, 3], [4, 5, 6]) == [("sink/0", [1, 3], [4, 6])]
+    assert sent(tasks, [1, 2], [4, 5]) == [("sink/0", [1], 4)]
+
+
+def test_a_filter_that_keeps_nothing_sends_nothing():
+    tasks = Tasks(flow_of(lambda s: s.filter(lambda n: False, name="op")))
+    assert sent(tasks, [1, 2]) == []
+    assert sent(tasks, [1, 2], [0, 1]) == []
+
+
+def test_flat_map_gives_each_result_the_hops_of_its_record():
+    tasks = Tasks(flow_of(lambda s: s.flat_map(lambda n: range(n), name="op")))
+    assert sent(tasks, [2, 0, 1], 5) == [("sink/0", [0, 1, 0], 5)]
+    assert sent(tasks, [2, 0, 1], [1, 2, 3]) == [("sink/0", [0, 1, 0], [1, 1, 3])]
+    assert sent(tasks, [0], [1]) == []
+
+
+def test_flat_map_takes_generators():
+    def pieces(text: str):
+        yield from text.split()
+
+    assert sent(Tasks(flow_of(lambda s: s.flat_map(pieces, name="op"))), ["a b", "c"]) == [("sink/0", ["a", "b", "c"], 0)]
+
+
+def test_split_sends_each_record_to_one_output():
+    def step(stream: Stream[int]):
+        odd, even = stream.split(lambda n: n % 2, name="op")
+        return {"odd": odd, "even": even}
+
+    tasks = Tasks(flow_of(step))
+    assert sent(tasks, [1, 2, 3]) == [("odd/0", [1, 3], 0), ("even/0", [2], 0)]
+    assert sent(tasks, [1, 2, 3], [7, 8, 9]) == [("odd/0", [1, 3], [7, 9]), ("even/0", [2], 8)]
+    assert sent(tasks, [2, 4]) == [("even/0", [2, 4], 0)]
+
+
+def test_split_by_name_sends_to_the_output_that_the_function_names():
+    def step(stream: Stream[str]):
+        return dict(zip("abc", stream.split(lambda text: text[0], into=("a", "b", "c"), name="op"), strict=True))
+
+    assert sent(Tasks(flow_of(step)), ["b1", "a1", "b2"]) == [("a/0", ["a1"], 0), ("b/0", ["b1", "b2"], 0)]
+
+
+def test_map_batches_sees_at_most_batch_size_records_and_waits_for_none():
+    sizes: list[int] = []
+
+    def total(batch: list[int]) -> list[int]:
+        sizes.append(len(batch))
+        return [sum(batch)]
+
+    tasks = Tasks(flow_of(lambda s: s.map_batches(total, batch_size=2, name="op")))
+    assert sent(tasks, [1, 2, 3, 4, 5]) == [("sink/0", [3, 7, 5], 0)]
+    assert sizes == [2, 2, 1]
+
+
+def test_map_batches_never_mixes_records_of_different_hops():
+    tasks = Tasks(flow_of(lambda s: s.map_batches(lambda batch: [sum(batch)], name="op")))
+    assert sent(tasks, [1, 2, 3], [0, 0, 1]) == [("sink/0", [3, 3], [0, 1])]
+
+
+def test_map_batches_makes_one_instance_of_a_class_a_task():
+    class Numbered:
+        made = 0
+
+        def __init__(self) -> None:
+            Numbered.made += 1
+
+        def __call__(self, batch: list[int]) -> list[int]:
+            return [Numbered.made] * len(batch)
+
+    tasks = Tasks(flow_of(lambda s: s.map_batches(Numbered, name="op")))
+    assert records_of(tasks.feed("op", [0]) + tasks.feed("op", [0])) == [1, 1]
+
+
+@pytest.mark.parametrize("batch_format", ["numpy", "pyarrow"])
+def test_map_batches_takes_columns_and_gives_records(batch_format: str):
+    seen: list[Any] = []
+
+    def same(columns: Any) -> Any:
+        seen.append(type(columns).__module__.split(".")[0])
+        return columns
+
+    tasks = Tasks(flow_of(lambda s: s.map_batches(same, batch_format=batch_format, name="op")))
+    records = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert sent(tasks, records) == [("sink/0", records, 0)]
+    assert seen == [{"numpy": "builtins", "pyarrow": "pyarrow"}[batch_format]]
+
+
+def test_a_function_of_map_batches_cannot_change_the_order_of_the_batch_it_was_given():
+    def reverse_in_place(batch: list[int]) -> list[int]:
+        batch.reverse()
+        return []
+
+    tasks = Tasks(flow_of(lambda s: {"reversed": s.map_batches(reverse_in_place, name="op"), "sink": s.map(abs)}))
+    assert records_of(tasks.feed("op", records := [1, 2])) == []
+    assert records == [1, 2]
+
+
+def test_stateful_map_keeps_a_value_a_key():
+    tasks = Tasks(flow_of(lambda s: s.key_by(lambda n: n % 2).stateful_map(lambda t, n: (t + n, t + n), 0, name="op")))
+    assert sent(tasks, [1, 2, 3, 4]) == [("sink/0", [1, 2, 4, 6], 0)]
+    assert sent(tasks, [1], [5]) == [("sink/0", [5], [5])]
+
+
+def test_a_mutable_initial_value_is_each_keys_own():
+    def collect(seen: list[str], word: str) -> tuple[list[str], int]:
+        seen.append(word)
+        return seen, len(seen)
+
+    tasks = Tasks(flow_of(lambda s: s.key_by(lambda w: w[0]).stateful_map(collect, initial=[], name="op")))
+    assert sent(tasks, ["a1", "b1", "a2"]) == [("sink/0", [1, 1, 2], 0)]
+
+
+def test_a_state_that_is_also_the_result_does_not_change_under_the_receiver():
+    def grow(seen: list[int], n: int) -> tuple[list[int], list[int]]:
+        seen.append(n)
+        return seen, seen
+
+    tasks = Tasks(flow_of(lambda s: s.key_by(lambda n: 0).stateful_map(grow, initial=[], name="op")))
+    assert sent(tasks, [1, 2]) == [("sink/0", [[1], [1, 2]], 0)]
+
+
+def test_map_async_waits_for_answers_and_sends_them_as_they_come():
+    tasks = Tasks(flow_of(lambda s: s.map_async(lambda n: n * 10, name="op")))
+    home = tasks.home("op")
+    assert sent(tasks, [1, 2], [3, 4]) == []
+    first, second = home.unanswered
+    function, record = home.call(second)
+    assert [(b.records, b.hops) for _, b in home.on_answer(second, function(record))] == [([20], 4)]
+    assert home.unanswered == (first,)
+
+
+def test_a_task_with_unanswered_calls_cannot_end():
+    tasks = Tasks(flow_of(lambda s: s.map_async(abs, name="op")))
+    tasks.feed("op", [1])
+    with pytest.raises(RuntimeError, match="1 calls are not answered yet"):
+        tasks.home("op").end(now_ms=0)
+
+
+def test_an_answer_that_nobody_waits_for_is_refused_and_changes_nothing():
+    tasks = Tasks(flow_of(lambda s: s.map_async(abs, name="op")))
+    tasks.feed("op", [1])
+    before = tasks.home("op").unanswered
+    with pytest.raises(LookupError, match=r"task op/0 waits for no answer to call 77; it waits for \(1,\)"):
+        tasks.home("op").on_answer(77, 0)
+    assert tasks.home("op").unanswered == before
+
+
+STEPS_WITH_DEAD_LETTERS: dict[str, Any] = {
+    "map": lambda s: s.map(fail_on_three, name="op", on_error="dead_letter"),
+    "flat_map": lambda s: s.flat_map(lambda n: [fail_on_three(n)], name="op", on_error="dead_letter"),
+    "filter": lambda s: s.filter(lambda n: fail_on_three(n) > 0, name="op", on_error="dead_letter"),
+    "split": lambda s: s.split(lambda n: fail_on_three(n) > 0, name="op", on_error="dead_letter")[0],
+    "map_batches": lambda s: s.map_batches(
+        lambda batch: [fail_on_three(n) for n in batch], batch_size=1, name="op", on_error="dead_letter"
+    ),
+    "stateful_map": lambda s: s.key_by(abs).stateful_map(
+        lambda t, n: (t, fail_on_three(n)), initial=0, name="op", on_error="dead_letter"
+    ),
+    "process": lambda s: s.process(FailOnThree, name="op", on_error="dead_letter"),
+    "process on_batch": lambda s: s.key_by(abs).process(FailOnThreeInBatch, name="op", on_error="dead_letter"),
+}
+
+
+class FailOnThree:
+    def on_record(self, ctx: Any, n: int) -> None:
+        ctx.emit(n)
+        fail_on_three(n)
+
+
+class FailOnThreeInBatch:
+    def on_batch(self, ctx: Any, batch: list[int]) -> None:
+        for n in batch:
+            ctx.emit(n)
+            fail_on_three(n)
+
+
+@pytest.mark.parametrize("kind", STEPS_WITH_DEAD_LETTERS)
+@pytest.mark.parametrize("hops", [6, [5, 6, 6, 7]], ids=["uniform", "mixed"])
+def test_a_record_whose_call_raises_goes_to_the_dead_letters_and_the_others_go_on(kind: str, hops: Any):
+    def step(stream: Stream[int]):
+        good = STEPS_WITH_DEAD_LETTERS[kind](stream)
+        return {"good": good, "dead": good.dead_letters}
+
+    emitted = Tasks(flow_of(step)).feed("op", [1, 2, 3, 4], hops)
+    assert by_receiver(emitted) == {"good/0": [1, 2, 4], "dead/0": [3]}
+    assert [batch.hops for channel, batch in emitted if channel.receiver.name == "dead"] == [6]
+
+
+def test_a_failed_answer_goes_to_the_dead_letters():
+    def step(stream: Stream[int]):
+        good = stream.map_async(abs, name="op", on_error="dead_letter")
+        return {"good": good, "dead": good.dead_letters}
+
+    tasks = Tasks(flow_of(step))
+    tasks.feed("op", [1], 2)
+    emitted = tasks.home("op").on_answer(1, None, TimeoutError("too slow"))
+    assert [(c.receiver.name, b.records, b.hops) for c, b in emitted] == [("dead", [1], 2)]
+    assert tasks.home("op").unanswered == ()
+
+
+def test_dead_letters_hold_the_record_as_it_arrived():
+    def spoil(record: dict[str, int]) -> None:
+        record["a"] = 0
+        raise ValueError
+
+    def step(stream: Stream[Any]):
+        good = stream.map(spoil, name="op", on_error="dead_letter")
+        return {"good": good, "dead": good.dead_letters}
+
+    assert by_receiver(Tasks(flow_of(step)).feed("op", [{"a": 1}])) == {"dead/0": [{"a": 1}]}
+
+
+def test_a_failed_call_leaves_no_state_behind_that_it_did_not_return():
+    def count(seen: int, n: int) -> tuple[int, int]:
+        return seen + 1, fail_on_three(n) * 0 + seen + 1
+
+    tasks = Tasks(
+        flow_of(lambda s: s.key_by(lambda n: 0).stateful_map(count, initial=0, name="op", on_error="dead_letter"))
+    )
+    assert [b.records for c, b in tasks.feed("op", [1, 3, 1]) if c.receiver.name == "sink"] == [[1, 2]]
