@@ -101,6 +101,12 @@ class Stream(Generic[T_co]):
 
         Answers leave in the order in which they come. Records not yet answered are state; after a crash they are asked
         again, so calls to the outside happen at least once.
+
+        >>> from graphs import Flow, Items
+        >>> async def look_up(word: str) -> int:
+        ...     return len(word)
+        >>> Flow().read(Items(["a"])).map_async(look_up, concurrency=8, timeout=2.5).tails[0].operator
+        'look_up'
         """
         check_count(concurrency, "concurrency", "map_async")
         if timeout is not None and not timeout > 0:
@@ -108,7 +114,16 @@ class Stream(Generic[T_co]):
         return self._step(Kind.MAP_ASYNC, function, options, concurrency=concurrency, timeout=timeout)
 
     def process(self, operator: type[Any], **options: Unpack[Step]) -> Stream[Any]:
-        """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its outputs."""
+        """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its outputs.
+
+        >>> from graphs import Flow, Items
+        >>> class Sort:
+        ...     outputs = ("out", "late")
+        ...     def on_record(self, ctx, value):
+        ...         ctx.emit(value, output="late" if value < 0 else "out")
+        >>> Flow().read(Items([3, -1])).process(Sort).side("late").tails[0].output
+        'late'
+        """
         return add_process(self.draft, operator, {"in": self}, options, named_inputs=False)
 
     # Where records go
@@ -125,6 +140,11 @@ class Stream(Generic[T_co]):
         """Two streams, of the records for which `by(record)` is true and of the others; or one for each name in `into`.
 
         With `into`, `by(record)` gives the name of the record's stream.
+
+        >>> from graphs import Flow, Range
+        >>> numbers = Flow().read(Range(9))
+        >>> low, high = numbers.split(lambda n: n < 5)
+        >>> zero, one, two = numbers.split(lambda n: f"rest {n % 3}", into=("rest 0", "rest 1", "rest 2"))
         """
         names = ("true", "false") if into is None else tuple(into)
         if len(names) < 2 or len(set(names)) < len(names) or any(map(is_no_output, names)):
@@ -135,7 +155,13 @@ class Stream(Generic[T_co]):
         return tuple(Stream[T_co](self.draft, (Tail(operator, name),)) for name in names)
 
     def merge(self, *others: Stream[U]) -> Stream[T_co | U]:
-        """The records of this stream and of the others, in no particular order. Each keeps the routing it has."""
+        """The records of this stream and of the others, in no particular order. Each keeps the routing it has.
+
+        >>> from graphs import Flow, Range
+        >>> flow = Flow()
+        >>> len(flow.read(Range(3)).merge(flow.read(Range(5))).tails)
+        2
+        """
         for other in others:
             check_stream(self.draft, other, "merge")
         tails = self.tails + tuple(tail for other in others for tail in other.tails)
@@ -189,7 +215,13 @@ class Stream(Generic[T_co]):
 
     @property
     def dead_letters(self) -> Stream[Any]:
-        """The records whose call raised, with `on_error="dead_letter"`. Unread, they are kept and counted."""
+        """The records whose call raised, with `on_error="dead_letter"`. Unread, they are kept and counted.
+
+        >>> from graphs import Flow, Items
+        >>> parsed = Flow().read(Items(["1", "x"])).map(int, on_error="dead_letter")
+        >>> parsed.dead_letters.tails[0].output
+        'dead'
+        """
         for tail in self.tails:
             if tail.loop is None and "dead" not in self.draft.operators[tail.operator].outputs:
                 raise UnknownOutputError(
@@ -230,7 +262,15 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
     def stateful_map(
         self, function: Callable[[S, T_co], tuple[S, U]], initial: S, **options: Unpack[Step]
     ) -> Stream[U]:
-        """`function(state, record)` gives the key's next state and a record; the first state is a copy of `initial`."""
+        """`function(state, record)` gives the key's next state and a record; the first state is a copy of `initial`.
+
+        >>> from graphs import Flow, Items
+        >>> def count(seen, word):
+        ...     return seen + 1, (word, seen + 1)
+        >>> words = Flow().read(Items(["a", "b", "a"])).key_by(str)
+        >>> words.stateful_map(count, initial=0).tails[0].operator
+        'count'
+        """
         return self._step(Kind.STATEFUL_MAP, function, options, initial=initial)
 
 
