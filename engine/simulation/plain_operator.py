@@ -90,6 +90,7 @@ class PlainOperator:
         self.waiting: list[Hop] = []
         self.written: list[Any] = []
         self.hops_max = 0
+        self.now_ms = 0
         self.emitted: list[tuple[str, Hop]] = []
         self.sets_aside = operator.options.get("on_error", "fail") == "dead_letter"
         self.instance: Any = None
@@ -138,11 +139,12 @@ class PlainOperator:
 
     def fire(self, now_ms: int) -> None:
         """All timers that are due, in the order of their time."""
+        self.now_ms = now_ms
         due = sorted((at_ms for at_ms, _ in self.timers if at_ms <= now_ms))
         for at_ms in dict.fromkeys(due):
             for key in [key for at, key in self.timers if at == at_ms]:
                 hops = self.timers.pop((at_ms, key))
-                self.call("on_timer", Context(self, key, hops, now_ms), at_ms)
+                self.call("on_timer", Context(self, key, hops), at_ms)
 
     def answer(self, asked: Hop) -> None:
         """One of the waiting records has its answer."""
@@ -245,10 +247,8 @@ class PlainOperator:
 class Context:
     """What the hooks of a process operator get."""
 
-    def __init__(
-        self, of: PlainOperator, key: Any, hops: int, now: int = 0, round: tuple[int, ...] | None = None
-    ) -> None:
-        self.now = now
+    def __init__(self, of: PlainOperator, key: Any, hops: int, round: tuple[int, ...] | None = None) -> None:
+        self.now = of.now_ms
         self.round = round
         self.task_index = of.index
         self.parallelism = of.parallelism

@@ -1,0 +1,66 @@
+"""Judges a simulated run by what it leaves behind. It shares no code with what it judges.
+
+`cuts.py` holds each complete cut against the statements that a validator proves, `trail.py` against the trace,
+`theorem.py` moves and replays the run around it; `effects.py` looks at the output. The data classes of cuts, messages
+and graphs are the only thing in common with the engine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from engine.simulation.cuts import ONCE, check_cover, check_cut
+from engine.simulation.effects import check_conservation, check_output, check_transactions
+from engine.simulation.plain import Result, reference
+from engine.simulation.record import Record, Violation
+from engine.simulation.theorem import check_theorem
+from engine.simulation.trail import Trail, check_against, lineage, walk
+from graphs.ids import Attempt
+
+ALL = -1
+
+
+def check(record: Record, seed: int = 0, theorems: int = 1, expected: Result | None = None) -> list[Violation]:
+    """Everything that is wrong with a run whose flow the plain interpreter knows.
+
+    The theorem is replayed for so many of the cuts (`ALL` for all), drawn by `seed`. `expected` is the plain result,
+    where the caller has it already.
+    """
+    trails = walk(record)
+    found = _check_protocol(record, trails)
+    expected = expected or reference(record.plan, record.inputs)
+    if found or not trails:
+        return found + list(check_output(record, expected))
+    epochs = sorted(epoch for epoch, cut in record.cuts.items() if cut.attempt in trails)
+    drawn = epochs if theorems == ALL else random.Random(seed).sample(epochs, min(theorems, len(epochs)))
+    for epoch in sorted(drawn):
+        cut = record.cuts[epoch]
+        found += check_theorem(record, trails[cut.attempt], cut)
+    if record.conserved is not None:
+        for epoch in epochs:
+            cut = record.cuts[epoch]
+            found += check_conservation(record, cut, lineage(cut, record.cuts, trails), record.conserved)
+    return found + list(check_output(record, expected))
+
+
+def check_protocol(record: Record) -> list[Violation]:
+    """What is wrong with the cuts, channels and transactions of a run, whatever its flow computes."""
+    return _check_protocol(record, walk(record))
+
+
+def _check_protocol(record: Record, trails: Mapping[Attempt, Trail]) -> list[Violation]:
+    found = check_cover(record.plan)
+    for trail in trails.values():
+        found += trail.violations
+    for epoch, cut in sorted(record.cuts.items()):
+        if cut.epoch != epoch or cut.attempt not in record.deployments:
+            found.append(Violation(ONCE, f"filed here is the cut of epoch {cut.epoch}, attempt {cut.attempt}", epoch))
+            continue
+        trail = trails.get(cut.attempt)
+        previous = lineage(cut, record.cuts, trails)
+        found += check_cut(cut, record.deployments[cut.attempt], previous, trail.logs if trail is not None else None)
+        if trail is not None:
+            found += check_against(trail, cut)
+    found += check_transactions(record)
+    return found

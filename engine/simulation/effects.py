@@ -1,0 +1,132 @@
+"""What a run leaves behind: published output, values kept at the end, and a quantity that is never made or lost.
+
+- What is published is what complete cuts list, and is published after they are complete.
+- In the end the output is that of the plain interpreter, as a multiset: nothing lost, nothing doubled. Before the end
+  it is a part of that. The same holds for the values kept by key.
+- 7. In every cut: state + logs + set aside + waiting + output + not yet read = what the inputs hold.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from engine.simulation.plain import Result
+from engine.simulation.plain_operator import frozen
+from engine.simulation.plain_task import decoded, hops_in
+from engine.simulation.record import Committed, Completed, Conserved, Record, Violation
+from graphs.plan import Kind
+from recovery.cut import Cut, TaskSnapshot
+from recovery.messages import marker_in
+
+LISTED = "6: only what a complete cut lists is published"
+OUTPUT = "exactly once: the output is that of the plain interpreter"
+KEPT = "exactly once: the values at the end are those of the plain interpreter"
+CONSERVED = "7: nothing is made or lost"
+
+
+def check_transactions(record: Record) -> Iterator[Violation]:
+    """Published is what complete cuts list, after they are complete; each transaction belongs to one sink."""
+    sink_of: dict[str, str] = {}
+    for cut in record.cuts.values():
+        for snapshot in cut.snapshots.values():
+            for sink, state in snapshot.operators.items():
+                for transaction in state.transactions:
+                    if sink_of.setdefault(transaction.name, sink) != sink:
+                        story = f"transaction {transaction.name!r} is of {sink!r} and of {sink_of[transaction.name]!r}"
+                        yield Violation(LISTED, story, cut.epoch)
+    for name, (sink, records) in record.committed.items():
+        if sink_of.get(name) != sink:
+            story = f"transaction {name!r} of sink {sink!r}, {len(records)} records, is in no complete cut of that sink"
+            yield Violation(LISTED, story)
+    listed: set[str] = set()
+    for event in record.trace:
+        if isinstance(event, Completed) and event.epoch in record.cuts:
+            listed |= _listed_by(record.cuts[event.epoch])
+        elif isinstance(event, Committed) and not listed.issuperset(event.names):
+            story = f"{sorted(set(event.names) - listed)} were published before a cut that lists them was complete"
+            yield Violation(LISTED, story, task=event.task)
+
+
+def check_output(record: Record, expected: Result) -> Iterator[Violation]:
+    """The output against that of the plain interpreter; the values kept as well, once everything has ended."""
+    is_whole = record.finished and record.plan.stop_when is None
+    visible: dict[str, Counter[Any]] = {sink: Counter() for sink in expected.sinks}
+    for sink, records in record.committed.values():
+        visible[sink].update(map(frozen, records))
+    for sink, output in visible.items():
+        lost, doubled = expected.sinks[sink] - output, output - expected.sinks[sink]
+        if doubled:
+            yield Violation(OUTPUT, f"sink {sink!r} has what it should not have, or too often: {_told(doubled)}")
+        if lost and is_whole:
+            yield Violation(OUTPUT, f"sink {sink!r} lacks {_told(lost)}")
+    if not is_whole or not record.cuts:
+        return
+    last = record.cuts[max(record.cuts)]
+    if not all(snapshot.ended for snapshot in last.snapshots.values()):
+        yield Violation(KEPT, "the run has finished, and its last cut holds tasks that have not ended", last.epoch)
+        return
+    for name, values in expected.states.items():
+        kept: dict[Any, Any] = {}
+        for snapshot in last.snapshots.values():
+            if name in snapshot.operators:
+                state = decoded(snapshot.operators[name])
+                kept |= {key: value for key, value in state.values.items() if key in state.all_keys()}
+        if kept != values:
+            yield Violation(KEPT, f"operator {name!r} keeps {kept}, it should keep {values}", last.epoch)
+
+
+def check_conservation(record: Record, cut: Cut, previous: Sequence[Cut], conserved: Conserved) -> Iterator[Violation]:
+    """Add up everything that a cut accounts for. `previous` is its lineage."""
+    of_record = conserved.of_record
+    injected = sum(of_record(record_) for records in record.inputs.values() for record_ in records)
+    published = set[str]().union(*map(_listed_by, (*previous, cut)))
+    figures = Counter[str]()
+    for name in published:
+        stored = record.committed.get(name) or record.prepared.get(name)
+        if stored is None:
+            yield Violation(CONSERVED, f"transaction {name!r} is listed, and nowhere to be found", cut.epoch)
+            continue
+        figures["output"] += sum(map(of_record, stored[1]))
+    for snapshot in cut.snapshots.values():
+        _add_up(record, snapshot, conserved, figures)
+    if figures.total() != injected:
+        story = ", ".join(f"{what} {figure}" for what, figure in sorted(figures.items()))
+        yield Violation(CONSERVED, f"{story}: {figures.total()} in all, of {injected}", cut.epoch)
+
+
+def _add_up(record: Record, snapshot: TaskSnapshot, conserved: Conserved, figures: Counter[str]) -> None:
+    of_record = conserved.of_record
+    for name, encoded in snapshot.operators.items():
+        state = decoded(encoded)
+        figures["state"] += sum(conserved.of_state(name, key, value) for key, value in state.values.items())
+        figures["waiting"] += sum(of_record(pickle.loads(payload)[0]) for payload in encoded.pending)
+        if record.plan.operators[name].kind is Kind.SOURCE:
+            for split, position in state.positions.items():
+                index, count = map(int, split.split("-of-"))
+                figures["not yet read"] += sum(map(of_record, record.inputs[name][index::count][position:]))
+    aside = () if snapshot.rounds is None else snapshot.rounds.aside.values()
+    figures["set aside"] += sum(_weight(payload, conserved) for payloads in aside for payload in payloads)
+    figures["logs"] += sum(_weight(e.payload, conserved) for received in snapshot.inputs for e in received.log)
+
+
+def _weight(payload: bytes, conserved: Conserved) -> int:
+    if marker_in(payload) is not None:
+        return 0
+    return sum(conserved.of_record(one.record) for one in hops_in(payload))
+
+
+def _listed_by(cut: Cut) -> set[str]:
+    return {
+        transaction.name
+        for snapshot in cut.snapshots.values()
+        for state in snapshot.operators.values()
+        for transaction in state.transactions
+    }
+
+
+def _told(records: Counter[Any]) -> str:
+    shown = [f"{count} x {record}" for record, count in list(records.items())[:3]]
+    return "; ".join(shown) + (f" and {len(records) - 3} more" if len(records) > 3 else "")

@@ -1,0 +1,131 @@
+"""What a task inside iterations must hold between two batches, by its trace alone: see `theorem.py`.
+
+A batch or marker that was taken has been passed on, or is set aside. Of each channel what is set aside is the end of
+what was taken: the batches of it have not run, those before it have. The last marker before it was given; it counts
+until the task goes on to the next round of its level.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from engine.simulation.trail import same_payload
+from graphs.deployment import Task
+from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
+from recovery.messages import Marker, Path, marker_in
+from recovery.rounds import Phase, RoundsSnapshot
+
+
+class PlainRounds:
+    """The items that a task has taken and not passed on, by channel, and the round it is in."""
+
+    def __init__(self, task: Task, restored: RoundsSnapshot | None) -> None:
+        self.task = task
+        self.depths = {channel.id: channel.depth for channel in task.inputs}
+        self.by_edge = {channel.edge.name: channel.depth for channel in task.inputs}
+        self.current: Path = (0,) * task.depth
+        self.leaving: Path = ()
+        self.open: dict[ChannelId, deque[bytes]] = {}
+        self.last: dict[ChannelId, Marker] = {}
+        self.restored = restored
+        if restored is not None:
+            self.current = restored.current
+            self.leaving = restored.leaving
+            self.open = {channel: deque(waiting) for channel, waiting in restored.aside.items()}
+            self.last = {channel: Marker(path) for channel, path in restored.given.items()}
+
+    def took(self, channel: ChannelId, payload: bytes) -> None:
+        """An item left its queue."""
+        self.open.setdefault(channel._replace(restored=False), deque()).append(payload)
+
+    def ran(self, channel: ChannelId, payload: bytes) -> str | None:
+        """User code runs on a batch of a channel: what is wrong with that."""
+        live = channel._replace(restored=False)
+        waiting = self.open.get(live, deque[bytes]())
+        while waiting and (marker := marker_in(waiting[0])) is not None:
+            self.last[live] = marker
+            waiting.popleft()
+        if not waiting:
+            return "a batch ran that was not taken"
+        if not same_payload(waiting.popleft(), payload):
+            return "another batch ran than the next one that was taken"
+        return None
+
+    def round_ended(self, path: Path) -> None:
+        """The hooks of a round ran: the next of its level begins."""
+        self.current = (*path[:-1], path[-1] + 1, *(0 for _ in range(self.task.depth - len(path))))
+
+    def sent(self, depth: int, marker: Marker) -> None:
+        """A head sent a marker: into its body it says which round begins, or which enclosing one is left."""
+        if self.task.iteration is None or depth < self.task.depth:
+            return
+        if len(marker.path) == self.task.depth:
+            self.current = marker.path
+        else:
+            self.leaving = marker.path
+
+    def result_released(self) -> None:
+        """An inner head is done for a round of the enclosing iteration."""
+        if self.task.depth > 1:
+            self.round_ended(self.leaving)
+
+    # -- at a capture --------------------------------------------------------------------------------------------
+
+    def differences(self, snapshot: RoundsSnapshot | None) -> Iterator[str]:
+        """What the snapshot holds else than the trace says."""
+        if snapshot is None:
+            left = {str(channel): len(waiting) for channel, waiting in self.open.items() if waiting}
+            if left or self.task.depth:
+                yield f"no state of rounds, with {left} taken and not passed on"
+            return
+        if snapshot.current != self.current:
+            yield f"round {snapshot.current}, where the trace is in {self.current}"
+        given: dict[ChannelId, Marker] = {}
+        for channel in {*self.open, *self.last, *snapshot.aside, *snapshot.given}:
+            passed, fault = self._passed(channel, snapshot.aside.get(channel, ()))
+            if fault is not None:
+                yield f"channel {channel}: {fault}"
+            elif passed is not None and snapshot.given.get(channel) == passed.path:
+                given[channel] = passed
+            elif snapshot.given.get(channel) is not None:
+                yield f"channel {channel}: marker {snapshot.given[channel]} given, the trace says {passed}"
+            elif passed is not None and snapshot.phase is not Phase.RETURN and self._counts(passed.path):
+                yield f"channel {channel}: marker {passed.path} was taken, and is neither given nor set aside"
+        if snapshot.phase is not Phase.RETURN:
+            yield from self._united(snapshot, given)
+
+    def _passed(self, channel: ChannelId, aside: tuple[bytes, ...]) -> tuple[Marker | None, str | None]:
+        """The last marker that was passed on, with that much set aside; or what cannot be."""
+        waiting = self.open.get(channel, deque[bytes]())
+        before = len(waiting) - len(aside)
+        items = list(waiting)
+        if before < 0 or not all(map(same_payload, items[before:], aside)):
+            return None, f"{len(aside)} items set aside, which are not the last of {len(waiting)} that are open"
+        passed = self.last.get(channel)
+        for payload in items[:before]:
+            marker = marker_in(payload)
+            if marker is None:
+                return None, "a batch was taken, and is neither processed nor set aside"
+            passed = marker
+        return passed, None
+
+    def _counts(self, path: Path) -> bool:
+        return path >= self.current[: len(path)]
+
+    def _united(self, snapshot: RoundsSnapshot, given: dict[ChannelId, Marker]) -> Iterator[str]:
+        """The contributions are those of the markers that count."""
+        for is_enclosing, held in ((False, snapshot.contributions), (True, snapshot.enclosing)):
+            united: dict[TaskId, Any] = {}
+            level = self.task.depth - 1 if is_enclosing else self.task.depth
+            if self.restored is not None and self.restored.current[:level] == self.current[:level]:
+                united.update(self.restored.enclosing if is_enclosing else self.restored.contributions)
+            for channel, marker in given.items():
+                if (self._depth(channel) < self.task.depth) is is_enclosing:
+                    united.update(marker.contributions)
+            if dict(held) != united:
+                yield f"contributions {dict(held)}, where the markers say {united}"
+
+    def _depth(self, channel: ChannelId) -> int:
+        return self.by_edge[channel.edge] if channel.sender == RESTORED_SENDER else self.depths[channel]

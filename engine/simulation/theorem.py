@@ -1,0 +1,252 @@
+"""What Chandy and Lamport prove of a cut, done to one: the run is moved about, and replayed by a plain interpreter.
+
+The events of each task before its capture are moved ahead of all events after captures; the order within a task stays.
+Then:
+
+- every event is still legal: what is taken from a channel is at its front;
+- user code does what it did: each entry sends what the plain interpreter says;
+- in between, the state of every task is exactly the cut, and every channel holds exactly its log;
+- the end is unchanged: every channel holds what it held in the run as it was.
+
+Each task sees its own events in the order in which it saw them, so its own end cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from engine.simulation.plain_operator import Wires, frozen
+from engine.simulation.plain_rounds import PlainRounds
+from engine.simulation.plain_task import Outputs, PlainTask, decoded, outputs_in
+from engine.simulation.record import (
+    Captured,
+    Event,
+    Ran,
+    Record,
+    Restored,
+    Sent,
+    Took,
+    Violation,
+)
+from engine.simulation.trail import Trail, same_payload
+from graphs.ids import ChannelId, Epoch, TaskId
+from graphs.routing import key_group, task_of_group
+from recovery.cut import Cut, OperatorState, TaskSnapshot
+from recovery.messages import Marker, marker_in
+
+LEGAL = "theorem: moved ahead of the captures, every event is legal"
+PLAIN = "theorem: user code sends what a plain interpreter sends"
+STATE = "theorem: the state in between is exactly the cut"
+CHANNELS = "theorem: in between, every channel holds exactly its log"
+END = "theorem: the end is unchanged"
+PREPARED = "6: a transaction holds exactly the output up to its capture"
+
+
+class Broken(Exception):
+    """The first thing that is wrong: what follows it means nothing."""
+
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(violation)
+        self.violation = violation
+
+
+def check_theorem(record: Record, trail: Trail, cut: Cut) -> list[Violation]:
+    """Move, replay, compare: the first thing that is wrong, if anything is."""
+    try:
+        Replay(record, trail, cut).run()
+    except Broken as broken:
+        return [broken.violation]
+    return []
+
+
+class Replay:
+    """All tasks of an attempt as plain ones, and its channels as plain queues."""
+
+    def __init__(self, record: Record, trail: Trail, cut: Cut) -> None:
+        self.record = record
+        self.trail = trail
+        self.cut = cut
+        self.wires = Wires(trail.deployment.plan)
+        self.tasks: dict[TaskId, PlainTask] = {}
+        self.rounds: dict[TaskId, PlainRounds] = {}
+        self.queues: dict[ChannelId, deque[tuple[int, bytes]]] = {}
+        self.owed: dict[TaskId, Outputs] = {}
+        self.contributions: dict[TaskId, Any] = {}
+        self.written: dict[TaskId, dict[Epoch, dict[str, list[Any]]]] = {}
+
+    def run(self) -> None:
+        """Both parts of the moved run, and the comparison between and behind them."""
+        before, after = self._parts()
+        self._replay(before)
+        self._compare_with_cut()
+        self._replay(after)
+        self._compare_ends()
+
+    def _parts(self) -> tuple[list[Event], list[Event]]:
+        captures = {id: None if s.ended else self.cut.epoch for id, s in self.cut.snapshots.items()}
+        past: set[TaskId] = set()
+        before: list[Event] = []
+        after: list[Event] = []
+        for event in self.trail.events:
+            if isinstance(event, Sent | Took | Ran | Restored | Captured):
+                (after if event.task in past else before).append(event)
+                if isinstance(event, Captured) and event.epoch == captures.get(event.task, -1):
+                    past.add(event.task)
+        missing = captures.keys() - past
+        if missing:
+            raise self._broken(STATE, "the task never captured this epoch", task=min(missing))
+        return before, after
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def _replay(self, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case Sent():
+                    self._on_sent(event)
+                case Took():
+                    self._settle(event.task)
+                    self._on_took(event)
+                case Ran():
+                    self._settle(event.task)
+                    self._on_ran(event)
+                case Captured():
+                    self._settle(event.task)
+                    of_task = self.written.setdefault(event.task, {})
+                    of_task[event.epoch or Epoch(0)] = self.tasks[event.task].take_written()
+                case Restored():
+                    self._on_restored(event)
+                case _:
+                    continue
+        for task in list(self.owed):
+            self._settle(task)
+
+    def _on_restored(self, event: Restored) -> None:
+        task = self.trail.deployment.tasks[event.task]
+        plain = self.tasks[event.task] = PlainTask(task, self.trail.deployment, self.record.inputs, self.wires)
+        self.rounds[event.task] = PlainRounds(task, None if event.restore is None else event.restore.rounds)
+        if event.restore is None:
+            return
+        plain.restore(event.restore.operators)
+        for log in event.restore.logs:
+            self.queues[log.channel] = deque(enumerate(log.payloads, start=1))
+
+    def _on_sent(self, event: Sent) -> None:
+        self.queues.setdefault(event.channel, deque()).append((event.seq, event.payload))
+        marker = marker_in(event.payload)
+        if marker is not None:
+            self._on_marker_sent(event, marker)
+            return
+        edge = self.trail.deployment.channels[event.channel].edge
+        owed = self.owed.setdefault(event.task, Counter())
+        owed.subtract(outputs_in(event.channel, edge, event.payload))
+
+    def _on_marker_sent(self, event: Sent, marker: Marker) -> None:
+        self.rounds[event.task].sent(self.trail.deployment.channels[event.channel].depth, marker)
+        own = self.contributions.get(event.task)
+        said = dict(marker.contributions).get(event.task)
+        if self.trail.deployment.tasks[event.task].iteration is None and said != own:
+            story = f"marker {marker.path} says that the task contributed {said!r}; what it sent back comes to {own!r}"
+            raise self._broken(PLAIN, story, event.channel, event.task)
+
+    def _on_took(self, event: Took) -> None:
+        queue = self.queues.get(event.channel)
+        if not queue or queue[0][0] != event.seq:
+            there = f"batch {queue[0][0]} is at the front" if queue else "nothing is in the channel"
+            raise self._broken(LEGAL, f"batch {event.seq} is taken when {there}", event.channel, event.task)
+        self.rounds[event.task].took(event.channel, queue.popleft()[1])
+
+    def _on_ran(self, event: Ran) -> None:
+        plain, rounds = self.tasks[event.task], self.rounds[event.task]
+        if event.channel is not None and event.payload is not None:
+            fault = rounds.ran(event.channel, event.payload)
+            if fault is not None:
+                raise self._broken(LEGAL, fault, event.channel, event.task)
+        try:
+            self.owed[event.task] = plain.run(event)
+        except LookupError as error:
+            raise self._broken(PLAIN, f"{event.what} is not possible: {error}", event.channel, event.task) from error
+        self.contributions.pop(event.task, None)
+        if event.what == "round_end":
+            rounds.round_ended(event.detail)
+            fed = [c.edge.receiver for c in plain.task.outputs if c.is_back and c.depth == len(event.detail)]
+            if fed:
+                self.contributions[event.task] = plain.take_measured(fed[0])
+        elif event.what == "release_result":
+            rounds.result_released()
+
+    def _settle(self, task: TaskId) -> None:
+        """Everything that user code of the task sends at its last entry has been sent, and nothing else."""
+        owed = self.owed.pop(task, None)
+        if owed is None:
+            return
+        for (edge, _, record, hops), count in owed.items():
+            if count:
+                what = "sent by the plain interpreter alone" if count > 0 else "sent by the run alone"
+                story = f"on edge {edge}, with {hops} hops, {abs(count)} times {what}: {record}"
+                raise self._broken(PLAIN, story, task=task)
+
+    # -- comparisons ---------------------------------------------------------------------------------------------
+
+    def _compare_with_cut(self) -> None:
+        for id, snapshot in self.cut.snapshots.items():
+            for name, state in snapshot.operators.items():
+                for difference in self._differences(self.tasks[id], name, state):
+                    raise self._broken(STATE, f"operator {name!r}: {difference}", task=id)
+            for difference in self.rounds[id].differences(snapshot.rounds):
+                raise self._broken(STATE, f"the cut holds {difference}", task=id)
+            self._compare_transactions(snapshot)
+            for received in snapshot.inputs:
+                held = self.queues.get(received.channel, ())
+                if [seq for seq, _ in held] != [entry.seq for entry in received.log] or not all(
+                    same_payload(payload, entry.payload) for (_, payload), entry in zip(held, received.log, strict=True)
+                ):
+                    story = f"the log holds {[e.seq for e in received.log]}, the channel {[seq for seq, _ in held]}"
+                    raise self._broken(CHANNELS, story, received.channel, id)
+
+    def _differences(self, plain: PlainTask, name: str, state: OperatorState) -> Iterator[str]:
+        in_cut, in_run = decoded(state), plain.state(name)
+        for part, of_cut, of_run in zip(in_cut._fields, in_cut, in_run, strict=True):
+            if of_cut != of_run:
+                yield f"{part} are {of_cut} in the cut, {of_run} in the run"
+        parallelism = self.trail.deployment.parallelism[name]
+        for group in state.groups:
+            if task_of_group(group, parallelism) != plain.task.id.index:
+                yield f"key group {group} belongs to task {task_of_group(group, parallelism)}"
+        misplaced = {key_group(key) for key in in_cut.all_keys()} - state.groups.keys()
+        if misplaced:
+            yield f"keys of groups {sorted(misplaced)} are filed under other groups"
+
+    def _compare_transactions(self, snapshot: TaskSnapshot) -> None:
+        """Each transaction that this attempt prepared holds what its sink got between two captures."""
+        written = self.written.get(snapshot.task, {})
+        found: dict[tuple[Epoch, str], str] = {}
+        for sink, state in snapshot.operators.items():
+            for transaction in state.transactions:
+                if transaction.attempt != self.cut.attempt:
+                    continue
+                found[transaction.epoch, sink] = transaction.name
+                stored = self.record.committed.get(transaction.name) or self.record.prepared.get(transaction.name)
+                expected = written.get(transaction.epoch, {}).get(sink, [])
+                if stored is None or Counter(map(frozen, stored[1])) != Counter(map(frozen, expected)):
+                    story = f"transaction {transaction.name!r} is {stored}, the sink got {expected}"
+                    raise self._broken(PREPARED, story, task=snapshot.task)
+        last = Epoch(0) if snapshot.ended else self.cut.epoch
+        for sink in written.get(last, {}):
+            if (last, sink) not in found:
+                raise self._broken(PREPARED, f"what sink {sink!r} got is in no transaction", task=snapshot.task)
+
+    def _compare_ends(self) -> None:
+        for channel, queue in self.queues.items():
+            there = len(self.trail.logs.get(channel, ())) if channel.restored else len(self.trail.sent.get(channel, ()))
+            expected = list(range(self.trail.taken.get(channel, 0) + 1, there + 1))
+            if [seq for seq, _ in queue] != expected:
+                story = f"batches {[seq for seq, _ in queue]} are left, and were {expected}"
+                raise self._broken(END, story, channel)
+
+    def _broken(
+        self, statement: str, story: str, channel: ChannelId | None = None, task: TaskId | None = None
+    ) -> Broken:
+        return Broken(Violation(statement, story, self.cut.epoch, channel, task))
