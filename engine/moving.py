@@ -45,7 +45,7 @@ def _split_anew(operator: Operator, own: list[Any], parallelism: int) -> list[An
         raise user_error(operator.name, error, hook="merge or split", can_set_aside=False) from error
     if not isinstance(states, list) or len(cast("list[Any]", states)) != parallelism:
         raise MisuseError(
-            f"operator {operator.name!r}: split(state, {parallelism}) gave {show(states)}: return a list of {parallelism} states, "
-            "one a task"
+            f"operator {operator.name!r}: split(state, {parallelism}) gave {show(states)}: "
+            f"return a list of {parallelism} states, one a task"
         )
     return cast("list[Any]", states)

@@ -42,9 +42,7 @@ class Tasks:
 
     def home(self, operator: str, index: int = 0) -> TaskRuntime:
         """The task that an operator runs in."""
-        return next(
-            r for id, r in self.runtimes.items() if operator in r.task.operators and id.index == index
-        )
+        return next(r for id, r in self.runtimes.items() if operator in r.task.operators and id.index == index)
 
     def feed(
         self, operator: str, records: Sequence[Any], hops: Any = 0, input: str = "in", index: int = 0, now_ms: int = 0

@@ -60,7 +60,9 @@ def test_flat_map_takes_generators():
     def pieces(text: str):
         yield from text.split()
 
-    assert sent(Tasks(flow_of(lambda s: s.flat_map(pieces, name="op"))), ["a b", "c"]) == [("sink/0", ["a", "b", "c"], 0)]
+    assert sent(Tasks(flow_of(lambda s: s.flat_map(pieces, name="op"))), ["a b", "c"]) == [
+        ("sink/0", ["a", "b", "c"], 0)
+    ]
 
 
 def test_split_sends_each_record_to_one_output():

@@ -1,0 +1,246 @@
+"""A capture is one moment, however long its encoding takes and whatever user code changes meanwhile."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+from engine.capture import Capture
+from engine.errors import StateSerializationError
+from engine.state import KeyedState, decode_entries
+from graphs import Collect, Flow, Items, key_group
+from graphs.ids import Attempt, Epoch
+from tests.runtime.tasks import Tasks, encoded, records_of
+
+
+def append(seen: list[int], pair: tuple[str, int]) -> tuple[list[int], None]:
+    seen.append(pair[1])
+    return seen, None
+
+
+class Appender:
+    """The same as a process operator."""
+
+    def on_record(self, ctx: Any, pair: tuple[str, int]) -> None:
+        seen = ctx.state.get([])
+        seen.append(pair[1])
+        ctx.state.set(seen)
+
+
+def appending(by_class: bool = False) -> Flow:
+    flow = Flow("append")
+    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda pair: pair[0])
+    stream = keyed.process(Appender, name="op") if by_class else keyed.stateful_map(append, initial=[], name="op")
+    stream.rebalance().write(Collect(), name="sink")
+    return flow
+
+
+def capture_of(tasks: Tasks, epoch: int = 1) -> Capture:
+    return tasks.home("op").capture(Epoch(epoch), Attempt(1))
+
+
+def values_in(capture: Capture, entries_max: int = 1000) -> dict[Any, Any]:
+    return dict(decode_entries(encoded(capture, entries_max)["op"].groups))
+
+
+KEYS = [f"k{n}" for n in range(20)]
+
+
+@pytest.mark.parametrize("by_class", [False, True], ids=["stateful_map", "process"])
+def test_values_changed_in_place_while_they_are_encoded_are_captured_as_they_were(by_class: bool):
+    tasks = Tasks(appending(by_class))
+    tasks.feed("op", [(key, 1) for key in KEYS])
+    capture = capture_of(tasks)
+    while not capture.encode_some(3):
+        tasks.feed("op", [(key, 2) for key in KEYS] + [("new", 3)])
+    assert values_in(capture) == {key: [1] for key in KEYS}
+    assert values_in(capture_of(tasks)) == {**{key: [1] + [2] * 6 for key in KEYS}, "new": [3] * 6}
+
+
+def test_a_state_that_forgets_to_copy_is_caught_by_this_very_test():
+    class Sharing(KeyedState):
+        def must_copy(self, value: Any) -> bool:
+            return False
+
+    tasks = Tasks(appending(), keyed_state=Sharing)
+    tasks.feed("op", [(key, 1) for key in KEYS])
+    capture = capture_of(tasks)
+    tasks.feed("op", [(key, 2) for key in KEYS])
+    assert values_in(capture) == {key: [1, 2] for key in KEYS}
+
+
+def test_several_captures_may_be_open_each_with_its_own_moment():
+    tasks = Tasks(appending())
+    captures: list[Capture] = []
+    for epoch in range(1, 5):
+        tasks.feed("op", [("a", epoch)] + [("b", epoch)] * (epoch % 2))
+        captures.append(capture_of(tasks, epoch))
+    tasks.feed("op", [("a", 5), ("b", 5)])
+    assert [values_in(capture) for capture in reversed(captures)] == [
+        {"a": [1, 2, 3, 4], "b": [1, 3]},
+        {"a": [1, 2, 3], "b": [1, 3]},
+        {"a": [1, 2], "b": [1]},
+        {"a": [1], "b": [1]},
+    ]
+
+
+def test_a_value_that_two_captures_share_is_safe_when_the_newer_one_is_gone():
+    tasks = Tasks(appending())
+    tasks.feed("op", [("a", 1)])
+    older, newer = capture_of(tasks, 1), capture_of(tasks, 2)
+    newer.discard()
+    tasks.feed("op", [("a", 2)])
+    assert values_in(older) == {"a": [1]}
+
+
+def test_a_value_is_copied_once_a_capture_and_not_at_all_without_one():
+    class Counting(KeyedState):
+        copies = 0
+
+        def own_copy(self, key: Any, value: Any) -> Any:
+            Counting.copies += 1
+            return super().own_copy(key, value)
+
+    tasks = Tasks(appending(), keyed_state=Counting)
+    tasks.feed("op", [("a", 1), ("a", 2)])
+    assert Counting.copies == 0
+    capture = capture_of(tasks)
+    tasks.feed("op", [("a", 3), ("a", 4), ("b", 1), ("b", 2)])
+    tasks.feed("op", [("a", 5)])
+    assert Counting.copies == 1
+    capture.discard()
+    tasks.feed("op", [("a", 6)])
+    assert Counting.copies == 1
+
+
+@pytest.mark.parametrize("value", [1, "a", 0.5, None, True, b"x", ("a", (1, None))])
+def test_values_that_nobody_can_change_are_never_copied(value: Any):
+    assert KeyedState("op").must_copy(value) is False
+
+
+@pytest.mark.parametrize("value", [[1], {}, {1}, ("a", []), bytearray(b"x"), object()])
+def test_values_that_could_be_changed_are_copied(value: Any):
+    assert KeyedState("op").must_copy(value) is True
+
+
+def test_a_capture_may_be_encoded_in_another_thread_while_the_task_goes_on():
+    tasks = Tasks(appending())
+    keys = [f"k{n}" for n in range(3000)]
+    tasks.feed("op", [(key, 1) for key in keys])
+    capture = capture_of(tasks)
+    thread = threading.Thread(target=encoded, args=(capture, 10))
+    thread.start()
+    for number in range(20):
+        tasks.feed("op", [(key, number) for key in keys])
+    thread.join()
+    assert values_in(capture) == {key: [1] for key in keys}
+
+
+def test_encoding_in_pieces_gives_the_same_bytes_as_at_once():
+    tasks = Tasks(appending())
+    tasks.feed("op", [(key, 1) for key in KEYS])
+    once, pieces = capture_of(tasks), capture_of(tasks)
+    assert encoded(once) == encoded(pieces, 1)
+
+
+def test_equal_states_give_equal_bytes_in_the_order_of_the_groups():
+    one, other = Tasks(appending()), Tasks(appending())
+    one.feed("op", [("a", 1), ("b", 2), ("a", 3)])
+    other.feed("op", [("".join(["a"]), 1), ("a", 3)])
+    other.feed("op", [("b", 2)])
+    groups = encoded(capture_of(one))["op"].groups
+    assert groups == encoded(capture_of(other))["op"].groups
+    assert list(groups) == sorted({key_group("a"), key_group("b")})
+
+
+def test_a_discarded_capture_gives_no_states():
+    tasks = Tasks(appending())
+    tasks.feed("op", [("a", 1)])
+    capture = capture_of(tasks)
+    capture.discard()
+    assert not capture.is_open
+    assert capture.states == {}
+
+
+def test_closing_a_task_discards_its_open_captures():
+    tasks = Tasks(appending())
+    capture = capture_of(tasks)
+    tasks.home("op").close()
+    assert not capture.is_open
+
+
+def test_records_gathered_for_a_round_are_captured_as_they_were_gathered():
+    def spoil(record: dict[str, int]) -> dict[str, int]:
+        record["n"] += 1
+        return record
+
+    flow = Flow("rounds")
+    start = flow.read(Items([]), name="source").rebalance()
+    flow.iterate(start, lambda s: s.map(spoil, name="body"), rounds=5, name="head").write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    tasks.feed("head", [{"n": 1}, {"n": 2}], input="returned")
+    head = tasks.home("head")
+    capture = head.capture(Epoch(1), Attempt(1))
+    records = records_of(head.release_round())
+    tasks.feed("body", records)
+    assert [pickle.loads(entry)[0] for entry in encoded(capture, 1)["head"].pending] == [{"n": 1}, {"n": 2}]
+    assert records == [{"n": 2}, {"n": 3}]
+
+
+def test_what_a_class_captures_is_encoded_at_once():
+    class Own:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def on_record(self, ctx: Any, n: int) -> None:
+            self.seen.append(n)
+
+        def capture(self) -> list[int]:
+            return self.seen
+
+        def restore(self, state: list[int]) -> None:
+            self.seen = state
+
+    flow = Flow("own")
+    flow.read(Items([]), name="source").rebalance().process(Own, name="op").rebalance().write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    tasks.feed("op", [1])
+    capture = capture_of(tasks)
+    tasks.feed("op", [2])
+    whole = encoded(capture)["op"].whole
+    assert whole is not None
+    assert pickle.loads(whole)["own"] == [1]
+
+
+def test_state_that_does_not_pickle_is_refused_with_operator_and_key():
+    flow = Flow("locks")
+    keyed = flow.read(Items([]), name="source").rebalance().key_by(abs)
+    keyed.stateful_map(lambda lock, n: (threading.Lock(), n), initial=None, name="op").write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    tasks.feed("op", [7])
+    with pytest.raises(StateSerializationError) as caught:
+        encoded(capture_of(tasks))
+    fact, fix = str(caught.value).splitlines()
+    assert fact.startswith("operator 'op' holds a value for key 7 that no snapshot can keep: TypeError: cannot pickle")
+    assert fix.startswith("  keep values that pickle in the state: numbers, text,")
+    assert fix.endswith("make open files, locks, connections, generators and lambdas anew in on_start")
+
+
+def test_a_class_whose_own_state_does_not_pickle_is_refused():
+    class Own:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.emit(n)
+
+        def capture(self) -> Any:
+            return (n for n in [1])
+
+        def restore(self, state: Any) -> None:
+            raise NotImplementedError
+
+    flow = Flow("own")
+    flow.read(Items([]), name="source").rebalance().process(Own, name="op").write(Collect(), name="sink")
+    with pytest.raises(StateSerializationError, match="operator 'op' holds state that no snapshot can keep: TypeError"):
+        capture_of(Tasks(flow))

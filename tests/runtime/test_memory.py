@@ -1,0 +1,103 @@
+"""Sources and sinks in memory keep the promises that files would."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.memory import ListStore, ListWriter, MemoryServices
+from graphs import Generate, Items, JsonLines, Range, Source
+from graphs.plan import Kind, Operator
+
+
+def reader_of(source: Source, inputs: dict | None = None, index: int = 0, parallelism: int = 1, positions=None):
+    operator = Operator("source", Kind.SOURCE, source)
+    return MemoryServices(inputs or {}).reader(operator, index, parallelism, positions)
+
+
+@pytest.mark.parametrize("source", [Items([0, 1, 4, 9, 16]), Generate(lambda n: n * n, count=5)])
+def test_the_splits_of_all_tasks_are_the_whole_source(source: Source):
+    readers = [reader_of(source, index=index, parallelism=3) for index in range(3)]
+    assert sorted(n for reader in readers for n in reader.read(100)) == [0, 1, 4, 9, 16]
+    assert all(reader.exhausted for reader in readers)
+
+
+def test_a_reader_goes_on_where_its_positions_say():
+    first = reader_of(Range(10, start=3))
+    assert first.read(4) == [3, 4, 5, 6]
+    second = reader_of(Range(10, start=3), positions=first.positions())
+    assert second.read(100) == [7, 8, 9]
+    assert second.read(100) == []
+    assert second.exhausted
+
+
+def test_one_task_may_read_the_splits_of_several():
+    positions = {"0-of-2": 1, "1-of-2": 0}
+    reader = reader_of(Items(["a", "b", "c", "d"]), positions=positions)
+    assert [reader.read(10), reader.read(10), reader.read(10)] == [["c"], ["b", "d"], []]
+
+
+def test_a_source_without_end_is_never_exhausted():
+    reader = reader_of(Generate(lambda n: -n))
+    assert reader.read(3) == [0, -1, -2]
+    assert not reader.exhausted
+
+
+def test_given_inputs_replace_what_the_source_describes():
+    assert reader_of(JsonLines("orders/"), {"source": ["given"]}).read(10) == ["given"]
+
+
+def test_a_source_that_is_not_in_memory_and_given_no_input_is_refused():
+    with pytest.raises(LookupError, match=r"source 'source' reads JsonLines\(.*give inputs=\{'source': \[\.\.\.\]\}"):
+        reader_of(JsonLines("orders/"), {"other": []})
+
+
+def test_changing_a_record_does_not_change_what_is_read_after_a_restart():
+    source = Items([{"n": 1}])
+    reader_of(source).read(1)[0]["n"] = 2
+    assert reader_of(source).read(1) == [{"n": 1}]
+
+
+def test_output_is_published_by_commit_alone_and_once():
+    store = ListStore()
+    writer = ListWriter("sink", store)
+    writer.write(["a"])
+    assert writer.prepare("one")
+    writer.write(["b"])
+    assert store.output("sink") == []
+    writer.commit("one")
+    writer.commit("one")
+    assert store.output("sink") == ["a"]
+
+
+def test_preparing_nothing_makes_no_transaction():
+    store = ListStore()
+    assert ListWriter("sink", store).prepare("one") is False
+    assert store.prepared == {}
+
+
+def test_what_was_prepared_outlives_its_writer_and_what_was_not_does_not():
+    store = ListStore()
+    writer = ListWriter("sink", store)
+    writer.write(["a"])
+    writer.prepare("one")
+    writer.write(["b"])
+    later = ListWriter("sink", store)
+    later.commit("one")
+    assert later.prepare("two") is False
+    assert store.output("sink") == ["a"]
+
+
+def test_a_record_changed_after_it_was_written_is_published_as_it_was():
+    store = ListStore()
+    writer = ListWriter("sink", store)
+    record = {"n": 1}
+    writer.write([record])
+    record["n"] = 2
+    writer.prepare("one")
+    writer.commit("one")
+    assert store.output("sink") == [{"n": 1}]
+
+
+def test_committing_what_nobody_prepared_is_refused():
+    with pytest.raises(LookupError, match="sink 'sink' is asked to commit transaction 'one', which nobody prepared"):
+        ListWriter("sink", ListStore()).commit("one")

@@ -1,0 +1,321 @@
+"""The hooks of a process class, and what its context offers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.errors import MisuseError
+from graphs import Collect, Flow, Items
+from tests.runtime.tasks import Tasks, by_receiver, records_of
+
+
+def processing(kind: type[Any], key: Any = None, parallelism: int = 1) -> Tasks:
+    flow = Flow("process")
+    stream = flow.read(Items([]), name="source").rebalance()
+    stream = stream if key is None else stream.key_by(key)
+    stream.process(kind, name="op").rebalance().write(Collect(), name="sink")
+    return Tasks(flow, parallelism)
+
+
+def test_hooks_run_in_their_order():
+    told: list[Any] = []
+
+    class All:
+        def on_start(self, ctx: Any) -> None:
+            told.append("start")
+
+        def on_record(self, ctx: Any, n: int) -> None:
+            told.append(n)
+            ctx.set_timer(n)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None:
+            told.append(("timer", at_ms, ctx.now))
+
+        def on_end(self, ctx: Any) -> None:
+            told.append("end")
+
+    tasks = processing(All)
+    tasks.feed("op", [5, 3])
+    home = tasks.home("op")
+    assert home.next_timer_ms == 3
+    home.fire_timers(now_ms=4)
+    home.fire_timers(now_ms=9)
+    assert home.next_timer_ms is None
+    home.end(now_ms=10)
+    assert told == ["start", 5, 3, ("timer", 3, 4), ("timer", 5, 9), "end"]
+
+
+def test_what_hooks_emit_goes_through_the_rest_of_the_chain_upstream_first():
+    class Last:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.emit(n)
+
+        def on_end(self, ctx: Any) -> None:
+            ctx.emit(100)
+
+    flow = Flow("chain")
+    first = flow.read(Items([]), name="source").rebalance().process(Last, name="op")
+    first.map(lambda n: n + 1).process(Last, name="second").rebalance().write(Collect(), name="sink")
+    assert records_of(Tasks(flow).home("op").end(now_ms=0)) == [101, 100]
+
+
+def test_keyed_state_is_the_value_of_the_current_key():
+    class Count:
+        def on_record(self, ctx: Any, word: str) -> None:
+            ctx.state.set(ctx.state.get(0) + 1)
+            if word.endswith("!"):
+                ctx.state.clear()
+            ctx.emit((ctx.key, ctx.state.get()))
+
+    tasks = processing(Count, key=lambda word: word[0])
+    assert records_of(tasks.feed("op", ["a", "b", "a", "a!", "a"])) == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("a", None),
+        ("a", 1),
+    ]
+
+
+def test_a_value_that_is_changed_in_place_stays_changed():
+    class Seen:
+        def on_record(self, ctx: Any, n: int) -> None:
+            if ctx.state.get() is None:
+                ctx.state.set([])
+            ctx.state.get().append(n)
+            ctx.emit(len(ctx.state.get()))
+
+    assert records_of(processing(Seen, key=lambda n: 0).feed("op", [1, 2, 3])) == [1, 2, 3]
+
+
+def test_a_state_that_is_emitted_does_not_change_under_the_receiver():
+    class Seen:
+        def on_record(self, ctx: Any, n: int) -> None:
+            seen = ctx.state.get([])
+            seen.append(n)
+            ctx.state.set(seen)
+            ctx.emit(seen)
+
+    assert records_of(processing(Seen, key=lambda n: 0).feed("op", [1, 2])) == [[1], [1, 2]]
+
+
+def test_keys_goes_over_the_keys_that_have_a_value():
+    class Totals:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.state.set(ctx.state.get(0) + n)
+
+        def on_end(self, ctx: Any) -> None:
+            for key in ctx.keys():  # noqa: SIM118  # ctx is no dict
+                ctx.emit((key, ctx.key, ctx.state.get()))
+                ctx.state.clear()
+            ctx.emit(list(ctx.keys()))
+
+    tasks = processing(Totals, key=lambda n: n % 2)
+    tasks.feed("op", [1, 2, 3])
+    assert records_of(tasks.home("op").end(0)) == [(1, 1, 4), (0, 0, 2), []]
+
+
+def test_named_inputs_are_told_apart_and_keyed_each_in_its_own_way():
+    class Join:
+        def on_record(self, ctx: Any, input: str, value: Any) -> None:
+            ctx.emit((input, ctx.key, value))
+
+    flow = Flow("join")
+    orders = flow.read(Items([]), name="orders").key_by("id")
+    users = flow.read(Items([]), name="users").key_by(lambda user: user[0])
+    rates = flow.read(Items([]), name="rates").broadcast()
+    joined = flow.process(Join, orders=orders, users=users, rates=rates, name="op")
+    joined.rebalance().write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    assert records_of(tasks.feed("op", [{"id": 7}], input="orders")) == [("orders", 7, {"id": 7})]
+    assert records_of(tasks.feed("op", [("ann", 7)], input="users")) == [("users", "ann", ("ann", 7))]
+    assert records_of(tasks.feed("op", [0.5], input="rates")) == [("rates", None, 0.5)]
+
+
+def test_side_outputs_go_their_own_way():
+    class Late:
+        outputs = ("good", "late")
+
+        def on_record(self, ctx: Any, n: int) -> None:
+            if n < 0:
+                ctx.emit(n, output="late")
+            else:
+                ctx.emit(n)
+
+    flow = Flow("late")
+    good = flow.read(Items([]), name="source").rebalance().process(Late, name="op")
+    good.rebalance().write(Collect(), name="kept")
+    good.side("late").rebalance().write(Collect(), name="late")
+    assert by_receiver(Tasks(flow).feed("op", [1, -2, 3])) == {"kept/0": [1, 3], "late/0": [-2]}
+
+
+def test_on_batch_sees_a_batch_and_where_it_is_keyed_the_records_of_one_key():
+    class Sizes:
+        def on_batch(self, ctx: Any, batch: list[int]) -> None:
+            ctx.emit((ctx.key, batch))
+
+    assert records_of(processing(Sizes).feed("op", [1, 2, 3])) == [(None, [1, 2, 3])]
+    keyed = processing(Sizes, key=lambda n: n % 2)
+    assert records_of(keyed.feed("op", [1, 2, 3])) == [(1, [1, 3]), (0, [2])]
+
+
+def test_what_is_emitted_has_the_hops_of_the_record_it_came_from():
+    class Twice:
+        def on_record(self, ctx: Any, n: int) -> None:
+            for _ in range(n):
+                ctx.emit(n)
+
+    [(_, batch)] = processing(Twice).feed("op", [2, 0, 1], hops=[4, 5, 6])
+    assert (batch.records, batch.hops) == ([2, 2, 1], [4, 4, 6])
+
+
+def test_what_a_timer_emits_has_the_hops_of_the_record_that_set_it():
+    class Later:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer(n)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None:
+            ctx.emit(at_ms)
+
+    tasks = processing(Later)
+    tasks.feed("op", [20, 10, 20], hops=[1, 2, 3])
+    [(_, batch)] = tasks.home("op").fire_timers(now_ms=30)
+    assert (batch.records, batch.hops) == ([10, 20], [2, 3])
+
+
+def test_what_the_end_emits_has_the_highest_hops_of_all_records_seen():
+    class Sum:
+        def on_record(self, ctx: Any, n: int) -> None:
+            pass
+
+        def on_end(self, ctx: Any) -> None:
+            ctx.emit("end")
+
+    tasks = processing(Sum)
+    tasks.feed("op", [1, 2], hops=[3, 1])
+    [(_, batch)] = tasks.home("op").end(now_ms=0)
+    assert batch.hops == 3
+
+
+def test_a_timer_set_twice_fires_once_and_one_set_when_firing_waits_for_the_next_time():
+    class Again:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer(10)
+            ctx.set_timer(10)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None:
+            ctx.emit((ctx.key, at_ms))
+            ctx.set_timer(at_ms)
+
+    tasks = processing(Again, key=lambda n: n)
+    tasks.feed("op", [1])
+    home = tasks.home("op")
+    assert records_of(home.fire_timers(now_ms=10)) == [(1, 10)]
+    assert home.next_timer_ms == 10
+    assert records_of(home.fire_timers(now_ms=10)) == [(1, 10)]
+
+
+def test_the_context_knows_where_it_runs():
+    class Where:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.emit((ctx.task_index, ctx.parallelism, ctx.now, ctx.key, ctx.round))
+
+    tasks = processing(Where, parallelism=2)
+    assert records_of(tasks.feed("op", [1], index=1, now_ms=77)) == [(1, 2, 77, None, None)]
+
+
+# -- misuse -------------------------------------------------------------------------------------------------------
+
+
+def misuse_of(kind: type[Any], key: Any = None) -> str:
+    with pytest.raises(MisuseError) as caught:
+        tasks = processing(kind, key)
+        tasks.feed("op", [1])
+        tasks.home("op").fire_timers(now_ms=10)
+        tasks.home("op").end(now_ms=10)
+    return str(caught.value)
+
+
+def test_state_without_a_key_is_refused_in_a_keyed_operator():
+    class Wrong:
+        def on_record(self, ctx: Any, n: int) -> None:
+            pass
+
+        def on_end(self, ctx: Any) -> None:
+            ctx.state.get()
+
+    assert misuse_of(Wrong, key=abs) == (
+        "operator 'op' asks for ctx.state where there is no key: use it in on_record and on_timer of a keyed input, "
+        "or go over ctx.keys()"
+    )
+
+
+def test_keys_without_key_by_is_refused():
+    class Wrong:
+        def on_record(self, ctx: Any, n: int) -> None:
+            list(ctx.keys())
+
+    assert misuse_of(Wrong) == "operator 'op' has no keys: call key_by before process"
+
+
+def test_an_output_that_was_not_declared_is_refused():
+    class Wrong:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.emit(n, output="late")
+
+    assert misuse_of(Wrong) == (
+        "operator 'op' emits to output 'late', and has 'out': declare it in the class, outputs = (\"out\", \"late\")"
+    )
+
+
+@pytest.mark.parametrize("what", ["ctx.emit", "ctx.set_timer", "ctx.now"])
+def test_on_start_can_neither_send_nor_tell_the_time(what: str):
+    class Wrong:
+        def on_start(self, ctx: Any) -> None:
+            match what:
+                case "ctx.emit":
+                    ctx.emit(1)
+                case "ctx.set_timer":
+                    ctx.set_timer(1)
+                case _:
+                    _ = ctx.now
+
+        def on_record(self, ctx: Any, n: int) -> None:
+            pass
+
+    assert misuse_of(Wrong) == (
+        f"operator 'op' uses {what} in on_start, which runs again at each restart, before any time has passed: do "
+        "it in on_record"
+    )
+
+
+def test_timers_without_on_timer_are_refused():
+    class Wrong:
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer(1)
+
+    assert misuse_of(Wrong) == "operator 'op' sets timers and has no on_timer(ctx, at_ms): add it to the class"
+
+
+@pytest.mark.parametrize("hooks", [(), ("on_record", "on_batch")])
+def test_a_class_has_either_on_record_or_on_batch(hooks: tuple[str, ...]):
+    kind = type("Wrong", (), {hook: lambda self, ctx, value: None for hook in hooks})
+    assert misuse_of(kind).startswith("class Wrong of operator 'op' must have either on_record or on_batch")
+
+
+def test_a_capture_without_restore_is_refused():
+    class Wrong:
+        def on_record(self, ctx: Any, n: int) -> None:
+            pass
+
+        def capture(self) -> int:
+            return 1
+
+    tasks = processing(Wrong)
+    states = tasks.capture()
+    with pytest.raises(
+        MisuseError, match=r"operator 'op' has a capture\(\) in its class and no restore\(state\): add it"
+    ):
+        Tasks(tasks.flow, restored=states)
