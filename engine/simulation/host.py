@@ -271,7 +271,7 @@ class Host:
     ) -> None:
         if around.traces:
             copied = payload if payload is None or isinstance(payload, bytes) else encode(payload)
-            around.note(Ran(self.attempt, self.id, what, channel, copied, detail))
+            around.note(Ran(self.attempt, self.id, what, channel, copied, detail, around.now_ms))
 
     def _discard(self, epoch: Epoch, around: Surroundings) -> None:
         capture = self.captures.pop(epoch, None)
