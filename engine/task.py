@@ -4,6 +4,7 @@ It joins the sub-machines: `alignment.py` says when to capture, `channel_log.py`
 `rounds.py` and `iteration.py` what markers do, `channels.py` counts. Here stands how they meet:
 
 - Receipt and processing are two things. `on_...` receives; `take` processes what `ready` offers, one batch a call.
+- Nothing is received before `start`: no task runs before all are restored, and the driver keeps what comes earlier.
 - A barrier or END takes effect when it reaches the front of its channel, at once and without being asked; except
   that a log is sealed on receipt, and an epoch that captures on receipt (`unaligned`) is captured there.
 - A task ends when a source is exhausted, when a head is told to, or when all inputs of any other have ended; a task

@@ -298,7 +298,7 @@ class Coordinator:
         return orders
 
     def _is_dry(self, component: Component, reports: dict[TaskId, Report]) -> bool:
-        return self.termination.is_dry(component, reports)
+        return self.termination.is_dry(component, reports, self.ended)
 
     def _fail(self, cut: OpenCut, reason: str, now_ms: int) -> list[Order]:
         orders = self._abort(cut)

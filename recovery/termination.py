@@ -34,10 +34,16 @@ class Termination:
         senders = {c.sender for channels in self._entering[component.name].values() for c in channels}
         return senders <= ended.keys() and any(head not in ended for head in component.heads)
 
-    def is_dry(self, component: Component, reports: Mapping[TaskId, Report]) -> bool:
-        """Whether this cut shows that the component has run dry for good, or for as long as a drain holds its inputs."""
+    def is_dry(
+        self, component: Component, reports: Mapping[TaskId, Report], ended: Mapping[TaskId, Report]
+    ) -> bool:
+        """Whether this cut shows that the component has run dry for good, or for as long as a drain holds its inputs.
+
+        A task of it that has ended already (restored so, or told a moment ago) is dry: it had to be, to end.
+        """
         entering = self._entering[component.name]
         return all(
             not reports[task].in_flight and not reports[task].busy and entering[task] <= reports[task].quiet
             for task in component.tasks
+            if task not in ended
         )

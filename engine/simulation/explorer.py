@@ -17,16 +17,19 @@ In each complete cut every record must be in one place: not yet read, in a log, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.checker import check_cut
-from engine.simulation.cloning import dump, fingerprint, load
+from engine.simulation.cuts import check_cut
+from engine.simulation.cloning import dump, load
 from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening, Parts, World
 from graphs.ids import Epoch
 from recovery.errors import ProtocolError
+
+Stack = list[tuple[bytes, tuple[Happening, ...]]]
 
 EAGER = ("report", "encode", "restore")
 
@@ -69,7 +72,7 @@ class Explorer:
     def run(self, violations_max: int = 1, progress: Callable[[Exploration], None] | None = None) -> Exploration:
         """Visit every state; stops early when so many violations are found, or states visited."""
         world = self.graph.world(self.parts)
-        stack: list[tuple[bytes, tuple[Happening, ...]]] = []
+        stack: Stack = []
         self._visit(Position(world, dict(self.graph.bounds)), stack)
         while stack and self.found.states < self.states_max:
             data, story = stack.pop()
@@ -177,15 +180,17 @@ class Explorer:
 
     # -- judgement -----------------------------------------------------------------------------------------------
 
-    def _visit(self, position: Position, stack: list[tuple[bytes, tuple[Happening, ...]]]) -> None:
+    def _visit(self, position: Position, stack: Stack) -> None:
         world = position.world
-        mark = fingerprint((world, position.left))
+        unjudged = sorted(epoch for epoch in world.record.cuts if epoch > position.judged)
+        position.judged = max(position.judged, *unjudged, Epoch(0))
+        data = dump((world, position.left, position.judged))
+        mark = hashlib.blake2b(data, digest_size=16).digest()
         if mark in self.seen:
             return
         self.seen.add(mark)
         self.found.states += 1
-        for epoch in sorted(epoch for epoch in world.record.cuts if epoch > position.judged):
-            position.judged = epoch
+        for epoch in unjudged:
             self._judge_cut(world, epoch, position.story)
         if world.is_over:
             self._judge_end(world, position.story)
@@ -193,11 +198,10 @@ class Explorer:
         if not self._own_events(world) and self._is_stuck(position):
             self._violation("nothing can happen any more, and the run is not finished", position.story)
             return
-        stack.append((dump((world, position.left, position.judged)), position.story))
+        stack.append((data, position.story))
 
     def _is_stuck(self, position: Position) -> bool:
-        data = dump(position.world)
-        world = load(data)
+        world = load(dump(position.world))
         if world.coordinator is None:
             return True
         world.obey(world.coordinator.on_tick(world.now_ms))

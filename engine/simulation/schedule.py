@@ -15,12 +15,13 @@ from typing import Any
 from engine.batch import Batch, decode, encode
 from engine.simulation.record import Violation
 from engine.simulation.world import Happening, World
-from graphs.ids import ChannelId
+from graphs.ids import Attempt, ChannelId
 from recovery.effects import Decline
 from recovery.errors import ChannelIntegrityError, ProtocolError
 from recovery.messages import Data, Mode
 from recovery.orders import AppendEntry
 
+LIVE_TICK_SHARE = 0.02
 SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.03)
 
 
@@ -85,7 +86,7 @@ class Schedule:
             "decline": self._decline,
             "savepoint": self._savepoint,
         }
-        self.transport_was_disturbed = False
+        self.disturbed: set[Attempt] = set()
 
     def run(self) -> Outcome:
         """Both phases; violations of the protocol that show at once are in the outcome."""
@@ -117,15 +118,13 @@ class Schedule:
             try:
                 world.apply(event)
             except ChannelIntegrityError as error:
-                if not self.transport_was_disturbed:
-                    raise
-                self._recover(f"{error}")
+                self._recover(event, error)
 
     def _pick(self, is_live: bool) -> Happening:
         world, rng = self.world, self.rng
         if world.dead and (is_live or rng.random() < 0.1):
             return self._notice()
-        if rng.random() < self.tick_share:
+        if rng.random() < (LIVE_TICK_SHARE if is_live else self.tick_share):
             return ("tick",)
         if world.zombies and not is_live and rng.random() < 0.1:
             event = self._zombie_event()
@@ -177,15 +176,18 @@ class Schedule:
 
     def _notice(self) -> Happening:
         self._keep_zombies()
-        self.transport_was_disturbed = False
         if self.plan.rescale_to is not None and self.rng.random() < 0.5:
             self.world.wanted_parallelism = self.plan.rescale_to
         return ("notice",)
 
-    def _recover(self, reason: str) -> None:
-        self.transport_was_disturbed = False
-        self.outcome.story.append(("recover", reason))
-        self._apply(("notice",))
+    def _recover(self, event: Happening, error: ChannelIntegrityError) -> None:
+        """A disturbed channel is found out: its attempt is over. Undisturbed, the error is the protocol's own."""
+        attempt = self.world.hosts[event[1].receiver].attempt
+        if attempt not in self.disturbed:
+            raise error
+        self.outcome.story.append(("found", str(error)))
+        if attempt == self.world.supervisor.attempt:
+            self._apply(("notice",))
 
     def _keep_zombies(self) -> None:
         if self.plan.zombies and self.rng.random() < 0.4:
@@ -229,7 +231,7 @@ class Schedule:
         place = self.rng.choice(places)
         marked = isinstance(wire[place][1], Data) and wire[place][1].marker is not None
         kind = self.rng.choice(("lose", "double", *(("damage",) if not marked else ()), *(("swap",) if place else ())))
-        self.transport_was_disturbed = True
+        self.disturbed.add(attempt)
         self.outcome.story.append(("transport", kind, channel))
         self.outcome.faults[kind] += 1
         sent, item = wire[place]

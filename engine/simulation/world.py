@@ -153,12 +153,12 @@ class World:
         """Everything that can happen next, faults and the passing of time aside."""
         found: list[Happening] = [("append",)] if self.appends else []
         found += [("restore", task) for task in self.unrestored]
-        found += [("receive", channel) for channel, wire in self.wires.items() if wire and channel.receiver in self.hosts]
+        for channel, wire in self.wires.items():
+            if wire and channel.receiver in self.hosts and self.hosts[channel.receiver].is_started:
+                found.append(("receive", channel))
         for task, host in self.hosts.items():
             if host.orders:
                 found.append(("order", task))
-            if host.aborts:
-                found.append(("abort", task))
             if host.is_started:
                 found += self._enabled_at(task, host)
         found += [("report", index) for index in self._first_reports()]
@@ -166,6 +166,8 @@ class World:
 
     def _enabled_at(self, task: TaskId, host: Host) -> list[Happening]:
         found: list[Happening] = [("take", task, channel) for channel in host.core.ready()]
+        if host.aborts:
+            found.append(("abort", task))
         if host.is_source and not host.core.is_ending and not host.core.ended:
             found.append(("exhaust" if host.runtime.exhausted else "produce", task))
         for epoch in host.captures:
