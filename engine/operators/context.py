@@ -27,6 +27,28 @@ class Context:
     - `random`: a `random.Random` that goes on after a restore where it was.
     - `set_timer(at_ms)`: have `on_timer` called for the current key.
     - `keys()`: each key that has a value, and that key is the current one meanwhile.
+
+    >>> class Count:
+    ...     def on_record(self, ctx, word):
+    ...         ctx.state.set(ctx.state.get(0) + 1)
+    ...     def on_end(self, ctx):
+    ...         for word in ctx.keys():
+    ...             ctx.emit((word, ctx.state.get()))
+    >>> from engine.batch import Batch
+    >>> from engine.memory import MemoryServices
+    >>> from engine.runtime import TaskRuntime
+    >>> from graphs import Collect, Flow, Items, expand
+    >>> flow = Flow("words")
+    >>> words = flow.read(Items([]), name="words").key_by(lambda word: word)
+    >>> words.process(Count, name="count").rebalance().write(Collect())
+    >>> deployment = expand(flow.plan())
+    >>> [task] = [task for task in deployment.tasks.values() if task.id.name == "count"]
+    >>> count = TaskRuntime(task, deployment, MemoryServices({}))
+    >>> count.open(None)
+    >>> count.process(task.inputs[0], Batch(["a", "b", "a"]), now_ms=0)
+    []
+    >>> [batch.records for channel, batch in count.end(now_ms=0)]
+    [[('a', 2), ('b', 1)]]
     """
 
     def __init__(
