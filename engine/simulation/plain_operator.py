@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
@@ -252,7 +253,6 @@ class Context:
         self.round = round
         self.task_index = of.index
         self.parallelism = of.parallelism
-        self.random = random.Random(0)
         self.state = State(of.values, key)
         self._of = of
         self._hops = hops
@@ -261,6 +261,11 @@ class Context:
     def key(self) -> Any:
         """The key at hand; None where there is none."""
         return None if self.state.key is NO_KEY else self.state.key
+
+    @cached_property
+    def random(self) -> random.Random:
+        """Random numbers, others than those of the engine: what depends on them cannot be compared."""
+        return random.Random(0)
 
     def keys(self) -> Iterator[Any]:
         """Each key that has a value, which is the current one meanwhile."""

@@ -68,8 +68,7 @@ class PlainRounds:
 
     def result_released(self) -> None:
         """An inner head is done for a round of the enclosing iteration."""
-        if self.task.depth > 1:
-            self.round_ended(self.leaving)
+        self.round_ended(self.leaving)
 
     # -- at a capture --------------------------------------------------------------------------------------------
 

@@ -52,12 +52,19 @@ class Broken(Exception):
         self.violation = violation
 
 
+class Damaged(Exception):
+    """A batch was damaged on its way. The attempt may run on until digests are compared, and must be given up then."""
+
+
 def check_theorem(record: Record, trail: Trail, cut: Cut) -> list[Violation]:
     """Move, replay, compare: the first thing that is wrong, if anything is."""
     try:
         Replay(record, trail, cut).run()
     except Broken as broken:
         return [broken.violation]
+    except Damaged:
+        # Behind a cut that is right, a fault of the transport proves nothing against it.
+        return []
     return []
 
 
@@ -74,6 +81,8 @@ class Replay:
         self.queues: dict[ChannelId, deque[tuple[int, bytes]]] = {}
         self.owed: dict[TaskId, Outputs] = {}
         self.contributions: dict[TaskId, Any] = {}
+        self.is_past_cut = False
+        self.was_given_up = any(attempt > trail.attempt for attempt in record.deployments)
         self.written: dict[TaskId, dict[Epoch, dict[str, list[Any]]]] = {}
 
     def run(self) -> None:
@@ -81,6 +90,7 @@ class Replay:
         before, after = self._parts()
         self._replay(before)
         self._compare_with_cut()
+        self.is_past_cut = True
         self._replay(after)
         self._compare_ends()
 
@@ -144,10 +154,12 @@ class Replay:
         owed.subtract(outputs_in(event.channel, edge, event.payload))
 
     def _on_marker_sent(self, event: Sent, marker: Marker) -> None:
-        self.rounds[event.task].sent(self.trail.deployment.channels[event.channel].depth, marker)
+        """A task contributes on the markers that it passes on, an inner head on what it says outside."""
+        task, depth = self.tasks[event.task].task, self.trail.deployment.channels[event.channel].depth
+        self.rounds[event.task].sent(depth, marker)
         own = self.contributions.get(event.task)
         said = dict(marker.contributions).get(event.task)
-        if self.trail.deployment.tasks[event.task].iteration is None and said != own:
+        if (task.iteration is None or depth < task.depth) and said != own:
             story = f"marker {marker.path} says that the task contributed {said!r}; what it sent back comes to {own!r}"
             raise self._broken(PLAIN, story, event.channel, event.task)
 
@@ -163,6 +175,8 @@ class Replay:
         if event.channel is not None and event.payload is not None:
             fault = rounds.ran(event.channel, event.payload)
             if fault is not None:
+                if self.is_past_cut and self.was_given_up:
+                    raise Damaged
                 raise self._broken(LEGAL, fault, event.channel, event.task)
         try:
             self.owed[event.task] = plain.run(event)
@@ -171,11 +185,17 @@ class Replay:
         self.contributions.pop(event.task, None)
         if event.what == "round_end":
             rounds.round_ended(event.detail)
-            fed = [c.edge.receiver for c in plain.task.outputs if c.is_back and c.depth == len(event.detail)]
-            if fed:
-                self.contributions[event.task] = plain.take_measured(fed[0])
-        elif event.what == "release_result":
+            self._contribute(plain, len(event.detail))
+        elif event.what == "release_result" and plain.task.depth > 1:
+            self._contribute(plain, len(rounds.leaving))
             rounds.result_released()
+
+    def _contribute(self, plain: PlainTask, depth: int) -> None:
+        """What the task sent back in a round that ends is its contribution to the decision about the next."""
+        for channel in plain.task.outputs:
+            if channel.is_back and channel.depth == depth:
+                self.contributions[plain.task.id] = plain.take_measured(channel.edge.receiver)
+                return
 
     def _settle(self, task: TaskId) -> None:
         """Everything that user code of the task sends at its last entry has been sent, and nothing else."""
