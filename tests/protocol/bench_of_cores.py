@@ -1,0 +1,368 @@
+"""A bench with some task cores on it, wired by hand. A test says what happens, step by step, and looks at what is left.
+
+    bench = Bench(graph("items -> head", "head -> body", "body => head"))
+    bench.emit("items->head", 1)        user code of `items` sends a record, a batch of its own
+    bench.deliver("items->head")        the first thing on that wire is received
+    bench.take("items->head")           and processed
+    bench.trigger("head", 1)            the coordinator starts epoch 1 there
+    bench.log(1, "body->head")          what the loop log of epoch 1 holds
+
+`=>` is a back edge. A task is named "body", or "body/1" if it has brothers. Nothing happens by itself but what follows
+from an event: effects are carried out, files are durable at once unless `writes_at_once` is False.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from engine.batch import Batch, decode, encode
+from engine.rerouting import reroute
+from engine.simulation.tiny import tiny_plan
+from engine.task import TaskCore
+from graphs import expand
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from graphs.plan import Kind, Operator, Routing
+from recovery.cut import Cut, OperatorState, TaskSnapshot
+from recovery.effects import (
+    Acknowledge,
+    AcknowledgeEnd,
+    Capture,
+    Commit,
+    Decline,
+    Effect,
+    Process,
+    RunDecide,
+    RunEnd,
+    RunReleaseResult,
+    RunReleaseRound,
+    RunRoundEnd,
+    Send,
+    TaskRecord,
+    Write,
+)
+from recovery.messages import Barrier, Data, Item, Mode, marker_in
+from recovery.rescale import plan_restore
+
+Sends = Iterable[tuple[str, Any]]
+Step = Callable[[Any, Any], Sends]
+"""User code: (state, record) -> [(receiving operator, record)]; it may change the state in place."""
+
+
+def graph(
+    *edges: str, iterations: Sequence[str] = (), actors: str = "task", parallelism: int = 1, **sizes: int
+) -> Deployment:
+    """A deployment from edges like "a -> b", back edges like "b => a"; sources are what nothing enters.
+
+    An iteration's head is named in `iterations`: what comes over its back edge is returned, the first edge that leaves
+    it goes into the body, the second is its result. `sizes` are the parallelism of single operators.
+    """
+    ends = [edge.replace("=>", "->").split(" -> ") for edge in edges]
+    names = list(dict.fromkeys(name for pair in ends for name in pair))
+    entered = {receiver for _, receiver in ends}
+    left: dict[str, int] = {}
+    made: list[tuple[str, str, str | None, Routing]] = []
+    for edge, (sender, receiver) in zip(edges, ends, strict=True):
+        number = left[sender] = left.get(sender, -1) + 1
+        output = ("body", "result")[number] if sender in iterations else f"out{number}"
+        is_back = "=>" in edge
+        input = ("returned" if is_back else "start") if receiver in iterations else f"from_{sender}"
+        loop = None if not is_back else receiver if receiver in iterations else f"{sender}=>{receiver}"
+        made.append((f"{sender}.{output}", f"{receiver}.{input}", loop, Routing.HASH))
+    operators = [Operator(n, _kind(n, entered, iterations), parallelism=sizes.get(n, parallelism)) for n in names]
+    return expand(tiny_plan("bench", operators, made), parallelism, actors)  # type: ignore[arg-type]
+
+
+def _kind(name: str, entered: set[str], iterations: Sequence[str]) -> Kind:
+    return Kind.ITERATE if name in iterations else Kind.PROCESS if name in entered else Kind.SOURCE
+
+
+def task_id(name: str) -> TaskId:
+    operator, _, index = name.partition("/")
+    return TaskId(operator, int(index or 0))
+
+
+class Bench:
+    """The cores of one attempt, their wires, their user code, and everything that they have told so far.
+
+    - states: the state of the user code of each task, any picklable value. Restored from `restored`.
+    - processed: the records that user code has seen, by task, in order.
+    - told: every effect that is meant for the coordinator or the disk, with its task, in order.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        steps: Mapping[str, Step] | None = None,
+        states: Mapping[str, Any] | None = None,
+        *,
+        restored: Cut | None = None,
+        cores: Mapping[str, type[TaskCore]] | None = None,
+        attempt: int = 1,
+        writes_at_once: bool = True,
+        rounds: int = 1,
+    ) -> None:
+        self.deployment = deployment
+        self.steps = dict(steps or {})
+        self.attempt = Attempt(attempt)
+        self.writes_at_once = writes_at_once
+        self.rounds = rounds
+        self.states: dict[TaskId, Any] = dict.fromkeys(deployment.tasks)
+        self.states.update({task_id(name): state for name, state in (states or {}).items()})
+        parts = {} if restored is None else plan_restore(restored, deployment, reroute)
+        for id, part in parts.items():
+            self.states[id] = pickle.loads(part.operators[id.name].whole or pickle.dumps(None))
+        chosen = dict(cores or {})
+        self.cores = {
+            id: chosen.get(id.name, TaskCore)(task, self.attempt, encode, parts.get(id))
+            for id, task in deployment.tasks.items()
+        }
+        self.wires: dict[ChannelId, deque[Item]] = {channel: deque() for channel in deployment.channels}
+        self.processed: dict[TaskId, list[Any]] = {id: [] for id in deployment.tasks}
+        self.gathered: dict[TaskId, list[Any]] = {id: [] for id in deployment.tasks}
+        self.round_ends: dict[TaskId, list[tuple[int, ...]]] = {id: [] for id in deployment.tasks}
+        self.decisions: dict[TaskId, list[tuple[tuple[int, ...], dict[str, Any]]]] = {id: [] for id in deployment.tasks}
+        self.told: list[tuple[TaskId, Effect]] = []
+        self.captured: dict[tuple[Epoch | None, TaskId], bytes] = {}
+        self.records: dict[tuple[Epoch | None, TaskId], TaskRecord] = {}
+        for id in deployment.tasks:
+            self._carry_out(id, self.cores[id].start())
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def core(self, task: str) -> TaskCore:
+        return self.cores[task_id(task)]
+
+    def channel(self, name: str) -> ChannelId:
+        """The channel "a->b", or "a->b (restored)"."""
+        ends, _, restored = name.partition(" ")
+        sender, receiver = map(task_id, ends.split("->"))
+        found = next(c for c in self.deployment.channels if (c.sender, c.receiver) == (sender, receiver))
+        return found._replace(restored=bool(restored))
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def emit(self, channel: str | ChannelId, *records: Any) -> None:
+        """User code of the sender sends these, each a batch of its own."""
+        id = self.channel(channel) if isinstance(channel, str) else channel
+        core = self.cores[id.sender]
+        for record in records:
+            batch = Batch([record])
+            payload = batch if core.outlets[id].within_actor else encode(batch)
+            self.wires[id].append(core.sent(id, payload))
+
+    def deliver(self, channel: str | ChannelId, count: int = 1) -> None:
+        """The next things on this wire are received."""
+        id = self.channel(channel) if isinstance(channel, str) else channel
+        for _ in range(count):
+            self.receive(id, self.wires[id].popleft())
+
+    def receive(self, channel: str | ChannelId, item: Item, attempt: int | None = None) -> None:
+        """This very thing is received, whatever is on the wire."""
+        id = self.channel(channel) if isinstance(channel, str) else channel
+        of_attempt = self.attempt if attempt is None else Attempt(attempt)
+        self._carry_out(id.receiver, self.cores[id.receiver].receive(id, of_attempt, item))
+
+    def take(self, channel: str | ChannelId, count: int = 1) -> None:
+        """The next batches of a ready channel are processed."""
+        id = self.channel(channel) if isinstance(channel, str) else channel
+        for _ in range(count):
+            self._carry_out(id.receiver, self.cores[id.receiver].take(id))
+
+    def pass_on(self, channel: str, *records: Any) -> None:
+        """Emit, deliver and take."""
+        for record in records:
+            self.emit(channel, record)
+            self.deliver(channel)
+            self.take(channel)
+
+    def trigger(self, task: str | TaskId, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
+        id = task_id(task) if isinstance(task, str) else task
+        self._carry_out(id, self.cores[id].on_trigger(Epoch(epoch), mode))
+
+    def abort(self, task: str, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
+        self._carry_out(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))
+
+    def complete(self, task: str, epoch: int, *names: str) -> None:
+        self._carry_out(task_id(task), self.core(task).on_complete(Epoch(epoch), names))
+
+    def exhaust(self, task: str) -> None:
+        self._carry_out(task_id(task), self.core(task).on_exhausted())
+
+    def tell_to_end(self, task: str) -> None:
+        self._carry_out(task_id(task), self.core(task).on_told_to_end())
+
+    def set_busy(self, task: str, busy: bool) -> None:
+        self._carry_out(task_id(task), self.core(task).on_busy(busy))
+
+    def write(self, task: str, epoch: int | None) -> None:
+        """The files of this epoch are durable now (for `writes_at_once=False`)."""
+        self._carry_out(task_id(task), self.core(task).on_written(None if epoch is None else Epoch(epoch)))
+
+    def fail_write(self, task: str, epoch: int | None) -> None:
+        at = None if epoch is None else Epoch(epoch)
+        self._carry_out(task_id(task), self.core(task).on_write_failed(at, "the disk is full"))
+
+    def moves(self) -> list[tuple[str, ChannelId]]:
+        """Everything that wires and tasks can do next."""
+        found = [("deliver", id) for id, wire in self.wires.items() if wire]
+        return found + [("take", id) for core in self.cores.values() for id in core.ready()]
+
+    def run(self) -> None:
+        """First come, first served, until nothing can move."""
+        while moves := self.moves():
+            name, channel = moves[0]
+            getattr(self, name)(channel)
+
+    # -- effects -------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, id: TaskId, effects: Iterable[Effect]) -> None:
+        waiting = deque(effects)
+        while waiting:
+            waiting.extend(self._carry_out_one(id, waiting.popleft()))
+
+    def _carry_out_one(self, id: TaskId, effect: Effect) -> Iterable[Effect]:
+        core = self.cores[id]
+        match effect:
+            case Send(channel, item):
+                self.wires[channel].append(item)
+            case Process(channel, payload):
+                self._process(id, channel, payload)
+                return core.on_processed(channel)
+            case Capture(epoch):
+                self.captured[epoch, id] = pickle.dumps(self.states[id])
+                core.on_captured(epoch, ())
+            case Write(epoch, record):
+                self.told.append((id, effect))
+                self.records[epoch, id] = record
+                return core.on_written(epoch) if self.writes_at_once else ()
+            case RunEnd():
+                return core.on_end_hooks_ran()
+            case RunRoundEnd() | RunDecide() | RunReleaseRound() | RunReleaseResult():
+                return self._run_round(id, effect)
+            case Commit(epoch, _):
+                self.told.append((id, effect))
+                return core.on_committed(epoch)
+            case _:
+                self.told.append((id, effect))
+        return ()
+
+    def _process(self, id: TaskId, channel: ChannelId, payload: Any) -> None:
+        batch = decode(payload) if isinstance(payload, bytes) else payload
+        for record in batch.records:
+            self.processed[id].append(record)
+            edge = next(c.edge for c in self.deployment.tasks[id].inputs if c.id.edge == channel.edge)
+            if self.deployment.tasks[id].iteration is None:
+                step = self.steps.get(id.name)
+                for receiver, sent in () if step is None else step(self.states[id], record):
+                    self.emit(f"{id}->{receiver}", sent)
+            elif edge.input == "returned":
+                self.gathered[id].append(record)
+            else:
+                self._release(id, "body", [record])
+
+    def _run_round(self, id: TaskId, effect: Effect) -> Iterable[Effect]:
+        core = self.cores[id]
+        match effect:
+            case RunRoundEnd(path, iteration):
+                self.round_ends[id].append(path)
+                return core.on_round_hooks_ran(None if iteration is None else str(id))
+            case RunDecide(path, contributions):
+                self.decisions[id].append((path, {str(task): value for task, value in contributions.items()}))
+                return core.on_decided(path[-1] + 1 < self.rounds)
+            case RunReleaseRound():
+                self._release(id, "body", self._take_gathered(id))
+                return core.on_round_released()
+            case _:
+                self._release(id, "result", self._take_gathered(id))
+                return core.on_result_released()
+
+    def _take_gathered(self, id: TaskId) -> list[Any]:
+        records, self.gathered[id] = self.gathered[id], []
+        return records
+
+    def _release(self, id: TaskId, output: str, records: list[Any]) -> None:
+        targets = [c.id for c in self.deployment.tasks[id].outputs if c.edge.output == output]
+        for record in records if targets else ():
+            self.emit(targets[turn_of(record, len(targets))], record)
+
+    # -- what is left --------------------------------------------------------------------------------------------
+
+    def seen(self, task: str) -> list[Any]:
+        """The records that user code of this task has seen."""
+        return self.processed[task_id(task)]
+
+    def on_wire(self, channel: str) -> list[Any]:
+        """What is under way: records as they are, marks by name."""
+        return [_shown(item) for item in self.wires[self.channel(channel)]]
+
+    def tells(self, task: str) -> list[Effect]:
+        """What this task told coordinator and disk."""
+        return [effect for id, effect in self.told if id == task_id(task)]
+
+    def acknowledged(self, task: str) -> list[int]:
+        return [effect.epoch for effect in self.tells(task) if isinstance(effect, Acknowledge)]
+
+    def declined(self, task: str) -> list[int]:
+        return [effect.epoch for effect in self.tells(task) if isinstance(effect, Decline)]
+
+    def has_ended(self, task: str) -> bool:
+        return any(isinstance(effect, AcknowledgeEnd) for effect in self.tells(task))
+
+    def has_captured(self, epoch: int, task: str) -> bool:
+        return (Epoch(epoch), task_id(task)) in self.captured
+
+    def state(self, epoch: int, task: str) -> Any:
+        """The state of a task in the cut of this epoch."""
+        return pickle.loads(self.captured[Epoch(epoch), task_id(task)])
+
+    def is_sealed(self, epoch: int, task: str) -> bool:
+        return (Epoch(epoch), task_id(task)) in self.records
+
+    def log(self, epoch: int | None, channel: str) -> list[Any]:
+        """What the cut holds of this channel: records, and round markers by their path."""
+        id = self.channel(channel)
+        key = None if epoch is None else Epoch(epoch)
+        record = next(r for r in self.records[key, id.receiver].inputs if r.channel == id)
+        return [_record_in(entry.payload) for entry in record.log]
+
+    def is_complete(self, epoch: int) -> bool:
+        """Whether every task has written this epoch, or has ended."""
+        return all((Epoch(epoch), id) in self.records or (None, id) in self.records for id in self.cores)
+
+    def cut(self, epoch: int) -> Cut:
+        """The cut of a complete epoch, to restore another bench from."""
+        snapshots = {id: self._snapshot(Epoch(epoch), id) for id in self.cores}
+        return Cut(Epoch(epoch), self.attempt, "bench", "aligned", False, snapshots, self.deployment.parallelism)
+
+    def _snapshot(self, epoch: Epoch, id: TaskId) -> TaskSnapshot:
+        filed = epoch if (epoch, id) in self.records else None
+        record = self.records[filed, id]
+        operators = {id.name: OperatorState(whole=self.captured[filed, id])}
+        return TaskSnapshot(
+            id, epoch, self.attempt, operators, record.inputs, record.outputs, record.ended, record.rounds
+        )
+
+
+def turn_of(record: Any, count: int) -> int:
+    """Which of so many tasks a released record goes to: numbers by their remainder, anything else to the first."""
+    return record % count if isinstance(record, int) else 0
+
+
+def _record_in(payload: bytes) -> Any:
+    marker = marker_in(payload)
+    return decode(payload).records[0] if marker is None else marker.path
+
+
+def _shown(item: Item) -> Any:
+    match item:
+        case Data(_, payload, marker):
+            batch = decode(payload) if isinstance(payload, bytes) and marker is None else payload
+            return marker.path if marker is not None else batch.records[0]
+        case Barrier(epoch):
+            return f"barrier {epoch}"
+        case _:
+            return "END"
