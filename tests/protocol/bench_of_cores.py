@@ -26,6 +26,7 @@ from graphs import expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Kind, Operator, Routing
+from recovery.channels import Queued
 from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.effects import (
     Acknowledge,
@@ -129,7 +130,7 @@ class Bench:
         self.captured: dict[tuple[Epoch | None, TaskId], bytes] = {}
         self.records: dict[tuple[Epoch | None, TaskId], TaskRecord] = {}
         for id in deployment.tasks:
-            self._carry_out(id, self.cores[id].start())
+            self.carry_out(id, self.cores[id].start())
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -164,47 +165,51 @@ class Bench:
         """This very thing is received, whatever is on the wire."""
         id = self.channel(channel) if isinstance(channel, str) else channel
         of_attempt = self.attempt if attempt is None else Attempt(attempt)
-        self._carry_out(id.receiver, self.cores[id.receiver].receive(id, of_attempt, item))
+        self.carry_out(id.receiver, self.cores[id.receiver].receive(id, of_attempt, item))
 
     def take(self, channel: str | ChannelId, count: int = 1) -> None:
         """The next batches of a ready channel are processed."""
         id = self.channel(channel) if isinstance(channel, str) else channel
         for _ in range(count):
-            self._carry_out(id.receiver, self.cores[id.receiver].take(id))
+            self.carry_out(id.receiver, self.cores[id.receiver].take(id))
+
+    def pass_over(self, channel: str) -> None:
+        """The next batch on this wire is received and processed."""
+        self.deliver(channel)
+        self.take(channel)
 
     def pass_on(self, channel: str, *records: Any) -> None:
-        """Emit, deliver and take."""
+        """These are sent, received and processed, one after another."""
         for record in records:
             self.emit(channel, record)
-            self.deliver(channel)
-            self.take(channel)
+            self.pass_over(channel)
 
     def trigger(self, task: str | TaskId, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
         id = task_id(task) if isinstance(task, str) else task
-        self._carry_out(id, self.cores[id].on_trigger(Epoch(epoch), mode))
+        self.carry_out(id, self.cores[id].on_trigger(Epoch(epoch), mode))
 
     def abort(self, task: str, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
-        self._carry_out(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))
+        self.carry_out(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))
 
     def complete(self, task: str, epoch: int, *names: str) -> None:
-        self._carry_out(task_id(task), self.core(task).on_complete(Epoch(epoch), names))
+        self.carry_out(task_id(task), self.core(task).on_complete(Epoch(epoch), names))
 
     def exhaust(self, task: str) -> None:
-        self._carry_out(task_id(task), self.core(task).on_exhausted())
+        self.carry_out(task_id(task), self.core(task).on_exhausted())
 
     def tell_to_end(self, task: str) -> None:
-        self._carry_out(task_id(task), self.core(task).on_told_to_end())
+        self.carry_out(task_id(task), self.core(task).on_told_to_end())
 
     def set_busy(self, task: str, busy: bool) -> None:
-        self._carry_out(task_id(task), self.core(task).on_busy(busy))
+        self.carry_out(task_id(task), self.core(task).on_busy(busy))
 
     def write(self, task: str, epoch: int | None) -> None:
         """The files of this epoch are durable now (for `writes_at_once=False`)."""
-        self._carry_out(task_id(task), self.core(task).on_written(None if epoch is None else Epoch(epoch)))
+        self.carry_out(task_id(task), self.core(task).on_written(None if epoch is None else Epoch(epoch)))
 
     def fail_write(self, task: str, epoch: int | None) -> None:
         at = None if epoch is None else Epoch(epoch)
-        self._carry_out(task_id(task), self.core(task).on_write_failed(at, "the disk is full"))
+        self.carry_out(task_id(task), self.core(task).on_write_failed(at, "the disk is full"))
 
     def moves(self) -> list[tuple[str, ChannelId]]:
         """Everything that wires and tasks can do next."""
@@ -219,7 +224,8 @@ class Bench:
 
     # -- effects -------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, id: TaskId, effects: Iterable[Effect]) -> None:
+    def carry_out(self, id: TaskId, effects: Iterable[Effect]) -> None:
+        """Do what a core says, and what follows from it."""
         waiting = deque(effects)
         while waiting:
             waiting.extend(self._carry_out_one(id, waiting.popleft()))
@@ -299,6 +305,11 @@ class Bench:
         """What is under way: records as they are, marks by name."""
         return [_shown(item) for item in self.wires[self.channel(channel)]]
 
+    def queued(self, channel: str) -> list[Any]:
+        """What was received and is not processed, or has not taken effect yet."""
+        items = self.cores[self.channel(channel).receiver].inboxes[self.channel(channel)].queue
+        return [_shown(item) for item in items]
+
     def tells(self, task: str) -> list[Effect]:
         """What this task told coordinator and disk."""
         return [effect for id, effect in self.told if id == task_id(task)]
@@ -357,9 +368,9 @@ def _record_in(payload: bytes) -> Any:
     return decode(payload).records[0] if marker is None else marker.path
 
 
-def _shown(item: Item) -> Any:
+def _shown(item: Item | Queued) -> Any:
     match item:
-        case Data(_, payload, marker):
+        case Data(_, payload, marker) | Queued(_, payload, marker):
             batch = decode(payload) if isinstance(payload, bytes) and marker is None else payload
             return marker.path if marker is not None else batch.records[0]
         case Barrier(epoch):
