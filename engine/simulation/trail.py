@@ -35,7 +35,8 @@ from recovery.cut import Cut
 from recovery.messages import marker_in
 from recovery.restored import TaskRestore
 
-NUMBERED = "a channel delivers what was sent, in order, and nothing after END"
+NUMBERED = "a channel delivers what was sent, in order"
+ENDED = "nothing follows END"
 BARRIERS = "a channel carries one barrier an epoch"
 GIVEN_UP = "an epoch that was given up is never complete"
 COUNTS = "the counts of a cut are those of the trace"
@@ -95,7 +96,7 @@ class Trail:
     def _on_sent(self, event: Sent) -> None:
         sent = self.sent.setdefault(event.channel, [])
         if event.channel in self.ended:
-            self.wrong(NUMBERED, f"batch {event.seq} was sent after END", event.channel)
+            self.wrong(ENDED, f"batch {event.seq} was sent after END", event.channel)
         if event.seq != len(sent) + 1:
             self.wrong(NUMBERED, f"batch {event.seq} was sent where {len(sent) + 1} was due", event.channel)
         sent.append(event.payload)
@@ -112,7 +113,7 @@ class Trail:
     def _on_barriered(self, event: Barriered) -> None:
         kind = event.channel, event.mode.is_probe
         if event.channel in self.ended:
-            self.wrong(BARRIERS, "a barrier was sent after END", event.channel, event.epoch)
+            self.wrong(ENDED, "a barrier was sent after END", event.channel, event.epoch)
         last = self.barriers.get(kind, 0)
         if event.epoch <= last:
             self.wrong(BARRIERS, f"the barrier was sent after that of epoch {last}", event.channel, event.epoch)
@@ -120,7 +121,7 @@ class Trail:
 
     def _on_end_sent(self, event: EndSent) -> None:
         if event.channel in self.ended:
-            self.wrong(NUMBERED, "END was sent twice", event.channel)
+            self.wrong(ENDED, "END was sent twice", event.channel)
         self.ended.add(event.channel)
 
     def _on_captured(self, event: Captured) -> None:
@@ -164,6 +165,9 @@ def check_against(trail: Trail, cut: Cut) -> Iterator[Violation]:
         if counts is None:
             yield Violation(ONCE, "the task never captured what the cut holds of it", cut.epoch, task=id)
             continue
+        if snapshot.ended and (id, cut.epoch) in trail.captured:
+            # A last state stands for the epochs that its task had not captured, and is of a later moment than this.
+            yield Violation(ONCE, "the task captured this epoch, and the cut holds its last state", cut.epoch, task=id)
         taken, sent = counts
         pairs = [(r.channel, "consumed", r.consumed, taken.get(r.channel)) for r in snapshot.inputs]
         pairs += [(r.channel, "sent", r.sent, sent.get(r.channel)) for r in snapshot.outputs]
