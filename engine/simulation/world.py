@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.batch import encode
+from engine.cut_view import CutView
 from engine.memory import MemoryServices
 from engine.rerouting import reroute
 from engine.runtime import TaskRuntime
@@ -356,9 +357,11 @@ class World:
         if self.coordinator is None:
             return
         self.obey(self.coordinator.on_manifest_written(manifest.epoch, self.now_ms))
-        if self.plan.stop_when is not None and self.coordinator is not None and self.plan.stop_when(cut):
-            self.stopped_at = manifest.epoch
-            self.obey(self.coordinator.on_stop(manifest.epoch))
+        if self.plan.stop_when is not None and self.coordinator is not None:
+            output = self.services.store
+            if self.plan.stop_when(CutView(cut, self.plan, output.committed, output.prepared)):
+                self.stopped_at = manifest.epoch
+                self.obey(self.coordinator.on_stop(manifest.epoch))
 
     def _restart(self, reason: str) -> None:
         self.coordinator = None

@@ -1,0 +1,106 @@
+"""What users see of a complete cut: `stop_when` and invariants are called with a view."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from engine.batch import copy_records, decode
+from engine.state import decode_entries
+from graphs.ids import ChannelId
+from graphs.plan import Kind, Operator, Plan
+from recovery.cut import Cut, TaskSnapshot
+from recovery.messages import marker_in
+
+Transactions = Mapping[str, tuple[str, list[Any]]]
+"""Transaction name -> sink operator and records."""
+
+
+class CutView:
+    """One moment of the whole run that could have been: every record is in it exactly once.
+
+    A record is not yet read, in the state of an operator, in a loop, or in the output. Policy "unaligned" has some in
+    channels besides. Everything that is asked for is decoded anew and may be changed.
+
+    >>> from engine.simulation.simulate import simulate
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("count")
+    >>> numbers = flow.read(Items([3, 4, 3]), name="numbers").key_by(lambda n: n)
+    >>> counted = numbers.stateful_map(lambda count, n: (count + 1, (n, count + 1)), initial=0, name="counts")
+    >>> counted.write(Collect(), name="counted")
+    >>> def all_counted_is_written(view):
+    ...     return sum(view.state("counts").values()) == len(view.output("counted"))
+    >>> simulate(flow, seeds=range(5), invariant=all_counted_is_written).outputs["counted"]
+    [(3, 1), (4, 1), (3, 2)]
+    """
+
+    def __init__(self, cut: Cut, plan: Plan, published: Transactions, prepared: Transactions) -> None:
+        """`published` may hold what earlier cuts list; of `prepared`, what this cut lists belongs to it."""
+        self._cut = cut
+        self._plan = plan
+        self._edges = {edge.name: edge for edge in plan.edges}
+        listed = {transaction.name for state in self._states() for transaction in state.transactions}
+        later = [prepared[name] for name in sorted(listed & prepared.keys())]
+        self._output = [*published.values(), *later]
+
+    @property
+    def epoch(self) -> int:
+        """The number of the cut. Numbers grow, with gaps."""
+        return self._cut.epoch
+
+    def state(self, operator: str) -> dict[Any, Any]:
+        """Key -> value of an operator that keeps values by key, over all of its tasks."""
+        self._named(operator, _keeps_values, "operator", "that keeps values by key")
+        entries = [entry for state in self._states(operator) for entry in decode_entries(state.groups)]
+        return {entry[0]: entry[1] for entry in entries if len(entry) == 2}
+
+    def in_loop(self, loop: str) -> list[Any]:
+        """The records that are on their way over the back edge of a loop; in an iteration, those of the next round."""
+        loops = sorted({edge.loop for edge in self._plan.edges if edge.loop is not None})
+        if loop not in loops:
+            raise LookupError(f"there is no loop {loop!r}; the loops are {', '.join(map(repr, loops)) or 'none'}")
+        found = [
+            record
+            for snapshot in self._cut.snapshots.values()
+            for channel, payload in _in_channels(snapshot)
+            if self._edges[channel.edge].loop == loop and marker_in(payload) is None
+            for record in decode(payload).records
+        ]
+        if loop in self._plan.operators:
+            found += [pickle.loads(payload)[0] for state in self._states(loop) for payload in state.pending]
+        return found
+
+    def output(self, sink: str) -> list[Any]:
+        """Everything that the sink has published once this cut is."""
+        self._named(sink, lambda operator: operator.kind is Kind.SINK, "sink", "")
+        return copy_records([record for name, records in self._output if name == sink for record in records])
+
+    def _states(self, operator: str | None = None) -> Iterator[Any]:
+        for snapshot in self._cut.snapshots.values():
+            for name, state in snapshot.operators.items():
+                if operator is None or name == operator:
+                    yield state
+
+    def _named(self, name: str, fits: Callable[[Operator], bool], kind: str, which: str) -> None:
+        names = [operator.name for operator in self._plan.operators.values() if fits(operator)]
+        if name not in names:
+            known = ", ".join(map(repr, names)) or "none"
+            raise LookupError(f"there is no {kind} {name!r} {which}".rstrip() + f"; of that kind are: {known}")
+
+
+def _keeps_values(operator: Operator) -> bool:
+    if operator.kind is Kind.PROCESS:
+        return any(key is not None for key in operator.options.get("keys", {}).values())
+    return operator.kind is Kind.STATEFUL_MAP
+
+
+def _in_channels(snapshot: TaskSnapshot) -> Iterable[tuple[ChannelId, bytes]]:
+    """What the cut holds between two tasks: logged, or set aside for a later round."""
+    for received in snapshot.inputs:
+        for entry in received.log:
+            yield received.channel, entry.payload
+    if snapshot.rounds is not None:
+        for channel, payloads in snapshot.rounds.aside.items():
+            for payload in payloads:
+                yield channel, payload

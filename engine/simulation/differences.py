@@ -1,0 +1,77 @@
+"""Two lists of records, compared as multisets: by equality, whatever the records are.
+
+Records that can be hashed count as equal when they are. For others a structure stands: dicts, lists and sets by their
+parts, objects without an equality of their own by type and content, as pickle would take them apart. NaN equals NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Set
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, cast
+
+
+def differences(expected: Iterable[Any], found: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    """What is lacking, and what is there and should not be, or too often.
+
+    >>> differences([{"id": 1}, {"id": 2}], [{"id": 2}, {"id": 2}])
+    ([{'id': 1}], [{'id': 2}])
+    """
+    waiting: dict[Any, list[Any]] = {}
+    for record in expected:
+        waiting.setdefault(countable(record), []).append(record)
+    surplus: list[Any] = []
+    for record in found:
+        same = waiting.get(countable(record))
+        if same:
+            same.pop()
+        else:
+            surplus.append(record)
+    return [record for same in waiting.values() for record in same], surplus
+
+
+def countable(value: Any) -> Any:
+    """Something to hash in the place of a record, equal for equal records.
+
+    >>> countable([1, {"a": {2.0}}]) == countable([True, {"a": {2}}])
+    True
+    """
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return "mapping", frozenset((key, countable(item)) for key, item in items)
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return kind, tuple(map(countable, cast("Iterable[Any]", value)))
+    if isinstance(value, Set):
+        return "set", frozenset(map(countable, cast("Iterable[Any]", value)))
+    if type(value).__eq__ is object.__eq__ or not _is_hashable(value):
+        return _taken_apart(value)
+    return value
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _taken_apart(value: Any) -> Any:
+    if isinstance(value, type | FunctionType | BuiltinFunctionType):
+        return value
+    parts: Any = value.__reduce_ex__(4)
+    if isinstance(parts, str):
+        # The name of something of which there is one, such as an ellipsis.
+        return value
+    _, arguments, state, items, pairs, *_ = (*parts, None, None, None)
+    return (
+        type(value),
+        countable(arguments),
+        countable(state),
+        countable(list(items or ())),
+        countable(list(pairs or ())),
+    )

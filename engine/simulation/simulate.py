@@ -1,0 +1,211 @@
+"""`simulate`: a user's flow in one process, under seeded schedules and crashes, held against a run without them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import TaskError, show
+from engine.simulation.differences import differences
+from engine.simulation.simulation import FAITHFUL_STEPS_MAX, Invariant, Policy, Run, Simulation, SimulationError
+from engine.simulation.telling import tell_steps, tell_turns
+from graphs.flow import Flow
+
+STEPS_TOLD = 20
+TURNS_TOLD = 15
+RECORDS_TOLD = 3
+
+
+class ScheduleError(Exception):
+    """A schedule under which a flow does something else than without crashes.
+
+    `seed` is its seed (None: the run without crashes itself), `reason` what is wrong, `story` the turns that the run
+    took and its last steps, `reproduce` the call that shows it again.
+
+    >>> error = ScheduleError(17, "sink 'done' lacks a record", ["attempts/0 dies"], "simulate(flow, seeds=[17])")
+    >>> print(error)
+    seed 17: sink 'done' lacks a record
+      attempts/0 dies
+    reproduce: simulate(flow, seeds=[17])
+    """
+
+    def __init__(self, seed: int | None, reason: str, story: Sequence[str], reproduce: str) -> None:
+        super().__init__(seed, reason, tuple(story), reproduce)
+        self.seed = seed
+        self.reason = reason
+        self.story = tuple(story)
+        self.reproduce = reproduce
+
+    def __str__(self) -> str:
+        title = "the run without crashes" if self.seed is None else f"seed {self.seed}"
+        lines = [f"{title}: {self.reason}", *(f"  {line}" for line in self.story), f"reproduce: {self.reproduce}"]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """What a simulation came to; every schedule was as it should be.
+
+    - outputs: sink -> records, of the run without crashes.
+    - crashes: of tasks and of the coordinator. restores: attempts that began from a cut.
+    - cuts_with_log, restores_with_log: those whose cut held records in flight, as a rule in a loop.
+    - rescaled: restores with another parallelism.
+    """
+
+    flow: str
+    outputs: Mapping[str, list[Any]]
+    schedules: int
+    crashes: int
+    cuts: int
+    cuts_with_log: int
+    restores: int
+    restores_with_log: int
+    rescaled: int
+
+    def __str__(self) -> str:
+        sinks = ", ".join(f"{len(records)} records in {sink!r}" for sink, records in self.outputs.items())
+        return (
+            f"flow {self.flow!r}: nothing lost and nothing doubled in {self.schedules} schedules\n"
+            f"  {self.crashes} crashes; {self.cuts} cuts, {self.cuts_with_log} of them with records in flight; "
+            f"{self.restores} restores, {self.restores_with_log} of them with records in flight\n"
+            f"  without crashes: {sinks}"
+        )
+
+
+def simulate(
+    flow: Flow,
+    inputs: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    seeds: Iterable[int] = range(100),
+    crashes: int = 3,
+    invariant: Invariant | None = None,
+    parallelism: int | Sequence[int] = (1, 2),
+    policy: Policy = "aligned",
+    check_outputs: bool = True,
+) -> SimulationResult:
+    """Run a flow in this process, under one seeded schedule after the other. The first bad one raises `ScheduleError`.
+
+    First the flow runs once without a fault. Then each seed draws a schedule in which any channel may be slow, up to
+    `crashes` crashes at any step, and what comes with them: messages that are lost or doubled, disks that are full,
+    tasks that were taken for dead and go on. Each run must end, must break no rule of the protocol, and each sink must
+    hold what it holds without faults: the same records, in any order, compared by equality. Sums of floats depend on
+    the order of adding; round them, or count in integers.
+
+    - inputs: records by the name of the source operator. `Items`, `Range` and `Generate` bring their own.
+    - invariant: called with a `CutView` of every complete cut; what returns False or raises fails the schedule.
+    - parallelism: what a seed draws from; a restore may take another one. The run without faults has the first.
+    - policy: how cuts are taken.
+    - check_outputs: False for a flow whose output depends, as it may, on the order in which streams are merged, or on
+      when `stop_when` stops it. Give an invariant then.
+
+    The same arguments give the same result. An exception of the flow's functions is raised as without the simulator.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("halve")
+    >>> again = flow.loop("again", of=int)
+    >>> numbers = flow.read(Items([12, 7, 40]), name="numbers")
+    >>> odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
+    >>> again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
+    >>> odd.write(Collect(), name="odd")
+    >>> result = simulate(flow, seeds=range(20), invariant=lambda cut: all(n < 40 for n in cut.in_loop("again")))
+    >>> sorted(result.outputs["odd"]), result.schedules
+    ([3, 5, 7], 20)
+    """
+    simulation = Simulation(flow, inputs, crashes, parallelism, policy, invariant)
+    if isinstance(seeds, int):
+        raise SimulationError(
+            f"seeds={seeds} is one number: give range({seeds}) to run that many, or [{seeds}] for that one"
+        )
+    call = _Call(inputs, crashes, invariant, parallelism, policy, check_outputs)
+    faithful = simulation.run_faithfully()
+    _drive(faithful, call)
+    simulation.steps = faithful.schedule.outcome.steps
+    expected = faithful.outputs()
+    counts = Counter[str](schedules=0)
+    for seed in seeds:
+        run = simulation.run_seed(seed)
+        _drive(run, call)
+        if check_outputs:
+            _compare(run, expected, call)
+        counts += run.counts()
+    return SimulationResult(flow.name, expected, **{name: counts[name] for name in _COUNTED})
+
+
+_COUNTED = ("schedules", "crashes", "cuts", "cuts_with_log", "restores", "restores_with_log", "rescaled")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """How `simulate` was called, as far as it was not called plainly."""
+
+    inputs: Mapping[str, Sequence[Any]] | None
+    crashes: int
+    invariant: Invariant | None
+    parallelism: int | Sequence[int]
+    policy: Policy
+    check_outputs: bool
+
+    def with_seed(self, seed: int | None) -> str:
+        """The call, for one seed."""
+        words = ["flow"] + ["inputs=inputs"] * (self.inputs is not None) + [f"seeds=[{'' if seed is None else seed}]"]
+        words += [f"crashes={self.crashes}"] * (self.crashes != 3)
+        words += ["invariant=invariant"] * (self.invariant is not None)
+        words += [f"parallelism={self.parallelism!r}"] * (self.parallelism != (1, 2))
+        words += [f"policy={self.policy!r}"] * (self.policy != "aligned")
+        words += ["check_outputs=False"] * (not self.check_outputs)
+        return f"simulate({', '.join(words)})"
+
+
+def _drive(run: Run, call: _Call) -> None:
+    try:
+        reason = run.drive()
+    except TaskError as error:
+        where = "without a fault" if run.seed is None else f"under seed {run.seed}"
+        error.add_note(f"  in the simulator, {where}: {call.with_seed(run.seed)}")
+        raise _at_the_users_code(error) from error.__cause__
+    if reason is None:
+        return
+    if run.seed is None and not run.world.is_over and len(run.schedule.outcome.story) >= FAITHFUL_STEPS_MAX:
+        reason = (
+            f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault: bound its loops with "
+            "max_rounds= or rounds=, give it fewer records, or stop it with stop_when="
+        )
+    raise _error(run, reason, call)
+
+
+def _at_the_users_code(error: TaskError) -> TaskError:
+    """The error without the way from the simulator to the user's function, which is nobody's concern."""
+    return error.with_traceback(None)
+
+
+def _compare(run: Run, expected: Mapping[str, list[Any]], call: _Call) -> None:
+    found = run.outputs()
+    lines: list[str] = []
+    for sink, records in expected.items():
+        lacking, surplus = differences(records, found[sink])
+        if lacking or surplus:
+            lines.append(f"sink {sink!r} does not hold what it holds without crashes")
+        lines += _told("lacks", lacking) + _told("has, and should not", surplus)
+    if not lines:
+        return
+    lines.append(
+        "  a function that keeps something outside of its state (a global, a file, a clock) does this: keep it in the "
+        "state; so does one whose result depends on the order in which streams are merged, or a stop_when: pass "
+        "check_outputs=False and an invariant="
+    )
+    raise _error(run, "\n".join(lines), call)
+
+
+def _told(what: str, records: list[Any]) -> list[str]:
+    lines = [f"  {what}: {show(record)}" for record in records[:RECORDS_TOLD]]
+    return lines + [f"  {what}: {len(records) - RECORDS_TOLD} more"] * (len(records) > RECORDS_TOLD)
+
+
+def _error(run: Run, reason: str, call: _Call) -> ScheduleError:
+    plan, cuts, story = run.world.plan, run.world.record.cuts, run.schedule.outcome.story
+    turns, steps = tell_turns(story, plan, cuts), tell_steps(story[-STEPS_TOLD:], plan, cuts)
+    lines = [f"what happened, in {len(story)} steps:", *(f"  {line}" for line in turns[-TURNS_TOLD:])]
+    lines += [f"the last {len(steps)} steps:", *(f"  {line}" for line in steps)]
+    return ScheduleError(run.seed, reason, lines, call.with_seed(run.seed))

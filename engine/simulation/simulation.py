@@ -1,0 +1,248 @@
+"""A user's flow in the simulated world: what is given is checked, then run, once faithfully and then by seeds."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, cast, get_args
+
+from engine.cut_view import CutView
+from engine.errors import describe, user_frames
+from engine.simulation.checker import check_protocol
+from engine.simulation.record import Record, Started
+from engine.simulation.schedule import FaultPlan, Schedule
+from engine.simulation.telling import ToldWorld
+from engine.simulation.world import Parts, WorldOptions
+from graphs.expansion import expand
+from graphs.flow import Flow
+from graphs.ids import Attempt, Epoch
+from graphs.io import Generate, Items, Range
+from graphs.plan import Kind, Operator, Plan
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.messages import Mode
+
+Policy = Literal["aligned", "unaligned", "drain"]
+Invariant = Callable[[CutView], object]
+
+FAITHFUL_STEPS_MAX = 300_000
+_BATCHES = 50
+_CALM = FaultPlan(crashes=0, coordinator_deaths=0, transport=0, lost_reports=0, zombies=False)
+
+
+class SimulationError(ValueError):
+    """The simulator is asked for something that it cannot do; the message says what to write instead."""
+
+
+class PredicateError(Exception):
+    """An invariant does not hold of a complete cut, or a predicate of the user's raised."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One schedule and its world. `seed` is None for the faithful run."""
+
+    seed: int | None
+    world: ToldWorld
+    schedule: Schedule
+
+    def drive(self) -> str | None:
+        """Run it to its end. What is wrong with it, if anything; what is wrong with user code raises."""
+        try:
+            outcome = self.schedule.run()
+        except PredicateError as broken:
+            return str(broken)
+        found = outcome.violations or check_protocol(self.world.record)
+        return "\n".join(map(str, found)) or None
+
+    def outputs(self) -> dict[str, list[Any]]:
+        """What each sink has published."""
+        store, operators = self.world.services.store, self.world.plan.operators
+        return {name: store.output(name) for name, operator in operators.items() if operator.kind is Kind.SINK}
+
+    def counts(self) -> Counter[str]:
+        """What took place."""
+        record = self.world.record
+        with_log = {
+            epoch for epoch, cut in record.cuts.items() if any(r.log for s in cut.snapshots.values() for r in s.inputs)
+        }
+        restores = [e.restored for e in record.trace if isinstance(e, Started) and e.restored is not None]
+        faults = self.schedule.outcome.faults
+        return Counter(
+            schedules=1,
+            crashes=faults["crash"] + faults["kill_coordinator"],
+            cuts=len(record.cuts),
+            cuts_with_log=len(with_log),
+            restores=len(restores),
+            restores_with_log=len([epoch for epoch in restores if epoch in with_log]),
+            rescaled=_rescaled(record),
+        )
+
+
+class Simulation:
+    """A flow, its inputs, and what a schedule may draw. The faithful run has the first parallelism."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        inputs: Mapping[str, Sequence[Any]] | None,
+        crashes: int,
+        parallelism: int | Sequence[int],
+        policy: Policy,
+        invariant: Invariant | None = None,
+    ) -> None:
+        plan = flow.plan()
+        self.inputs = _checked_inputs(plan, inputs or {})
+        self.crashes = _checked_crashes(crashes)
+        self.parallelism = _checked_parallelism(parallelism)
+        self.mode = _checked_policy(plan, policy)
+        _check_end(plan, self.inputs)
+        watched = plan.stop_when is not None or invariant is not None
+        self.plan = replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
+        sources = [operator for operator in plan.operators.values() if operator.kind is Kind.SOURCE]
+        self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
+        self.steps = 0
+
+    def run_faithfully(self) -> Run:
+        """The run that the others are held against: nothing fails, nothing is slow."""
+        snapshots = SnapshotOptions(self.mode, interval_ms=100)
+        options = WorldOptions(self.parallelism[0], snapshots=snapshots, records_max=max(5, self.batch_min))
+        return self._run(None, options, FaultPlan.none(), 0, FAITHFUL_STEPS_MAX, Parts())
+
+    def run_seed(self, seed: int, parts: Parts | None = None) -> Run:
+        """A schedule and its faults. `steps`, those of the faithful run, say how long it may take."""
+        rng = random.Random(f"options {seed}")
+        parallelism = rng.choice(self.parallelism)
+        others = [other for other in self.parallelism if other != parallelism]
+        # A long run has no more cuts than a short one, or it would consist of them.
+        stretch = 1 + self.steps // 1000
+        snapshots = SnapshotOptions(
+            self.mode,
+            interval_ms=rng.choice((20, 50, 100)) * stretch,
+            timeout_ms=rng.choice((200, 500, 1000)) * stretch,
+            open_epochs_max=1 if self.mode is Mode.DRAIN else rng.choice((1, 2, 3)),
+            failures_tolerated=1000,
+        )
+        options = WorldOptions(
+            parallelism,
+            rng.choice(("task", "slice")),
+            snapshots,
+            records_max=max(rng.choice((1, 2, 5)), self.batch_min),
+            restarts_max=1000,
+            seed=seed,
+        )
+        faults = replace(FaultPlan(), crashes=self.crashes) if self.crashes else _CALM
+        if others and rng.random() < 0.5:
+            faults = replace(faults, rescale_to=rng.choice(others))
+        return self._run(seed, options, faults, 500 + 10 * self.steps, 20_000 + 20 * self.steps, parts or Parts())
+
+    def _run(
+        self, seed: int | None, options: WorldOptions, faults: FaultPlan, steps_safe: int, steps_live: int, parts: Parts
+    ) -> Run:
+        world = ToldWorld(self.plan, self.inputs, options, parts)
+        schedule = Schedule(world, seed or 0, faults, steps_safe, steps_live)
+        world.story = schedule.outcome.story
+        return Run(seed, world, schedule)
+
+
+def _watch(stop_when: Callable[..., bool] | None, invariant: Invariant | None) -> Callable[[CutView], bool]:
+    """What the world asks of every complete cut: the invariant first, then whether to stop."""
+
+    def ask(what: str, predicate: Invariant, view: CutView) -> object:
+        try:
+            return predicate(view)
+        except Exception as error:
+            lines = [f"{what} raised {describe(error)} at cut {view.epoch}", *user_frames(error)]
+            raise PredicateError("\n".join(line.rstrip() for line in lines)) from error
+
+    def watch(view: CutView) -> bool:
+        if invariant is not None:
+            holds = ask("the invariant", invariant, view)
+            # A function of asserts returns None.
+            if holds is not None and not holds:
+                raise PredicateError(f"the invariant does not hold of cut {view.epoch}: it gives {holds!r}")
+        return stop_when is not None and bool(ask("stop_when", stop_when, view))
+
+    return watch
+
+
+def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    sources = {name: operator.function for name, operator in plan.operators.items() if operator.kind is Kind.SOURCE}
+    known = ", ".join(map(repr, sources))
+    for name, records in inputs.items():
+        if name not in sources:
+            raise SimulationError(
+                f"inputs are given for {name!r}, which is no source of the flow; its sources are {known}"
+            )
+        if not isinstance(records, Sequence) or isinstance(records, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SimulationError(
+                f"the inputs of source {name!r} are a {type(records).__name__}: give a list of records"
+            )
+    for name, source in sources.items():
+        if name not in inputs and not isinstance(source, Items | Range | Generate):
+            raise SimulationError(
+                f"source {name!r} reads {source!r}, which the simulator does not open: "
+                f"give its records, simulate(flow, inputs={{{name!r}: [...]}})"
+            )
+    return dict(inputs)
+
+
+def _checked_crashes(crashes: int) -> int:
+    if crashes < 0:
+        raise SimulationError(f"crashes={crashes} is no number of crashes: give 0 or more")
+    return crashes
+
+
+def _checked_parallelism(parallelism: int | Sequence[int]) -> tuple[int, ...]:
+    given = (parallelism,) if isinstance(parallelism, int) else tuple(parallelism)
+    if not given or min(given) < 1:
+        raise SimulationError(
+            f"parallelism={parallelism!r} runs no task: give a number from 1 up, or several to draw from"
+        )
+    return given
+
+
+def _checked_policy(plan: Plan, policy: str) -> Mode:
+    if policy not in get_args(Policy):
+        raise SimulationError(f"policy {policy!r} is unknown: give one of {', '.join(map(repr, get_args(Policy)))}")
+    mode = Mode(policy)
+    coordinator = Coordinator(expand(plan), Attempt(1), SnapshotOptions(mode), Epoch(1))
+    try:
+        coordinator.request(mode, 0)
+    except ValueError as refused:
+        raise SimulationError(f"policy {policy!r} does not suit flow {plan.name!r}: {refused}") from None
+    return mode
+
+
+def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
+    if plan.stop_when is not None:
+        return
+    for name, operator in plan.operators.items():
+        if operator.kind is Kind.SOURCE and name not in inputs and not operator.function.bounded:
+            raise SimulationError(
+                f"source {name!r} never ends, and neither would a simulated run: give it a count, give its records, "
+                f"simulate(flow, inputs={{{name!r}: [...]}}), or give the flow stop_when="
+            )
+    endless = sorted({str(edge.loop) for edge in plan.edges if edge.endless})
+    if endless:
+        raise SimulationError(
+            f"loop {endless[0]!r} is endless, and so would be a simulated run: give the flow stop_when="
+        )
+
+
+def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int:
+    if source.name in inputs:
+        return len(inputs[source.name])
+    described = source.function
+    if isinstance(described, Items):
+        return len(cast("Items[Any]", described).records)
+    if isinstance(described, Range):
+        return max(0, described.stop - described.start)
+    return described.count or 0
+
+
+def _rescaled(record: Record) -> int:
+    widths = [dict(deployment.parallelism) for deployment in record.deployments.values()]
+    return sum(1 for before, after in pairwise(widths) if before != after)

@@ -1,0 +1,108 @@
+"""A simulated run in sentences, for the user of a flow: each step, and the turns that the run took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from engine.cut_view import CutView
+from engine.simulation.record import Aborted, Completed, Event, Finished, Started
+from engine.simulation.world import Happening, World
+from graphs.ids import Epoch, TaskId
+from graphs.plan import Plan
+from recovery.cut import Cut
+
+_STEPS = {
+    "abort": "{0} learns that an epoch was given up",
+    "answer": "a call of {0} is answered",
+    "append": "the next entry of the job's chain is written",
+    "decline": "{0} declines {1}",
+    "encode": "{0} encodes a part of its snapshot of {1}",
+    "exhaust": "{0} has nothing more to read",
+    "fail_append": "the disk is full: no manifest",
+    "fail_write": "the disk is full: {0} cannot write its snapshot of {1}",
+    "found": "it is found out: {0}",
+    "kill_coordinator": "the coordinator dies",
+    "lose_report": "a report to the coordinator is lost",
+    "notice": "the death is noticed",
+    "order": "{0} gets an order of the coordinator",
+    "produce": "{0} reads a batch",
+    "receive": "{0} delivers its next item",
+    "report": "a report reaches the coordinator",
+    "restore": "{0} takes its state back",
+    "savepoint": "a savepoint is asked for, {0}",
+    "take": "{0} processes a batch of {1}",
+    "tick": "10 ms pass",
+    "timer": "a timer of {0} fires",
+    "transport": "the network {0}s a batch of {1}",
+    "write": "{0} writes its snapshot of {1}",
+    "zombie": "a task that is taken for dead goes on: {1}",
+}
+_TURNS = frozenset({"crash", "decline", "fail_append", "fail_write", "kill_coordinator", "lose_report", "transport"})
+
+
+class ToldWorld(World):
+    """A world that enters the turns of the run into the story of its schedule: attempts, cuts, the end."""
+
+    story: list[Happening]
+
+    def note(self, event: Event) -> None:
+        """Keep the trace, and the turns in the story too."""
+        super().note(event)
+        is_turn = isinstance(event, Started | Completed | Aborted | Finished)
+        # An abort is told to each task; in the story it stands once.
+        if is_turn and event.attempt == self.supervisor.attempt and self.story[-1:] != [event]:
+            self.story.append(event)
+
+
+def tell_steps(story: Sequence[Happening], plan: Plan, cuts: Mapping[Epoch, Cut]) -> list[str]:
+    """Every step of a stretch of the story, a line each."""
+    return [_step(happening, plan, cuts) for happening in story]
+
+
+def tell_turns(story: Iterable[Happening], plan: Plan, cuts: Mapping[Epoch, Cut]) -> list[str]:
+    """What the run comes to: faults, attempts, cuts with what is in the loops, the end."""
+    return [_step(h, plan, cuts) for h in story if isinstance(h, Event) or h[0] in _TURNS]
+
+
+def _step(happening: Happening, plan: Plan, cuts: Mapping[Epoch, Cut]) -> str:
+    match happening:
+        case Started(attempt, epoch):
+            if epoch is None:
+                return f"attempt {attempt} begins from nothing"
+            return f"attempt {attempt} begins from cut {epoch}{_in_loops(', which replays', cuts[epoch], plan)}"
+        case Completed(_, epoch):
+            return f"cut {epoch} is complete{_in_loops(', with records in flight:', cuts[epoch], plan)}"
+        case Aborted(_, epoch):
+            return f"epoch {epoch} is given up"
+        case Finished():
+            return "the run is finished"
+        case ("crash", tasks):
+            return f"{' and '.join(map(str, tasks))} {'dies' if len(tasks) == 1 else 'die'}"
+        case (name, *rest):
+            return _STEPS[name].format(*map(_named, rest))
+        case _:
+            raise TypeError(f"{happening} is no part of a story")
+
+
+def _named(what: Any) -> str:
+    if isinstance(what, TaskId):
+        return str(what)
+    if isinstance(what, int):
+        return f"epoch {what}"
+    if what is None:
+        return "its last state"
+    return " ".join(map(str, cast(Happening, what))) if type(what) is tuple else str(what)
+
+
+def records_in_loops(cut: Cut, plan: Plan) -> Counter[str]:
+    """How many records a cut holds of each loop that is not empty."""
+    view = CutView(cut, plan, {}, {})
+    loops = {edge.loop for edge in plan.edges if edge.loop is not None}
+    return +Counter({loop: len(view.in_loop(loop)) for loop in sorted(loops)})
+
+
+def _in_loops(words: str, cut: Cut, plan: Plan) -> str:
+    found = [f"{count} in loop {loop!r}" for loop, count in records_in_loops(cut, plan).items()]
+    return f"{words} {', '.join(found)}" if found else ""
