@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphs.deployment import Task
-from graphs.ids import Epoch
+from graphs.ids import Epoch, TaskId
 from recovery.alignment import Alignment
 from recovery.channels import Outlet
 from recovery.effects import Effect, RunDecide, RunReleaseResult, RunReleaseRound, RunRoundEnd, Send
@@ -50,7 +50,7 @@ class Iteration:
             return self._begin() if len(path) == rounds.depth - 1 else self._leave(path)
         self.running = path
         if rounds.phase is Phase.RETURN:
-            return [RunReleaseResult()]
+            return [RunReleaseResult(self._fed_iteration(rounds.leaving))]
         if self._must_cut_first():
             self.running = None
             return []
@@ -59,8 +59,7 @@ class Iteration:
     def on_round_hooks_ran(self, contribution: Any | None) -> list[Effect]:
         """The hooks emitted what they had to: the marker goes on."""
         path = self._finish_running()
-        own = {} if contribution is None else {self.task.id: contribution}
-        marker = self.rounds.marker(path, own)
+        marker = self.rounds.marker(path, self._own(contribution))
         self.rounds.advance(path)
         return self._mark(marker, len(path), self.rounds.depth)
 
@@ -72,7 +71,7 @@ class Iteration:
             return [RunReleaseRound()]
         if self.rounds.depth == 1:
             self.running = path
-            return [RunReleaseResult()]
+            return [RunReleaseResult(None)]
         return self._leave(path[:-1])
 
     def on_round_released(self) -> list[Effect]:
@@ -81,14 +80,14 @@ class Iteration:
         self.rounds.advance(path)
         return self._begin()
 
-    def on_result_released(self) -> list[Effect]:
+    def on_result_released(self, contribution: Any | None) -> list[Effect]:
         """The result has left; what follows it is the enclosing level's marker, or END."""
         self._finish_running()
         rounds = self.rounds
         if rounds.depth == 1:
             self.is_over = True
             return []
-        marker = rounds.marker(rounds.leaving)
+        marker = rounds.marker(rounds.leaving, self._own(contribution))
         rounds.advance(rounds.leaving)
         rounds.phase = Phase.START
         return self._mark(marker, len(marker.path), rounds.depth - 1)
@@ -129,6 +128,9 @@ class Iteration:
             for outlet in self.outlets
             if depth_min <= outlet.depth <= depth_max
         ]
+
+    def _own(self, contribution: Any | None) -> dict[TaskId, Any]:
+        return {} if contribution is None else {self.task.id: contribution}
 
     def _fed_iteration(self, path: Path) -> str | None:
         for outlet in self.outlets:

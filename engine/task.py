@@ -36,15 +36,13 @@ from recovery.effects import (
     Discard,
     Effect,
     Process,
-    Report,
     RunEnd,
     Send,
-    TaskRecord,
     Write,
 )
 from recovery.errors import ProtocolError
-from recovery.messages import Barrier, Data, End, Item, Mode, marker_in
-from recovery.restored import TaskRestore
+from recovery.messages import Barrier, Data, End, Item, Mode
+from recovery.restored import TaskRestore, restored_inboxes
 from recovery.rounds import Rounds
 
 NOTHING: Sequence[Effect] = ()
@@ -79,7 +77,15 @@ class TaskCore:
         self.last_is_durable = False
         self.stale_items = 0
         if restored is not None:
-            self._restore(restored)
+            self._take_back(restored)
+
+    def _take_back(self, restored: TaskRestore) -> None:
+        for inbox in restored_inboxes(restored.logs, list(self.inboxes.values()), self.encode):
+            self.inboxes[inbox.id] = inbox
+            if self.rounds is not None and inbox.id.sender == RESTORED_SENDER:
+                self.rounds.depths[inbox.live_id] = inbox.depth
+        if self.rounds is not None and restored.rounds is not None:
+            self.rounds.restore(restored.rounds)
 
     # -- what happened -------------------------------------------------------------------------------------------
 
@@ -131,7 +137,7 @@ class TaskCore:
             effects.append(Discard(epoch))
         if self.ended:
             if self.last_is_durable and self.last is not None:
-                effects.append(AcknowledgeEnd(_report(self.last)))
+                effects.append(self._acknowledge_end(self.last))
             return effects
         self._settle([self.inboxes[channel] for channel in released], effects)
         return self._proceed(effects)
@@ -180,19 +186,19 @@ class TaskCore:
             if self.last is None:
                 raise ProtocolError(f"task {self.task.id} has no last state yet")
             self.last_is_durable = True
-            return [AcknowledgeEnd(_report(self.last))]
+            return [self._acknowledge_end(self.last)]
         open_epoch = self.logs.epochs.get(epoch)
         if open_epoch is None:
             return [Discard(epoch)]
         self.logs.drop(epoch)
-        return [Acknowledge(epoch, _report(open_epoch))]
+        return [Acknowledge(epoch, open_epoch.report())]
 
     def on_write_failed(self, epoch: Epoch | None, reason: str) -> Sequence[Effect]:
         """The files could not be written: the epoch is declined; a last state is written again."""
         if epoch is None:
             if self.last is None:
                 raise ProtocolError(f"task {self.task.id} has no last state yet")
-            return [Write(None, _record(self.last, ended=True))]
+            return [Write(None, self.last.task_record(ended=True))]
         return [Discard(epoch), Decline(epoch, reason)] if self.logs.drop(epoch) else [Discard(epoch)]
 
     # -- processing ----------------------------------------------------------------------------------------------
@@ -251,9 +257,9 @@ class TaskCore:
         """After `RunReleaseRound`."""
         return self._proceed(self._rounds_step().on_round_released())
 
-    def on_result_released(self) -> Sequence[Effect]:
+    def on_result_released(self, contribution: Any | None) -> Sequence[Effect]:
         """After `RunReleaseResult`."""
-        return self._proceed(self._rounds_step().on_result_released())
+        return self._proceed(self._rounds_step().on_result_released(contribution))
 
     def on_end_hooks_ran(self) -> Sequence[Effect]:
         """After `RunEnd`."""
@@ -318,18 +324,12 @@ class TaskCore:
 
     def _proceed(self, effects: list[Effect]) -> Sequence[Effect]:
         """What follows now: captures that are due, then the next step of a round, then the end."""
+        self._decline_in_a_round(effects)
         while not self.ended:
-            live = (inbox.id for inbox in self.inboxes.values() if not inbox.is_back and not inbox.ended)
-            epoch = self.alignment.due(live)
-            if epoch is None:
+            epoch = self.alignment.due(self._live_regular())
+            if epoch is None or epoch == self.declined:
                 break
-            mode = self.alignment.modes[epoch]
-            if mode is Mode.BETWEEN_ROUNDS and self.rounds is not None and self.rounds.is_in_a_round():
-                if epoch != self.declined:
-                    self.declined = epoch
-                    effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))
-                break
-            self._capture(epoch, mode, effects)
+            self._capture(epoch, self.alignment.modes[epoch], effects)
         if self.ended or self.is_ending:
             return effects
         if self.iteration is not None:
@@ -339,6 +339,19 @@ class TaskCore:
         if self._is_done():
             effects += self._finish()
         return effects
+
+    def _live_regular(self) -> list[ChannelId]:
+        """The channels that must give a barrier. One that has ended counts as having given every barrier."""
+        return [inbox.id for inbox in self.inboxes.values() if not inbox.is_back and not inbox.ended]
+
+    def _decline_in_a_round(self, effects: list[Effect]) -> None:
+        """Some heads have cut between two rounds, others have gone on: round and cut wait for each other."""
+        if self.rounds is None or not self.rounds.is_in_a_round():
+            return
+        for epoch in {*self.alignment.held.values(), *self.alignment.triggered}:
+            if self.alignment.modes[epoch] is Mode.BETWEEN_ROUNDS and epoch != self.declined:
+                self.declined = epoch
+                effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))
 
     def _is_done(self) -> bool:
         if self.iteration is not None and self.iteration.is_over:
@@ -363,14 +376,14 @@ class TaskCore:
         return inbox.is_back or mode.captures_on_receipt
 
     def _open(self, epoch: Epoch, mode: Mode) -> OpenEpoch:
-        quiet = {inbox.id for inbox in self.inboxes.values() if inbox.ended}
-        quiet |= {c for c, held in self.alignment.held.items() if self.alignment.modes[held] is Mode.DRAIN}
+        alignment = self.alignment
+        drained = {c for c, held in alignment.held.items() if alignment.modes[held] is Mode.DRAIN}
         opened = OpenEpoch(
             epoch,
             mode,
             tuple(inbox.record() for inbox in self.inboxes.values()),
             tuple(outlet.record() for outlet in self.outlets.values()),
-            frozenset(quiet),
+            frozenset(drained),
             None if self.rounds is None else self.rounds.snapshot(self.encode),
         )
         opened.busy = self.busy or (self.rounds is not None and bool(self.rounds.aside))
@@ -379,8 +392,8 @@ class TaskCore:
     def _sealed(self, log: OpenEpoch) -> list[Effect]:
         if log.mode.is_probe:
             self.logs.drop(log.epoch)
-            return [Acknowledge(log.epoch, _report(log))]
-        return [Write(log.epoch, _record(log, ended=False))]
+            return [Acknowledge(log.epoch, log.report())]
+        return [Write(log.epoch, log.task_record(ended=False))]
 
     def _finish(self) -> list[Effect]:
         if self.is_ending or self.ended:
@@ -391,42 +404,13 @@ class TaskCore:
     def _say_end(self) -> Sequence[Effect]:
         effects: list[Effect] = [Send(o.id, End(o.sent, o.digest)) for o in self.outlets.values()]
         self.last = self._open(Epoch(0), Mode.ALIGNED)
-        effects += [Capture(None), Write(None, _record(self.last, ended=True))]
+        effects += [Capture(None), Write(None, self.last.task_record(ended=True))]
         return effects
+
+    def _acknowledge_end(self, last: OpenEpoch) -> AcknowledgeEnd:
+        return AcknowledgeEnd(last.report(), self.alignment.captured[False], self.alignment.captured[True])
 
     def _rounds_step(self) -> Iteration:
         if self.iteration is None:
             raise ProtocolError(f"task {self.task.id} is in no iteration")
         return self.iteration
-
-    # -- restore -------------------------------------------------------------------------------------------------
-
-    def _restore(self, restored: TaskRestore) -> None:
-        """Put each restored log, a channel of its own that has ended, in front of what it came from."""
-        logs = sorted(restored.logs, key=lambda log: log.channel.sender != RESTORED_SENDER)
-        for log in logs:
-            behind = [inbox for inbox in self.inboxes.values() if log.stands_before(inbox.id)]
-            inbox = Inbox(
-                log.channel, is_back=behind[0].is_back, depth=behind[0].depth, within_actor=False, encode=self.encode
-            )
-            for seq, payload in enumerate(log.payloads, start=1):
-                inbox.receive(Data(seq, payload, marker_in(payload)))
-            inbox.queue.append(End(inbox.received, inbox.received_digest))
-            inbox.end_received = True
-            inbox.in_front = behind[0].in_front
-            for live in behind:
-                live.in_front = inbox
-            self.inboxes[log.channel] = inbox
-            if self.rounds is not None and log.channel.sender == RESTORED_SENDER:
-                self.rounds.depths[inbox.live_id] = inbox.depth
-        if self.rounds is not None and restored.rounds is not None:
-            self.rounds.restore(restored.rounds)
-
-
-def _record(log: OpenEpoch, *, ended: bool) -> TaskRecord:
-    return TaskRecord(log.input_records(), log.outputs, ended, log.rounds)
-
-
-def _report(log: OpenEpoch) -> Report:
-    in_flight = {channel: count for channel, count in log.counts.items() if count}
-    return Report(in_flight, log.quiet, log.busy, log.transactions)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from graphs.ids import ChannelId, Epoch
 from recovery.channels import Inbox, Queued
 from recovery.cut import InputRecord, LogEntry, OutputRecord
+from recovery.effects import Report, TaskRecord
 from recovery.messages import Mode
 from recovery.rounds import RoundsSnapshot
 
@@ -21,7 +22,7 @@ class OpenEpoch:
     """One epoch of one task, from its capture until it is acknowledged.
 
     - open: the channels whose barrier has not come. Empty means that the log is sealed.
-    - quiet: the inputs that had ended at the capture, or that a drain held.
+    - drained: the inputs that a drain held at the capture.
     """
 
     def __init__(
@@ -30,14 +31,14 @@ class OpenEpoch:
         mode: Mode,
         inputs: tuple[InputRecord, ...],
         outputs: tuple[OutputRecord, ...],
-        quiet: frozenset[ChannelId],
+        drained: frozenset[ChannelId],
         rounds: RoundsSnapshot | None,
     ) -> None:
         self.epoch = epoch
         self.mode = mode
         self.inputs = inputs
         self.outputs = outputs
-        self.quiet = quiet
+        self.drained = drained
         self.rounds = rounds
         self.busy = False
         self.transactions: tuple[str, ...] = ()
@@ -45,12 +46,19 @@ class OpenEpoch:
         self.counts: dict[ChannelId, int] = {}
         self.open: set[ChannelId] = set()
 
-    def input_records(self) -> tuple[InputRecord, ...]:
-        """The input channels at the capture, with what the log holds of each."""
-        return tuple(
+    def task_record(self, *, ended: bool) -> TaskRecord:
+        """The channels at the capture, with what the log holds of each."""
+        inputs = tuple(
             InputRecord(r.channel, r.is_back, r.consumed, r.digest, tuple(self.entries.get(r.channel, ())), r.ended)
             for r in self.inputs
         )
+        return TaskRecord(inputs, self.outputs, ended, self.rounds)
+
+    def report(self) -> Report:
+        """What the acknowledgement says."""
+        in_flight = {channel: count for channel, count in self.counts.items() if count}
+        ended = frozenset(record.channel for record in self.inputs if record.ended)
+        return Report(in_flight, ended, self.drained, self.busy, self.transactions)
 
 
 class ChannelLogs:

@@ -73,8 +73,8 @@ class Inbox:
             raise ProtocolError(f"channel {self.id}: batch {data.seq} came after END")
         if data.seq != self.received + 1:
             raise ChannelIntegrityError(
-                f"channel {self.id}: batch {data.seq} came where {self.received + 1} was due: a batch was lost, doubled "
-                "or swapped; the attempt must be restored from its last cut"
+                f"channel {self.id}: batch {data.seq} came where {self.received + 1} was due: a batch was lost, "
+                "doubled or swapped; the attempt must be restored from its last cut"
             )
         before = self.received_digest
         after = before if self.within_actor else zlib.crc32(data.payload, before)

@@ -19,10 +19,20 @@ from dataclasses import dataclass, field
 
 from graphs.deployment import Component, Deployment
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.effects import Report
+from recovery.effects import AcknowledgeEnd, Report
 from recovery.messages import Mode
-from recovery.orders import Abort, Complete, DropCut, FailAttempt, Finished, Manifest, Order, TellToEnd, Trigger
-from recovery.orders import WriteManifest
+from recovery.orders import (
+    Abort,
+    Complete,
+    DropCut,
+    FailAttempt,
+    Finished,
+    Manifest,
+    Order,
+    TellToEnd,
+    Trigger,
+    WriteManifest,
+)
 from recovery.termination import Termination
 
 _EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
@@ -74,7 +84,7 @@ class Coordinator:
         self.starts = [task.id for task in deployment.tasks.values() if task.is_source or task.is_head]
         self.next_epoch = first_epoch
         self.open: dict[Epoch, OpenCut] = {}
-        self.ended: dict[TaskId, Report] = {}
+        self.ended: dict[TaskId, AcknowledgeEnd] = {}
         self.told: set[str] = set()
         self.completed = list(completed)
         self.savepoints: dict[Epoch, str] = {}
@@ -118,9 +128,7 @@ class Coordinator:
             self._check_reach(mode, starts)
         return self._start(mode, now_ms, savepoint, starts)
 
-    def on_acknowledge(
-        self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int
-    ) -> list[Order]:
+    def on_acknowledge(self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
         """A task's part is durable (or counted, for a probe)."""
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None:
@@ -128,11 +136,11 @@ class Coordinator:
         cut.reports[task] = report
         return self._close_if_complete(cut, now_ms)
 
-    def on_task_ended(self, task: TaskId, attempt: Attempt, report: Report, now_ms: int) -> list[Order]:
+    def on_task_ended(self, task: TaskId, attempt: Attempt, end: AcknowledgeEnd, now_ms: int) -> list[Order]:
         """A task's last state is durable: it stands for every epoch that the task had not captured."""
         if attempt != self.attempt:
             return []
-        self.ended[task] = report
+        self.ended[task] = end
         orders: list[Order] = []
         for cut in list(self.open.values()):
             orders += self._close_if_complete(cut, now_ms)
@@ -243,7 +251,9 @@ class Coordinator:
 
     def _check_reach(self, mode: Mode, starts: list[TaskId]) -> None:
         if mode is not Mode.UNALIGNED:
-            raise ValueError(f"policy '{mode.value}' starts at sources and loop heads; only 'unaligned' starts elsewhere")
+            raise ValueError(
+                f"policy '{mode.value}' starts at sources and loop heads; only 'unaligned' starts elsewhere"
+            )
         reached = set(starts)
         front = list(starts)
         while front:
@@ -254,10 +264,16 @@ class Coordinator:
         missed = sorted(task for task in self.deployment.tasks if task not in reached and task not in self.ended)
         if missed:
             names = ", ".join(str(task) for task in missed)
-            raise ValueError(f"an epoch started at these tasks never reaches {names}; start one upstream of each as well")
+            raise ValueError(
+                f"an epoch started at these tasks never reaches {names}; start one upstream of each as well"
+            )
 
     def _reports(self, cut: OpenCut) -> dict[TaskId, Report]:
-        return {**self.ended, **cut.reports}
+        is_probe = cut.mode.is_probe
+        last = {
+            t: end.report for t, end in self.ended.items() if (end.probed if is_probe else end.captured) < cut.epoch
+        }
+        return {**last, **cut.reports}
 
     def _close_if_complete(self, cut: OpenCut, now_ms: int) -> list[Order]:
         if cut.is_being_recorded or cut.epoch not in self.open:
@@ -285,20 +301,20 @@ class Coordinator:
         orders: list[Order] = []
         for cut in self.open.values():
             if cut.epoch < epoch:
-                for component in [c for c in cut.undrained if self._is_dry(c, reports)]:
+                for component in [c for c in cut.undrained if self._is_dry(c, reports, for_drain=True)]:
                     cut.undrained.remove(component)
                     heads = [head for head in component.heads if head not in self.ended]
                     orders += [Trigger(head, cut.epoch, cut.mode) for head in heads]
         for component in self.termination.free:
             if component.endless or component.name in self.told:
                 continue
-            if self.termination.may_be_dry(component, self.ended) and self._is_dry(component, reports):
+            if self.termination.may_be_dry(component, self.ended) and self._is_dry(component, reports, for_drain=False):
                 self.told.add(component.name)
                 orders += [TellToEnd(head) for head in component.heads if head not in self.ended]
         return orders
 
-    def _is_dry(self, component: Component, reports: dict[TaskId, Report]) -> bool:
-        return self.termination.is_dry(component, reports, self.ended)
+    def _is_dry(self, component: Component, reports: dict[TaskId, Report], *, for_drain: bool) -> bool:
+        return self.termination.is_dry(component, reports, self.ended, for_drain=for_drain)
 
     def _fail(self, cut: OpenCut, reason: str, now_ms: int) -> list[Order]:
         orders = self._abort(cut)

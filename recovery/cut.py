@@ -27,9 +27,9 @@ class OperatorState:
 
     - groups: key group -> encoded keyed state of that group (values, timers).
     - splits: source split -> encoded position.
-    - pending: encoded inputs that wait for an answer (map_async) or for their round (an iteration's head): one a record.
+    - pending: encoded inputs that wait for an answer (map_async) or their round (an iteration's head), one a record.
     - whole: the rest, which belongs to this very task (random state, turn of a rebalance, a class's own capture).
-    - whole_can_move: `whole` may be left behind, or is split and merged by the operator's class, under another parallelism.
+    - whole_can_move: another parallelism may leave `whole` behind, or the operator's class splits and merges it.
     """
 
     groups: Mapping[int, bytes] = field(default_factory=dict[int, bytes])

@@ -53,7 +53,12 @@ class RunReleaseRound(NamedTuple):
 
 
 class RunReleaseResult(NamedTuple):
-    """Emit what the head gathered as the result; then `on_result_released()`."""
+    """Emit what the head gathered as the result; then `on_result_released(contribution)`.
+
+    `iteration` is the enclosing one, if the result goes straight back to its head: a contribution is asked for.
+    """
+
+    iteration: str | None
 
 
 class RunEnd(NamedTuple):
@@ -94,13 +99,16 @@ class Report:
     """What an acknowledgement says: enough to complete a cut, and to read termination off a probe.
 
     - in_flight: the batches in each channel that is not empty at the cut.
-    - quiet: the input channels that have ended, or that a drain holds.
+    - ended: the input channels that have ended.
+    - drained: the input channels that a drain holds. What is queued behind its barrier is not seen here, so for
+      termination they do not stand for ended ones.
     - busy: the task has timers, unanswered calls, or batches set aside.
     - transactions: prepared by sinks and not yet committed, those of aborted epochs included.
     """
 
     in_flight: Mapping[ChannelId, int]
-    quiet: frozenset[ChannelId]
+    ended: frozenset[ChannelId]
+    drained: frozenset[ChannelId]
     busy: bool
     transactions: tuple[str, ...]
 
@@ -113,9 +121,14 @@ class Acknowledge(NamedTuple):
 
 
 class AcknowledgeEnd(NamedTuple):
-    """Tell the coordinator that this task has ended, and that its last state is durable."""
+    """Tell the coordinator that this task has ended, and that its last state is durable.
+
+    It stands for every epoch that the task had not captured: those after `captured`, or `probed` for probes.
+    """
 
     report: Report
+    captured: Epoch
+    probed: Epoch
 
 
 class Decline(NamedTuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphs.ids import RESTORED_SENDER, ChannelId
+from recovery.channels import Encode, Inbox
 from recovery.cut import OperatorState
+from recovery.messages import Data, End, marker_in
 from recovery.rounds import RoundsSnapshot
 
 
@@ -37,3 +39,24 @@ class TaskRestore:
     rounds: RoundsSnapshot | None = None
     ended: bool = False
     transactions: tuple[str, ...] = ()
+
+
+def restored_inboxes(logs: Iterable[RestoredLog], live: Sequence[Inbox], encode: Encode) -> list[Inbox]:
+    """Each log as a channel that has ended, in front of those it came from.
+
+    A log that was routed anew stands in front of all channels of its edge, restored ones too.
+    """
+    made: list[Inbox] = []
+    for log in sorted(logs, key=lambda log: log.channel.sender != RESTORED_SENDER):
+        behind = [inbox for inbox in live if log.stands_before(inbox.id)]
+        first = behind[0]
+        inbox = Inbox(log.channel, is_back=first.is_back, depth=first.depth, within_actor=False, encode=encode)
+        for seq, payload in enumerate(log.payloads, start=1):
+            inbox.receive(Data(seq, payload, marker_in(payload)))
+        inbox.queue.append(End(inbox.received, inbox.received_digest))
+        inbox.end_received = True
+        inbox.in_front = first.in_front
+        for other in behind:
+            other.in_front = inbox
+        made.append(inbox)
+    return made

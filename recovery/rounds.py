@@ -22,7 +22,7 @@ depth: the number of iterations that both its ends are inside of. END stands for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -32,6 +32,8 @@ from graphs.ids import ChannelId, Epoch, TaskId
 from recovery.channels import Encode, Queued
 from recovery.errors import ProtocolError
 from recovery.messages import Marker, Path, marker_in
+
+NO_CONTRIBUTION: Mapping[TaskId, Any] = {}
 
 
 class Phase(Enum):
@@ -171,11 +173,13 @@ class Rounds:
         self.phase = Phase.RETURN
         self.leaving = path
         self.given = {c: p for c, p in self.given.items() if self.depths[c] < self.depth}
+        self.contributions = {}
+        self.cut_after = None
 
-    def marker(self, path: Path, own: dict[TaskId, Any] | None = None) -> Marker:
+    def marker(self, path: Path, own: Mapping[TaskId, Any] = NO_CONTRIBUTION) -> Marker:
         """The marker to send on, united from all that were given."""
         of_enclosing = len(path) < self.depth
-        united = {**(self.enclosing if of_enclosing else {}), **self.contributions, **(own or {})}
+        united = {**(self.enclosing if of_enclosing else {}), **self.contributions, **own}
         cut = (self.enclosing_cut if of_enclosing else None) or self.cut_after
         return Marker(path, tuple(sorted(united.items())), cut)
 

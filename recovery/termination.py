@@ -9,7 +9,7 @@ The cut comes from a probe: an epoch whose cut is counted and not stored. An ite
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from graphs.deployment import Component, Deployment
 from graphs.ids import ChannelId, TaskId
@@ -29,21 +29,23 @@ class Termination:
             for component in self.free
         }
 
-    def may_be_dry(self, component: Component, ended: Mapping[TaskId, Report]) -> bool:
+    def may_be_dry(self, component: Component, ended: Collection[TaskId]) -> bool:
         """Whether all tasks that send into the component have ended, and it has not."""
         senders = {c.sender for channels in self._entering[component.name].values() for c in channels}
-        return senders <= ended.keys() and any(head not in ended for head in component.heads)
+        return all(sender in ended for sender in senders) and any(head not in ended for head in component.heads)
 
     def is_dry(
-        self, component: Component, reports: Mapping[TaskId, Report], ended: Mapping[TaskId, Report]
+        self, component: Component, reports: Mapping[TaskId, Report], ended: Collection[TaskId], *, for_drain: bool
     ) -> bool:
-        """Whether this cut shows that the component has run dry for good, or for as long as a drain holds its inputs.
+        """Whether this cut shows that the component has run dry: for good, or for as long as a drain holds its inputs.
 
         A task of it that has ended already (restored so, or told a moment ago) is dry: it had to be, to end.
         """
-        entering = self._entering[component.name]
-        return all(
-            not reports[task].in_flight and not reports[task].busy and entering[task] <= reports[task].quiet
-            for task in component.tasks
-            if task not in ended
-        )
+        for task in component.tasks:
+            if task in ended:
+                continue
+            report = reports[task]
+            silent = report.ended | report.drained if for_drain else report.ended
+            if report.in_flight or report.busy or not self._entering[component.name][task] <= silent:
+                return False
+        return True

@@ -4,13 +4,14 @@ A depth-first walk over all states that the world can reach, each visited once. 
 lists, an epoch (so many), an abort of an open epoch (so many), a crash of everything (so many, during a restore too),
 and a probe when nothing else can happen, or earlier (so many).
 
-Three steps that make the walk shorter, and leave nothing out:
+What makes the walk shorter, and leaves nothing out:
 
 - Receipt on a regular channel is one step with processing. Before it is processed, a batch of a regular channel has no
   effect in its mailbox that it does not have on the wire; a held channel is not read.
-- Reports to the coordinator arrive at once, and files are written at once, where a graph says so: what they lead to
-  is delayed by the manifest, whose append is a step of its own.
-- A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and dropped.
+- Tasks start at once, reports to the coordinator arrive at once, and so does the news of a complete cut; files are
+  written at once where a graph says so. A slow task is one that gets no turn, a late report one before a late append.
+- A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and
+  dropped. Before the first complete cut a crash leads to the beginning, so it is counted and not followed.
 
 In each complete cut every record must be in one place: not yet read, in a log, or done. At the end all are done, once.
 """
@@ -22,16 +23,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.cuts import check_cut
 from engine.simulation.cloning import dump, load
+from engine.simulation.cuts import check_cut
 from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening, Parts, World
 from graphs.ids import Epoch
 from recovery.errors import ProtocolError
+from recovery.orders import Complete, StartTasks
 
-Stack = list[tuple[bytes, tuple[Happening, ...]]]
+Story = tuple[Any, Happening] | None
+"""The last event, and the story before it."""
 
-EAGER = ("report", "encode", "restore")
+Stack = list[tuple[bytes, list[Happening], Story]]
 
 
 @dataclass
@@ -40,8 +43,8 @@ class Position:
 
     world: World
     left: dict[str, int]
-    judged: Epoch = Epoch(0)
-    story: tuple[Happening, ...] = ()
+    judged: Epoch
+    story: Story = None
 
 
 @dataclass
@@ -73,28 +76,26 @@ class Explorer:
         """Visit every state; stops early when so many violations are found, or states visited."""
         world = self.graph.world(self.parts)
         stack: Stack = []
-        self._visit(Position(world, dict(self.graph.bounds)), stack)
+        reported = 0
+        self._visit(Position(world, dict(self.graph.bounds), Epoch(0)), stack)
         while stack and self.found.states < self.states_max:
-            data, story = stack.pop()
-            events = list(self._events(self._load(data, story)))
+            data, events, story = stack.pop()
             for event in events:
-                position = self._load(data, story)
+                position = Position(*load(data), story)
                 self.found.transitions += 1
                 try:
                     self._apply(position, event)
                 except (ProtocolError, LookupError, ValueError) as error:
-                    self._violation(f"{type(error).__name__}: {error}", (*story, event))
+                    self._violation(f"{type(error).__name__}: {error}", (story, event))
                 else:
                     self._visit(position, stack)
                 if len(self.found.violations) >= violations_max:
                     return self.found
-            if progress is not None and self.found.states % 10_000 < len(events):
+            if progress is not None and self.found.states // 10_000 > reported:
+                reported = self.found.states // 10_000
                 progress(self.found)
         self.found.complete = not stack
         return self.found
-
-    def _load(self, data: bytes, story: tuple[Happening, ...]) -> Position:
-        return Position(*load(data), story)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +107,8 @@ class Explorer:
         yield from own
         if left["crashes"] and (world.hosts or world.unrestored):
             self.found.crash_points += 1
-            yield ("crash",)
+            if world.supervisor.cuts:
+                yield ("crash",)
         coordinator = world.coordinator
         if coordinator is None:
             return
@@ -128,11 +130,11 @@ class Explorer:
 
     def _apply(self, position: Position, event: Happening) -> None:
         world, left = position.world, position.left
-        position.story = (*position.story, event)
+        position.story = (position.story, event)
         match event:
             case ("crash",):
                 left["crashes"] -= 1
-                world.apply(("crash", tuple([*world.hosts, *world.unrestored])))
+                world.apply(("crash", (*world.hosts, *world.unrestored)))
                 world.wires.clear()
                 world.reports.clear()
                 world.apply(("notice",))
@@ -168,15 +170,24 @@ class Explorer:
 
     def _settle(self, world: World) -> None:
         """Let happen at once what is no step of its own."""
-        eager = (*EAGER, "write") if self.graph.writes_at_once else EAGER
         while not world.is_over:
-            event = next((e for e in world.enabled() if e[0] in eager and not self._is_crash_point(world, e)), None)
+            event = next((event for event in world.enabled() if self._is_at_once(world, event)), None)
             if event is None:
                 return
             world.apply(event)
 
-    def _is_crash_point(self, world: World, event: Happening) -> bool:
-        return event[0] == "restore" and self.graph.bounds["crashes"] > 1
+    def _is_at_once(self, world: World, event: Happening) -> bool:
+        match event:
+            case ("report" | "encode", *_):
+                return True
+            case ("restore", _):
+                return self.graph.bounds["crashes"] < 2
+            case ("order", task):
+                return isinstance(world.hosts[task].orders[0], StartTasks | Complete)
+            case ("write", *_):
+                return self.graph.writes_at_once
+            case _:
+                return False
 
     # -- judgement -----------------------------------------------------------------------------------------------
 
@@ -195,10 +206,11 @@ class Explorer:
         if world.is_over:
             self._judge_end(world, position.story)
             return
+        events = list(self._events(position))
         if not self._own_events(world) and self._is_stuck(position):
             self._violation("nothing can happen any more, and the run is not finished", position.story)
             return
-        stack.append((data, position.story))
+        stack.append((data, events, position.story))
 
     def _is_stuck(self, position: Position) -> bool:
         world = load(dump(position.world))
@@ -208,7 +220,7 @@ class Explorer:
         self._settle(world)
         return not self._own_events(world) and not world.is_over
 
-    def _judge_cut(self, world: World, epoch: Epoch, story: tuple[Happening, ...]) -> None:
+    def _judge_cut(self, world: World, epoch: Epoch, story: Story) -> None:
         cut = world.record.cuts[epoch]
         self.found.cuts += 1
         self.found.cuts_with_log += any(record.log for s in cut.snapshots.values() for record in s.inputs)
@@ -219,7 +231,7 @@ class Explorer:
         if wrong:
             self._violation(f"epoch {epoch}: {wrong}", story)
 
-    def _judge_end(self, world: World, story: tuple[Happening, ...]) -> None:
+    def _judge_end(self, world: World, story: Story) -> None:
         self.found.ends += 1
         if not world.is_finished:
             self._violation(f"the run failed: {world.failure}", story)
@@ -229,6 +241,10 @@ class Explorer:
         if wrong:
             self._violation(f"at the end: {wrong}", story)
 
-    def _violation(self, what: str, story: tuple[Happening, ...]) -> None:
-        steps = "\n".join(f"  {number:3} {' '.join(str(part) for part in event)}" for number, event in enumerate(story, 1))
-        self.found.violations.append(f"{self.graph.name}: {what}\n{steps}")
+    def _violation(self, what: str, story: Story) -> None:
+        events: list[Happening] = []
+        while story is not None:
+            story, event = story
+            events.append(event)
+        steps = [f"  {number:3} {' '.join(map(str, event))}" for number, event in enumerate(reversed(events), 1)]
+        self.found.violations.append("\n".join([f"{self.graph.name}: {what}", *steps]))

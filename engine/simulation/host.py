@@ -199,9 +199,7 @@ class Host:
             case Send(channel, item):
                 self._send(channel, item, around)
             case Capture(epoch):
-                self.captures[epoch] = self.runtime.capture(
-                    Epoch(0) if epoch is None else epoch, self.attempt
-                )
+                self.captures[epoch] = self.runtime.capture(Epoch(0) if epoch is None else epoch, self.attempt)
                 around.note(Captured(self.attempt, self.id, epoch))
                 core.on_captured(epoch, tuple(t.name for t in self.runtime.transactions))
             case Write(epoch, record):
@@ -231,10 +229,10 @@ class Host:
                 self._ran("release_round", around)
                 self._emit(runtime.release_round(), around)
                 return core.on_round_released()
-            case RunReleaseResult():
+            case RunReleaseResult(iteration):
                 self._ran("release_result", around)
                 self._emit(runtime.release_result(), around)
-                return core.on_result_released()
+                return core.on_result_released(runtime.take_contributions(iteration) if iteration else None)
             case RunEnd():
                 self._ran("end", around)
                 self._emit(runtime.end(around.now_ms), around)

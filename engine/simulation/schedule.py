@@ -93,6 +93,7 @@ class Schedule:
         try:
             self._run_phase(self.steps_safe, is_live=False)
             if not self.world.is_over:
+                self._begin_liveness()
                 self._run_phase(self.steps_live, is_live=True)
         except (ProtocolError, LookupError, ValueError) as error:
             self.outcome.violations.append(Violation("the protocol was broken", f"{type(error).__name__}: {error}"))
@@ -119,6 +120,22 @@ class Schedule:
                 world.apply(event)
             except ChannelIntegrityError as error:
                 self._recover(event, error)
+
+    def _begin_liveness(self) -> None:
+        """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
+        coordinator = self.world.coordinator
+        if coordinator is None:
+            return
+        task = next(iter(self.world.deployment.tasks))
+        if coordinator.final is None:
+            savepoint = self.rng.choice((self.world.options.snapshots.mode, Mode.BETWEEN_ROUNDS))
+            self.world.obey(coordinator.request(savepoint, self.world.now_ms))
+        for epoch in sorted(coordinator.open):
+            if self.world.coordinator is not coordinator:
+                return
+            self.world.obey(
+                coordinator.on_decline(task, coordinator.attempt, epoch, "faults are over", self.world.now_ms)
+            )
 
     def _pick(self, is_live: bool) -> Happening:
         world, rng = self.world, self.rng

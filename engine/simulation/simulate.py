@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.errors import TaskError, show
@@ -13,6 +14,7 @@ from engine.simulation.simulation import FAITHFUL_STEPS_MAX, Invariant, Policy, 
 from engine.simulation.telling import tell_steps, tell_turns
 from graphs.flow import Flow
 
+_OWN_FOLDER = str(Path(__file__).parents[1])
 STEPS_TOLD = 20
 TURNS_TOLD = 15
 RECORDS_TOLD = 3
@@ -164,7 +166,7 @@ def _drive(run: Run, call: _Call) -> None:
     except TaskError as error:
         where = "without a fault" if run.seed is None else f"under seed {run.seed}"
         error.add_note(f"  in the simulator, {where}: {call.with_seed(run.seed)}")
-        raise _at_the_users_code(error) from error.__cause__
+        raise error.with_traceback(None) from _from_users_code(error.__cause__)
     if reason is None:
         return
     if run.seed is None and not run.world.is_over and len(run.schedule.outcome.story) >= FAITHFUL_STEPS_MAX:
@@ -175,9 +177,14 @@ def _drive(run: Run, call: _Call) -> None:
     raise _error(run, reason, call)
 
 
-def _at_the_users_code(error: TaskError) -> TaskError:
-    """The error without the way from the simulator to the user's function, which is nobody's concern."""
-    return error.with_traceback(None)
+def _from_users_code(error: BaseException | None) -> BaseException | None:
+    """The user's exception, its traceback without the way from the simulator to the user's function."""
+    if error is None:
+        return None
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        frame = frame.tb_next
+    return error.with_traceback(frame)
 
 
 def _compare(run: Run, expected: Mapping[str, list[Any]], call: _Call) -> None:

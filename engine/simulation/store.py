@@ -36,7 +36,9 @@ class SimulatedStore:
         for task, epoch in manifest.files.items():
             name = (manifest.attempt, epoch, task)
             if name not in self.files:
-                raise LookupError(f"the manifest of epoch {manifest.epoch} names a file of task {task} that is not durable")
+                raise LookupError(
+                    f"the manifest of epoch {manifest.epoch} names a file of task {task} that is not durable"
+                )
             snapshots[task] = self.files[name]
         return Cut(
             manifest.epoch,

@@ -47,7 +47,9 @@ class TinyRuntime:
     def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
         self.task = task
         self.operator = deployment.plan.operators[task.id.name]
-        self.records: Sequence[Any] = self.operator.options.get("records", ())[task.id.index :: _width(deployment, task)]
+        self.records: Sequence[Any] = self.operator.options.get("records", ())[
+            task.id.index :: _width(deployment, task)
+        ]
         self.state: dict[Any, Any] = {"read": 0, "gathered": []}
 
     def open(self, restored: Mapping[str, OperatorState] | None) -> None:

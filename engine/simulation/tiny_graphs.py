@@ -153,7 +153,9 @@ def _loop(name: str, bounds: Mapping[str, int], *, parallelism: int, hops: int, 
         ("side.out", "body.in", None, Routing.HASH),
         ("body.again", "head.in", "again", Routing.HASH if parallelism > 1 else shuffled),
     ]
-    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, {0: hops, 1: hops, 2: hops}, parallelism, **options)
+    return TinyGraph(
+        name, tiny_plan(name, operators, edges), bounds, {0: hops, 1: hops, 2: hops}, parallelism, **options
+    )
 
 
 def _nested(name: str, bounds: Mapping[str, int]) -> TinyGraph:

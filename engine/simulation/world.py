@@ -49,7 +49,7 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
-from recovery.rescale import plan_restore
+from recovery.rescale import Reroute, plan_restore
 from recovery.restored import TaskRestore
 from recovery.supervisor import Stage, Supervisor
 
@@ -67,6 +67,8 @@ class Parts:
     coordinator: type[Coordinator] = Coordinator
     keyed_state: type[KeyedState] = KeyedState
     runtime: Callable[..., Any] = TaskRuntime
+    host: type[Host] = Host
+    plan_restore: Callable[[Cut, Deployment, Reroute], dict[TaskId, TaskRestore]] = plan_restore
 
 
 @dataclass
@@ -248,8 +250,8 @@ class World:
         match effect:
             case Acknowledge(epoch, report):
                 self.obey(coordinator.on_acknowledge(task, attempt, epoch, report, self.now_ms))
-            case AcknowledgeEnd(report):
-                self.obey(coordinator.on_task_ended(task, attempt, report, self.now_ms))
+            case AcknowledgeEnd():
+                self.obey(coordinator.on_task_ended(task, attempt, effect, self.now_ms))
             case Decline(epoch, reason):
                 self.obey(coordinator.on_decline(task, attempt, epoch, reason, self.now_ms))
             case Committed(epoch):
@@ -388,11 +390,11 @@ class World:
         self.unrestored = dict[TaskId, TaskRestore | None](dict.fromkeys(self.deployment.tasks))
         if cut is not None:
             try:
-                self.unrestored = dict(plan_restore(cut, self.deployment, reroute))
+                self.unrestored = dict(self.parts.plan_restore(cut, self.deployment, reroute))
             except RescaleError:
                 self.refused_rescales += 1
                 self.deployment = former
-                self.unrestored = dict(plan_restore(cut, self.deployment, reroute))
+                self.unrestored = dict(self.parts.plan_restore(cut, self.deployment, reroute))
         for task in self.hosts.keys() - self.deployment.tasks.keys():
             del self.hosts[task]
         self.store.note_parallelism(attempt, self.deployment)
@@ -416,7 +418,7 @@ class World:
         runtime.open(None if restored is None else restored.operators)
         if restored is not None:
             runtime.commit(restored.transactions)
-        return Host(core, runtime, self.deployment, self.options.records_max)
+        return self.parts.host(core, runtime, self.deployment, self.options.records_max)
 
     def _start(self, order: StartTasks) -> None:
         for host in self.hosts.values():

@@ -1,0 +1,80 @@
+"""`narrate`: one schedule of a user's flow, told turn by turn; with a rule of the protocol broken, if one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.simulation.breaks import BREAKS
+from engine.simulation.differences import differences
+from engine.simulation.simulation import Policy, Simulation, SimulationError
+from engine.simulation.telling import tell_turns
+from graphs.flow import Flow
+
+
+@dataclass(frozen=True)
+class Narration:
+    """What happened under one seed.
+
+    - turns: what happened, a line each: deaths, attempts, cuts with what they hold of each loop, the end.
+    - problem: what is wrong with the run, in the words of the checker; None for a good one.
+    - expected: sink -> records of the run without crashes. lacking, surplus: how the output of this run differs.
+    - restores_with_log: how often an attempt began from a cut that holds records in flight.
+    """
+
+    seed: int
+    turns: tuple[str, ...]
+    problem: str | None
+    expected: Mapping[str, list[Any]]
+    lacking: Mapping[str, list[Any]]
+    surplus: Mapping[str, list[Any]]
+    restores_with_log: int
+
+
+def narrate(
+    flow: Flow,
+    inputs: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    seed: int,
+    crashes: int = 3,
+    parallelism: int | Sequence[int] = (1, 2),
+    policy: Policy = "aligned",
+    broken_rule: str | None = None,
+) -> Narration:
+    """Run a flow under the schedule of one seed, as `simulate` does, and tell what happened instead of judging it.
+
+    `broken_rule` breaks one rule of the protocol, to see what the rule is for: a name that
+    `python -m engine.simulation --list-breaks` prints.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("squares")
+    >>> flow.read(Items([1, 2, 3]), name="numbers").map(lambda n: n * n).write(Collect(), name="squares")
+    >>> narration = narrate(flow, seed=1)
+    >>> narration.turns[0], narration.turns[-1], narration.lacking
+    ('attempt 1 begins from nothing', 'the run is finished', {})
+    """
+    if broken_rule is not None and broken_rule not in BREAKS:
+        raise SimulationError(f"broken_rule={broken_rule!r} is no rule; there are {', '.join(map(repr, BREAKS))}")
+    simulation = Simulation(flow, inputs, crashes, parallelism, policy)
+    faithful = simulation.run_faithfully()
+    problem = faithful.drive()
+    if problem is not None:
+        raise SimulationError(
+            f"flow {flow.name!r} goes wrong without any crash, so there is nothing to tell: {problem}"
+        )
+    simulation.steps = faithful.schedule.outcome.steps
+    expected = faithful.outputs()
+    run = simulation.run_seed(seed, None if broken_rule is None else BREAKS[broken_rule].parts())
+    problem = run.drive()
+    found = run.outputs()
+    differing = {sink: differences(records, found[sink]) for sink, records in expected.items()}
+    return Narration(
+        seed=seed,
+        turns=tuple(tell_turns(run.schedule.outcome.story, run.world.plan, run.world.record.cuts)),
+        problem=problem,
+        expected=expected,
+        lacking={sink: lacking for sink, (lacking, _) in differing.items() if lacking},
+        surplus={sink: surplus for sink, (_, surplus) in differing.items() if surplus},
+        restores_with_log=run.counts()["restores_with_log"],
+    )

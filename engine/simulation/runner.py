@@ -1,0 +1,160 @@
+"""Runs many seeds: each draws a case, a schedule and its faults, runs it, and lets the checker judge it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.simulation.breaks import BREAKS
+from engine.simulation.cases import NAMES, Case, generate
+from engine.simulation.checker import check
+from engine.simulation.record import Aborted, Captured, Completed, Record, Started
+from engine.simulation.schedule import FaultPlan, Outcome, Schedule
+from engine.simulation.world import Parts, World, WorldOptions
+from recovery.coordinator import SnapshotOptions
+from recovery.messages import Mode
+
+STEPS_SAFE = 3_000
+STEPS_LIVE = 20_000
+SEEDS_A_CHUNK = 20
+
+
+@dataclass
+class Summary:
+    """Counts over many schedules. `failed` holds (seed, steps, what is wrong)."""
+
+    counts: Counter[str] = field(default_factory=Counter[str])
+    topologies: Counter[str] = field(default_factory=Counter[str])
+    policies: Counter[str] = field(default_factory=Counter[str])
+    faults: Counter[str] = field(default_factory=Counter[str])
+    failed: list[tuple[int, int, list[str]]] = field(default_factory=list[tuple[int, int, list[str]]])
+
+    def add(self, other: Summary) -> None:
+        """Take in what another process counted."""
+        self.counts += other.counts
+        self.topologies += other.topologies
+        self.policies += other.policies
+        self.faults += other.faults
+        self.failed += other.failed
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures, ready for a line of JSON."""
+        keys = ("schedules", "cuts", "cuts_with_log", "cyclic_cuts", "cyclic_cuts_with_log", "restores")
+        more = ("restores_with_log", "overlapping", "rescaled")
+        return {
+            **{key: self.counts[key] for key in (*keys, *more)},
+            "topologies": dict(sorted(self.topologies.items())),
+            "policies": dict(sorted(self.policies.items())),
+            "faults": dict(sorted(self.faults.items())),
+            "violations": len(self.failed),
+        }
+
+
+def case_of(seed: int) -> Case:
+    """The case of a seed; topologies take turns, so that each takes part."""
+    return generate(random.Random(seed), NAMES[seed % len(NAMES)])
+
+
+def world_of(case: Case, seed: int, parts: Parts) -> World:
+    """The world of a seed, with the coordinator's options drawn too."""
+    rng = random.Random(f"options {seed}")
+    mode = Mode(case.policy)
+    snapshots = SnapshotOptions(
+        mode,
+        interval_ms=rng.choice((20, 50, 100)),
+        timeout_ms=rng.choice((200, 500, 1000)),
+        pause_ms_min=rng.choice((0, 0, 30)),
+        open_epochs_max=1 if mode is Mode.DRAIN else rng.choice((1, 2, 3)),
+        failures_tolerated=rng.choice((3, 1000)),
+        keep=rng.choice((1, 3)),
+    )
+    options = WorldOptions(
+        case.parallelism, case.actors, snapshots, records_max=rng.choice((1, 2, 5)), restarts_max=1000, seed=seed
+    )
+    world = World(case.plan, case.inputs, options, parts)
+    world.record.conserved = case.conserved
+    return world
+
+
+def run_seed(seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World, Case]:
+    """One schedule, judged. `rule` names the rule that is broken in it."""
+    case = case_of(seed)
+    parts = Parts() if rule is None else BREAKS[rule].parts()
+    world = world_of(case, seed, parts)
+    plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to)
+    outcome = Schedule(world, seed, plan, STEPS_SAFE, STEPS_LIVE).run()
+    if not outcome.violations:
+        outcome.violations = check(world.record, seed)
+    return outcome, world, case
+
+
+def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None) -> Summary:
+    """Many schedules in this process."""
+    summary = Summary()
+    for seed in seeds:
+        outcome, world, case = run_seed(seed, crashes, rule)
+        _count(summary, outcome, world.record, case)
+    return summary
+
+
+def run_in_parallel(
+    seeds: int, crashes: int, rule: str | None = None, progress: Callable[[Summary], None] | None = None
+) -> Summary:
+    """Many schedules on all cores, in chunks whose order makes no difference."""
+    chunks = [range(start, min(start + SEEDS_A_CHUNK, seeds)) for start in range(0, seeds, SEEDS_A_CHUNK)]
+    total = Summary()
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for summary in pool.map(run_seeds, chunks, [crashes] * len(chunks), [rule] * len(chunks)):
+            total.add(summary)
+            if progress is not None:
+                progress(total)
+    return total
+
+
+def _count(summary: Summary, outcome: Outcome, record: Record, case: Case) -> None:
+    with_log = {e for e, cut in record.cuts.items() if any(r.log for s in cut.snapshots.values() for r in s.inputs)}
+    restores = [e.restored for e in record.trace if isinstance(e, Started) and e.restored is not None]
+    counts = {
+        "schedules": 1,
+        "cuts": len(record.cuts),
+        "cuts_with_log": len(with_log),
+        "restores": len(restores),
+        "restores_with_log": sum(1 for epoch in restores if epoch in with_log),
+        "overlapping": sum(1 for _ in _overlapping(record)),
+        "rescaled": _rescaled(record),
+    }
+    if case.is_cyclic:
+        cyclic = [epoch for epoch, cut in record.cuts.items() if cut.policy == Mode.ALIGNED.value]
+        counts["cyclic_cuts"] = len(cyclic)
+        counts["cyclic_cuts_with_log"] = len(with_log.intersection(cyclic))
+    summary.counts += Counter(counts)
+    summary.topologies[case.name] += 1
+    summary.policies[case.policy] += 1
+    summary.faults += outcome.faults
+    if outcome.violations:
+        summary.failed.append((outcome.seed, outcome.steps, [str(violation) for violation in outcome.violations]))
+
+
+def _overlapping(record: Record) -> Iterator[int]:
+    """Epochs whose first capture came while another was open."""
+    seen: set[int] = set()
+    closed: set[int] = set()
+    for event in record.trace:
+        if isinstance(event, Started):
+            seen, closed = set(), set()
+        elif isinstance(event, Completed | Aborted):
+            closed.add(event.epoch)
+        elif isinstance(event, Captured) and event.epoch is not None and event.epoch not in seen:
+            if seen - closed:
+                yield event.epoch
+            seen.add(event.epoch)
+
+
+def _rescaled(record: Record) -> int:
+    widths = [dict(deployment.parallelism) for deployment in record.deployments.values()]
+    return sum(1 for before, after in zip(widths, widths[1:], strict=False) if before != after)

@@ -1,0 +1,31 @@
+"""A schedule as lines that a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.simulation.world import Happening
+
+LINES_MAX = 200
+
+
+def tell(story: Sequence[Happening], lines_max: int = LINES_MAX) -> str:
+    """The last steps, numbered; steps that repeat are told once."""
+    lines: list[str] = []
+    previous = ""
+    repeated = 1
+    for number, event in enumerate(story, 1):
+        text = _line(event)
+        if text == previous:
+            repeated += 1
+            lines[-1] = f"{lines[-1].split(' (')[0]} ({repeated} times)"
+            continue
+        previous, repeated = text, 1
+        lines.append(f"{number:5} {text}")
+    left_out = len(lines) - lines_max
+    head = [f"      ({left_out} lines before this)"] if left_out > 0 else []
+    return "\n".join(head + lines[-lines_max:])
+
+
+def _line(event: Happening) -> str:
+    return " ".join(" ".join(map(str, part)) if type(part) is tuple else str(part) for part in event)
