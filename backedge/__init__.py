@@ -2,7 +2,8 @@
 
 Write a flow: `Flow`, the streams it gives, the sources and sinks below. See it: `draw`, or `backedge graph`.
 What a flow does wrong is a `GraphError` of some kind, raised before anything runs; what a function of yours does wrong
-is a `UserFunctionError`.
+is a `TaskError`, mostly a `UserFunctionError`. Try it: `simulate` runs it in this process under crashes, and raises a
+`ScheduleError` if they change what the sinks hold.
 
 >>> from backedge import Collect, Flow, Items
 >>> flow = Flow("retries")
@@ -13,6 +14,8 @@ is a `UserFunctionError`.
 >>> done.write(Collect(), name="done")
 >>> [edge.name for edge in flow.plan().edges if edge.is_back]
 ['enough.false->grow.in']
+>>> sorted(simulate(flow, seeds=range(3)).outputs["done"])
+[4, 4]
 """
 
 from pathlib import Path
@@ -23,7 +26,19 @@ from backedge.version import VERSION
 # Before the first import of one of them, or a foreign package would run first.
 check_own_packages(Path(__file__).resolve().parent.parent)
 
-from engine.errors import LoopLimitError, StateSerializationError, UserFunctionError
+from engine.cut_view import CutView
+from engine.errors import (
+    LoopLimitError,
+    MisuseError,
+    RecordSerializationError,
+    RoutingError,
+    StateSerializationError,
+    TaskError,
+    UserFunctionError,
+)
+from engine.simulation.narrate import Narration, narrate
+from engine.simulation.simulate import ScheduleError, SimulationResult, simulate
+from engine.simulation.simulation import SimulationError
 from graphs.drawing import draw
 from graphs.errors import (
     BadNameError,
@@ -62,6 +77,7 @@ __all__ = [
     "BadOptionError",
     "Call",
     "Collect",
+    "CutView",
     "DuplicateNameError",
     "FedTwiceError",
     "Flow",
@@ -78,6 +94,8 @@ __all__ = [
     "LoopError",
     "LoopLimitError",
     "MissingNameError",
+    "MisuseError",
+    "Narration",
     "NoCycleError",
     "NoSinkError",
     "NoSourceError",
@@ -88,10 +106,16 @@ __all__ = [
     "Plan",
     "Print",
     "Range",
+    "RecordSerializationError",
+    "RoutingError",
+    "ScheduleError",
+    "SimulationError",
+    "SimulationResult",
     "Sink",
     "Source",
     "StateSerializationError",
     "Stream",
+    "TaskError",
     "TextLines",
     "UnkeyableError",
     "UnkeyedStreamError",
@@ -100,4 +124,6 @@ __all__ = [
     "UnreadLoopError",
     "UserFunctionError",
     "draw",
+    "narrate",
+    "simulate",
 ]

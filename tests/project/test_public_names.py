@@ -1,0 +1,44 @@
+"""`backedge` has every name that a user needs, and promises none that does not exist."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+import backedge
+import engine.errors
+import graphs.errors
+import graphs.io
+
+
+def public_classes(module: ModuleType, base: type) -> set[str]:
+    classes = {
+        name: value for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, base)
+    }
+    return {name for name in classes if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("module", "base"),
+    [
+        (graphs.errors, graphs.errors.GraphError),
+        (engine.errors, engine.errors.TaskError),
+        (graphs.io, graphs.io.Source),
+        (graphs.io, graphs.io.Sink),
+    ],
+)
+def test_every_error_source_and_sink_is_public(module: ModuleType, base: type):
+    names = public_classes(module, base)
+    assert base.__name__ in names
+    assert names - set(backedge.__all__) == set()
+
+
+def test_every_promised_name_is_there():
+    assert [name for name in backedge.__all__ if not hasattr(backedge, name)] == []
+    assert len(backedge.__all__) == len(set(backedge.__all__))
+
+
+@pytest.mark.parametrize("name", ["run", "start"])
+def test_the_engine_that_does_not_exist_yet_is_not_promised(name: str):
+    assert not hasattr(backedge, name)
