@@ -57,14 +57,12 @@ def narrate(
     if broken_rule is not None and broken_rule not in BREAKS:
         raise SimulationError(f"broken_rule={broken_rule!r} is no rule; there are {', '.join(map(repr, BREAKS))}")
     simulation = Simulation(flow, inputs, crashes, parallelism, policy)
-    faithful = simulation.run_faithfully()
-    problem = faithful.drive()
+    problem = simulation.faithful.drive()
     if problem is not None:
         raise SimulationError(
             f"flow {flow.name!r} goes wrong without any crash, so there is nothing to tell: {problem}"
         )
-    simulation.steps = faithful.schedule.outcome.steps
-    expected = faithful.outputs()
+    expected = simulation.faithful.outputs()
     run = simulation.run_seed(seed, None if broken_rule is None else BREAKS[broken_rule].parts())
     problem = run.drive()
     found = run.outputs()

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import TaskError, show
 from engine.simulation.differences import differences
-from engine.simulation.simulation import FAITHFUL_STEPS_MAX, Invariant, Policy, Run, Simulation, SimulationError
+from engine.simulation.simulation import FAITHFUL_STEPS_MAX, Invariant, Policy, Run, Simulation, checked_seeds
 from engine.simulation.telling import tell_steps, tell_turns
 from graphs.flow import Flow
 
@@ -87,22 +87,20 @@ def simulate(
     policy: Policy = "aligned",
     check_outputs: bool = True,
 ) -> SimulationResult:
-    """Run a flow in this process, under one seeded schedule after the other. The first bad one raises `ScheduleError`.
+    """Run a flow in this process, under one seeded schedule after the other; the first bad one raises `ScheduleError`.
 
-    First the flow runs once without a fault. Then each seed draws a schedule in which any channel may be slow, up to
-    `crashes` crashes at any step, and what comes with them: messages that are lost or doubled, disks that are full,
-    tasks that were taken for dead and go on. Each run must end, must break no rule of the protocol, and each sink must
-    hold what it holds without faults: the same records, in any order, compared by equality. Sums of floats depend on
-    the order of adding; round them, or count in integers.
+    First the flow runs once without a fault. Each seed draws a schedule in which any channel may be slow, up to
+    `crashes` crashes at any step, and what comes with them (lost messages, full disks, tasks that are taken for dead
+    and go on). Each run must end, break no rule of the protocol, and leave in each sink what it holds without faults:
+    the same records, in any order, compared by equality. Sums of floats depend on the order of adding: round them.
 
     - inputs: records by the name of the source operator. `Items`, `Range` and `Generate` bring their own.
     - invariant: called with a `CutView` of every complete cut; what returns False or raises fails the schedule.
     - parallelism: what a seed draws from; a restore may take another one. The run without faults has the first.
-    - policy: how cuts are taken.
     - check_outputs: False for a flow whose output depends, as it may, on the order in which streams are merged, or on
       when `stop_when` stops it. Give an invariant then.
 
-    The same arguments give the same result. An exception of the flow's functions is raised as without the simulator.
+    The same arguments give the same result. What the flow's own functions raise is raised on.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("halve")
@@ -116,17 +114,12 @@ def simulate(
     ([3, 5, 7], 20)
     """
     simulation = Simulation(flow, inputs, crashes, parallelism, policy, invariant)
-    if isinstance(seeds, int):
-        raise SimulationError(
-            f"seeds={seeds} is one number: give range({seeds}) to run that many, or [{seeds}] for that one"
-        )
     call = _Call(inputs, crashes, invariant, parallelism, policy, check_outputs)
-    faithful = simulation.run_faithfully()
+    faithful = simulation.faithful
     _drive(faithful, call)
-    simulation.steps = faithful.schedule.outcome.steps
     expected = faithful.outputs()
     counts = Counter[str](schedules=0)
-    for seed in seeds:
+    for seed in checked_seeds(seeds):
         run = simulation.run_seed(seed)
         _drive(run, call)
         if check_outputs:

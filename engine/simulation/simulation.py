@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, cast, get_args
@@ -82,7 +82,11 @@ class Run:
 
 
 class Simulation:
-    """A flow, its inputs, and what a schedule may draw. The faithful run has the first parallelism."""
+    """A flow, its inputs, and what a schedule may draw.
+
+    `faithful` is the run that the others are held against: nothing fails, nothing is slow, the first parallelism. It is
+    there to be driven first.
+    """
 
     def __init__(
         self,
@@ -103,21 +107,21 @@ class Simulation:
         self.plan = replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
         sources = [operator for operator in plan.operators.values() if operator.kind is Kind.SOURCE]
         self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
-        self.steps = 0
+        self.faithful = self._run_faithfully()
 
-    def run_faithfully(self) -> Run:
-        """The run that the others are held against: nothing fails, nothing is slow."""
+    def _run_faithfully(self) -> Run:
         snapshots = SnapshotOptions(self.mode, interval_ms=100)
         options = WorldOptions(self.parallelism[0], snapshots=snapshots, records_max=max(5, self.batch_min))
         return self._run(None, options, FaultPlan.none(), 0, FAITHFUL_STEPS_MAX, Parts())
 
     def run_seed(self, seed: int, parts: Parts | None = None) -> Run:
-        """A schedule and its faults. `steps`, those of the faithful run, say how long it may take."""
+        """A schedule and its faults. How long it may take follows from the faithful run, which has ended."""
+        steps = self.faithful.schedule.outcome.steps
         rng = random.Random(f"options {seed}")
         parallelism = rng.choice(self.parallelism)
         others = [other for other in self.parallelism if other != parallelism]
         # A long run has no more cuts than a short one, or it would consist of them.
-        stretch = 1 + self.steps // 1000
+        stretch = 1 + steps // 1000
         snapshots = SnapshotOptions(
             self.mode,
             interval_ms=rng.choice((20, 50, 100)) * stretch,
@@ -136,7 +140,7 @@ class Simulation:
         faults = replace(FaultPlan(), crashes=self.crashes) if self.crashes else _CALM
         if others and rng.random() < 0.5:
             faults = replace(faults, rescale_to=rng.choice(others))
-        return self._run(seed, options, faults, 500 + 10 * self.steps, 20_000 + 20 * self.steps, parts or Parts())
+        return self._run(seed, options, faults, 500 + 10 * steps, 20_000 + 20 * steps, parts or Parts())
 
     def _run(
         self, seed: int | None, options: WorldOptions, faults: FaultPlan, steps_safe: int, steps_live: int, parts: Parts
@@ -166,6 +170,15 @@ def _watch(stop_when: Callable[..., bool] | None, invariant: Invariant | None) -
         return stop_when is not None and bool(ask("stop_when", stop_when, view))
 
     return watch
+
+
+def checked_seeds(seeds: Iterable[int]) -> Iterable[int]:
+    """The seeds, unless they are a single number."""
+    if isinstance(seeds, int):
+        raise SimulationError(
+            f"seeds={seeds} is one number: give range({seeds}) to run that many, or [{seeds}] for that one"
+        )
+    return seeds
 
 
 def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
