@@ -20,7 +20,7 @@ class Narration:
     - turns: what happened, a line each: deaths, attempts, cuts with what they hold of each loop, the end.
     - problem: what is wrong with the run, in the words of the checker; None for a good one.
     - expected: sink -> records of the run without crashes. lacking, surplus: how the output of this run differs.
-    - restores_with_log: how often an attempt began from a cut that holds records in flight.
+    - restores: how often an attempt began from a cut. restores_with_log: from one that holds records in flight.
     """
 
     seed: int
@@ -29,6 +29,7 @@ class Narration:
     expected: Mapping[str, list[Any]]
     lacking: Mapping[str, list[Any]]
     surplus: Mapping[str, list[Any]]
+    restores: int
     restores_with_log: int
 
 
@@ -67,6 +68,7 @@ def narrate(
     problem = run.drive()
     found = run.outputs()
     differing = {sink: differences(records, found[sink]) for sink, records in expected.items()}
+    counts = run.counts()
     return Narration(
         seed=seed,
         turns=tuple(tell_turns(run.schedule.outcome.story, run.world.plan, run.world.record.cuts)),
@@ -74,5 +76,6 @@ def narrate(
         expected=expected,
         lacking={sink: lacking for sink, (lacking, _) in differing.items() if lacking},
         surplus={sink: surplus for sink, (_, surplus) in differing.items() if surplus},
-        restores_with_log=run.counts()["restores_with_log"],
+        restores=counts["restores"],
+        restores_with_log=counts["restores_with_log"],
     )
