@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Set
-from types import BuiltinFunctionType, FunctionType
+from enum import Enum
+from types import BuiltinFunctionType, EllipsisType, FunctionType, NoneType
 from typing import Any, cast
+
+_ONE_OF_EACH = (NoneType, EllipsisType, Enum, type, FunctionType, BuiltinFunctionType)
+"""They have no equality of their own and need none: a copy of one is itself."""
 
 
 def differences(expected: Iterable[Any], found: Iterable[Any]) -> tuple[list[Any], list[Any]]:
@@ -47,6 +51,8 @@ def countable(value: Any) -> Any:
         return kind, tuple(map(countable, cast("Iterable[Any]", value)))
     if isinstance(value, Set):
         return "set", frozenset(map(countable, cast("Iterable[Any]", value)))
+    if isinstance(value, _ONE_OF_EACH):
+        return value
     if type(value).__eq__ is object.__eq__ or not _is_hashable(value):
         return _taken_apart(value)
     return value
@@ -61,11 +67,9 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _taken_apart(value: Any) -> Any:
-    if isinstance(value, type | FunctionType | BuiltinFunctionType):
-        return value
     parts: Any = value.__reduce_ex__(4)
     if isinstance(parts, str):
-        # The name of something of which there is one, such as an ellipsis.
+        # The name of something of which there is one.
         return value
     _, arguments, state, items, pairs, *_ = (*parts, None, None, None)
     return (

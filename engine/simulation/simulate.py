@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import TaskError, show
 from engine.simulation.differences import differences
-from engine.simulation.simulation import FAITHFUL_STEPS_MAX, Invariant, Policy, Run, Simulation, checked_seeds
+from engine.simulation.simulation import Invariant, Policy, Run, Simulation, checked_seeds
 from engine.simulation.telling import tell_steps, tell_turns
 from graphs.flow import Flow
 
@@ -160,14 +160,8 @@ def _drive(run: Run, call: _Call) -> None:
         where = "without a fault" if run.seed is None else f"under seed {run.seed}"
         error.add_note(f"  in the simulator, {where}: {call.with_seed(run.seed)}")
         raise error.with_traceback(None) from _from_users_code(error.__cause__)
-    if reason is None:
-        return
-    if run.seed is None and not run.world.is_over and len(run.schedule.outcome.story) >= FAITHFUL_STEPS_MAX:
-        reason = (
-            f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault: bound its loops with "
-            "max_rounds= or rounds=, give it fewer records, or stop it with stop_when="
-        )
-    raise _error(run, reason, call)
+    if reason is not None:
+        raise _error(run, reason, call)
 
 
 def _from_users_code(error: BaseException | None) -> BaseException | None:

@@ -15,7 +15,7 @@ from engine.simulation.checker import check_protocol
 from engine.simulation.record import Record, Started
 from engine.simulation.schedule import FaultPlan, Schedule
 from engine.simulation.telling import ToldWorld
-from engine.simulation.world import Parts, WorldOptions
+from engine.simulation.world import Happening, Parts, WorldOptions
 from graphs.expansion import expand
 from graphs.flow import Flow
 from graphs.ids import Attempt, Epoch
@@ -29,6 +29,7 @@ Invariant = Callable[[CutView], object]
 
 FAITHFUL_STEPS_MAX = 300_000
 _BATCHES = 50
+_UNDER_WAY_MAX = 20
 _CALM = FaultPlan(crashes=0, coordinator_deaths=0, transport=0, lost_reports=0, zombies=False)
 
 
@@ -54,6 +55,11 @@ class Run:
             outcome = self.schedule.run()
         except PredicateError as broken:
             return str(broken)
+        if self.seed is None and outcome.steps >= FAITHFUL_STEPS_MAX:
+            return (
+                f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault: bound its loops with "
+                "max_rounds= or rounds=, give it fewer records, or stop it with stop_when="
+            )
         found = outcome.violations or check_protocol(self.world.record)
         return "\n".join(map(str, found)) or None
 
@@ -81,6 +87,17 @@ class Run:
         )
 
 
+class _CreditedWorld(ToldWorld):
+    """Sources that never end read on only while little is on its way. Credits do that for an engine."""
+
+    def enabled(self) -> list[Happening]:
+        """Everything that can happen next."""
+        found = super().enabled()
+        wires = sum(len(wire) for channel, wire in self.wires.items() if channel.receiver in self.hosts)
+        queues = sum(len(inbox.queue) for host in self.hosts.values() for inbox in host.core.inboxes.values())
+        return found if wires + queues <= _UNDER_WAY_MAX else [event for event in found if event[0] != "produce"]
+
+
 class Simulation:
     """A flow, its inputs, and what a schedule may draw.
 
@@ -106,7 +123,9 @@ class Simulation:
         watched = plan.stop_when is not None or invariant is not None
         self.plan = replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
         sources = [operator for operator in plan.operators.values() if operator.kind is Kind.SOURCE]
-        self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
+        counts = [_count(source, self.inputs) for source in sources]
+        self.batch_min = sum(count or 0 for count in counts) // _BATCHES
+        self.world = _CreditedWorld if None in counts else ToldWorld
         self.faithful = self._run_faithfully()
 
     def _run_faithfully(self) -> Run:
@@ -145,7 +164,7 @@ class Simulation:
     def _run(
         self, seed: int | None, options: WorldOptions, faults: FaultPlan, steps_safe: int, steps_live: int, parts: Parts
     ) -> Run:
-        world = ToldWorld(self.plan, self.inputs, options, parts)
+        world = self.world(self.plan, self.inputs, options, parts)
         schedule = Schedule(world, seed or 0, faults, steps_safe, steps_live)
         world.story = schedule.outcome.story
         return Run(seed, world, schedule)
@@ -245,7 +264,7 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int:
+def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int | None:
     if source.name in inputs:
         return len(inputs[source.name])
     described = source.function
@@ -253,7 +272,7 @@ def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int:
         return len(cast("Items[Any]", described).records)
     if isinstance(described, Range):
         return max(0, described.stop - described.start)
-    return described.count or 0
+    return described.count
 
 
 def _rescaled(record: Record) -> int:

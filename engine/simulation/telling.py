@@ -31,7 +31,7 @@ _STEPS = {
     "receive": "{0} delivers its next item",
     "report": "a report reaches the coordinator",
     "restore": "{0} takes its state back",
-    "savepoint": "a savepoint is asked for, {0}",
+    "savepoint": "a savepoint is asked for",
     "take": "{0} processes a batch of {1}",
     "tick": "10 ms pass",
     "timer": "a timer of {0} fires",
@@ -39,7 +39,9 @@ _STEPS = {
     "write": "{0} writes its snapshot of {1}",
     "zombie": "a task that is taken for dead goes on: {1}",
 }
-_TURNS = frozenset({"crash", "decline", "fail_append", "fail_write", "kill_coordinator", "lose_report", "transport"})
+_TURNS = frozenset(
+    {"crash", "decline", "fail_append", "fail_write", "kill_coordinator", "lose_report", "savepoint", "transport"}
+)
 
 
 class ToldWorld(World):

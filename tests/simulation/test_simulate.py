@@ -1,0 +1,294 @@
+"""simulate: flows that are right pass under every schedule, and a flow that is not is caught with its story."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, CutView, Flow, Generate, Items, JsonLines, Range, ScheduleError, simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Order = dict[str, Any]
+
+
+def attempt(tries: int, order: Order) -> tuple[int, Order]:
+    tries += 1
+    return tries, {**order, "tries": tries, "ok": tries >= order["needs"]}
+
+
+def retries(source: Any = None, **loop: Any) -> Flow:
+    flow = Flow("retries")
+    items = Items([{"id": id, "needs": needs} for id, needs in enumerate((1, 3, 9, 2, 4))])
+    again = flow.loop("again", of=dict, **(loop or {"max_rounds": 5}))
+    tried = flow.read(source or items, name="orders").merge(again)
+    counted = tried.key_by("id").stateful_map(attempt, initial=0, name="attempts")
+    done, failed = counted.split(lambda order: order["ok"], name="ok")
+    again.feed(failed)
+    done.write(Collect(), name="done")
+    return flow
+
+
+def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
+    result = simulate(retries(), seeds=range(200))
+    assert sorted((order["id"], order["tries"]) for order in result.outputs["done"]) == [(0, 1), (1, 3), (3, 2), (4, 4)]
+    assert [(order["id"], order["tries"]) for order in result.outputs["again.dead_letters"]] == [(2, 6)]
+    assert result.schedules == 200
+    assert result.crashes > 100
+    assert result.restores_with_log > 10
+    assert result.rescaled > 5
+    assert "200 schedules" in str(result)
+    assert "1 records in 'again.dead_letters'" in str(result)
+
+
+@pytest.mark.parametrize("policy", ["aligned", "unaligned", "drain"])
+def test_every_policy_keeps_every_record(policy: Any):
+    result = simulate(retries(), seeds=range(40), policy=policy)
+    assert result.cuts > 40
+    assert result.restores > 5
+
+
+def test_an_iteration_in_rounds_passes():
+    flow = Flow("halve")
+    numbers = flow.read(Range(9), name="numbers")
+    small = flow.iterate(
+        numbers,
+        lambda stream: stream.rebalance().map(lambda n: n / 2, name="half"),
+        until=lambda largest: largest < 1,
+        measure=float,
+        reduce=max,
+        name="halving",
+    )
+    small.write(Collect(), name="small")
+    result = simulate(flow, seeds=range(60))
+    assert sorted(result.outputs["small"]) == [n / 16 for n in range(9)]
+    assert result.restores_with_log > 0
+
+
+def test_functions_that_change_records_and_state_in_place_pass():
+    def collect(seen: list[int], record: dict[str, list[int]]) -> tuple[list[int], dict[str, list[int]]]:
+        seen.append(record["path"][-1])
+        record["path"].append(len(seen))
+        return seen, record
+
+    flow = Flow("paths")
+    again = flow.loop("again", of=dict)
+    records = flow.read(Items([{"key": key, "path": [0]} for key in range(4)]), name="records")
+    collected = records.merge(again).key_by("key").stateful_map(collect, initial=[], name="collected")
+    done, more = collected.split(lambda record: len(record["path"]) > 4)
+    again.feed(more)
+    done.write(Collect(), name="done")
+    result = simulate(flow, seeds=range(60))
+    assert result.outputs["done"][0]["path"] == [0, 1, 2, 3, 4]
+
+
+def test_inputs_stand_in_for_files():
+    orders = [{"id": "a", "needs": 2}, {"id": "b", "needs": 1}]
+    result = simulate(retries(JsonLines("orders/")), {"orders": orders}, seeds=range(10))
+    assert sorted(order["id"] for order in result.outputs["done"]) == ["a", "b"]
+    assert orders == [{"id": "a", "needs": 2}, {"id": "b", "needs": 1}]
+
+
+def test_inputs_replace_what_a_source_brings():
+    result = simulate(retries(), {"orders": []}, seeds=range(5))
+    assert result.outputs == {"done": [], "again.dead_letters": []}
+
+
+def test_a_thousand_records_have_about_as_many_cuts_as_ten():
+    flow = Flow("many")
+    flow.read(Range(1_000), name="numbers").rebalance().map(lambda n: n + 1).write(Collect(), name="out")
+    result = simulate(flow, seeds=range(5))
+    assert len(result.outputs["out"]) == 1_000
+    assert result.cuts < 200
+
+
+# -- what is caught ----------------------------------------------------------------------------------------------
+
+
+def counted_outside() -> Flow:
+    counter: Iterator[int] = itertools.count()
+
+    def number(record: str) -> tuple[str, int]:
+        return record, next(counter)
+
+    flow = Flow("numbered")
+    flow.read(Items(["a", "b", "c"]), name="letters").map(number, name="number").write(Collect(), name="numbered")
+    return flow
+
+
+def test_state_outside_of_the_engine_is_caught_with_seed_story_and_call():
+    with pytest.raises(ScheduleError) as caught:
+        simulate(counted_outside(), seeds=range(7, 50), parallelism=1)
+    error = caught.value
+    assert error.seed == 7
+    assert error.reproduce == "simulate(flow, seeds=[7], parallelism=1)"
+    assert "sink 'numbered' does not hold what it holds without crashes" in error.reason
+    assert "lacks: ('a', 0)" in error.reason
+    assert "keep it in the state" in error.reason
+    assert "attempt 1 begins from nothing" in "\n".join(error.story)
+    assert "the run is finished" in error.story[-1]
+    assert str(error).startswith("seed 7: sink")
+    assert str(error).endswith("reproduce: simulate(flow, seeds=[7], parallelism=1)")
+
+
+class Forgetful:
+    """Counts in an attribute that no snapshot sees."""
+
+    def on_start(self, ctx: Any) -> None:
+        self.count = 0
+
+    def on_record(self, ctx: Any, record: int) -> None:
+        self.count += 1
+
+    def on_end(self, ctx: Any) -> None:
+        ctx.emit(self.count)
+
+
+def forgetful() -> Flow:
+    flow = Flow("count")
+    counted = flow.read(Range(60), name="numbers").rebalance().process(Forgetful, name="count", parallelism=1)
+    counted.write(Collect(), name="count_of_all")
+    return flow
+
+
+def test_a_count_that_no_snapshot_holds_is_caught_by_a_crash_and_by_nothing_else():
+    flow = forgetful()
+    assert simulate(flow, seeds=range(40), crashes=0).outputs == {"count_of_all": [60]}
+    with pytest.raises(ScheduleError, match=r"lacks: 60") as caught:
+        simulate(flow, seeds=range(40))
+    assert any("begins from cut" in line for line in caught.value.story)
+
+
+def test_the_seed_alone_shows_it_again():
+    flow = forgetful()
+    with pytest.raises(ScheduleError) as first:
+        simulate(flow, seeds=range(40))
+    with pytest.raises(ScheduleError) as second:
+        simulate(flow, seeds=[first.value.seed or 0])
+    assert str(first.value) == str(second.value)
+
+
+def test_output_that_depends_on_the_order_of_a_merge_is_caught_unless_it_is_said_to():
+    def last(value: int, record: int) -> tuple[int, int]:
+        return record, value
+
+    flow = Flow("order")
+    left, right = flow.read(Range(4), name="left"), flow.read(Range(14, start=10), name="right")
+    merged = left.merge(right).key_by(lambda n: 0).stateful_map(last, initial=-1, name="last")
+    merged.write(Collect(), name="before")
+    with pytest.raises(ScheduleError, match="order in which streams are merged"):
+        simulate(flow, seeds=range(20))
+    result = simulate(flow, seeds=range(20), check_outputs=False, invariant=lambda cut: len(cut.output("before")) <= 8)
+    assert result.schedules == 20
+
+
+def test_a_loop_that_never_runs_dry_is_caught_before_any_fault(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("engine.simulation.simulation.FAITHFUL_STEPS_MAX", 2_000)
+    flow = Flow("forever")
+    again = flow.loop("again", of=int)
+    done, rest = flow.read(Items([1]), name="one").merge(again).split(lambda n: n < 0, name="below_zero")
+    again.feed(rest)
+    done.write(Collect(), name="done")
+    with pytest.raises(ScheduleError, match=r"has not ended after 2,000 steps.*max_rounds=") as caught:
+        simulate(flow)
+    assert caught.value.seed is None
+
+
+# -- invariants and stop_when --------------------------------------------------------------------------------------
+
+
+def test_an_invariant_sees_state_loop_and_output_of_every_cut():
+    seen: list[int] = []
+
+    def each_order_is_in_one_place(cut: CutView) -> None:
+        looping = [order["id"] for order in cut.in_loop("again")]
+        out = [order["id"] for sink in ("done", "again.dead_letters") for order in cut.output(sink)]
+        seen.append(len(looping))
+        assert sorted(looping + out) == sorted(cut.state("attempts"))
+
+    result = simulate(retries(), seeds=range(60), invariant=each_order_is_in_one_place, parallelism=2)
+    assert len(seen) >= result.cuts
+    assert sum(map(bool, seen)) >= result.cuts_with_log > 20
+
+
+@pytest.mark.parametrize(
+    ("invariant", "told"),
+    [
+        (lambda cut: not cut.in_loop("again"), "the invariant does not hold of cut 1: it gives False"),
+        (lambda cut: 1 // 0, "the invariant raised ZeroDivisionError: "),
+        (
+            lambda cut: cut.state("orders"),
+            "no operator 'orders' that keeps values by key; of that kind are: 'attempts'",
+        ),
+        (lambda cut: cut.output("attempts"), "no sink 'attempts'; of that kind are: 'done', 'again.dead_letters'"),
+        (lambda cut: cut.in_loop("done"), "no loop 'done'; the loops are 'again'"),
+    ],
+)
+def test_an_invariant_that_fails_is_told_with_cut_and_cause(invariant: Any, told: str):
+    with pytest.raises(ScheduleError) as caught:
+        simulate(retries(), seeds=range(30), invariant=invariant)
+    assert told in caught.value.reason
+    assert "invariant=invariant" in caught.value.reproduce
+    assert "is complete" in caught.value.story[-1]
+
+
+def test_an_interrupt_is_not_swallowed():
+    def interrupt(cut: CutView) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(retries(), invariant=interrupt)
+
+
+def ticking(stop_when: Any) -> Flow:
+    flow = Flow("ticking", stop_when=stop_when)
+    flow.read(Generate(lambda position: position), name="ticks").key_by(lambda n: n % 3).stateful_map(
+        lambda count, n: (count + 1, n), initial=0, name="counts"
+    ).write(Collect(), name="out")
+    return flow
+
+
+def test_stop_when_ends_an_unbounded_flow_with_a_cut_that_it_holds_of():
+    def enough(cut: CutView) -> bool:
+        return sum(cut.state("counts").values()) >= 6
+
+    def whole(cut: CutView) -> bool:
+        return len(cut.output("out")) == sum(cut.state("counts").values())
+
+    result = simulate(ticking(enough), seeds=range(20), check_outputs=False, invariant=whole)
+    assert len(result.outputs["out"]) >= 6
+
+
+def test_a_stop_when_that_raises_is_told_as_what_it_is():
+    with pytest.raises(ScheduleError, match="the run without crashes: stop_when raised KeyError: 'none'"):
+        simulate(ticking(lambda cut: cut.state("counts")["none"]))
+
+
+# -- the same arguments give the same result -----------------------------------------------------------------------
+
+
+def test_it_gives_the_same_again():
+    assert simulate(retries(), seeds=range(20)) == simulate(retries(), seeds=range(20))
+
+
+@pytest.mark.slow
+def test_another_process_with_another_hash_seed_gives_the_same():
+    script = (
+        "from tests.simulation.test_simulate import retries, simulate\n"
+        "print(simulate(retries(), seeds=range(20), parallelism=(1, 2, 3)))"
+    )
+    printed: set[str] = set()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        printed.add(done.stdout)
+    assert len(printed) == 1

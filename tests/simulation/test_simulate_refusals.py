@@ -1,0 +1,153 @@
+"""What simulate is asked for and cannot do, and what goes wrong in user code: each is told with the fix."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import pytest
+
+from backedge import (
+    Collect,
+    Flow,
+    Generate,
+    Items,
+    JsonLines,
+    LoopLimitError,
+    OpenLoopError,
+    Range,
+    SimulationError,
+    Stream,
+    UserFunctionError,
+    narrate,
+    simulate,
+)
+
+
+def doubled(source: Any) -> Flow:
+    flow = Flow("doubled")
+    flow.read(source, name="numbers").rebalance().map(lambda n: n * 2, name="double").write(Collect(), name="out")
+    return flow
+
+
+def looping(**loop: Any) -> Flow:
+    flow = Flow("looping")
+    again = flow.loop("again", of=int, **loop)
+    done, rest = flow.read(Items([5]), name="numbers").merge(again).split(lambda n: n <= 0, name="is_done")
+    again.feed(rest.map(lambda n: n - 1, name="less"))
+    if not loop.get("endless"):
+        done.write(Collect(), name="out")
+    else:
+        rest.write(Collect(), name="out")
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("flow", "options", "told"),
+    [
+        (
+            doubled(JsonLines("numbers/")),
+            {},
+            "source 'numbers' reads JsonLines(path='numbers/', rate=None), which the simulator does not open: "
+            "give its records, simulate(flow, inputs={'numbers': [...]})",
+        ),
+        (
+            doubled(Items([1])),
+            {"inputs": {"number": [1]}},
+            "inputs are given for 'number', which is no source of the flow; its sources are 'numbers'",
+        ),
+        (doubled(Items([1])), {"inputs": {"numbers": iter([1])}}, "are a list_iterator: give a list of records"),
+        (doubled(Items([1])), {"inputs": {"numbers": "one"}}, "are a str: give a list of records"),
+        (
+            doubled(Generate(float)),
+            {},
+            "source 'numbers' never ends, and neither would a simulated run: give it a count",
+        ),
+        (
+            looping(endless=True),
+            {},
+            "loop 'again' is endless, and so would be a simulated run: give the flow stop_when=",
+        ),
+        (doubled(Items([1])), {"seeds": 100}, "seeds=100 is one number: give range(100) to run that many, or [100]"),
+        (doubled(Items([1])), {"crashes": -1}, "crashes=-1 is no number of crashes: give 0 or more"),
+        (doubled(Items([1])), {"parallelism": 0}, "parallelism=0 runs no task: give a number from 1 up"),
+        (doubled(Items([1])), {"parallelism": ()}, "parallelism=() runs no task"),
+        (doubled(Items([1])), {"policy": "daily"}, "is unknown: give one of 'aligned', 'unaligned', 'drain'"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_with_the_fix(flow: Flow, options: Any, told: str):
+    with pytest.raises(SimulationError) as refused:
+        simulate(flow, **options)
+    assert told in str(refused.value)
+
+
+def test_a_drain_of_an_iteration_is_refused():
+    flow = Flow("rounds")
+    numbers = flow.read(Range(4), name="numbers")
+    flow.iterate(numbers, lambda stream: stream.map(lambda n: n + 1), rounds=2, name="twice").write(
+        Collect(), name="out"
+    )
+    with pytest.raises(SimulationError, match=r"policy 'drain' does not suit flow 'rounds'.*'twice' is an iteration"):
+        simulate(flow, policy="drain")
+
+
+def test_a_rule_that_does_not_exist_cannot_be_broken():
+    with pytest.raises(SimulationError, match=r"broken_rule='gravity' is no rule; there are 'no-loop-log', "):
+        narrate(doubled(Items([1])), seed=1, broken_rule="gravity")
+
+
+def test_a_graph_that_cannot_run_is_refused_as_everywhere():
+    flow = Flow("open")
+    flow.read(Items([1])).merge(flow.loop("again")).write(Collect())
+    with pytest.raises(OpenLoopError):
+        simulate(flow)
+
+
+# -- user code ---------------------------------------------------------------------------------------------------
+
+
+def halve(number: int) -> float:
+    return 10 / number
+
+
+def test_an_exception_of_a_function_is_the_users_and_says_where_and_with_which_record():
+    flow = Flow("halves")
+    flow.read(Items([5, 0]), name="numbers").map(halve, name="halve").write(Collect(), name="out")
+    with pytest.raises(UserFunctionError) as raised:
+        simulate(flow)
+    text = str(raised.value)
+    assert text.startswith("operator 'halve' raised ZeroDivisionError: division by zero\n  record: 0\n")
+    assert "return 10 / number" in text
+    assert "/engine/" not in text
+    assert raised.value.__notes__ == ["  in the simulator, without a fault: simulate(flow, seeds=[])"]
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert [frame.name for frame in traceback.extract_tb(raised.value.__cause__.__traceback__)] == ["halve"]
+
+
+def test_an_exception_of_a_later_schedule_names_its_seed():
+    calls: list[int] = []
+
+    def fifth(number: int) -> int:
+        calls.append(number)
+        if len(calls) == 5:
+            raise OSError("no more today")
+        return number
+
+    flow = Flow("quota")
+    flow.read(Items([1, 2]), name="numbers").map(fifth, name="ask").write(Collect(), name="out")
+    with pytest.raises(UserFunctionError, match="OSError: no more today") as raised:
+        simulate(flow, seeds=[7, 8, 9], crashes=0)
+    assert raised.value.__notes__ == ["  in the simulator, under seed 8: simulate(flow, seeds=[8], crashes=0)"]
+
+
+def test_a_record_that_is_set_aside_fails_nothing():
+    flow = Flow("halves")
+    halves: Stream[float] = flow.read(Items([5, 0]), name="numbers").map(halve, name="halve", on_error="dead_letter")
+    halves.write(Collect(), name="out")
+    result = simulate(flow, seeds=range(20))
+    assert result.outputs == {"out": [2.0], "halve.dead_letters": [0]}
+
+
+def test_a_loop_that_fails_at_its_limit_fails_the_simulation():
+    with pytest.raises(LoopLimitError, match="again"):
+        simulate(looping(max_rounds=3, on_limit="fail"))
