@@ -299,6 +299,16 @@ def _rounds_nested_last(flow: Flow) -> None:
     _write(flow.iterate(_read(flow), body, name="outer"))
 
 
+def _rounds_deep(flow: Flow) -> None:
+    def middle(stream: Streams) -> Streams:
+        return flow.iterate(stream, lambda s: _pay(s, "inner_pay"), rounds=2, name="inner")
+
+    def body(outer: Streams) -> Streams:
+        return flow.iterate(_pay(outer, "outer_pay"), middle, rounds=1, name="middle")
+
+    _write(flow.iterate(_read(flow), body, rounds=2, name="outer"))
+
+
 def _rounds_behind_loop(flow: Flow) -> None:
     again = flow.loop("again", of=Item)
     done, more = _count(_read(flow).merge(again), "count").split(is_done, name="split")
@@ -343,7 +353,7 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "overlapping": (_overlapping,),
     "irreducible": (_irreducible,),
     "rounds": (_rounds, _rounds_until, _rounds_learning),
-    "rounds_nested": (_rounds_nested, _rounds_nested_last),
+    "rounds_nested": (_rounds_nested, _rounds_nested_last, _rounds_deep),
     "rounds_behind_loop": (_rounds_behind_loop,),
     "pipelines": (_pipelines,),
     "broadcast": (_broadcast, _broadcast_loop),
