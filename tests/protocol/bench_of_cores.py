@@ -282,9 +282,11 @@ class Bench:
             case RunReleaseRound():
                 self._release(id, "body", self._take_gathered(id))
                 return core.on_round_released()
-            case _:
+            case RunReleaseResult(iteration):
                 self._release(id, "result", self._take_gathered(id))
-                return core.on_result_released()
+                return core.on_result_released(None if iteration is None else str(id))
+            case _:
+                raise TypeError(f"{effect} belongs to no round")
 
     def _take_gathered(self, id: TaskId) -> list[Any]:
         records, self.gathered[id] = self.gathered[id], []

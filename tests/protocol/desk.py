@@ -1,0 +1,92 @@
+"""A coordinator at its desk: a test tells it what tasks report, and reads what it orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.effects import AcknowledgeEnd, Report
+from recovery.messages import Mode
+from recovery.orders import Manifest, Order, WriteManifest
+from tests.protocol.bench_of_cores import task_id
+
+ATTEMPT = Attempt(1)
+
+
+def report(*transactions: str, busy: bool = False) -> Report:
+    return Report({}, frozenset(), frozenset(), busy, transactions)
+
+
+class Desk:
+    """One coordinator, whose clock moves only when it is told to."""
+
+    def __init__(self, deployment: Deployment, completed: Iterable[int] = (), **options: Any) -> None:
+        self.deployment = deployment
+        self.now_ms = 0
+        self.coordinator = Coordinator(
+            deployment, ATTEMPT, SnapshotOptions(**options), Epoch(1 + max(completed, default=0)), map(Epoch, completed)
+        )
+
+    def wait(self, duration_ms: int) -> list[Order]:
+        self.now_ms += duration_ms
+        return self.coordinator.on_tick(self.now_ms)
+
+    def request(self, mode: Mode = Mode.ALIGNED, savepoint: str | None = None) -> list[Order]:
+        return self.coordinator.request(mode, self.now_ms, savepoint)
+
+    def acknowledge(self, task: str, epoch: int, *transactions: str, attempt: int = 1) -> list[Order]:
+        return self.coordinator.on_acknowledge(
+            task_id(task), Attempt(attempt), Epoch(epoch), report(*transactions), self.now_ms
+        )
+
+    def decline(self, task: str, epoch: int, attempt: int = 1) -> list[Order]:
+        return self.coordinator.on_decline(
+            task_id(task), Attempt(attempt), Epoch(epoch), "the disk is full", self.now_ms
+        )
+
+    def end(self, task: str, *transactions: str, captured: int = 0, probed: int = 0, attempt: int = 1) -> list[Order]:
+        end = AcknowledgeEnd(report(*transactions), Epoch(captured), Epoch(probed))
+        return self.coordinator.on_task_ended(task_id(task), Attempt(attempt), end, self.now_ms)
+
+    def acknowledge_all(self, epoch: int) -> list[Order]:
+        """Every task that has not ended acknowledges."""
+        orders: list[Order] = []
+        for task in self.deployment.tasks:
+            if task not in self.coordinator.ended:
+                orders += self.coordinator.on_acknowledge(task, ATTEMPT, Epoch(epoch), report(), self.now_ms)
+        return orders
+
+    def write_manifest(self, epoch: int) -> list[Order]:
+        return self.coordinator.on_manifest_written(Epoch(epoch), self.now_ms)
+
+    def fail_manifest(self, epoch: int) -> list[Order]:
+        return self.coordinator.on_manifest_failed(Epoch(epoch), "the disk is full", self.now_ms)
+
+    def commit(self, task: str, epoch: int) -> list[Order]:
+        return self.coordinator.on_committed(task_id(task), Epoch(epoch))
+
+    def complete(self, epoch: int) -> list[Order]:
+        """Everything that completes a cut: acknowledgements, the manifest, the commits."""
+        orders = [*self.acknowledge_all(epoch), *self.write_manifest(epoch)]
+        for task in self.deployment.tasks:
+            orders += self.coordinator.on_committed(task, Epoch(epoch))
+        return orders
+
+    def open_epochs(self) -> list[int]:
+        return sorted(self.coordinator.open)
+
+
+def kinds(orders: Iterable[Order], kind: type[Any]) -> list[Any]:
+    return [order for order in orders if isinstance(order, kind)]
+
+
+def manifest_in(orders: Iterable[Order]) -> Manifest:
+    (order,) = kinds(orders, WriteManifest)
+    return order.manifest
+
+
+def tasks_of(orders: Iterable[Any]) -> list[TaskId]:
+    return [order.task for order in orders]

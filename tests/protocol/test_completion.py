@@ -1,0 +1,231 @@
+"""Rule 7, one epoch: when a cut is complete, what follows, and what is committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from recovery.messages import Mode
+from recovery.orders import Abort, Complete, FailAttempt, Finished, Trigger, WriteManifest
+from tests.protocol.bench_of_cores import graph, task_id
+from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in, tasks_of
+
+PIPE = graph("source -> sink")
+SOURCE, SINK = task_id("source"), task_id("sink")
+
+
+def test_an_epoch_is_triggered_at_sources_and_heads():
+    desk = Desk(graph("items -> head", "head -> body", "body => head"))
+    assert desk.request() == [Trigger(task_id(t), 1, Mode.ALIGNED) for t in ("items", "head")]
+
+
+def test_the_manifest_is_written_when_every_task_has_acknowledged():
+    desk = Desk(PIPE)
+    desk.request()
+    assert desk.acknowledge("source", 1) == []
+    manifest = manifest_in(desk.acknowledge("sink", 1, "tx"))
+    assert (manifest.epoch, manifest.attempt, manifest.mode) == (1, ATTEMPT, Mode.ALIGNED)
+    assert manifest.files == {SOURCE: 1, SINK: 1}
+    assert manifest.transactions == {SOURCE: (), SINK: ("tx",)}
+
+
+def test_sinks_commit_only_when_the_manifest_is_durable():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge("source", 1)
+    assert kinds(desk.acknowledge("sink", 1, "tx"), Complete) == []
+    assert desk.write_manifest(1) == [Complete(SOURCE, 1, ()), Complete(SINK, 1, ("tx",))]
+
+
+def test_an_ended_task_stands_with_its_last_state_for_what_it_had_not_captured():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge("sink", 1)
+    assert manifest_in(desk.end("source", captured=0)).files == {SOURCE: None, SINK: 1}
+
+
+def test_an_ended_task_does_not_stand_with_its_last_state_for_what_it_had_captured():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge("sink", 1)
+    assert desk.end("source", captured=1) == []
+    assert manifest_in(desk.acknowledge("source", 1)).files == {SOURCE: 1, SINK: 1}
+
+
+def test_a_captured_probe_is_no_captured_snapshot():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge("sink", 1)
+    assert manifest_in(desk.end("source", captured=0, probed=7)).files[SOURCE] is None
+
+
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_what_another_attempt_says_is_not_heard(attempt: int):
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge("source", 1)
+    assert desk.acknowledge("sink", 1, attempt=attempt) == []
+    assert desk.end("sink", attempt=attempt) == []
+    assert desk.decline("sink", 1, attempt=attempt) == []
+    assert desk.open_epochs() == [1]
+    assert desk.coordinator.ended == {}
+
+
+def test_a_declined_epoch_is_aborted_at_every_task():
+    desk = Desk(PIPE)
+    desk.request()
+    assert desk.decline("sink", 1) == [Abort(SOURCE, 1, Mode.ALIGNED), Abort(SINK, 1, Mode.ALIGNED)]
+    assert desk.open_epochs() == []
+
+
+def test_an_epoch_that_takes_too_long_is_aborted_and_the_run_goes_on():
+    desk = Desk(PIPE, interval_ms=1000, timeout_ms=300)
+    desk.request()
+    assert desk.wait(299) == []
+    assert tasks_of(kinds(desk.wait(1), Abort)) == [SOURCE, SINK]
+    assert kinds(desk.wait(700), Trigger) == [Trigger(SOURCE, 2, Mode.ALIGNED)]
+
+
+def test_an_epoch_whose_manifest_is_being_written_is_neither_timed_out_nor_declined():
+    desk = Desk(PIPE, timeout_ms=300, interval_ms=10_000)
+    desk.request()
+    desk.acknowledge_all(1)
+    assert desk.wait(301) == []
+    assert desk.decline("sink", 1) == []
+    assert kinds(desk.write_manifest(1), Complete)
+
+
+def test_an_epoch_whose_manifest_cannot_be_written_is_aborted():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge_all(1)
+    assert tasks_of(kinds(desk.fail_manifest(1), Abort)) == [SOURCE, SINK]
+    assert desk.open_epochs() == []
+
+
+def test_a_late_acknowledgement_of_an_aborted_epoch_is_not_heard():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.decline("sink", 1)
+    assert desk.acknowledge("source", 1) == []
+
+
+def test_more_failures_in_a_row_than_tolerated_fail_the_attempt():
+    desk = Desk(PIPE, failures_tolerated=2)
+    for epoch in (1, 2):
+        desk.request()
+        assert kinds(desk.decline("sink", epoch), FailAttempt) == []
+    desk.request()
+    (failed,) = kinds(desk.decline("sink", 3), FailAttempt)
+    assert failed.reason == ("3 snapshots failed in a row, the last one: epoch 3 was declined: the disk is full")
+
+
+def test_a_completed_epoch_makes_earlier_failures_forgotten():
+    desk = Desk(PIPE, failures_tolerated=1)
+    for epoch in (1, 3, 5):
+        desk.request()
+        assert kinds(desk.decline("sink", epoch), FailAttempt) == []
+        desk.request()
+        desk.complete(epoch + 1)
+
+
+def test_failures_of_all_kinds_are_counted_together():
+    desk = Desk(PIPE, failures_tolerated=2, timeout_ms=100, interval_ms=10**6)
+    desk.request()
+    desk.decline("sink", 1)
+    desk.request()
+    desk.wait(100)
+    desk.request()
+    desk.acknowledge_all(3)
+    assert kinds(desk.fail_manifest(3), FailAttempt)
+
+
+def test_transactions_of_an_aborted_epoch_are_listed_by_the_next_complete_cut():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge("sink", 1, "tx-1")
+    desk.decline("source", 1)
+    desk.request()
+    desk.acknowledge("source", 2)
+    assert manifest_in(desk.acknowledge("sink", 2, "tx-1", "tx-2")).transactions[SINK] == ("tx-1", "tx-2")
+    assert Complete(SINK, 2, ("tx-1", "tx-2")) in desk.write_manifest(2)
+
+
+def test_when_all_tasks_have_ended_their_last_states_are_the_final_cut():
+    desk = Desk(PIPE)
+    desk.end("source")
+    desk.end("sink", "last")
+    manifest = manifest_in(desk.wait(0))
+    assert manifest.files == {SOURCE: None, SINK: None}
+    assert kinds(desk.write_manifest(1), Complete) == [Complete(SOURCE, 1, ()), Complete(SINK, 1, ("last",))]
+
+
+def test_the_run_is_finished_when_the_output_of_the_final_cut_is_published():
+    desk = Desk(PIPE)
+    desk.end("source")
+    desk.end("sink", "last")
+    desk.wait(0)
+    desk.write_manifest(1)
+    assert desk.commit("source", 1) == []
+    assert desk.commit("sink", 1) == [Finished(1)]
+    assert desk.commit("sink", 1) == []
+
+
+def test_tasks_are_asked_again_to_publish_until_they_say_that_they_have():
+    desk = Desk(PIPE)
+    desk.end("source")
+    desk.end("sink", "last")
+    desk.wait(0)
+    desk.write_manifest(1)
+    desk.commit("source", 1)
+    assert desk.wait(10) == [Complete(SINK, 1, ("last",))]
+
+
+def test_the_final_cut_waits_for_an_epoch_that_is_still_open():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.end("source", captured=1)
+    desk.end("sink", captured=1)
+    assert desk.wait(0) == []
+    desk.acknowledge("source", 1)
+    desk.acknowledge("sink", 1)
+    desk.write_manifest(1)
+    assert manifest_in(desk.wait(0)).epoch == 2
+
+
+def test_a_final_cut_that_could_not_be_written_is_tried_again():
+    desk = Desk(PIPE)
+    desk.end("source")
+    desk.end("sink")
+    desk.wait(0)
+    desk.fail_manifest(1)
+    assert manifest_in(desk.wait(0)).epoch == 2
+    assert kinds(desk.write_manifest(2), Complete)
+
+
+def test_a_run_that_is_told_to_stop_ends_with_that_cut():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.acknowledge_all(1)
+    desk.write_manifest(1)
+    assert desk.coordinator.on_stop(1) == []
+    assert desk.commit("source", 1) == []
+    assert desk.commit("sink", 1) == [Finished(1)]
+    assert kinds(desk.wait(10**6), Trigger) == []
+
+
+def test_manifests_are_written_one_at_a_time():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.request(savepoint="mine")
+    desk.acknowledge_all(1)
+    assert kinds(desk.acknowledge_all(2), WriteManifest) == []
+    assert manifest_in(desk.write_manifest(1)).epoch == 2
+
+
+def test_a_manifest_that_fails_lets_the_next_one_be_written():
+    desk = Desk(PIPE)
+    desk.request()
+    desk.request(savepoint="mine")
+    desk.acknowledge_all(1)
+    desk.acknowledge_all(2)
+    assert manifest_in(desk.fail_manifest(1)).epoch == 2

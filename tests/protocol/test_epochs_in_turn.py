@@ -1,0 +1,141 @@
+"""Rule 7, many epochs: when the next one starts, which overlap, which are discarded, and which cuts are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from recovery.messages import Mode
+from recovery.orders import Abort, DropCut, Trigger
+from tests.protocol.bench_of_cores import graph, task_id
+from tests.protocol.desk import Desk, kinds
+
+PIPE = graph("source -> sink")
+SOURCE = task_id("source")
+
+
+def started(orders: list[object]) -> list[int]:
+    return [order.epoch for order in orders if isinstance(order, Trigger) and order.task == SOURCE]
+
+
+def test_epochs_start_at_the_interval():
+    desk = Desk(PIPE, interval_ms=100)
+    assert started(desk.wait(99)) == []
+    assert started(desk.wait(1)) == [1]
+    desk.complete(1)
+    assert started(desk.wait(99)) == []
+    assert started(desk.wait(1)) == [2]
+
+
+def test_with_one_open_epoch_the_next_starts_when_it_completes():
+    desk = Desk(PIPE, interval_ms=100)
+    desk.wait(100)
+    assert started(desk.wait(500)) == []
+    desk.complete(1)
+    assert started(desk.wait(0)) == [2]
+
+
+@pytest.mark.parametrize("epochs_max", [1, 2, 3])
+def test_so_many_epochs_are_open_and_no_more(epochs_max: int):
+    desk = Desk(PIPE, interval_ms=10, open_epochs_max=epochs_max)
+    for _ in range(6):
+        desk.wait(10)
+    assert desk.open_epochs() == list(range(1, 1 + epochs_max))
+
+
+def test_a_minimum_pause_lies_between_the_end_of_one_and_the_start_of_the_next():
+    desk = Desk(PIPE, interval_ms=100, pause_ms_min=50)
+    desk.wait(100)
+    desk.wait(200)
+    desk.complete(1)
+    assert started(desk.wait(49)) == []
+    assert started(desk.wait(1)) == [2]
+
+
+def test_the_pause_follows_an_abort_too():
+    desk = Desk(PIPE, interval_ms=100, pause_ms_min=50)
+    desk.wait(300)
+    desk.wait(10)
+    desk.decline("sink", 1)
+    assert started(desk.wait(49)) == []
+    assert started(desk.wait(51)) == [2]
+
+
+def test_a_savepoint_overlaps_the_periodic_epochs():
+    desk = Desk(PIPE, interval_ms=100)
+    desk.wait(100)
+    assert started(desk.request(savepoint="mine")) == [2]
+    assert desk.open_epochs() == [1, 2]
+
+
+def test_an_open_savepoint_is_not_counted_among_the_open_epochs():
+    desk = Desk(PIPE, interval_ms=100)
+    desk.request(savepoint="mine")
+    assert started(desk.wait(100)) == [2]
+
+
+@pytest.mark.parametrize("mode", [Mode.DRAIN, Mode.BETWEEN_ROUNDS])
+def test_no_periodic_epoch_starts_while_a_drain_or_a_cut_between_rounds_is_open(mode: Mode):
+    desk = Desk(PIPE, interval_ms=100)
+    desk.request(mode, savepoint="mine")
+    assert started(desk.wait(100)) == []
+    desk.complete(1)
+    assert started(desk.wait(0)) == [2]
+
+
+def test_completing_an_epoch_discards_the_open_ones_before_it():
+    desk = Desk(PIPE, interval_ms=10, open_epochs_max=3)
+    for _ in range(3):
+        desk.wait(10)
+    desk.acknowledge_all(2)
+    orders = desk.write_manifest(2)
+    assert {order.epoch for order in kinds(orders, Abort)} == {1}
+    assert desk.open_epochs() == [3]
+
+
+def test_a_discarded_epoch_is_no_failure():
+    desk = Desk(PIPE, interval_ms=10, open_epochs_max=2, failures_tolerated=0)
+    desk.wait(10)
+    desk.wait(10)
+    desk.acknowledge_all(2)
+    desk.write_manifest(2)
+    assert desk.coordinator.failures == 0
+
+
+def test_so_many_cuts_are_kept_and_the_oldest_dropped():
+    desk = Desk(PIPE, keep=2)
+    dropped: list[int] = []
+    for epoch in (1, 2, 3, 4):
+        desk.request()
+        dropped += [order.epoch for order in kinds(desk.complete(epoch), DropCut)]
+    assert dropped == [1, 2]
+    assert desk.coordinator.completed == [3, 4]
+
+
+def test_savepoints_are_kept_whatever_the_retention():
+    desk = Desk(PIPE, keep=1)
+    dropped: list[int] = []
+    for epoch, name in ((1, "mine"), (2, None), (3, None)):
+        desk.request(savepoint=name)
+        dropped += [order.epoch for order in kinds(desk.complete(epoch), DropCut)]
+    assert dropped == [2]
+    assert desk.coordinator.completed == [1, 3]
+
+
+def test_cuts_of_earlier_attempts_are_dropped_in_their_turn():
+    desk = Desk(PIPE, completed=[4, 6], keep=2)
+    assert started(desk.request()) == [7]
+    assert kinds(desk.complete(7), DropCut) == [DropCut(4)]
+
+
+def test_an_ended_source_is_not_triggered():
+    desk = Desk(graph("left -> join", "right -> join"))
+    desk.end("left")
+    assert [order.task for order in desk.request()] == [task_id("right")]
+
+
+def test_nothing_starts_after_the_final_cut():
+    desk = Desk(PIPE, interval_ms=100)
+    desk.end("source")
+    desk.end("sink")
+    desk.wait(0)
+    assert kinds(desk.wait(1000), Trigger) == []
