@@ -114,7 +114,7 @@ class TaskCore:
             return self._on_barrier(inbox, item)
         return self._on_end(inbox, item)
 
-    def on_trigger(self, epoch: Epoch, mode: Mode) -> Sequence[Effect]:
+    def on_trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> Sequence[Effect]:
         """The coordinator starts an epoch here."""
         if self.ended or self.alignment.is_over(epoch, mode):
             return NOTHING
@@ -124,7 +124,7 @@ class TaskCore:
         elif mode is Mode.BETWEEN_ROUNDS and self.iteration is not None and self.iteration.takes_request(epoch):
             return NOTHING
         else:
-            self.alignment.trigger(epoch, mode)
+            self.alignment.trigger(epoch, mode, within)
         return self._proceed(effects)
 
     def on_abort(self, epoch: Epoch, mode: Mode) -> Sequence[Effect]:
@@ -316,7 +316,7 @@ class TaskCore:
                 self._close(inbox, self.rounds)
 
     def _hold(self, inbox: Inbox, barrier: Barrier) -> None:
-        self.alignment.hold(inbox.id, barrier.epoch, barrier.mode)
+        self.alignment.hold(inbox.id, barrier.epoch, barrier.mode, barrier.within)
 
     def _close(self, inbox: Inbox, rounds: Rounds) -> None:
         if inbox.live_id not in rounds.aside and (not inbox.id.restored or inbox.id.sender == RESTORED_SENDER):
@@ -365,7 +365,8 @@ class TaskCore:
         open_epoch = self._open(epoch, mode)
         if not mode.is_probe:
             effects.append(Capture(epoch))
-        effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest)) for o in self.outlets.values()]
+        within = self.alignment.within.get(epoch)
+        effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest, within)) for o in self.outlets.values()]
         self.logs.start(open_epoch, [inbox for inbox in self.inboxes.values() if self._is_logged(inbox, mode)])
         released = self.alignment.capture(epoch, mode)
         if not open_epoch.open:
@@ -377,7 +378,8 @@ class TaskCore:
 
     def _open(self, epoch: Epoch, mode: Mode) -> OpenEpoch:
         alignment = self.alignment
-        drained = {c for c, held in alignment.held.items() if alignment.modes[held] is Mode.DRAIN}
+        within = alignment.within.get(epoch)
+        drained = {channel for channel, held in alignment.held.items() if held == within}
         opened = OpenEpoch(
             epoch,
             mode,

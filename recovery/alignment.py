@@ -8,7 +8,8 @@
 - An abort is never held up. It may come before, between or after trigger and barriers; an aborted epoch is never
   captured, and its later barriers are consumed without effect.
 - Epoch numbers only grow; gaps are legal, so no one waits for "the last one plus one".
-- A channel that a drain holds counts as having given every probe.
+- A channel that a drain holds counts as having given the probes for that drain. Not every probe: one that passed a
+  drain whose abort is late would overtake the epochs between, and two channels would hold them crosswise.
 
 Bookkeeping is per barrier, never per batch.
 """
@@ -28,6 +29,7 @@ class Alignment:
         self.needs_trigger = needs_trigger
         self.held: dict[ChannelId, Epoch] = {}
         self.modes: dict[Epoch, Mode] = {}
+        self.within: dict[Epoch, Epoch] = {}
         self.triggered: set[Epoch] = set()
         self.aborted: dict[bool, set[Epoch]] = {False: set(), True: set()}
         self.captured: dict[bool, Epoch] = {False: Epoch(0), True: Epoch(0)}
@@ -36,16 +38,21 @@ class Alignment:
         """Whether the epoch was captured or aborted here, so that its barriers have no effect any more."""
         return epoch <= self.captured[mode.is_probe] or epoch in self.aborted[mode.is_probe]
 
-    def hold(self, channel: ChannelId, epoch: Epoch, mode: Mode) -> None:
+    def hold(self, channel: ChannelId, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> None:
         """The barrier of an epoch that is not over is at the front of this channel."""
         self.held[channel] = epoch
-        self.modes[epoch] = mode
+        self._know(epoch, mode, within)
 
-    def trigger(self, epoch: Epoch, mode: Mode) -> None:
+    def trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> None:
         """The coordinator starts the epoch here."""
         if not self.is_over(epoch, mode):
             self.triggered.add(epoch)
-            self.modes[epoch] = mode
+            self._know(epoch, mode, within)
+
+    def _know(self, epoch: Epoch, mode: Mode, within: Epoch | None) -> None:
+        self.modes[epoch] = mode
+        if within is not None:
+            self.within[epoch] = within
 
     def due(self, live_regular: Iterable[ChannelId]) -> Epoch | None:
         """The epoch that can be captured now, the lowest if there are several."""
@@ -60,9 +67,7 @@ class Alignment:
 
     def _has_given(self, channel: ChannelId, epoch: Epoch) -> bool:
         held = self.held.get(channel)
-        if held is None or held == epoch:
-            return held == epoch
-        return self.modes[held] is Mode.DRAIN and self.modes[epoch].is_probe
+        return held is not None and held in (epoch, self.within.get(epoch))
 
     def capture(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
         """Note the capture; returns the channels that it releases."""
@@ -83,5 +88,6 @@ class Alignment:
             del self.held[channel]
         for epoch in past:
             del self.modes[epoch]
+            self.within.pop(epoch, None)
         self.triggered -= past
         return released

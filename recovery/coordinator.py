@@ -5,7 +5,7 @@
 - Completing an epoch discards the open ones before it. An epoch that times out, is declined, or whose manifest
   cannot be written is aborted; after more failures in a row than tolerated the attempt fails.
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A savepoint may overlap them. While a
-  cut between two rounds or a drain is open no other begins: it would outdate it.
+  cut between two rounds or a drain is open no other begins, for it would outdate it: what is asked for waits.
 - Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs.
 - When all tasks have ended, their last states are the final cut.
 
@@ -14,6 +14,7 @@ Time comes in as `now_ms`. Reports of another attempt are refused by number.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -86,6 +87,7 @@ class Coordinator:
         self.open: dict[Epoch, OpenCut] = {}
         self.ended: dict[TaskId, AcknowledgeEnd] = {}
         self.told: set[str] = set()
+        self.requested: deque[tuple[Mode, str | None, list[TaskId] | None]] = deque()
         self.completed = list(completed)
         self.savepoints: dict[Epoch, str] = {}
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
@@ -110,6 +112,9 @@ class Coordinator:
             return orders
         if len(self.ended) == len(self.deployment.tasks):
             return orders + self._start_final(now_ms)
+        if self.requested and not self._is_exclusive_open():
+            mode, savepoint, starts = self.requested.popleft()
+            orders += self._start(mode, now_ms, savepoint, starts)
         if self._periodic_is_due(now_ms):
             orders += self._start(self.options.mode, now_ms)
         if self._probe_is_due(now_ms):
@@ -121,11 +126,17 @@ class Coordinator:
     def request(
         self, mode: Mode, now_ms: int, savepoint: str | None = None, initiators: Iterable[TaskId] | None = None
     ) -> list[Order]:
-        """Start an epoch now, as a savepoint if it is named. `initiators` (unaligned only) stand for the usual ones."""
+        """Start an epoch, as a savepoint if it is named: now, or when a drain or a cut between two rounds is over.
+
+        `initiators` (unaligned only) stand for the usual ones.
+        """
         self._check_request(mode)
         starts = None if initiators is None else list(initiators)
         if starts is not None:
             self._check_reach(mode, starts)
+        if self._is_exclusive_open():
+            self.requested.append((mode, savepoint, starts))
+            return []
         return self._start(mode, now_ms, savepoint, starts)
 
     def on_acknowledge(self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
@@ -199,13 +210,15 @@ class Coordinator:
 
     def _periodic_is_due(self, now_ms: int) -> bool:
         open_cuts = [cut for cut in self.open.values() if not cut.mode.is_probe]
-        if any(cut.mode in _EXCLUSIVE for cut in open_cuts):
-            return False
         return (
-            now_ms - self.last_start_ms >= self.options.interval_ms
+            not self._is_exclusive_open()
+            and now_ms - self.last_start_ms >= self.options.interval_ms
             and now_ms - self.last_close_ms >= self.options.pause_ms_min
             and len([cut for cut in open_cuts if cut.savepoint is None]) < self.options.open_epochs_max
         )
+
+    def _is_exclusive_open(self) -> bool:
+        return any(cut.mode in _EXCLUSIVE for cut in self.open.values())
 
     def _probe_is_due(self, now_ms: int) -> bool:
         if any(cut.mode.is_probe for cut in self.open.values()):
@@ -230,7 +243,8 @@ class Coordinator:
             cut.undrained = list(self.termination.free)
             later = {head for component in cut.undrained for head in component.heads}
             starts = [task for task in starts if task not in later]
-        return [Trigger(task, cut.epoch, mode) for task in starts if task not in self.ended]
+        drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
+        return [Trigger(task, cut.epoch, mode, drain) for task in starts if task not in self.ended]
 
     def _start_final(self, now_ms: int) -> list[Order]:
         if any(not cut.mode.is_probe for cut in self.open.values()):

@@ -54,13 +54,14 @@ class Data(NamedTuple):
 class Barrier(NamedTuple):
     """Parts what was sent before the capture of `epoch` from what was sent after it.
 
-    `count` and `digest` are the sender's, over all data of the channel so far.
+    `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a probe is for.
     """
 
     epoch: Epoch
     mode: Mode
     count: int
     digest: int
+    within: Epoch | None = None
 
 
 class End(NamedTuple):

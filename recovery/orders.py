@@ -11,11 +11,12 @@ from recovery.messages import Mode
 
 
 class Trigger(NamedTuple):
-    """Start the epoch at this task."""
+    """Start the epoch at this task. `within` is the drain that a probe is for."""
 
     task: TaskId
     epoch: Epoch
     mode: Mode
+    within: Epoch | None = None
 
 
 class Abort(NamedTuple):

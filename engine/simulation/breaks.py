@@ -134,9 +134,9 @@ class EndNotCountedAsBarrier(TaskCore):
 
 
 class WallClockCore(TaskCore):
-    def on_trigger(self, epoch: Epoch, mode: Mode) -> Sequence[Effect]:
+    def on_trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> Sequence[Effect]:
         if mode.is_probe or self.ended or self.alignment.is_over(epoch, mode):
-            return super().on_trigger(epoch, mode)
+            return super().on_trigger(epoch, mode, within)
         effects: list[Effect] = []
         self._capture(epoch, mode, effects)
         return self._proceed(effects)

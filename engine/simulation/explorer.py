@@ -10,6 +10,8 @@ What makes the walk shorter, and leaves nothing out:
   effect in its mailbox that it does not have on the wire; a held channel is not read.
 - Tasks start at once, reports to the coordinator arrive at once, and so does the news of a complete cut; files are
   written at once where a graph says so. A slow task is one that gets no turn, a late report one before a late append.
+- A source with one channel acts when that channel is empty: nothing but its own order of acts can be seen of it.
+- With a single epoch, its manifest is written at once: while it is not, a crash leads to the beginning.
 - A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and
   dropped. Before the first complete cut a crash leads to the beginning, so it is counted and not followed.
 
@@ -120,6 +122,10 @@ class Explorer:
             yield ("tick",)
 
     def _is_step(self, world: World, event: Happening) -> bool:
+        if event[0] in ("produce", "exhaust", "order"):
+            channels = world.deployment.tasks[event[1]].outputs
+            is_source = world.deployment.tasks[event[1]].is_source
+            return not (is_source and len(channels) == 1 and world.wires.get(channels[0].id))
         if event[0] != "receive" or self._is_logged(world, event):
             return True
         inbox = world.hosts[event[1].receiver].core.inboxes.get(event[1])
@@ -137,6 +143,7 @@ class Explorer:
                 world.apply(("crash", (*world.hosts, *world.unrestored)))
                 world.wires.clear()
                 world.reports.clear()
+                world.store.forget_incomplete()
                 world.apply(("notice",))
             case ("epoch",):
                 left["epochs"] -= 1
@@ -186,6 +193,8 @@ class Explorer:
                 return isinstance(world.hosts[task].orders[0], StartTasks | Complete)
             case ("write", *_):
                 return self.graph.writes_at_once
+            case ("append",):
+                return self.graph.bounds["epochs"] < 2
             case _:
                 return False
 

@@ -137,8 +137,8 @@ class Host:
     def obey(self, order: Order, around: Surroundings) -> None:
         """An order of the coordinator arrived."""
         match order:
-            case Trigger(_, epoch, mode):
-                self.carry_out(self.core.on_trigger(epoch, mode), around)
+            case Trigger(_, epoch, mode, within):
+                self.carry_out(self.core.on_trigger(epoch, mode, within), around)
             case Abort(_, epoch, mode):
                 self.carry_out(self.core.on_abort(epoch, mode), around)
             case Complete(_, epoch, names):

@@ -66,9 +66,9 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
     mode = Mode(case.policy)
     snapshots = SnapshotOptions(
         mode,
-        interval_ms=rng.choice((20, 50, 100)),
+        interval_ms=rng.choice((10, 20, 40)),
         timeout_ms=rng.choice((200, 500, 1000)),
-        pause_ms_min=rng.choice((0, 0, 30)),
+        pause_ms_min=rng.choice((0, 0, 10)),
         open_epochs_max=1 if mode is Mode.DRAIN else rng.choice((1, 2, 3)),
         failures_tolerated=rng.choice((3, 1000)),
         keep=rng.choice((1, 3)),

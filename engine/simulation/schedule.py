@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.batch import Batch, decode, encode
@@ -17,11 +17,13 @@ from engine.simulation.record import Violation
 from engine.simulation.world import Happening, World
 from graphs.ids import Attempt, ChannelId
 from recovery.effects import Decline
-from recovery.errors import ChannelIntegrityError, ProtocolError
+from recovery.errors import ChannelIntegrityError
 from recovery.messages import Data, Mode
 from recovery.orders import AppendEntry
 
 LIVE_TICK_SHARE = 0.02
+NEVER_MS = 10**9
+LAGGING = (0.1, 0.03, 0.01)
 SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.03)
 
 
@@ -67,6 +69,8 @@ class Schedule:
         self.steps_live = steps_live
         self.outcome = Outcome(seed)
         self.speeds: dict[Any, float] = {}
+        self.loops_lag = self.rng.random() < 0.7
+        self.waits_for_cut = self.rng.random() < 0.8
         self.tick_share = self.rng.choice((0.02, 0.05, 0.1, 0.2))
         self.left = {
             "crash": self.rng.randint(0, plan.crashes),
@@ -95,7 +99,7 @@ class Schedule:
             if not self.world.is_over:
                 self._begin_liveness()
                 self._run_phase(self.steps_live, is_live=True)
-        except (ProtocolError, LookupError, ValueError) as error:
+        except (RuntimeError, LookupError, ValueError) as error:
             self.outcome.violations.append(Violation("the protocol was broken", f"{type(error).__name__}: {error}"))
             return self.outcome
         if self.world.failure is not None:
@@ -123,19 +127,20 @@ class Schedule:
 
     def _begin_liveness(self) -> None:
         """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
-        coordinator = self.world.coordinator
-        if coordinator is None:
+        world = self.world
+        world.options.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
+        coordinator = world.coordinator
+        if coordinator is None or coordinator.final is not None:
             return
-        task = next(iter(self.world.deployment.tasks))
-        if coordinator.final is None:
-            savepoint = self.rng.choice((self.world.options.snapshots.mode, Mode.BETWEEN_ROUNDS))
-            self.world.obey(coordinator.request(savepoint, self.world.now_ms))
+        coordinator.options = world.options.snapshots
+        mode = world.options.snapshots.mode
+        world.obey(coordinator.request(mode, world.now_ms))
+        task = next(iter(world.deployment.tasks))
         for epoch in sorted(coordinator.open):
-            if self.world.coordinator is not coordinator:
+            world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "faults are over", world.now_ms))
+            if world.coordinator is not coordinator:
                 return
-            self.world.obey(
-                coordinator.on_decline(task, coordinator.attempt, epoch, "faults are over", self.world.now_ms)
-            )
+        world.obey(coordinator.request(self.rng.choice((mode, Mode.BETWEEN_ROUNDS)), world.now_ms))
 
     def _pick(self, is_live: bool) -> Happening:
         world, rng = self.world, self.rng
@@ -162,8 +167,13 @@ class Schedule:
         key = event[:2] if event[0] != "report" else event[:1]
         speed = self.speeds.get(key)
         if speed is None:
-            speed = self.speeds[key] = self.rng.choice(SPEEDS)
+            is_back = self.loops_lag and event[0] in ("receive", "take") and self._is_back(event[-1])
+            speed = self.speeds[key] = self.rng.choice(LAGGING if is_back else SPEEDS)
         return speed
+
+    def _is_back(self, channel: ChannelId) -> bool:
+        found = self.world.deployment.channels.get(channel)
+        return found is not None and found.is_back
 
     # -- faults --------------------------------------------------------------------------------------------------
 
@@ -182,7 +192,7 @@ class Schedule:
 
     def _crash(self) -> bool:
         candidates = sorted({*self.world.hosts, *self.world.unrestored})
-        if not candidates:
+        if not candidates or (self.waits_for_cut and not self.world.supervisor.cuts):
             return False
         busy = [task for task, host in self.world.hosts.items() if host.captures or host.core.logs.epochs]
         if busy and self.rng.random() < 0.5:

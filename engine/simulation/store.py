@@ -55,6 +55,11 @@ class SimulatedStore:
         for name in [name for name in self.files if name[1] == epoch]:
             del self.files[name]
 
+    def forget_incomplete(self) -> None:
+        """Remove the files that no manifest names: no one will ever read them."""
+        named = {(e.attempt, epoch, t) for e in self.chain if isinstance(e, Manifest) for t, epoch in e.files.items()}
+        self.files = {name: file for name, file in self.files.items() if name in named}
+
     def note_parallelism(self, attempt: Attempt, deployment: Deployment) -> None:
         """Remember how wide the operators of an attempt are."""
         self.parallelism[attempt] = dict(deployment.parallelism)
