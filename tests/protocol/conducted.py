@@ -1,0 +1,107 @@
+"""A bench with a coordinator: what tasks tell it reaches it at once, and so do its orders the tasks.
+
+Time passes, and wires and tasks move, only when a test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from graphs.deployment import Deployment
+from graphs.ids import Epoch, TaskId
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
+from recovery.messages import Mode
+from recovery.orders import Abort, Complete, Finished, Manifest, Order, TellToEnd, Trigger, WriteManifest
+from tests.protocol.bench_of_cores import Bench
+
+NEVER_MS = 10**9
+
+
+class Conducted(Bench):
+    """`orders` are all that were given, in order; `manifests` are durable at once."""
+
+    def __init__(self, deployment: Deployment, *arguments: Any, mode: Mode = Mode.ALIGNED, **options: Any) -> None:
+        self.coordinator: Coordinator | None = None
+        self.orders: list[Order] = []
+        self.manifests: list[Manifest] = []
+        self.now_ms = 0
+        super().__init__(deployment, *arguments, **options)
+        snapshots = SnapshotOptions(mode, interval_ms=NEVER_MS, timeout_ms=1000, probe_pause_ms=10)
+        self.coordinator = Coordinator(deployment, self.attempt, snapshots, Epoch(1))
+        self._report_all()
+
+    def wait(self, duration_ms: int) -> None:
+        self.now_ms += duration_ms
+        self._obey(self._conductor().on_tick(self.now_ms))
+
+    def request(self, mode: Mode = Mode.ALIGNED, savepoint: str | None = None) -> None:
+        self._obey(self._conductor().request(mode, self.now_ms, savepoint))
+
+    def ordered(self, kind: type[Any]) -> list[Any]:
+        return [order for order in self.orders if isinstance(order, kind)]
+
+    def told_to_end(self) -> list[str]:
+        return [order.task.name for order in self.ordered(TellToEnd)]
+
+    @property
+    def is_finished(self) -> bool:
+        return any(isinstance(order, Finished) for order in self.orders)
+
+    def _conductor(self) -> Coordinator:
+        if self.coordinator is None:
+            raise RuntimeError("the coordinator starts when all tasks have")
+        return self.coordinator
+
+    def carry_out(self, id: TaskId, effects: Iterable[Effect]) -> None:
+        before = len(self.told)
+        super().carry_out(id, effects)
+        if self.coordinator is not None:
+            self._report(self.told[before:])
+
+    def _report_all(self) -> None:
+        self._report(list(self.told))
+
+    def _report(self, told: list[tuple[TaskId, Effect]]) -> None:
+        conductor = self._conductor()
+        for task, effect in told:
+            match effect:
+                case Acknowledge(epoch, report):
+                    self._obey(conductor.on_acknowledge(task, self.attempt, epoch, report, self.now_ms))
+                case AcknowledgeEnd():
+                    self._obey(conductor.on_task_ended(task, self.attempt, effect, self.now_ms))
+                case Decline(epoch, reason):
+                    self._obey(conductor.on_decline(task, self.attempt, epoch, reason, self.now_ms))
+                case Committed(epoch):
+                    self._obey(conductor.on_committed(task, epoch))
+                case _:
+                    continue
+
+    def _obey(self, orders: Iterable[Order]) -> None:
+        for order in orders:
+            self.orders.append(order)
+            match order:
+                case Trigger(task, epoch, mode, within):
+                    self.carry_out(task, self.cores[task].on_trigger(epoch, mode, within))
+                case Abort(task, epoch, mode):
+                    self.carry_out(task, self.cores[task].on_abort(epoch, mode))
+                case TellToEnd(task):
+                    self.carry_out(task, self.cores[task].on_told_to_end())
+                case Complete(task, epoch, names):
+                    self.carry_out(task, self.cores[task].on_complete(epoch, names))
+                case WriteManifest(manifest):
+                    self.manifests.append(manifest)
+                    self._obey(self._conductor().on_manifest_written(manifest.epoch, self.now_ms))
+                case _:
+                    continue
+
+    def finish(self, waits_max: int = 20) -> None:
+        """Let everything happen until the run is finished; probes included."""
+        for _ in range(waits_max):
+            self.run()
+            if self.is_finished:
+                return
+            self.wait(10)
+        unfinished = [str(task) for task in self.cores if not self.has_ended(str(task))]
+        raise AssertionError(f"not finished; these have not ended: {unfinished}")

@@ -1,0 +1,198 @@
+"""Rule 10: a loop ends when a probe shows that it has run dry for good, upstream first, and then the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recovery.messages import Mode
+from recovery.orders import TellToEnd, Trigger
+from tests.protocol.bench_of_cores import Sends, graph, task_id
+from tests.protocol.conducted import Conducted
+
+LOOP = graph("items -> head", "head -> body", "body => head", "body -> out")
+
+
+def hop(state: Any, left: int) -> Sends:
+    return [("head", left - 1)] if left else [("out", left)]
+
+
+def pass_on(state: Any, record: int) -> Sends:
+    return [("body", record)]
+
+
+def loop(**options: Any) -> Conducted:
+    return Conducted(LOOP, {"head": pass_on, "body": hop}, **options)
+
+
+def probes(bench: Conducted) -> list[int]:
+    return sorted({order.epoch for order in bench.ordered(Trigger) if order.mode.is_probe})
+
+
+def test_no_probe_is_sent_while_a_source_is_alive():
+    bench = loop()
+    bench.run()
+    bench.wait(100)
+    assert probes(bench) == []
+
+
+def test_a_loop_that_has_run_dry_ends_and_the_run_ends_with_a_complete_cut():
+    bench = loop()
+    bench.emit("items->head", 3)
+    bench.exhaust("items")
+    bench.finish()
+    assert bench.seen("out") == [0]
+    assert bench.seen("head") == [3, 2, 1, 0]
+    assert bench.told_to_end() == ["head"]
+    assert [manifest.files for manifest in bench.manifests] == [dict.fromkeys(LOOP.tasks)]
+
+
+def test_a_probe_that_overtakes_nothing_and_finds_a_record_does_not_end_the_loop():
+    bench = loop()
+    bench.emit("body->head", 5)
+    bench.exhaust("items")
+    bench.deliver("items->head")
+    bench.wait(10)
+    bench.deliver("head->body")
+    bench.deliver("body->head", 2)
+    assert probes(bench) == [1]
+    assert bench.acknowledged("head") == [1]
+    assert bench.told_to_end() == []
+    bench.finish()
+    assert bench.seen("out") == [0]
+
+
+def test_a_record_that_is_processed_when_the_probe_comes_and_sends_another_is_found():
+    bench = loop()
+    bench.emit("items->head", 1)
+    bench.exhaust("items")
+    bench.deliver("items->head", 2)
+    bench.take("items->head")
+    bench.wait(10)
+    bench.run()
+    assert bench.acknowledged("out") == [1]
+    assert bench.told_to_end() == []
+    bench.finish()
+    assert bench.seen("head") == [1, 0]
+
+
+def test_a_busy_task_keeps_the_loop_alive():
+    bench = loop()
+    bench.set_busy("body", True)
+    bench.exhaust("items")
+    bench.run()
+    for _ in range(3):
+        bench.wait(10)
+        bench.run()
+    assert probes(bench) == [1, 2, 3] and bench.told_to_end() == []
+    bench.emit("body->head", 0)
+    bench.set_busy("body", False)
+    bench.finish()
+    assert bench.seen("out") == [0]
+
+
+def test_a_probe_is_sent_when_the_one_before_it_is_read():
+    bench = loop()
+    bench.exhaust("items")
+    bench.deliver("items->head")
+    for _ in range(5):
+        bench.wait(10)
+    assert probes(bench) == [1]
+
+
+def test_a_probe_that_never_comes_back_is_given_up_and_another_one_sent():
+    bench = loop()
+    bench.exhaust("items")
+    bench.deliver("items->head")
+    bench.wait(10)
+    bench.wait(1000)
+    bench.wait(10)
+    assert probes(bench) == [1, 2]
+    bench.finish()
+
+
+def test_a_loop_behind_a_loop_ends_after_it():
+    chain = graph("items -> first", "first -> one", "one => first", "one -> second", "second -> two", "two => second")
+    bench = Conducted(chain)
+    bench.exhaust("items")
+    bench.deliver("items->first")
+    bench.finish()
+    assert bench.told_to_end() == ["first", "second"]
+
+
+def test_nested_loops_end_together():
+    nested = graph("items -> outer", "outer -> inner", "inner -> body", "body => inner", "body => outer")
+    bench = Conducted(nested)
+    bench.exhaust("items")
+    bench.finish()
+    assert sorted(bench.told_to_end()) == ["inner", "outer"]
+
+
+def test_an_irreducible_cycle_ends():
+    entered_twice = graph("items -> a", "items -> b", "a -> b", "b => a", "b -> out")
+    bench = Conducted(entered_twice)
+    bench.emit("items->b", 1)
+    bench.exhaust("items")
+    bench.finish()
+    assert bench.told_to_end() == ["a"]
+
+
+def test_every_head_of_a_parallel_loop_is_told():
+    bench = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
+    bench.exhaust("items")
+    bench.finish()
+    assert bench.told_to_end() == ["head", "head"]
+
+
+@pytest.mark.parametrize(("policy", "probe"), [(Mode.ALIGNED, Mode.PROBE), (Mode.UNALIGNED, Mode.UNALIGNED_PROBE)])
+def test_probes_take_the_way_of_the_run(policy: Mode, probe: Mode):
+    bench = loop(mode=policy)
+    bench.exhaust("items")
+    bench.run()
+    bench.wait(10)
+    assert {order.mode for order in bench.ordered(Trigger)} == {probe}
+    bench.finish()
+
+
+def test_an_epoch_may_overlap_a_probe():
+    bench = loop()
+    bench.exhaust("items")
+    bench.run()
+    bench.request()
+    bench.wait(10)
+    bench.run()
+    assert bench.is_complete(1)
+    assert bench.told_to_end() == ["head"]
+    bench.finish()
+
+
+def test_a_restored_loop_whose_source_has_ended_goes_on_and_ends():
+    first = loop()
+    first.emit("items->head", 2)
+    first.exhaust("items")
+    first.deliver("items->head", 2)
+    first.take("items->head")
+    first.request()
+    first.run()
+    second = Conducted(LOOP, {"head": pass_on, "body": hop}, restored=first.cut(1), attempt=2)
+    assert second.has_ended("items")
+    second.finish()
+    assert second.seen("head") == [1, 0]
+    assert second.seen("out") == [0]
+
+
+def test_a_loop_ended_in_part_ends_with_the_heads_that_are_left():
+    first = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
+    first.exhaust("items")
+    first.deliver("items->head/0")
+    first.deliver("items->head/1")
+    first.tell_to_end("head/0")
+    first.run()
+    first.request()
+    first.run()
+    assert first.has_ended("head/0") and not first.has_ended("head/1")
+    second = Conducted(first.deployment, restored=first.cut(1), attempt=2)
+    assert second.has_ended("head/0") and not second.has_ended("head/1")
+    second.finish()
+    assert [order.task for order in second.ordered(TellToEnd)] == [task_id("head/1")]
