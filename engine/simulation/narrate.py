@@ -46,7 +46,7 @@ def narrate(
     """Run a flow under the schedule of one seed, as `simulate` does, and tell what happened instead of judging it.
 
     `broken_rule` breaks one rule of the protocol, to see what the rule is for: a name that
-    `python -m engine.simulation --list-breaks` prints.
+    `python -m engine.simulation run --list-breaks` prints.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("squares")
