@@ -6,6 +6,8 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from inspect import isfunction, signature
+from types import FunctionType
 from typing import get_args
 
 from backedge.version import VERSION
@@ -29,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"backedge {VERSION}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
-    graph.add_argument("flow", metavar="MODULE:NAME", help="where the flow is: a module and the name of the Flow in it")
+    graph.add_argument("flow", metavar="MODULE:NAME", help="a module, and the Flow in it or a function that gives one")
     graph.add_argument("--format", choices=get_args(Format), default="text", help="default: text")
     return parser
 
@@ -67,10 +69,26 @@ def _flow(where: str) -> Flow:
             f"no module {missing.name!r} here or among the installed ones: "
             "run the command in the folder that holds it, and write a.b for a/b.py"
         ) from None
-    flow = getattr(module, name, None)
+    found = getattr(module, name, None)
+    flow = _made_by(found, where) if isfunction(found) else found
     if isinstance(flow, Flow):
         return flow
-    flows = sorted(known for known, value in vars(module).items() if isinstance(value, Flow))
-    found = "is not there" if flow is None else f"is of type {type(flow).__name__}, not a Flow"
-    known = f"its flows are {', '.join(flows)}" if flows else "it holds no Flow at all"
-    raise _WrongCallError(f"{name!r} in {module_name} {found}; {known}")
+    verb = "gives something" if isfunction(found) else "is"
+    fault = "is not there" if found is None else f"{verb} of type {type(flow).__name__}, not a Flow"
+    flows = sorted(other for other, value in vars(module).items() if isinstance(value, Flow))
+    others = f"its flows are {', '.join(flows)}" if flows else "it holds no Flow at all"
+    raise _WrongCallError(f"{name!r} in {module_name} {fault}; {others}")
+
+
+def _made_by(function: FunctionType, where: str) -> object:
+    needed = [
+        parameter.name
+        for parameter in signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise _WrongCallError(
+            f"{where} is a function that needs {', '.join(needed)}: name one that needs nothing, or a Flow"
+        )
+    return function()

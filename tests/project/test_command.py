@@ -24,6 +24,18 @@ done.write(Collect())
 open_loop = Flow("open")
 open_loop.read(Items([1])).merge(open_loop.loop("forgotten")).write(Collect())
 number = 7
+
+
+def made():
+    return flow
+
+
+def made_wrong():
+    return number
+
+
+def made_of(parts, *others, size=3):
+    return flow
 """
 
 
@@ -60,6 +72,13 @@ def test_graph_draws_text_unless_told_otherwise(module: str, capsys: pytest.Capt
     assert capsys.readouterr().out == text
 
 
+def test_graph_draws_what_a_function_gives(module: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["graph", f"{module}:flow"]) == 0
+    text = capsys.readouterr().out
+    assert main(["graph", f"{module}:made"]) == 0
+    assert capsys.readouterr().out == text
+
+
 def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: pytest.CaptureFixture[str]):
     assert main(["graph", f"{module}:open_loop"]) == 1
     said = capsys.readouterr()
@@ -76,7 +95,9 @@ def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: p
         ("no_such_module:flow", "no module 'no_such_module' here or among the installed ones"),
         ("module_with_flows:flaw", "'flaw' in module_with_flows is not there; its flows are flow, open_loop"),
         ("module_with_flows:number", "'number' in module_with_flows is of type int, not a Flow"),
-        ("json:loads", "'loads' in json is of type function, not a Flow; it holds no Flow at all"),
+        ("module_with_flows:made_wrong", "'made_wrong' in module_with_flows gives something of type int, not a Flow"),
+        ("module_with_flows:made_of", "module_with_flows:made_of is a function that needs parts: name one that"),
+        ("os:getcwd", "'getcwd' in os is of type builtin_function_or_method, not a Flow; it holds no Flow at all"),
     ],
 )
 def test_wrong_call_says_what_is_wrong(module: str, where: str, complaint: str, capsys: pytest.CaptureFixture[str]):
