@@ -24,7 +24,7 @@ def reroute(edge: Edge, payloads: tuple[bytes, ...], parallelism: int) -> Mappin
     for payload in payloads:
         if marker_in(payload) is not None:
             raise RescaleError(
-                f"the log of edge '{edge.name}' holds a round marker: another parallelism needs a cut between two rounds"
+                f"the log of edge '{edge.name}' holds a round marker; another parallelism needs a cut between rounds"
             )
         batch = decode(payload)
         send(batch.records, batch.hops)

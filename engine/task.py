@@ -21,24 +21,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.iteration import Iteration
+from engine.snapshots import Snapshots
 from graphs.deployment import Task
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Encode, Inbox, Outlet, Queued
 from recovery.effects import (
-    Acknowledge,
-    AcknowledgeEnd,
     Capture,
-    Commit,
     Committed,
     Decline,
-    Discard,
     Effect,
     Process,
     RunEnd,
     Send,
-    Write,
 )
 from recovery.errors import ProtocolError
 from recovery.messages import Barrier, Data, End, Item, Mode
@@ -65,6 +61,7 @@ class TaskCore:
         }
         self.alignment = Alignment(task.is_source or task.is_head)
         self.logs = ChannelLogs()
+        self.snapshots = Snapshots(task.id, self.logs, self.alignment)
         self.rounds = Rounds(task) if task.depth else None
         self.iteration = (
             Iteration(task, self.rounds, self.outlets.values(), self.alignment) if self.rounds is not None else None
@@ -73,8 +70,6 @@ class TaskCore:
         self.declined: Epoch | None = None
         self.is_ending = False
         self.ended = restored is not None and restored.ended
-        self.last: OpenEpoch | None = None
-        self.last_is_durable = False
         self.stale_items = 0
         if restored is not None:
             self._take_back(restored)
@@ -105,12 +100,12 @@ class TaskCore:
         inbox = self.inboxes.get(channel)
         if inbox is None:
             raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
-        if type(item) is Data:
+        if isinstance(item, Data):
             queued = inbox.receive(item)
             if self.logs.epochs:
                 self.logs.receive(inbox, queued)
             return NOTHING
-        if type(item) is Barrier:
+        if isinstance(item, Barrier):
             return self._on_barrier(inbox, item)
         return self._on_end(inbox, item)
 
@@ -129,28 +124,16 @@ class TaskCore:
 
     def on_abort(self, epoch: Epoch, mode: Mode) -> Sequence[Effect]:
         """The epoch will never complete. Prepared transactions stay: a later cut lists them."""
-        effects: list[Effect] = []
-        was_captured = epoch <= self.alignment.captured[mode.is_probe]
         released = self.alignment.abort(epoch, mode)
-        self.logs.drop(epoch)
-        if was_captured and not mode.is_probe:
-            effects.append(Discard(epoch))
+        effects = self.snapshots.on_abort(epoch, mode)
         if self.ended:
-            if self.last_is_durable and self.last is not None:
-                effects.append(self._acknowledge_end(self.last))
             return effects
         self._settle([self.inboxes[channel] for channel in released], effects)
         return self._proceed(effects)
 
     def on_complete(self, epoch: Epoch, names: tuple[str, ...]) -> Sequence[Effect]:
         """The cut is complete: publish, and drop the open epochs before it."""
-        effects: list[Effect] = []
-        for earlier, log in list(self.logs.epochs.items()):
-            if earlier < epoch and not log.mode.is_probe:
-                self.logs.drop(earlier)
-                effects.append(Discard(earlier))
-        effects.append(Commit(epoch, names) if names else Committed(epoch))
-        return effects
+        return self.snapshots.on_complete(epoch, names)
 
     def on_committed(self, epoch: Epoch) -> Sequence[Effect]:
         """The transactions of the epoch are published."""
@@ -175,31 +158,15 @@ class TaskCore:
 
     def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
         """The operators' state is captured; these transactions are prepared and not yet committed."""
-        open_epoch = self.last if epoch is None else self.logs.epochs[epoch]
-        if open_epoch is None:
-            raise ProtocolError(f"task {self.task.id} has no last state yet")
-        open_epoch.transactions = transactions
+        self.snapshots.on_captured(epoch, transactions)
 
     def on_written(self, epoch: Epoch | None) -> Sequence[Effect]:
         """The files are durable."""
-        if epoch is None:
-            if self.last is None:
-                raise ProtocolError(f"task {self.task.id} has no last state yet")
-            self.last_is_durable = True
-            return [self._acknowledge_end(self.last)]
-        open_epoch = self.logs.epochs.get(epoch)
-        if open_epoch is None:
-            return [Discard(epoch)]
-        self.logs.drop(epoch)
-        return [Acknowledge(epoch, open_epoch.report())]
+        return self.snapshots.on_written(epoch)
 
     def on_write_failed(self, epoch: Epoch | None, reason: str) -> Sequence[Effect]:
         """The files could not be written: the epoch is declined; a last state is written again."""
-        if epoch is None:
-            if self.last is None:
-                raise ProtocolError(f"task {self.task.id} has no last state yet")
-            return [Write(None, self.last.task_record(ended=True))]
-        return [Discard(epoch), Decline(epoch, reason)] if self.logs.drop(epoch) else [Discard(epoch)]
+        return self.snapshots.on_write_failed(epoch, reason)
 
     # -- processing ----------------------------------------------------------------------------------------------
 
@@ -274,7 +241,7 @@ class TaskCore:
         effects: list[Effect] = []
         sealed = self.logs.seal(inbox.id, barrier.epoch)
         if sealed is not None:
-            effects += self._sealed(sealed)
+            effects += self.snapshots.seal(sealed)
         if self.ended or self.alignment.is_over(barrier.epoch, barrier.mode):
             return effects
         inbox.queue.append(barrier)
@@ -289,7 +256,7 @@ class TaskCore:
         inbox.queue.append(end)
         effects: list[Effect] = []
         for log in self.logs.seal_all(inbox.id):
-            effects += self._sealed(log)
+            effects += self.snapshots.seal(log)
         if self.ended:
             return effects
         self._settle([inbox], effects)
@@ -324,21 +291,30 @@ class TaskCore:
 
     def _proceed(self, effects: list[Effect]) -> Sequence[Effect]:
         """What follows now: captures that are due, then the next step of a round, then the end."""
-        self._decline_in_a_round(effects)
-        while not self.ended:
-            epoch = self.alignment.due(self._live_regular())
-            if epoch is None or epoch == self.declined:
-                break
-            self._capture(epoch, self.alignment.modes[epoch], effects)
+        self._capture_due(effects)
         if self.ended or self.is_ending:
             return effects
         if self.iteration is not None:
             effects += self.iteration.advance(self.busy)
+            if self.iteration.running is None and self._capture_due(effects):
+                effects += self.iteration.advance(self.busy)
             if self.iteration.running is not None:
                 return effects
         if self._is_done():
             effects += self._finish()
         return effects
+
+    def _capture_due(self, effects: list[Effect]) -> bool:
+        """Capture every epoch that all inputs have given; says whether there was one."""
+        self._decline_in_a_round(effects)
+        captured = False
+        while not self.ended:
+            epoch = self.alignment.due(self._live_regular())
+            if epoch is None or epoch == self.declined:
+                break
+            self._capture(epoch, self.alignment.modes[epoch], effects)
+            captured = True
+        return captured
 
     def _live_regular(self) -> list[ChannelId]:
         """The channels that must give a barrier. One that has ended counts as having given every barrier."""
@@ -370,7 +346,7 @@ class TaskCore:
         self.logs.start(open_epoch, [inbox for inbox in self.inboxes.values() if self._is_logged(inbox, mode)])
         released = self.alignment.capture(epoch, mode)
         if not open_epoch.open:
-            effects += self._sealed(open_epoch)
+            effects += self.snapshots.seal(open_epoch)
         self._settle([self.inboxes[channel] for channel in released], effects)
 
     def _is_logged(self, inbox: Inbox, mode: Mode) -> bool:
@@ -391,12 +367,6 @@ class TaskCore:
         opened.busy = self.busy or (self.rounds is not None and bool(self.rounds.aside))
         return opened
 
-    def _sealed(self, log: OpenEpoch) -> list[Effect]:
-        if log.mode.is_probe:
-            self.logs.drop(log.epoch)
-            return [Acknowledge(log.epoch, log.report())]
-        return [Write(log.epoch, log.task_record(ended=False))]
-
     def _finish(self) -> list[Effect]:
         if self.is_ending or self.ended:
             raise ProtocolError(f"task {self.task.id} has ended already")
@@ -405,12 +375,9 @@ class TaskCore:
 
     def _say_end(self) -> Sequence[Effect]:
         effects: list[Effect] = [Send(o.id, End(o.sent, o.digest)) for o in self.outlets.values()]
-        self.last = self._open(Epoch(0), Mode.ALIGNED)
-        effects += [Capture(None), Write(None, self.last.task_record(ended=True))]
+        effects.append(Capture(None))
+        effects += self.snapshots.end_with(self._open(Epoch(0), Mode.ALIGNED))
         return effects
-
-    def _acknowledge_end(self, last: OpenEpoch) -> AcknowledgeEnd:
-        return AcknowledgeEnd(last.report(), self.alignment.captured[False], self.alignment.captured[True])
 
     def _rounds_step(self) -> Iteration:
         if self.iteration is None:

@@ -54,12 +54,13 @@ class Data(NamedTuple):
 class Barrier(NamedTuple):
     """Parts what was sent before the capture of `epoch` from what was sent after it.
 
-    `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a probe is for.
+    `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a
+    probe is for.
     """
 
     epoch: Epoch
     mode: Mode
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     digest: int
     within: Epoch | None = None
 
@@ -67,7 +68,7 @@ class Barrier(NamedTuple):
 class End(NamedTuple):
     """Nothing follows."""
 
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     digest: int
 
 

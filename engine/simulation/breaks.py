@@ -53,7 +53,7 @@ class _QueuelessLogs(ChannelLogs):
 class LogWithoutTheQueue(TaskCore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.logs = _QueuelessLogs()
+        self.logs = self.snapshots.logs = _QueuelessLogs()
 
 
 class _HastyLogs(ChannelLogs):
@@ -68,7 +68,7 @@ class _HastyLogs(ChannelLogs):
 class LogStopsAtFirstBarrier(TaskCore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.logs = _HastyLogs()
+        self.logs = self.snapshots.logs = _HastyLogs()
 
 
 class LogNotReplayed(TaskCore):
@@ -112,7 +112,7 @@ class _HastyAlignment(Alignment):
 class CaptureBeforeAlignment(TaskCore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.alignment = _HastyAlignment(self.alignment.needs_trigger)
+        self.alignment = self.snapshots.alignment = _HastyAlignment(self.alignment.needs_trigger)
         if self.iteration is not None:
             self.iteration.alignment = self.alignment
 
@@ -170,7 +170,7 @@ class BlockingVariant(TaskCore):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.sent_on: set[Epoch] = set()
-        self.alignment = _BlockingAlignment(self)
+        self.alignment = self.snapshots.alignment = _BlockingAlignment(self)
 
     def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
         if not self.task.is_head or self.iteration is not None or mode is not Mode.ALIGNED:

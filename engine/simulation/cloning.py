@@ -14,11 +14,11 @@ from engine.simulation.world import WorldOptions
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
 from graphs.plan import Edge, Operator, Plan
+from recovery.channels import Queued
 from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
 from recovery.effects import Report, TaskRecord
 from recovery.messages import Barrier, Data, End, Mode
-from recovery.channels import Queued
 from recovery.orders import AttemptStart, Manifest
 from recovery.restored import TaskRestore
 from recovery.termination import Termination
@@ -71,7 +71,7 @@ class _Pickler(pickle.Pickler):
         self.skip = skip
 
     def reducer_override(self, obj: Any, /) -> Any:
-        kind = _KINDS.get(type(obj))
+        kind = _KINDS.get(obj.__class__)
         if kind is None or obj is self.skip:
             return NotImplemented
         return _shared, (_SHARED.number_of(obj, kind),)

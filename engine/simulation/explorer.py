@@ -83,7 +83,8 @@ class Explorer:
         while stack and self.found.states < self.states_max:
             data, events, story = stack.pop()
             for event in events:
-                position = Position(*load(data), story)
+                world, left, judged = load(data)
+                position = Position(world, left, judged, story)
                 self.found.transitions += 1
                 try:
                     self._apply(position, event)

@@ -11,12 +11,14 @@ from engine.batch import Batch, decode, encode
 from engine.simulation.record import (
     Barriered,
     Captured,
-    Committed as CommittedEvent,
     EndSent,
     Event,
     Ran,
     Sent,
     Took,
+)
+from engine.simulation.record import (
+    Committed as CommittedEvent,
 )
 from engine.task import TaskCore
 from graphs.deployment import Channel, Deployment
@@ -42,7 +44,7 @@ from recovery.effects import (
     Write,
 )
 from recovery.errors import ProtocolError
-from recovery.messages import Barrier, Data, End, Item
+from recovery.messages import Barrier, Data, Item
 from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
 
 
@@ -124,7 +126,7 @@ class Host:
         self._ran("answer", around, payload=pickle.dumps(record, 5))
         try:
             result, error = run_call(function, record), None
-        except Exception as failure:  # the user's function may raise anything; its policy decides what follows
+        except Exception as failure:  # noqa: BLE001 - the user's function may raise anything; its policy decides
             result, error = None, failure
         self._emit(self.runtime.on_answer(call_id, result, error), around)
 

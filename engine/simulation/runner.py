@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from engine.simulation.breaks import BREAKS
@@ -157,4 +158,4 @@ def _overlapping(record: Record) -> Iterator[int]:
 
 def _rescaled(record: Record) -> int:
     widths = [dict(deployment.parallelism) for deployment in record.deployments.values()]
-    return sum(1 for before, after in zip(widths, widths[1:], strict=False) if before != after)
+    return sum(1 for before, after in pairwise(widths) if before != after)

@@ -1,7 +1,7 @@
 """A seeded schedule: it picks what happens next, and what goes wrong.
 
-Two phases. Safety: everything may go wrong, and nothing wrong may come of it. Liveness: faults stop, nothing is slow any
-more, and the run must finish within a budget of steps.
+Two phases. Safety: everything may go wrong, and nothing wrong may come of it. Liveness: faults stop, nothing is slow
+any more, nothing waits for a timeout, and the run must finish within a budget of steps.
 """
 
 from __future__ import annotations
@@ -256,12 +256,14 @@ class Schedule:
         channel, places = self.rng.choice(sorted(wires))
         wire = self.world.wires[channel]
         place = self.rng.choice(places)
-        marked = isinstance(wire[place][1], Data) and wire[place][1].marker is not None
-        kind = self.rng.choice(("lose", "double", *(("damage",) if not marked else ()), *(("swap",) if place else ())))
+        sent, item = wire[place]
+        is_marker = isinstance(item, Data) and item.marker is not None
+        kind = self.rng.choice(
+            ("lose", "double", *(("damage",) if not is_marker else ()), *(("swap",) if place else ()))
+        )
         self.disturbed.add(attempt)
         self.outcome.story.append(("transport", kind, channel))
         self.outcome.faults[kind] += 1
-        sent, item = wire[place]
         if kind == "lose":
             del wire[place]
         elif kind == "double":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from engine.simulation.world import Happening
 
@@ -28,4 +29,10 @@ def tell(story: Sequence[Happening], lines_max: int = LINES_MAX) -> str:
 
 
 def _line(event: Happening) -> str:
-    return " ".join(" ".join(map(str, part)) if type(part) is tuple else str(part) for part in event)
+    return " ".join(word for part in event for word in _words(part))
+
+
+def _words(part: Any) -> list[str]:
+    if type(part) is tuple:
+        return [str(item) for item in cast("tuple[Any, ...]", part)]
+    return [str(part)]

@@ -106,7 +106,7 @@ class TinyGraph:
         for task, snapshot in cut.snapshots.items():
             operator = self.plan.operators[task.name]
             for state in (s.whole for s in snapshot.operators.values()):
-                content = {} if state is None else pickle.loads(state)
+                content: dict[Any, Any] = {} if state is None else pickle.loads(state)
                 yield from content.get("done", [])
                 yield from content.get("gathered", [])
                 share = _records(operator)[task.index :: cut.parallelism[task.name]]

@@ -1,42 +1,36 @@
-"""The simulated world: hosts, network, store, coordinator. Everything that can happen next is an event.
+"""The simulated world: hosts, network, store, coordinator. What can happen next is an event.
 
-`enabled()` lists the events, `apply` makes one happen. The world decides nothing: a schedule (seeded, or every one there
-is) picks the events. Time passes only by the event `tick`.
+`enabled()` lists the events, `apply` makes one happen. The world decides nothing: a schedule (seeded, or every one
+there is) picks the events. Time passes only by the event `tick`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.batch import encode
 from engine.cut_view import CutView
 from engine.memory import MemoryServices
-from engine.rerouting import reroute
-from engine.runtime import TaskRuntime
 from engine.simulation.host import Host
-from engine.simulation.record import Aborted, Completed, Event, Finished as FinishedEvent, Record, Restored, Started
+from engine.simulation.options import Parts, WorldOptions
+from engine.simulation.placement import Placement
+from engine.simulation.record import Aborted, Completed, Event, Record, Restored, Started
+from engine.simulation.record import Finished as FinishedEvent
 from engine.simulation.store import SimulatedStore
-from engine.state import KeyedState
-from engine.task import TaskCore
-from graphs.deployment import Deployment, Task
-from graphs.expansion import expand
+from graphs.deployment import Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
-from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.cut import Cut, TaskSnapshot
+from recovery.coordinator import Coordinator
+from recovery.cut import TaskSnapshot
 from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
-from recovery.errors import RescaleError
 from recovery.messages import Item
 from recovery.orders import (
     Abort,
     AppendEntry,
-    AttemptStart,
     Complete,
     DropCut,
-    Entry,
     FailAttempt,
     FailRun,
     Fenced,
@@ -49,40 +43,13 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
-from recovery.rescale import Reroute, plan_restore
 from recovery.restored import TaskRestore
-from recovery.supervisor import Stage, Supervisor
+from recovery.supervisor import Supervisor
 
 TICK_MS = 10
 
 Happening = tuple[Any, ...]
 """What can happen: the name of the event, then what it happens to."""
-
-
-@dataclass
-class Parts:
-    """What the world is built from. A rule is broken, for a test, by a subclass put in here."""
-
-    core: type[TaskCore] = TaskCore
-    coordinator: type[Coordinator] = Coordinator
-    keyed_state: type[KeyedState] = KeyedState
-    runtime: Callable[..., Any] = TaskRuntime
-    host: type[Host] = Host
-    plan_restore: Callable[[Cut, Deployment, Reroute], dict[TaskId, TaskRestore]] = plan_restore
-
-
-@dataclass
-class WorldOptions:
-    """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts."""
-
-    parallelism: int = 1
-    actors: str = "task"
-    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
-    records_max: int = 2
-    entries_max: int = 2
-    restarts_max: int = 50
-    seed: int = 0
-    traces: bool = True
 
 
 class World:
@@ -95,7 +62,8 @@ class World:
         self.traces = options.traces
         self.services = MemoryServices(inputs)
         self.store = SimulatedStore()
-        self.deployment = expand(plan, options.parallelism, options.actors)
+        self.placement = Placement(plan, options.actors, parts.plan_restore)
+        self.deployment = self.placement.deployment(options.parallelism)
         self.wanted_parallelism: int | None = None
         self.supervisor = Supervisor(options.restarts_max)
         self.coordinator: Coordinator | None = None
@@ -111,7 +79,6 @@ class World:
         self.is_finished = False
         self.failure: str | None = None
         self.is_fenced = False
-        self.refused_rescales = 0
         store = self.services.store
         self.record = Record(
             plan=plan,
@@ -348,22 +315,19 @@ class World:
                     self.supervisor.on_finished()
                     self.note(FinishedEvent(self.supervisor.attempt))
 
-    def request(self, orders: Sequence[Order]) -> None:
-        """An epoch that was asked for."""
-        self.obey(orders)
-
     def _complete(self, manifest: Manifest) -> None:
         cut = self.store.cut(manifest, self.plan.hash)
         self.record.cuts[manifest.epoch] = cut
         self.note(Completed(self.supervisor.attempt, manifest.epoch))
-        if self.coordinator is None:
+        coordinator = self.coordinator
+        if coordinator is None:
             return
-        self.obey(self.coordinator.on_manifest_written(manifest.epoch, self.now_ms))
-        if self.plan.stop_when is not None and self.coordinator is not None:
+        self.obey(coordinator.on_manifest_written(manifest.epoch, self.now_ms))
+        if self.plan.stop_when is not None and self.coordinator is coordinator:
             output = self.services.store
             if self.plan.stop_when(CutView(cut, self.plan, output.committed, output.prepared)):
                 self.stopped_at = manifest.epoch
-                self.obey(self.coordinator.on_stop(manifest.epoch))
+                self.obey(coordinator.on_stop(manifest.epoch))
 
     def _restart(self, reason: str) -> None:
         self.coordinator = None
@@ -382,19 +346,8 @@ class World:
         """Deploy the attempt, with another parallelism if one is wanted and the cut allows it."""
         cut = None if epoch is None else self.store.cut(self.store.manifest(epoch), self.plan.hash)
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
-        former = self.deployment
-        if cut is not None and dict(cut.parallelism) != dict(former.parallelism):
-            former = self.deployment = self._deployment_of(cut)
-        if wanted is not None:
-            self.deployment = expand(self.plan, wanted, self.options.actors)
-        self.unrestored = dict[TaskId, TaskRestore | None](dict.fromkeys(self.deployment.tasks))
-        if cut is not None:
-            try:
-                self.unrestored = dict(self.parts.plan_restore(cut, self.deployment, reroute))
-            except RescaleError:
-                self.refused_rescales += 1
-                self.deployment = former
-                self.unrestored = dict(self.parts.plan_restore(cut, self.deployment, reroute))
+        placed = self.placement.place(self.deployment, cut, wanted)
+        self.deployment, self.unrestored = placed.deployment, placed.restores
         for task in self.hosts.keys() - self.deployment.tasks.keys():
             del self.hosts[task]
         self.store.note_parallelism(attempt, self.deployment)
@@ -402,12 +355,6 @@ class World:
         self.note(Started(attempt, epoch))
         self.dead.clear()
         self.supervisor.on_placed(self.deployment.tasks)
-
-    def _deployment_of(self, cut: Cut) -> Deployment:
-        for deployment in self.record.deployments.values():
-            if dict(deployment.parallelism) == dict(cut.parallelism):
-                return deployment
-        raise LookupError(f"no attempt had the parallelism of epoch {cut.epoch}")
 
     def _new_host(self, task: Task, restored: TaskRestore | None) -> Host:
         attempt = self.supervisor.attempt

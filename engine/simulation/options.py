@@ -1,0 +1,42 @@
+"""What a simulated world is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.runtime import TaskRuntime
+from engine.simulation.host import Host
+from engine.simulation.placement import PlanRestore
+from engine.state import KeyedState
+from engine.task import TaskCore
+from graphs.expansion import Actors
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.rescale import plan_restore
+
+
+@dataclass
+class Parts:
+    """What the world is built from. A rule is broken, for a test, by a subclass put in here."""
+
+    core: type[TaskCore] = TaskCore
+    coordinator: type[Coordinator] = Coordinator
+    keyed_state: type[KeyedState] = KeyedState
+    runtime: Callable[..., Any] = TaskRuntime
+    host: type[Host] = Host
+    plan_restore: PlanRestore = plan_restore
+
+
+@dataclass
+class WorldOptions:
+    """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts."""
+
+    parallelism: int = 1
+    actors: Actors = "task"
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
+    records_max: int = 2
+    entries_max: int = 2
+    restarts_max: int = 50
+    seed: int = 0
+    traces: bool = True

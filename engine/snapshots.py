@@ -1,0 +1,88 @@
+"""From a capture to its acknowledgement: what one task has captured and not yet acknowledged (rules 5 and 7).
+
+- A snapshot is written when its log is sealed, and acknowledged when it is written. A probe is acknowledged when its
+  log is sealed: it is counted, not stored.
+- The last state of a task that has ended acknowledges every epoch that it had not captured. It is said again whenever
+  an epoch is aborted, in case it was lost.
+- Completing an epoch discards the open ones before it. Discarding drops files; prepared transactions stay.
+"""
+
+from __future__ import annotations
+
+from graphs.ids import Epoch, TaskId
+from recovery.alignment import Alignment
+from recovery.channel_log import ChannelLogs, OpenEpoch
+from recovery.effects import Acknowledge, AcknowledgeEnd, Commit, Committed, Decline, Discard, Effect, Write
+from recovery.errors import ProtocolError
+from recovery.messages import Mode
+
+
+class Snapshots:
+    """The open epochs of one task, and its last state."""
+
+    def __init__(self, task: TaskId, logs: ChannelLogs, alignment: Alignment) -> None:
+        self.task = task
+        self.logs = logs
+        self.alignment = alignment
+        self.last: OpenEpoch | None = None
+        self.last_is_durable = False
+
+    def seal(self, log: OpenEpoch) -> list[Effect]:
+        """Every logged channel has given its barrier."""
+        if log.mode.is_probe:
+            self.logs.drop(log.epoch)
+            return [Acknowledge(log.epoch, log.report())]
+        return [Write(log.epoch, log.task_record(ended=False))]
+
+    def end_with(self, last: OpenEpoch) -> list[Effect]:
+        """The task has ended in this state."""
+        self.last = last
+        return [Write(None, last.task_record(ended=True))]
+
+    def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
+        """The operators' state is captured, and these transactions are prepared."""
+        captured = self._last_state() if epoch is None else self.logs.epochs[epoch]
+        captured.transactions = transactions
+
+    def on_written(self, epoch: Epoch | None) -> list[Effect]:
+        """The files are durable."""
+        if epoch is None:
+            self.last_is_durable = True
+            return [self._acknowledge_end()]
+        written = self.logs.epochs.get(epoch)
+        if written is None:
+            return [Discard(epoch)]
+        self.logs.drop(epoch)
+        return [Acknowledge(epoch, written.report())]
+
+    def on_write_failed(self, epoch: Epoch | None, reason: str) -> list[Effect]:
+        """The files could not be written."""
+        if epoch is None:
+            return [Write(None, self._last_state().task_record(ended=True))]
+        return [Discard(epoch), Decline(epoch, reason)] if self.logs.drop(epoch) else [Discard(epoch)]
+
+    def on_abort(self, epoch: Epoch, mode: Mode) -> list[Effect]:
+        """The epoch will never complete."""
+        effects: list[Effect] = []
+        self.logs.drop(epoch)
+        if epoch <= self.alignment.captured[mode.is_probe] and not mode.is_probe:
+            effects.append(Discard(epoch))
+        if self.last_is_durable:
+            effects.append(self._acknowledge_end())
+        return effects
+
+    def on_complete(self, epoch: Epoch, names: tuple[str, ...]) -> list[Effect]:
+        """The cut is complete, and lists these transactions of the task."""
+        earlier = [log.epoch for log in self.logs.epochs.values() if log.epoch < epoch and not log.mode.is_probe]
+        for open_epoch in earlier:
+            self.logs.drop(open_epoch)
+        return [*(Discard(open_epoch) for open_epoch in earlier), Commit(epoch, names) if names else Committed(epoch)]
+
+    def _last_state(self) -> OpenEpoch:
+        if self.last is None:
+            raise ProtocolError(f"task {self.task} has not ended, it has no last state")
+        return self.last
+
+    def _acknowledge_end(self) -> AcknowledgeEnd:
+        captured = self.alignment.captured
+        return AcknowledgeEnd(self._last_state().report(), captured[False], captured[True])
