@@ -10,12 +10,12 @@ merge, an operator that has ended in part, an iteration in the middle of a round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from graphs.deployment import Deployment, Task
 from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
-from graphs.plan import Edge, Routing
+from graphs.plan import Edge, Operator, Routing
 from graphs.routing import task_of_group
 from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.errors import RescaleError
@@ -25,17 +25,23 @@ from recovery.rounds import Phase, RoundsSnapshot
 Reroute = Callable[[Edge, tuple[bytes, ...], int], Mapping[int, tuple[bytes, ...]]]
 """Routes encoded batches anew: (edge, batches, parallelism of the receiver) -> batches by the receiver's index."""
 
+MoveWhole = Callable[[Operator, Sequence[bytes | None], int], Sequence[bytes | None]]
+"""Splits anew what belonged to the tasks of an operator: (operator, `whole` of each, parallelism) -> of each."""
 
-def plan_restore(cut: Cut, deployment: Deployment, reroute: Reroute) -> dict[TaskId, TaskRestore]:
+
+def plan_restore(
+    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> dict[TaskId, TaskRestore]:
     """The part of each task, or `RescaleError`."""
-    return _Restore(cut, deployment, reroute).plan()
+    return _Restore(cut, deployment, reroute, move_whole).plan()
 
 
 class _Restore:
-    def __init__(self, cut: Cut, deployment: Deployment, reroute: Reroute) -> None:
+    def __init__(self, cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole) -> None:
         self.cut = cut
         self.deployment = deployment
         self.reroute = reroute
+        self.move_whole = move_whole
         self.old: dict[str, dict[int, TaskSnapshot]] = {}
         for snapshot in cut.snapshots.values():
             for operator in snapshot.operators:
@@ -67,7 +73,7 @@ class _Restore:
         old = {index: snapshot.operators[operator] for index, snapshot in self.old[operator].items()}
         if self._keeps_parallelism(operator):
             return old
-        return redistribute(operator, old, self.parallelism[operator])
+        return redistribute(self.deployment.plan.operators[operator], old, self.parallelism[operator], self.move_whole)
 
     def _has_ended(self, task: Task) -> bool:
         flags: set[bool] = set()
@@ -97,7 +103,11 @@ class _Restore:
                     "parallelism needs a cut between two rounds; take a savepoint, which waits for one"
                 )
         rounds = next((s.rounds for s in old.values() if s.rounds is not None), None)
-        return None if rounds is None else replace(rounds, given={}, aside={})
+        if rounds is None:
+            return None
+        # A head that has cut between two rounds has the marker of every back edge, and decides next.
+        back = {c.id: rounds.current for c in task.inputs if c.depth == task.depth}
+        return replace(rounds, given=back if rounds.phase is Phase.CUT else {}, aside={})
 
     # -- logs ----------------------------------------------------------------------------------------------------
 
@@ -137,13 +147,15 @@ class _Restore:
         ]
 
 
-def redistribute(operator: str, old: Mapping[int, OperatorState], parallelism: int) -> dict[int, OperatorState]:
+def redistribute(
+    operator: Operator, old: Mapping[int, OperatorState], parallelism: int, move_whole: MoveWhole
+) -> dict[int, OperatorState]:
     """The state of an operator for another number of tasks: key groups by range, splits and pending inputs in turn."""
     for state in old.values():
         if state.whole is not None and not state.whole_can_move:
             raise RescaleError(
-                f"operator '{operator}' has state of its own that cannot be split over {parallelism} tasks; give its "
-                f"class split and merge, or restore with its former parallelism of {len(old)}"
+                f"operator '{operator.name}' has state of its own that cannot be split over {parallelism} tasks; give "
+                f"its class split and merge, or restore with its former parallelism of {len(old)}"
             )
     splits = sorted((name, data) for state in old.values() for name, data in state.splits.items())
     pending = [item for index in sorted(old) for item in old[index].pending]
@@ -155,7 +167,8 @@ def redistribute(operator: str, old: Mapping[int, OperatorState], parallelism: i
     for state in old.values():
         for group, data in state.groups.items():
             groups[task_of_group(group, parallelism)][group] = data
-    moved = {index: replace(state, groups=groups[index]) for index, state in enumerate(new)}
+    wholes = move_whole(operator, [old[index].whole for index in sorted(old)], parallelism)
+    moved = {index: replace(state, groups=groups[index], whole=wholes[index]) for index, state in enumerate(new)}
     transactions = tuple(t for index in sorted(old) for t in old[index].transactions)
     moved[0] = replace(moved[0], transactions=transactions)
     return moved

@@ -24,7 +24,7 @@ from recovery.coordinator import Coordinator
 from recovery.cut import Cut
 from recovery.effects import Acknowledge, Effect, Report, Send, Write
 from recovery.messages import Barrier, Item, Mode
-from recovery.rescale import Reroute, plan_restore
+from recovery.rescale import MoveWhole, Reroute, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
 
 
@@ -81,12 +81,14 @@ class ReplayLostInNewSnapshot(TaskCore):
         return super()._is_logged(inbox, mode) and not inbox.id.restored
 
 
-def rest_behind_live_log(cut: Cut, deployment: Deployment, reroute: Reroute) -> dict[TaskId, TaskRestore]:
+def rest_behind_live_log(
+    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> dict[TaskId, TaskRestore]:
     """A log in a restored run is the restored rest, then the live part. Here it is read the other way round."""
     rests = {r.channel: len(r.log) for s in cut.snapshots.values() for r in s.inputs if r.channel.restored}
     return {
         task: replace(restored, logs=tuple(_turned(log, rests.get(log.channel, 0)) for log in restored.logs))
-        for task, restored in plan_restore(cut, deployment, reroute).items()
+        for task, restored in plan_restore(cut, deployment, reroute, move_whole).items()
     }
 
 
@@ -219,9 +221,11 @@ class TerminateWhileInFlight(Coordinator):
         return True
 
 
-def wrong_key_group(cut: Cut, deployment: Deployment, reroute: Reroute) -> dict[TaskId, TaskRestore]:
+def wrong_key_group(
+    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> dict[TaskId, TaskRestore]:
     """Under another parallelism each task takes the key groups of its neighbour."""
-    plan = plan_restore(cut, deployment, reroute)
+    plan = plan_restore(cut, deployment, reroute, move_whole)
     if cut.parallelism == deployment.parallelism:
         return plan
     turned: dict[TaskId, TaskRestore] = {}

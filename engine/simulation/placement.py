@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.moving import move_whole
 from engine.rerouting import reroute
 from graphs.deployment import Deployment
 from graphs.expansion import Actors, expand
@@ -12,14 +13,16 @@ from graphs.ids import TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut
 from recovery.errors import RescaleError
-from recovery.rescale import Reroute
+from recovery.rescale import MoveWhole, Reroute
 from recovery.restored import TaskRestore
 
 
 class PlanRestore(Protocol):
     """Says what each task takes back from a cut."""
 
-    def __call__(self, cut: Cut, deployment: Deployment, reroute: Reroute, /) -> dict[TaskId, TaskRestore]: ...
+    def __call__(
+        self, cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole, /
+    ) -> dict[TaskId, TaskRestore]: ...
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,12 @@ class Placement:
         former = self._taken_with(cut)
         deployment = former if wanted is None else self.deployment(wanted)
         try:
-            return Placed(deployment, dict(self.plan_restore(cut, deployment, reroute)))
+            return Placed(deployment, dict(self.plan_restore(cut, deployment, reroute, move_whole)))
         except RescaleError:
             if deployment is former:
                 raise
             self.refused += 1
-            return Placed(former, dict(self.plan_restore(cut, former, reroute)))
+            return Placed(former, dict(self.plan_restore(cut, former, reroute, move_whole)))
 
     def _taken_with(self, cut: Cut) -> Deployment:
         for deployment in self.made.values():

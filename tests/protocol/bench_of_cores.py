@@ -86,10 +86,21 @@ def task_id(name: str) -> TaskId:
     return TaskId(operator, int(index or 0))
 
 
+def leave_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: int) -> list[bytes | None]:
+    """What belonged to the tasks themselves is left behind."""
+    return [None] * parallelism
+
+
+def leave_in_place(operator: Operator, wholes: Sequence[bytes | None], parallelism: int) -> list[bytes | None]:
+    """Under another parallelism, the states of the bench stay with the tasks of their number."""
+    return [*wholes, *[None] * parallelism][:parallelism]
+
+
 class Bench:
     """The cores of one attempt, their wires, their user code, and everything that they have told so far.
 
     - states: the state of the user code of each task, any picklable value. Restored from `restored`.
+    - gathered: what the body of an iteration returned to each head in this round, which is state as well.
     - processed: the records that user code has seen, by task, in order.
     - told: every effect that is meant for the coordinator or the disk, with its task, in order.
     """
@@ -113,9 +124,12 @@ class Bench:
         self.rounds = rounds
         self.states: dict[TaskId, Any] = dict.fromkeys(deployment.tasks)
         self.states.update({task_id(name): state for name, state in (states or {}).items()})
-        parts = {} if restored is None else plan_restore(restored, deployment, reroute)
+        self.gathered: dict[TaskId, list[Any]] = {id: [] for id in deployment.tasks}
+        parts = {} if restored is None else plan_restore(restored, deployment, reroute, leave_whole)
         for id, part in parts.items():
-            self.states[id] = pickle.loads(part.operators[id.name].whole or pickle.dumps(None))
+            whole = part.operators[id.name].whole
+            if whole is not None:
+                self.states[id], self.gathered[id] = pickle.loads(whole)
         chosen = dict(cores or {})
         self.cores = {
             id: chosen.get(id.name, TaskCore)(task, self.attempt, encode, parts.get(id))
@@ -123,7 +137,6 @@ class Bench:
         }
         self.wires: dict[ChannelId, deque[Item]] = {channel: deque() for channel in deployment.channels}
         self.processed: dict[TaskId, list[Any]] = {id: [] for id in deployment.tasks}
-        self.gathered: dict[TaskId, list[Any]] = {id: [] for id in deployment.tasks}
         self.round_ends: dict[TaskId, list[tuple[int, ...]]] = {id: [] for id in deployment.tasks}
         self.decisions: dict[TaskId, list[tuple[tuple[int, ...], dict[str, Any]]]] = {id: [] for id in deployment.tasks}
         self.told: list[tuple[TaskId, Effect]] = []
@@ -239,7 +252,7 @@ class Bench:
                 self._process(id, channel, payload)
                 return core.on_processed(channel)
             case Capture(epoch):
-                self.captured[epoch, id] = pickle.dumps(self.states[id])
+                self.captured[epoch, id] = pickle.dumps((self.states[id], self.gathered[id]))
                 core.on_captured(epoch, ())
             case Write(epoch, record):
                 self.told.append((id, effect))
@@ -330,7 +343,7 @@ class Bench:
 
     def state(self, epoch: int, task: str) -> Any:
         """The state of a task in the cut of this epoch."""
-        return pickle.loads(self.captured[Epoch(epoch), task_id(task)])
+        return pickle.loads(self.captured[Epoch(epoch), task_id(task)])[0]
 
     def is_sealed(self, epoch: int, task: str) -> bool:
         return (Epoch(epoch), task_id(task)) in self.records
