@@ -1,0 +1,313 @@
+"""Rule 8 under another parallelism: what is shared out anew, and what is refused by name."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+
+from engine.batch import Batch, decode, encode
+from engine.moving import move_whole
+from engine.rerouting import reroute
+from graphs import Collect, Flow, Items, expand
+from graphs.deployment import Deployment
+from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from graphs.plan import Plan
+from graphs.routing import key_group, task_of_group
+from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
+from recovery.errors import RescaleError
+from recovery.messages import Mode
+from recovery.rescale import plan_restore
+from recovery.restored import TaskRestore
+from tests.protocol.bench_of_cores import Bench, Sends, graph, leave_whole
+
+KEYS = range(12)
+
+
+def count(total: int, record: int) -> tuple[int, int]:
+    return total + record, record
+
+
+def looping_plan() -> Plan:
+    flow = Flow("rescaled")
+    items = flow.read(Items([]), name="items")
+    again = flow.loop("again")
+    counted = items.merge(again).key_by(abs).stateful_map(count, initial=0, name="count")
+    left, done = counted.split(lambda record: record > 100, name="more")
+    again.feed(left)
+    done.write(Collect(), name="sink")
+    return flow.plan()
+
+
+PLAN = looping_plan()
+BACK = next(edge for edge in PLAN.edges if edge.is_back)
+
+
+def log_of(channel: ChannelId, records: Collection[Any]) -> InputRecord:
+    digest, entries = 0, []
+    for seq, record in enumerate(records, start=1):
+        payload = encode(Batch([record]))
+        after = zlib.crc32(payload, digest)
+        entries.append(LogEntry(seq, payload, digest, after))
+        digest = after
+    return InputRecord(channel, True, 0, 0, tuple(entries))
+
+
+def cut_of(
+    deployment: Deployment,
+    states: Mapping[tuple[str, int], OperatorState] | None = None,
+    logs: Mapping[ChannelId, Collection[Any]] | None = None,
+    ended: Collection[TaskId] = (),
+) -> Cut:
+    snapshots: dict[TaskId, TaskSnapshot] = {}
+    for id, task in deployment.tasks.items():
+        operators = {name: (states or {}).get((name, id.index), OperatorState()) for name in task.operators}
+        inputs = tuple(log_of(channel, records) for channel, records in (logs or {}).items() if channel.receiver == id)
+        snapshots[id] = TaskSnapshot(id, Epoch(1), Attempt(1), operators, inputs, (), ended=id in ended)
+    return Cut(Epoch(1), Attempt(1), PLAN.hash, "aligned", False, snapshots, deployment.parallelism)
+
+
+def records_in(restored: Mapping[TaskId, TaskRestore], task: TaskId) -> list[Any]:
+    return [record for log in restored[task].logs for payload in log.payloads for record in decode(payload).records]
+
+
+def back_channel(deployment: Deployment, sender: int, receiver: int) -> ChannelId:
+    ends = next(c for c in deployment.channels if c.edge == BACK.name)
+    return ChannelId(BACK.name, TaskId(ends.sender.name, sender), TaskId(ends.receiver.name, receiver))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
+def test_each_key_group_goes_to_the_task_that_keeps_it(parallelism: int):
+    old = expand(PLAN, 2)
+    groups = {0: {g: b"%d" % g for g in range(64)}, 1: {g: b"%d" % g for g in range(64, 128)}}
+    cut = cut_of(old, {("count", index): OperatorState(groups=groups[index]) for index in (0, 1)})
+    restored = plan_restore(cut, expand(PLAN, parallelism), reroute, leave_whole)
+    found = {index: restored[TaskId("count", index)].operators["count"].groups for index in range(parallelism)}
+    assert sorted(group for groups in found.values() for group in groups) == list(range(128))
+    for index, groups in found.items():
+        assert all(
+            task_of_group(group, parallelism) == index and data == b"%d" % group for group, data in groups.items()
+        )
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_splits_and_pending_inputs_are_shared_out_each_once(parallelism: int):
+    old = expand(PLAN, 4)
+    states = {
+        ("items", index): OperatorState(splits={f"{index}-of-4": b"7"}, pending=(b"waits %d" % index,))
+        for index in range(4)
+    }
+    restored = plan_restore(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
+    parts = [restored[TaskId("items", index)].operators["items"] for index in range(parallelism)]
+    assert sorted(name for part in parts for name in part.splits) == [f"{index}-of-4" for index in range(4)]
+    assert sorted(item for part in parts for item in part.pending) == [b"waits %d" % index for index in range(4)]
+    assert max(len(part.splits) for part in parts) - min(len(part.splits) for part in parts) <= 1
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_transactions_that_the_cut_lists_are_committed_by_one_task(parallelism: int):
+    old = expand(PLAN, 2)
+    states = {
+        ("sink", index): OperatorState(transactions=(Transaction(f"tx-{index}", Epoch(1), Attempt(1)),))
+        for index in (0, 1)
+    }
+    restored = plan_restore(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
+    assert sorted(name for part in restored.values() for name in part.transactions) == ["tx-0", "tx-1"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 4])
+def test_a_loop_log_is_routed_anew_by_key(parallelism: int):
+    old = expand(PLAN, 2)
+    keys = {
+        (s, r): [k for k in KEYS if k % 2 == s and task_of_group(key_group(k), 2) == r] for s in (0, 1) for r in (0, 1)
+    }
+    logs = {back_channel(old, *ends): records for ends, records in keys.items()}
+    new = expand(PLAN, parallelism)
+    restored = plan_restore(cut_of(old, logs=logs), new, reroute, leave_whole)
+    for index in range(parallelism):
+        task = TaskId("count", index)
+        expected = [key for key in KEYS if task_of_group(key_group(key), parallelism) == index]
+        assert sorted(records_in(restored, task)) == expected
+        assert all(log.channel == ChannelId(BACK.name, RESTORED_SENDER, task, True) for log in restored[task].logs)
+
+
+def test_records_of_one_channel_and_key_keep_their_order():
+    old = expand(PLAN, 2)
+    records = [7, -7, 7.0, -7.0]
+    target = task_of_group(key_group(7), 2)
+    cut = cut_of(old, logs={back_channel(old, 0, target): records})
+    restored = plan_restore(cut, expand(PLAN, 3), reroute, leave_whole)
+    assert records_in(restored, TaskId("count", task_of_group(key_group(7), 3))) == records
+
+
+def test_under_the_same_parallelism_each_log_goes_in_front_of_its_own_channel():
+    deployment = expand(PLAN, 2)
+    logs = {back_channel(deployment, sender, receiver): [sender, receiver] for sender in (0, 1) for receiver in (0, 1)}
+    restored = plan_restore(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
+    found = {log.channel: records for part in restored.values() for log in part.logs for records in [log.payloads]}
+    assert {channel: [decode(p).records[0] for p in payloads] for channel, payloads in found.items()} == {
+        channel._replace(restored=True): records for channel, records in logs.items()
+    }
+
+
+def test_a_restored_rest_goes_in_front_of_what_was_logged_live_behind_it():
+    deployment = expand(PLAN, 1)
+    channel = back_channel(deployment, 0, 0)
+    logs = {channel: ["live"], channel._replace(restored=True): ["rest"]}
+    restored = plan_restore(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
+    assert records_in(restored, TaskId("count", 0)) == ["rest", "live"]
+
+
+def test_the_rest_of_a_rerouted_log_goes_in_front_of_all_live_channels_of_its_edge():
+    deployment = expand(PLAN, 2)
+    routed = ChannelId(BACK.name, RESTORED_SENDER, TaskId("count", 0), True)
+    logs = {back_channel(deployment, 1, 0): ["live"], routed: ["rest"]}
+    restored = plan_restore(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
+    core = Bench(deployment, restored=cut_of(deployment, logs=logs), attempt=2).core("count/0")
+    assert [log.channel.sender for log in restored[TaskId("count", 0)].logs].count(RESTORED_SENDER) == 1
+    assert core.ready() == [routed]
+    assert all(inbox.in_front for id, inbox in core.inboxes.items() if id.edge == BACK.name and id != routed)
+
+
+def test_all_live_channels_of_an_edge_wait_until_its_rerouted_log_is_drained():
+    old, new = expand(PLAN, 2), expand(PLAN, 3)
+    target = TaskId("count", task_of_group(key_group(7), 3))
+    bench = Bench(
+        new, restored=cut_of(old, logs={back_channel(old, 0, task_of_group(key_group(7), 2)): [7]}), attempt=2
+    )
+    for sender in range(3):
+        channel = ChannelId(BACK.name, TaskId("count", sender), target)
+        bench.emit(channel, -7)
+        bench.deliver(channel)
+    (first,) = bench.cores[target].ready()
+    assert first == ChannelId(BACK.name, RESTORED_SENDER, target, True)
+    bench.take(first)
+    assert len(bench.cores[target].ready()) == 3
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def broadcasting_plan() -> Plan:
+    flow = Flow("broadcast")
+    items = flow.read(Items([]), name="items")
+    again = flow.loop("again")
+    told = items.merge(again.broadcast()).map(abs, name="listen")
+    left, done = told.split(lambda record: record > 100, name="more")
+    again.feed(left)
+    done.write(Collect(), name="sink")
+    return flow.plan()
+
+
+def test_a_broadcast_log_that_is_not_empty_is_refused_by_name():
+    plan = broadcasting_plan()
+    old = expand(plan, 2)
+    channel = next(c.id for c in old.channels.values() if c.is_back)
+    with pytest.raises(RescaleError, match=r"edge '.*->listen.in' broadcasts, and its log holds 2 batches.*'drain'"):
+        plan_restore(cut_of(old, logs={channel: [1, 2]}), expand(plan, 3), reroute, leave_whole)
+
+
+def test_an_empty_broadcast_log_and_the_same_parallelism_are_no_reason_to_refuse():
+    plan = broadcasting_plan()
+    old = expand(plan, 2)
+    channel = next(c.id for c in old.channels.values() if c.is_back)
+    assert plan_restore(cut_of(old), expand(plan, 3), reroute, leave_whole).keys() == expand(plan, 3).tasks.keys()
+    restored = plan_restore(cut_of(old, logs={channel: [1, 2]}), old, reroute, leave_whole)
+    assert records_in(restored, channel.receiver) == [1, 2]
+
+
+def test_state_that_cannot_be_split_is_refused_by_name():
+    old = expand(PLAN, 2)
+    states = {("count", 0): OperatorState(whole=b"opaque", whole_can_move=False)}
+    with pytest.raises(RescaleError, match=r"operator 'count' has state of its own that cannot be split over 3 tasks"):
+        plan_restore(cut_of(old, states), expand(PLAN, 3), reroute, leave_whole)
+    restored = plan_restore(cut_of(old, states), old, reroute, leave_whole)
+    assert restored[TaskId("count", 0)].operators["count"].whole == b"opaque"
+
+
+class Sum:
+    """Counts for itself, and can be merged and split."""
+
+    def on_record(self, ctx: Any, record: int) -> None: ...
+
+    @staticmethod
+    def merge(states: list[int]) -> int:
+        return sum(states)
+
+    @staticmethod
+    def split(state: int, parallelism: int) -> list[int]:
+        return [state, *[0] * (parallelism - 1)]
+
+
+def test_state_that_its_class_can_merge_and_split_is_shared_out():
+    flow = Flow("sums")
+    flow.read(Items([]), name="items").rebalance().process(Sum, name="sum").write(Collect(), name="sink")
+    old, new = expand(flow.plan(), 2), expand(flow.plan(), 3)
+    states = {("sum", index): OperatorState(whole=pickle.dumps({"own": 10 + index}, 5)) for index in (0, 1)}
+    restored = plan_restore(cut_of(old, states), new, reroute, move_whole)
+    wholes = [restored[TaskId("sum", index)].operators["sum"].whole or b"" for index in range(3)]
+    assert [pickle.loads(whole)["own"] for whole in wholes] == [21, 0, 0]
+
+
+def test_an_operator_that_has_ended_in_part_is_refused_by_name():
+    old = expand(PLAN, 2)
+    with pytest.raises(RescaleError, match=r"operator 'items' has ended in some of its tasks and not in others"):
+        plan_restore(cut_of(old, ended=[TaskId("items", 0)]), expand(PLAN, 3), reroute, leave_whole)
+
+
+def test_an_operator_that_has_ended_as_a_whole_has_ended_in_every_task_of_its_new_parallelism():
+    old = expand(PLAN, 2)
+    restored = plan_restore(
+        cut_of(old, ended=[TaskId("items", 0), TaskId("items", 1)]), expand(PLAN, 3), reroute, move_whole
+    )
+    assert {task for task, part in restored.items() if part.ended} == {TaskId("items", index) for index in range(3)}
+
+
+def test_under_the_same_parallelism_each_task_has_ended_or_not_as_before():
+    deployment = expand(PLAN, 2)
+    restored = plan_restore(cut_of(deployment, ended=[TaskId("items", 1)]), deployment, reroute, leave_whole)
+    assert {task for task, part in restored.items() if part.ended} == {TaskId("items", 1)}
+
+
+REPEAT = ("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out")
+
+
+def send_back(state: Any, record: int) -> Sends:
+    return [("repeat", record)]
+
+
+def cut_of_rounds(mode: Mode) -> Cut:
+    """The cut of an iteration with five rounds, taken when the head is asked for it in the first of them."""
+    bench = Bench(graph(*REPEAT, iterations=["repeat"]), {"body": send_back}, rounds=5)
+    bench.emit("items->repeat", 1)
+    bench.exhaust("items")
+    bench.deliver("items->repeat", 2)
+    bench.take("items->repeat")
+    bench.trigger("repeat", 1, mode)
+    bench.run()
+    return bench.cut(1)
+
+
+def test_an_iteration_in_the_middle_of_a_round_is_refused_by_name():
+    wider = graph(*REPEAT, iterations=["repeat"], body=2)
+    with pytest.raises(RescaleError, match=r"repeat/0 is in the middle of round \(0,\).*take a savepoint"):
+        plan_restore(cut_of_rounds(Mode.ALIGNED), wider, reroute, leave_whole)
+
+
+def test_a_cut_between_two_rounds_goes_on_with_the_next_round_under_another_parallelism():
+    wider = graph(*REPEAT, iterations=["repeat"], body=2, repeat=1, items=1, out=1)
+    bench = Bench(wider, {"body": send_back}, restored=cut_of_rounds(Mode.BETWEEN_ROUNDS), attempt=2, rounds=5)
+    bench.run()
+    assert bench.round_ends[TaskId("body", 0)] == bench.round_ends[TaskId("body", 1)] == [(2,), (3,), (4,)]
+    assert bench.seen("out") == [1]
+
+
+def test_under_the_same_parallelism_a_cut_in_the_middle_of_a_round_is_restored_in_that_round():
+    same = graph(*REPEAT, iterations=["repeat"])
+    bench = Bench(same, {"body": send_back}, restored=cut_of_rounds(Mode.ALIGNED), attempt=2, rounds=5)
+    bench.run()
+    assert bench.round_ends[TaskId("body", 0)] == [(0,), (1,), (2,), (3,), (4,)]
+    assert bench.seen("out") == [1]
