@@ -1,0 +1,374 @@
+"""Rule 11: rounds. What comes early is set aside and not held; every head decides alike; iterations nest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recovery.messages import Mode
+from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
+
+ONE = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])
+TWO = graph(
+    "items -> repeat",
+    "repeat -> body",
+    "body => repeat",
+    "repeat -> out",
+    iterations=["repeat"],
+    parallelism=2,
+    items=1,
+    out=1,
+)
+
+
+def send_back(state: Any, record: int) -> Sends:
+    return [("repeat", record + 10)]
+
+
+def send_across(state: Any, record: int) -> Sends:
+    """Odd records go back to the second head, even ones to the first."""
+    return [(f"repeat/{record % 2}", record + 10)]
+
+
+def one(rounds: int = 3, **options: Any) -> Bench:
+    return Bench(ONE, {"body": send_back}, rounds=rounds, **options)
+
+
+def two(rounds: int = 3, **options: Any) -> Bench:
+    return Bench(TWO, {"body": send_across}, rounds=rounds, **options)
+
+
+def started_one(rounds: int = 3) -> Bench:
+    """The start is complete, round 0 waits before the body."""
+    bench = one(rounds)
+    bench.pass_on("items->repeat", 1, 2)
+    bench.exhaust("items")
+    bench.deliver("items->repeat")
+    return bench
+
+
+def started_two(rounds: int = 3) -> Bench:
+    bench = two(rounds)
+    bench.pass_on("items->repeat/0", 2)
+    bench.pass_on("items->repeat/1", 1)
+    bench.exhaust("items")
+    bench.deliver("items->repeat/0")
+    bench.deliver("items->repeat/1")
+    return bench
+
+
+def pass_all(bench: Bench, *channels: str) -> None:
+    """Everything on these wires is received and processed."""
+    for name in channels:
+        while bench.on_wire(name):
+            bench.deliver(name)
+        while bench.channel(name) in bench.core(name.split("->")[1]).ready():
+            bench.take(name)
+
+
+# -- one iteration ---------------------------------------------------------------------------------------------------
+
+
+def test_so_many_rounds_are_run_and_the_result_is_what_the_body_returned_last():
+    bench = started_one(rounds=3)
+    bench.run()
+    assert bench.seen("body") == [1, 2, 11, 12, 21, 22]
+    assert bench.seen("out") == [31, 32]
+    assert all(bench.has_ended(task) for task in ("items", "repeat", "body", "out"))
+
+
+def test_the_start_goes_into_the_body_as_it_comes_and_its_marker_follows_the_end():
+    bench = one()
+    bench.pass_on("items->repeat", 1)
+    assert bench.on_wire("repeat->body") == [1]
+    bench.exhaust("items")
+    bench.deliver("items->repeat")
+    assert bench.on_wire("repeat->body") == [1, (0,)]
+
+
+def test_the_body_runs_its_hooks_when_the_marker_has_come_and_then_passes_it_on():
+    bench = started_one()
+    pass_all(bench, "repeat->body")
+    assert bench.round_ends[task_id("body")] == [(0,)]
+    assert bench.on_wire("body->repeat") == [11, 12, (0,)]
+
+
+def test_what_the_body_returns_is_gathered_until_the_round_is_decided():
+    bench = started_one()
+    pass_all(bench, "repeat->body")
+    bench.deliver("body->repeat", 2)
+    bench.take("body->repeat", 2)
+    assert bench.gathered[task_id("repeat")] == [11, 12]
+    assert bench.on_wire("repeat->body") == []
+    pass_all(bench, "body->repeat")
+    assert bench.on_wire("repeat->body") == [11, 12, (1,)]
+
+
+def test_an_iteration_over_an_empty_start_runs_its_rounds_over_nothing():
+    bench = one()
+    bench.exhaust("items")
+    bench.run()
+    assert bench.round_ends[task_id("body")] == [(0,), (1,), (2,)]
+    assert bench.seen("out") == [] and bench.has_ended("out")
+
+
+def test_markers_do_not_leave_by_the_exits():
+    bench = started_one()
+    pass_all(bench, "repeat->body", "body->repeat")
+    assert bench.on_wire("repeat->out") == []
+
+
+def test_a_task_whose_records_wait_for_an_answer_does_not_complete_its_round():
+    bench = started_one()
+    bench.set_busy("body", True)
+    pass_all(bench, "repeat->body")
+    assert bench.round_ends[task_id("body")] == []
+    bench.emit("body->repeat", 99)
+    bench.set_busy("body", False)
+    assert bench.on_wire("body->repeat") == [11, 12, 99, (0,)]
+
+
+def test_an_edge_that_enters_elsewhere_than_at_the_head_is_read_to_its_end_in_round_0():
+    edges = ("items -> repeat", "repeat -> body", "body => repeat", "samples -> body", "repeat -> out")
+    bench = Bench(graph(*edges, iterations=["repeat"]), {"body": lambda state, record: [("repeat", record)]}, rounds=2)
+    bench.pass_on("items->repeat", 1)
+    bench.exhaust("items")
+    bench.deliver("items->repeat")
+    bench.deliver("repeat->body", 2)
+    bench.take("repeat->body", 2)
+    assert bench.seen("body") == []
+    bench.pass_on("samples->body", 100)
+    bench.exhaust("samples")
+    bench.deliver("samples->body")
+    bench.run()
+    assert bench.seen("body") == [100, 1, 100, 1]
+    assert bench.round_ends[task_id("body")] == [(0,), (1,)]
+
+
+# -- several heads ---------------------------------------------------------------------------------------------------
+
+
+def test_markers_go_to_every_head_and_every_head_decides_with_the_same_contributions():
+    bench = started_two()
+    bench.run()
+    first, second = bench.decisions[task_id("repeat/0")], bench.decisions[task_id("repeat/1")]
+    assert first == second
+    assert first == [((number,), {"body/0": "body/0", "body/1": "body/1"}) for number in range(3)]
+    assert sorted(bench.seen("out")) == [31, 32]
+
+
+def slower_head() -> Bench:
+    """The first head is in round 1 already; the second still waits for the marker of the second body."""
+    bench = started_two()
+    pass_all(bench, "repeat/0->body/0", "repeat/1->body/0", "repeat/0->body/1", "repeat/1->body/1")
+    pass_all(bench, "body/0->repeat/0", "body/1->repeat/0", "body/0->repeat/1")
+    assert (1,) in bench.on_wire("repeat/0->body/0")
+    assert bench.decisions[task_id("repeat/1")] == []
+    return bench
+
+
+def ahead(bench: Bench) -> None:
+    """The first body returns a record of round 1 to the second head, which is in round 0."""
+    bench.emit("body/0->repeat/1", 77)
+    bench.deliver("body/0->repeat/1")
+    bench.take("body/0->repeat/1")
+
+
+def test_what_comes_for_a_later_round_is_set_aside():
+    bench = slower_head()
+    before = list(bench.gathered[task_id("repeat/1")])
+    ahead(bench)
+    assert bench.gathered[task_id("repeat/1")] == before
+    assert bench.core("repeat/1").rounds.aside.keys() == {bench.channel("body/0->repeat/1")}
+
+
+def test_what_was_set_aside_is_processed_in_its_round():
+    bench = slower_head()
+    ahead(bench)
+    bench.deliver("body/1->repeat/1", 2)
+    bench.take("body/1->repeat/1", 2)
+    assert bench.decisions[task_id("repeat/1")][-1][0] == (0,)
+    assert bench.core("repeat/1").ready() == [bench.channel("body/0->repeat/1")]
+    bench.take("body/0->repeat/1")
+    assert bench.gathered[task_id("repeat/1")] == [77]
+    bench.run()
+    assert sorted(bench.seen("out")) == [31, 32, 87]
+
+
+def test_what_is_set_aside_is_state_and_comes_back():
+    bench = slower_head()
+    ahead(bench)
+    for head in ("repeat/0", "repeat/1"):
+        bench.trigger(head, 1)
+    bench.run()
+    expected = sorted(bench.seen("out"))
+    again = Bench(TWO, {"body": send_across}, restored=bench.cut(1), attempt=2, rounds=3)
+    assert again.core("repeat/1").rounds.aside.keys() == {again.channel("body/0->repeat/1")}
+    again.run()
+    assert sorted(again.seen("out")) == expected
+
+
+def test_a_channel_that_is_ahead_is_not_held():
+    """A marker before the barrier on one channel, behind it on another: holding would deadlock."""
+    bench = two()
+    bench.exhaust("items")
+    bench.trigger("repeat/0", 1)
+    bench.deliver("items->repeat/0")
+    bench.deliver("items->repeat/1")
+    bench.trigger("repeat/1", 1)
+    assert bench.on_wire("repeat/0->body/0") == ["barrier 1", (0,)]
+    assert bench.on_wire("repeat/1->body/0") == [(0,), "barrier 1"]
+    pass_all(bench, "repeat/1->body/0")
+    assert bench.core("body/0").rounds.given.keys() == {bench.channel("repeat/1->body/0")}
+    bench.deliver("repeat/0->body/0")
+    assert bench.has_captured(1, "body/0")
+    bench.run()
+    assert bench.is_complete(1) and bench.has_ended("out")
+
+
+def test_a_round_marker_is_logged_and_replayed_like_data():
+    bench = started_one()
+    pass_all(bench, "repeat->body")
+    bench.trigger("repeat", 1)
+    bench.run()
+    assert bench.log(1, "body->repeat") == [11, 12, (0,)]
+    again = one(restored=bench.cut(1), attempt=2)
+    again.run()
+    assert again.seen("out") == [31, 32]
+    assert again.round_ends[task_id("body")] == [(1,), (2,)]
+
+
+def test_a_cut_at_any_moment_restores_to_the_same_result():
+    for steps in range(40):
+        bench = started_two()
+        for _ in range(steps):
+            for name, channel in bench.moves()[:1]:
+                getattr(bench, name)(channel)
+        for head in ("repeat/0", "repeat/1"):
+            bench.trigger(head, 1)
+        bench.run()
+        assert sorted(bench.seen("out")) == [31, 32]
+        again = two(restored=bench.cut(1), attempt=2)
+        again.run()
+        had_printed = bench.cut(1).snapshots[task_id("out")].ended
+        assert sorted(again.seen("out")) == ([] if had_printed else [31, 32]), f"cut after {steps} steps"
+
+
+# -- a cut between two rounds ----------------------------------------------------------------------------------------
+
+
+def test_every_head_captures_after_the_round_that_one_of_them_asked_for():
+    bench = started_two()
+    for head in ("repeat/0", "repeat/1"):
+        bench.trigger(head, 1, Mode.BETWEEN_ROUNDS)
+    assert not bench.has_captured(1, "repeat/0")
+    bench.run()
+    cut = bench.cut(1)
+    rounds = [cut.snapshots[task_id(head)].rounds for head in ("repeat/0", "repeat/1")]
+    assert [(r.current, r.phase.value) for r in rounds] == [((1,), "cut")] * 2
+    assert all(r.aside == {} for r in rounds)
+    assert [bench.log(1, f"body/{b}->repeat/{h}") for b in (0, 1) for h in (0, 1)] == [[]] * 4
+    assert sorted(bench.seen("out")) == [31, 32]
+
+
+def test_a_cut_between_two_rounds_restores_with_the_decision():
+    bench = started_two()
+    for head in ("repeat/0", "repeat/1"):
+        bench.trigger(head, 1, Mode.BETWEEN_ROUNDS)
+    bench.run()
+    again = two(restored=bench.cut(1), attempt=2)
+    assert [path for path, _ in again.decisions[task_id("repeat/0")]] == [(1,)]
+    again.run()
+    assert sorted(again.seen("out")) == [31, 32]
+
+
+def test_an_abort_of_the_cut_lets_the_heads_that_wait_for_it_decide():
+    bench = started_two()
+    bench.trigger("repeat/0", 1, Mode.BETWEEN_ROUNDS)
+    bench.abort("repeat/1", 1, Mode.BETWEEN_ROUNDS)
+    bench.abort("repeat/0", 1, Mode.BETWEEN_ROUNDS)
+    bench.run()
+    assert not any(epoch == 1 for epoch, _ in bench.captured)
+    assert sorted(bench.seen("out")) == [31, 32]
+
+
+def test_a_cut_that_is_asked_for_before_the_first_round_is_taken_where_the_iteration_starts():
+    bench = one()
+    bench.pass_on("items->repeat", 1)
+    for task in ("items", "repeat"):
+        bench.trigger(task, 1, Mode.BETWEEN_ROUNDS)
+    bench.run()
+    assert bench.is_complete(1)
+    assert bench.cut(1).snapshots[task_id("repeat")].rounds.phase.value == "start"
+
+
+# -- nesting ---------------------------------------------------------------------------------------------------------
+
+NESTED = graph(
+    "items -> outer",
+    "outer -> inner",
+    "inner -> body",
+    "body => inner",
+    "inner -> tail",
+    "tail => outer",
+    "outer -> out",
+    iterations=["outer", "inner"],
+)
+
+
+def nested(**options: Any) -> Bench:
+    steps = {
+        "body": lambda state, record: [("inner", record + 10)],
+        "tail": lambda state, record: [("outer", record + 100)],
+    }
+    return Bench(NESTED, steps, rounds=2, **options)
+
+
+def test_an_inner_iteration_runs_anew_in_every_round_of_the_outer_one():
+    bench = nested()
+    bench.emit("items->outer", 1)
+    bench.exhaust("items")
+    bench.run()
+    assert bench.round_ends[task_id("body")] == [(0, 0), (0, 1), (0,), (1, 0), (1, 1), (1,)]
+    assert bench.seen("tail") == [21, 141]
+    assert bench.seen("out") == [241]
+
+
+def test_the_marker_of_the_outer_round_goes_round_the_inner_body_once_and_leaves_behind_the_result():
+    bench = nested()
+    bench.pass_on("items->outer", 1)
+    bench.exhaust("items")
+    bench.deliver("items->outer")
+    pass_all(bench, "outer->inner")
+    for _ in range(2):
+        pass_all(bench, "inner->body", "body->inner")
+    assert bench.on_wire("inner->body") == [(0,)]
+    assert bench.on_wire("inner->tail") == []
+    pass_all(bench, "inner->body", "body->inner")
+    assert bench.on_wire("inner->tail") == [21, (0,)]
+    assert bench.on_wire("inner->body") == []
+
+
+def test_a_nested_iteration_restores_from_a_cut_at_any_moment():
+    for steps in range(60):
+        bench = nested()
+        bench.emit("items->outer", 1)
+        bench.exhaust("items")
+        for _ in range(steps):
+            for name, channel in bench.moves()[:1]:
+                getattr(bench, name)(channel)
+        for head in ("outer", "inner"):
+            bench.trigger(head, 1)
+        bench.run()
+        had_printed = bench.cut(1).snapshots[task_id("out")].ended
+        again = nested(restored=bench.cut(1), attempt=2)
+        again.run()
+        assert again.seen("out") == ([] if had_printed else [241]), f"cut after {steps} steps"
+
+
+def test_contributions_of_an_inner_round_do_not_count_in_the_outer_one():
+    bench = nested()
+    bench.emit("items->outer", 1)
+    bench.exhaust("items")
+    bench.run()
+    assert [contributions for _, contributions in bench.decisions[task_id("outer")]] == [{"tail/0": "tail/0"}] * 2
+    assert [contributions for _, contributions in bench.decisions[task_id("inner")]] == [{"body/0": "body/0"}] * 4
