@@ -66,7 +66,11 @@ class Surroundings(Protocol):
 
 
 class Host:
-    """A task of one attempt."""
+    """A task of one attempt.
+
+    `offers` is what can happen here next, or None from when something happens until the world lists it anew: in most
+    steps nothing happens to most hosts.
+    """
 
     def __init__(self, core: TaskCore, runtime: Any, deployment: Deployment, records_max: int) -> None:
         self.core = core
@@ -84,6 +88,11 @@ class Host:
         self.captures: dict[Epoch | None, Any] = {}
         self.encoded: set[Epoch | None] = set()
         self.writes: dict[Epoch | None, TaskRecord] = {}
+        self.offers: list[tuple[Any, ...]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be listed anew: equal hosts are equal bytes."""
+        return {**self.__dict__, "offers": None}
 
     # -- events --------------------------------------------------------------------------------------------------
 

@@ -123,14 +123,17 @@ class World:
         """Everything that can happen next, faults and the passing of time aside."""
         found: list[Happening] = [("append",)] if self.appends else []
         found += [("restore", task) for task in self.unrestored]
+        hosts = self.hosts
         for channel, wire in self.wires.items():
-            if wire and channel.receiver in self.hosts and self.hosts[channel.receiver].is_started:
+            if wire and (receiver := hosts.get(channel.receiver)) is not None and receiver.is_started:
                 found.append(("receive", channel))
-        for task, host in self.hosts.items():
+        for task, host in hosts.items():
             if host.orders:
                 found.append(("order", task))
             if host.is_started:
-                found += self._enabled_at(task, host)
+                if host.offers is None:
+                    host.offers = self._enabled_at(task, host)
+                found += host.offers
         found += [("report", index) for index in self._first_reports()]
         return found
 
@@ -152,6 +155,12 @@ class World:
                 found.append(("timer", task))
         return found
 
+    def _at(self, task: TaskId) -> Host:
+        """The host at which something happens now."""
+        host = self.hosts[task]
+        host.offers = None
+        return host
+
     def _first_reports(self) -> list[int]:
         seen: set[tuple[Attempt, TaskId]] = set()
         first: list[int] = []
@@ -167,34 +176,34 @@ class World:
 
     def _do_receive(self, channel: ChannelId) -> None:
         attempt, item = self.wires[channel].popleft()
-        self.hosts[channel.receiver].receive(channel, attempt, item, self)
+        self._at(channel.receiver).receive(channel, attempt, item, self)
 
     def _do_take(self, task: TaskId, channel: ChannelId) -> None:
-        self.hosts[task].take(channel, self)
+        self._at(task).take(channel, self)
 
     def _do_produce(self, task: TaskId) -> None:
-        self.hosts[task].produce(self)
+        self._at(task).produce(self)
 
     def _do_exhaust(self, task: TaskId) -> None:
-        self.hosts[task].exhaust(self)
+        self._at(task).exhaust(self)
 
     def _do_timer(self, task: TaskId) -> None:
-        self.hosts[task].fire_timers(self)
+        self._at(task).fire_timers(self)
 
     def _do_answer(self, task: TaskId, call: int) -> None:
-        self.hosts[task].answer(call, self)
+        self._at(task).answer(call, self)
 
     def _do_encode(self, task: TaskId, epoch: Epoch | None) -> None:
-        self.hosts[task].encode_some(epoch, self.options.entries_max)
+        self._at(task).encode_some(epoch, self.options.entries_max)
 
     def _do_write(self, task: TaskId, epoch: Epoch | None) -> None:
-        self.hosts[task].write(epoch, self)
+        self._at(task).write(epoch, self)
 
     def _do_fail_write(self, task: TaskId, epoch: Epoch | None) -> None:
-        self.hosts[task].fail_write(epoch, self)
+        self._at(task).fail_write(epoch, self)
 
     def _do_order(self, task: TaskId) -> None:
-        host = self.hosts[task]
+        host = self._at(task)
         order = host.orders.popleft()
         if isinstance(order, StartTasks):
             host.start(self)
@@ -202,10 +211,13 @@ class World:
             host.obey(order, self)
 
     def _do_abort(self, task: TaskId) -> None:
-        self.hosts[task].obey(self.hosts[task].aborts.popleft(), self)
+        host = self._at(task)
+        host.obey(host.aborts.popleft(), self)
 
     def _do_tick(self) -> None:
         self.now_ms += TICK_MS
+        for host in self.hosts.values():
+            host.offers = None
         if self.coordinator is not None:
             self.obey(self.coordinator.on_tick(self.now_ms))
 
@@ -288,7 +300,7 @@ class World:
                 case Abort(task, epoch, _):
                     self.note(Aborted(self.supervisor.attempt, epoch))
                     if task in self.hosts:
-                        self.hosts[task].aborts.append(order)
+                        self._at(task).aborts.append(order)
                 case Trigger(task) | TellToEnd(task) | Complete(task):
                     if task in self.hosts:
                         self.hosts[task].orders.append(order)
