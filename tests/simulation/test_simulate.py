@@ -292,3 +292,24 @@ def test_another_process_with_another_hash_seed_gives_the_same():
         assert done.returncode == 0, done.stderr
         printed.add(done.stdout)
     assert len(printed) == 1
+
+
+def test_a_cut_of_an_iteration_holds_each_record_in_the_loop_or_in_the_output():
+    flow = Flow("halve")
+    numbers = flow.read(Range(12), name="numbers").key_by(lambda n: n % 3)
+    counted = numbers.stateful_map(lambda count, n: (count + 1, n), initial=0, name="counted")
+    small = flow.iterate(
+        counted.rebalance(),
+        lambda stream: stream.rebalance().map(lambda n: n + 1, name="half"),
+        rounds=6,
+        name="rounds",
+    )
+    small.rebalance().write(Collect(), name="small")
+    looping: list[int] = []
+
+    def each_is_in_one_place(cut: CutView) -> None:
+        looping.append(len(cut.in_loop("rounds")))
+        assert looping[-1] + len(cut.output("small")) == sum(cut.state("counted").values())
+
+    simulate(flow, seeds=range(60), invariant=each_is_in_one_place, parallelism=(2, 3))
+    assert sum(map(bool, looping)) > 20
