@@ -12,10 +12,11 @@ from typing import Any, Literal, cast, get_args
 from engine.cut_view import CutView
 from engine.errors import describe, user_frames
 from engine.simulation.checker import check_protocol
+from engine.simulation.options import Parts, WorldOptions
 from engine.simulation.record import Record, Started
 from engine.simulation.schedule import FaultPlan, Schedule
 from engine.simulation.telling import ToldWorld
-from engine.simulation.world import Happening, Parts, WorldOptions
+from engine.simulation.world import Happening
 from graphs.expansion import expand
 from graphs.flow import Flow
 from graphs.ids import Attempt, Epoch
