@@ -24,6 +24,7 @@ class Iteration:
         self.outlets = tuple(outlets)
         self.alignment = alignment
         self.running: Path | None = None
+        self.awaited: type[Effect] | None = None
         self.requested_cut: Epoch | None = None
         self.is_over = False
 
@@ -44,45 +45,38 @@ class Iteration:
         if path is None:
             return []
         if not rounds.is_head:
-            self.running = path
-            return [RunRoundEnd(path, self._fed_iteration(path))]
+            return self._run(path, RunRoundEnd(path, self._fed_iteration(path)))
         if rounds.phase is Phase.START:
             return self._begin() if len(path) == rounds.depth - 1 else self._leave(path)
-        self.running = path
         if rounds.phase is Phase.RETURN:
-            return [RunReleaseResult(self._fed_iteration(rounds.leaving))]
-        if self._must_cut_first():
-            self.running = None
-            return []
-        return [RunDecide(path, dict(rounds.contributions))]
+            return self._run(path, RunReleaseResult(self._fed_iteration(rounds.leaving)))
+        return [] if self._must_cut_first() else self._run(path, RunDecide(path, dict(rounds.contributions)))
 
     def on_round_hooks_ran(self, contribution: Any | None) -> list[Effect]:
         """The hooks emitted what they had to: the marker goes on."""
-        path = self._finish_running()
+        path = self._finish_running(RunRoundEnd)
         marker = self.rounds.marker(path, self._own(contribution))
         self.rounds.advance(path)
         return self._mark(marker, len(path), self.rounds.depth)
 
     def on_decided(self, another: bool) -> list[Effect]:
         """Every head has decided alike: another round, or the end."""
-        path = self._finish_running()
+        path = self._finish_running(RunDecide)
         if another:
-            self.running = path
-            return [RunReleaseRound()]
+            return self._run(path, RunReleaseRound())
         if self.rounds.depth == 1:
-            self.running = path
-            return [RunReleaseResult(None)]
+            return self._run(path, RunReleaseResult(None))
         return self._leave(path[:-1])
 
     def on_round_released(self) -> list[Effect]:
         """What was gathered is in the body again: its round has begun, and the marker follows."""
-        path = self._finish_running()
+        path = self._finish_running(RunReleaseRound)
         self.rounds.advance(path)
         return self._begin()
 
     def on_result_released(self, contribution: Any | None) -> list[Effect]:
         """The result has left; what follows it is the enclosing level's marker, or END."""
-        self._finish_running()
+        self._finish_running(RunReleaseResult)
         rounds = self.rounds
         if rounds.depth == 1:
             self.is_over = True
@@ -138,8 +132,14 @@ class Iteration:
                 return outlet.loop
         return None
 
-    def _finish_running(self) -> Path:
-        if self.running is None:
-            raise ProtocolError(f"task {self.task.id}: nothing of a round was running")
-        path, self.running = self.running, None
+    def _run(self, path: Path, effect: Effect) -> list[Effect]:
+        self.running, self.awaited = path, type(effect)
+        return [effect]
+
+    def _finish_running(self, kind: type[Effect]) -> Path:
+        path = self.running
+        if path is None or self.awaited is not kind:
+            running = "nothing of a round" if self.awaited is None else self.awaited.__name__
+            raise ProtocolError(f"task {self.task.id}: {running} was running, not {kind.__name__}")
+        self.running, self.awaited = None, None
         return path

@@ -41,17 +41,22 @@ class Snapshots:
 
     def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
         """The operators' state is captured, and these transactions are prepared."""
-        captured = self._last_state() if epoch is None else self.logs.epochs[epoch]
+        captured = self._last_state() if epoch is None else self.logs.epochs.get(epoch)
+        if captured is None:
+            raise ProtocolError(f"task {self.task}: epoch {epoch} is not open, its state cannot be captured")
         captured.transactions = transactions
 
     def on_written(self, epoch: Epoch | None) -> list[Effect]:
         """The files are durable."""
         if epoch is None:
+            end = self._acknowledge_end()
             self.last_is_durable = True
-            return [self._acknowledge_end()]
+            return [end]
         written = self.logs.epochs.get(epoch)
         if written is None:
             return [Discard(epoch)]
+        if written.open:
+            raise ProtocolError(f"task {self.task}: the log of epoch {epoch} is not sealed, it cannot be durable")
         self.logs.drop(epoch)
         return [Acknowledge(epoch, written.report())]
 

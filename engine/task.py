@@ -66,6 +66,7 @@ class TaskCore:
         self.iteration = (
             Iteration(task, self.rounds, self.outlets.values(), self.alignment) if self.rounds is not None else None
         )
+        self.is_started = False
         self.busy = False
         self.declined: Epoch | None = None
         self.is_ending = False
@@ -86,6 +87,9 @@ class TaskCore:
 
     def start(self) -> Sequence[Effect]:
         """All tasks are restored: run. A task that had ended only says so again."""
+        if self.is_started:
+            raise ProtocolError(f"task {self.task.id} runs already")
+        self.is_started = True
         if self.ended:
             return self._say_end()
         effects: list[Effect] = []
@@ -97,17 +101,13 @@ class TaskCore:
         if attempt != self.attempt:
             self.stale_items += 1
             return NOTHING
-        inbox = self.inboxes.get(channel)
-        if inbox is None:
-            raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
+        inbox = self._inbox(channel)
         if isinstance(item, Data):
             queued = inbox.receive(item)
             if self.logs.epochs:
                 self.logs.receive(inbox, queued)
             return NOTHING
-        if isinstance(item, Barrier):
-            return self._on_barrier(inbox, item)
-        return self._on_end(inbox, item)
+        return self._on_barrier(inbox, item) if isinstance(item, Barrier) else self._on_end(inbox, item)
 
     def on_trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> Sequence[Effect]:
         """The coordinator starts an epoch here."""
@@ -181,36 +181,43 @@ class TaskCore:
 
     def take(self, channel: ChannelId) -> Sequence[Effect]:
         """Process one batch of a ready channel."""
-        inbox = self.inboxes[channel]
-        rounds = self.rounds
-        if rounds is None:
+        inbox = self._inbox(channel)
+        if self.ended or self.is_ending:
+            raise ProtocolError(f"channel {channel} is not ready: its task is ending")
+        if self.rounds is None:
             return [Process(channel, inbox.consume().payload)]
-        live = inbox.live_id
-        if live in rounds.aside and rounds.is_readable(live):
-            return self._pass(inbox, rounds.take_aside(live), rounds)
-        if rounds.must_wait(live):
-            rounds.set_aside(live, inbox.consume())
-            return self.on_processed(channel)
-        return self._pass(inbox, inbox.consume(), rounds)
+        return self._take_in_rounds(inbox, self.rounds)
 
-    def _pass(self, inbox: Inbox, queued: Queued, rounds: Rounds) -> Sequence[Effect]:
-        if queued.marker is None:
-            return [Process(inbox.id, queued.payload)]
-        rounds.give(inbox.live_id, queued.marker)
-        return self.on_processed(inbox.id)
+    def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:
+        live = inbox.live_id
+        is_aside = live in rounds.aside and rounds.is_readable(live)
+        if not is_aside and rounds.must_wait(live):
+            rounds.set_aside(live, inbox.consume())
+            return self.on_processed(inbox.id)
+        queued = rounds.aside[live][0] if is_aside else inbox.front()
+        if queued.marker is not None:
+            rounds.give(live, queued.marker)
+        if is_aside:
+            rounds.take_aside(live)
+        else:
+            inbox.consume()
+        return [Process(inbox.id, queued.payload)] if queued.marker is None else self.on_processed(inbox.id)
 
     def on_processed(self, channel: ChannelId) -> Sequence[Effect]:
         """User code is done with the batch, and what it emitted is sent."""
-        queue = self.inboxes[channel].queue
-        if self.rounds is None and (not queue or type(queue[0]) is Queued):
+        inbox = self._inbox(channel)
+        if self.rounds is None and (not inbox.queue or type(inbox.queue[0]) is Queued):
             return NOTHING
         effects: list[Effect] = []
-        self._settle([self.inboxes[channel]], effects)
+        self._settle([inbox], effects)
         return self._proceed(effects)
 
     def sent(self, channel: ChannelId, payload: Any) -> Data:
         """Number one batch that goes out now."""
-        return self.outlets[channel].number(payload)
+        outlet = self.outlets.get(channel)
+        if outlet is None or self.ended:
+            raise ProtocolError(f"task {self.task.id} may not send into {channel}: it has ended, or it is not its own")
+        return outlet.number(payload)
 
     def on_round_hooks_ran(self, contribution: Any | None) -> Sequence[Effect]:
         """After `RunRoundEnd`."""
@@ -230,8 +237,16 @@ class TaskCore:
 
     def on_end_hooks_ran(self) -> Sequence[Effect]:
         """After `RunEnd`."""
+        if self.ended or not self.is_ending:
+            raise ProtocolError(f"task {self.task.id} was running no end hooks")
         self.ended = True
         return self._say_end()
+
+    def _inbox(self, channel: ChannelId) -> Inbox:
+        inbox = self.inboxes.get(channel)
+        if inbox is None:
+            raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
+        return inbox
 
     # -- decisions -----------------------------------------------------------------------------------------------
 

@@ -99,11 +99,18 @@ class Inbox:
                 "attempt must be restored from its last cut"
             )
 
+    def front(self) -> Queued:
+        """The batch that is next; raises if there is none, or something must be processed before it."""
+        is_due = self.in_front is None or self.in_front.ended
+        front = self.queue[0] if self.queue and is_due else None
+        if not isinstance(front, Queued):
+            raise ProtocolError(f"channel {self.id} is not ready: no batch of it is due")
+        return front
+
     def consume(self) -> Queued:
-        """Take the batch at the front; the caller has seen that it is one."""
-        queued = self.queue.popleft()
-        if not isinstance(queued, Queued):
-            raise ProtocolError(f"channel {self.id}: {type(queued).__name__} is at the front, not a batch")
+        """Take the batch at the front."""
+        queued = self.front()
+        self.queue.popleft()
         self.consumed = queued.seq
         self.consumed_digest = queued.after
         return queued

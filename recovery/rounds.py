@@ -119,7 +119,7 @@ class Rounds:
     def give(self, channel: ChannelId, marker: Marker) -> None:
         """A channel that is readable gave its marker."""
         depth = self.depths[channel]
-        if len(marker.path) > depth or marker.path[:-1] != self.current[: len(marker.path) - 1]:
+        if len(marker.path) > depth or marker.path != self.current[: len(marker.path)]:
             raise ProtocolError(f"channel {channel}: marker {marker.path} while the task is in round {self.current}")
         self.given[channel] = marker.path
         if depth < self.depth:

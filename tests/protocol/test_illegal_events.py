@@ -1,0 +1,345 @@
+"""An event that no schedule may produce raises, and the core that raises it has not changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from engine.batch import encode
+from engine.simulation.cloning import dump
+from graphs.ids import ChannelId, Epoch
+from recovery.channels import Inbox
+from recovery.errors import ChannelIntegrityError, ProtocolError
+from recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
+from tests.protocol.bench_of_cores import Bench, graph, task_id
+
+JOIN = graph("left -> join", "right -> join", "join -> out")
+LOOP = graph("items -> head", "head -> body", "body => head")
+REPEAT = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])
+
+
+class Illegal(NamedTuple):
+    """What was done before, at which task, the event, and what its error says."""
+
+    before: Callable[[], Bench]
+    task: str
+    event: Callable[[Bench, Any], object]
+    says: str
+
+
+def receives(channel: str, item: Item | Callable[[Bench], Item]) -> Callable[[Bench, Any], object]:
+    def event(bench: Bench, core: Any) -> object:
+        return core.receive(bench.channel(channel), bench.attempt, item(bench) if callable(item) else item)
+
+    return event
+
+
+def takes(channel: str) -> Callable[[Bench, Any], object]:
+    return lambda bench, core: core.take(bench.channel(channel))
+
+
+# -- what was done before --------------------------------------------------------------------------------------------
+
+
+def join() -> Bench:
+    return Bench(JOIN)
+
+
+def loop() -> Bench:
+    return Bench(LOOP)
+
+
+def repeat() -> Bench:
+    return Bench(REPEAT)
+
+
+def with_one_queued() -> Bench:
+    bench = Bench(JOIN)
+    bench.emit("left->join", 1)
+    bench.deliver("left->join")
+    return bench
+
+
+def with_left_ended() -> Bench:
+    bench = with_one_queued()
+    bench.exhaust("left")
+    bench.deliver("left->join")
+    return bench
+
+
+def with_barrier_3() -> Bench:
+    bench = Bench(JOIN)
+    bench.trigger("left", 3)
+    bench.deliver("left->join")
+    return bench
+
+
+def with_a_batch_behind_a_barrier() -> Bench:
+    bench = with_barrier_3()
+    bench.emit("left->join", 1)
+    bench.deliver("left->join")
+    return bench
+
+
+def with_restored_log() -> Bench:
+    first = Bench(LOOP)
+    first.trigger("items", 1)
+    first.trigger("head", 1)
+    first.deliver("items->head")
+    first.emit("body->head", "logged")
+    first.run()
+    bench = Bench(LOOP, restored=first.cut(1), attempt=2)
+    bench.emit("body->head", "live")
+    bench.deliver("body->head")
+    return bench
+
+
+def with_unsealed_log() -> Bench:
+    bench = Bench(LOOP)
+    bench.trigger("items", 1)
+    bench.trigger("head", 1)
+    bench.deliver("items->head")
+    return bench
+
+
+def with_ended_head() -> Bench:
+    bench = Bench(LOOP)
+    bench.emit("body->head", 1)
+    bench.deliver("body->head")
+    bench.tell_to_end("head")
+    return bench
+
+
+def with_marker_of_round(number: int) -> Callable[[], Bench]:
+    def before() -> Bench:
+        bench = Bench(REPEAT)
+        marker = Marker((number,))
+        outlet = bench.core("repeat").outlets[bench.channel("repeat->body")]
+        bench.receive("repeat->body", outlet.number(encode_marker(marker), marker))
+        return bench
+
+    return before
+
+
+class Stopped(Bench):
+    """User code of rounds and ends does not come back."""
+
+    def _carry_out_one(self, id: Any, effect: Any) -> Any:
+        if type(effect).__name__ in ("RunRoundEnd", "RunDecide", "RunEnd"):
+            return ()
+        return super()._carry_out_one(id, effect)
+
+
+def with_round_hooks_running() -> Bench:
+    bench = Stopped(REPEAT)
+    bench.exhaust("items")
+    bench.carry_out(task_id("items"), bench.core("items").on_end_hooks_ran())
+    bench.run()
+    return bench
+
+
+def with_end_hooks_running() -> Bench:
+    bench = Stopped(JOIN)
+    bench.emit("left->join", 1)
+    bench.deliver("left->join")
+    bench.exhaust("left")
+    return bench
+
+
+BAD_DIGEST = 12345
+
+ILLEGAL: dict[str, Illegal] = {
+    # receipt
+    "a channel of somebody else": Illegal(
+        join, "join", receives("join->out", Data(1, b"", None)), "join/0 has no input channel"
+    ),
+    "a batch too many": Illegal(
+        with_one_queued, "join", receives("left->join", Data(3, b"", None)), "batch 3 came where 2 was due"
+    ),
+    "a batch again": Illegal(
+        with_one_queued, "join", receives("left->join", Data(1, b"", None)), "batch 1 came where 2 was due"
+    ),
+    "a batch after END": Illegal(
+        with_left_ended, "join", receives("left->join", Data(2, b"", None)), "batch 2 came after END"
+    ),
+    "a barrier after END": Illegal(
+        with_left_ended,
+        "join",
+        receives("left->join", Barrier(Epoch(1), Mode.ALIGNED, 1, 0)),
+        "Barrier came after END",
+    ),
+    "END after END": Illegal(with_left_ended, "join", receives("left->join", End(1, 0)), "End came after END"),
+    "a barrier again": Illegal(
+        with_barrier_3,
+        "join",
+        receives("left->join", Barrier(Epoch(3), Mode.ALIGNED, 0, 0)),
+        "barrier 3 came after barrier 3",
+    ),
+    "a barrier of an earlier epoch": Illegal(
+        with_barrier_3,
+        "join",
+        receives("left->join", Barrier(Epoch(2), Mode.ALIGNED, 0, 0)),
+        "barrier 2 came after barrier 3",
+    ),
+    "a barrier with another count": Illegal(
+        with_one_queued,
+        "join",
+        receives("left->join", Barrier(Epoch(1), Mode.ALIGNED, 2, 0)),
+        "Barrier says 2 batches",
+    ),
+    "an unaligned barrier with another digest": Illegal(
+        with_one_queued,
+        "join",
+        receives("left->join", Barrier(Epoch(1), Mode.UNALIGNED, 1, BAD_DIGEST)),
+        "0x00003039",
+    ),
+    "END with another digest": Illegal(
+        with_one_queued, "join", receives("left->join", End(1, BAD_DIGEST)), "0x00003039"
+    ),
+    "something new in a restored channel": Illegal(
+        with_restored_log,
+        "head",
+        receives("body->head (restored)", Data(2, b"", None)),
+        r"\(restored\): batch 2 came after END",
+    ),
+    # processing
+    "take from nowhere": Illegal(join, "join", takes("join->out"), "has no input channel"),
+    "take nothing": Illegal(join, "join", takes("left->join"), r"left\..*->join\..* is not ready"),
+    "take a barrier": Illegal(with_barrier_3, "join", takes("left->join"), r"left\..*->join\..* is not ready"),
+    "take what is held": Illegal(
+        with_a_batch_behind_a_barrier, "join", takes("left->join"), r"left\..*->join\..* is not ready"
+    ),
+    "take what waits behind a restored channel": Illegal(
+        with_restored_log, "head", takes("body->head"), "body.*->head.* is not ready"
+    ),
+    "take after the end": Illegal(with_ended_head, "head", takes("body->head"), "body.*->head.* is not ready"),
+    "take nothing in an iteration": Illegal(repeat, "body", takes("repeat->body"), "repeat.*->body.* is not ready"),
+    "a marker of a later round": Illegal(
+        with_marker_of_round(1), "body", takes("repeat->body"), r"marker \(1,\) while the task is in round \(0,\)"
+    ),
+    "processed what it never had": Illegal(
+        join, "join", lambda bench, core: core.on_processed(bench.channel("join->out")), "has no input channel"
+    ),
+    "send into a channel of somebody else": Illegal(
+        join, "join", lambda bench, core: core.sent(bench.channel("left->join"), b""), "join/0 may not send"
+    ),
+    "send after END": Illegal(
+        with_ended_head, "head", lambda bench, core: core.sent(bench.channel("head->body"), b""), "head/0 may not send"
+    ),
+    # epochs
+    "start again": Illegal(join, "join", lambda bench, core: core.start(), "join/0 runs already"),
+    "start again after the end": Illegal(with_left_ended, "left", lambda b, core: core.start(), "runs already"),
+    "captured an epoch that is not open": Illegal(
+        join, "left", lambda bench, core: core.on_captured(Epoch(1), ()), "epoch 1 is not open"
+    ),
+    "captured a last state without an end": Illegal(
+        join, "left", lambda bench, core: core.on_captured(None, ()), "left/0 has not ended"
+    ),
+    "wrote a last state without an end": Illegal(
+        join, "left", lambda bench, core: core.on_written(None), "left/0 has not ended"
+    ),
+    "failed to write a last state without an end": Illegal(
+        join, "left", lambda bench, core: core.on_write_failed(None, "full"), "left/0 has not ended"
+    ),
+    "wrote an epoch whose log is not sealed": Illegal(
+        with_unsealed_log, "head", lambda bench, core: core.on_written(Epoch(1)), "log of epoch 1 is not sealed"
+    ),
+    # ends
+    "exhausted, and no source": Illegal(join, "join", lambda bench, core: core.on_exhausted(), "join/0 is no source"),
+    "exhausted twice": Illegal(with_left_ended, "left", lambda bench, core: core.on_exhausted(), "has ended already"),
+    "told to end, and no head": Illegal(
+        loop, "body", lambda bench, core: core.on_told_to_end(), "is not the head of a free-running loop"
+    ),
+    "told to end, and the head of an iteration": Illegal(
+        repeat, "repeat", lambda bench, core: core.on_told_to_end(), "is not the head of a free-running loop"
+    ),
+    "told to end twice": Illegal(
+        with_ended_head, "head", lambda bench, core: core.on_told_to_end(), "has ended already"
+    ),
+    "end hooks that nobody asked for": Illegal(
+        join, "join", lambda bench, core: core.on_end_hooks_ran(), "join/0 was running no end hooks"
+    ),
+    "end hooks twice": Illegal(
+        with_left_ended, "left", lambda bench, core: core.on_end_hooks_ran(), "left/0 was running no end hooks"
+    ),
+    "exhausted while the end hooks run": Illegal(
+        with_end_hooks_running, "left", lambda bench, core: core.on_exhausted(), "has ended already"
+    ),
+    # rounds
+    "a step of a round, and in no iteration": Illegal(
+        join, "join", lambda bench, core: core.on_round_hooks_ran(None), "join/0 is in no iteration"
+    ),
+    "round hooks that nobody asked for": Illegal(
+        repeat, "body", lambda bench, core: core.on_round_hooks_ran(None), "nothing of a round was running"
+    ),
+    "a decision that nobody asked for": Illegal(
+        repeat, "repeat", lambda bench, core: core.on_decided(True), "nothing of a round was running"
+    ),
+    "a release that nobody asked for": Illegal(
+        repeat, "repeat", lambda bench, core: core.on_round_released(), "nothing of a round was running"
+    ),
+    "a result that nobody asked for": Illegal(
+        repeat, "repeat", lambda bench, core: core.on_result_released(None), "nothing of a round was running"
+    ),
+    "a decision where hooks were asked for": Illegal(
+        with_round_hooks_running, "body", lambda bench, core: core.on_decided(True), "RunRoundEnd was running"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_an_illegal_event_raises_and_changes_nothing(name: str):
+    illegal = ILLEGAL[name]
+    bench = illegal.before()
+    core = bench.core(illegal.task)
+    before = dump(core)
+    with pytest.raises(ProtocolError, match=illegal.says):
+        illegal.event(bench, core)
+    assert dump(core) == before
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_after_an_illegal_event_the_run_goes_on_as_if_it_had_not_been(name: str):
+    illegal = ILLEGAL[name]
+    bench, undisturbed = illegal.before(), illegal.before()
+    with pytest.raises(ProtocolError):
+        illegal.event(bench, bench.core(illegal.task))
+    for each in (bench, undisturbed):
+        if "marker" not in name:
+            each.run()
+    assert bench.processed == undisturbed.processed
+    assert bench.told == undisturbed.told
+    assert bench.records == undisturbed.records
+
+
+def inbox() -> Inbox:
+    ends = task_id("sender"), task_id("receiver")
+    return Inbox(ChannelId("edge", *ends), is_back=False, depth=0, within_actor=False, encode=encode)
+
+
+def test_an_inbox_with_nothing_in_it_has_nothing_to_consume():
+    empty = inbox()
+    before = dump(empty)
+    with pytest.raises(ProtocolError, match="is not ready"):
+        empty.consume()
+    assert dump(empty) == before
+
+
+def test_an_inbox_with_a_mark_at_its_front_keeps_it():
+    marked = inbox()
+    marked.queue.append(Barrier(Epoch(1), Mode.ALIGNED, 0, 0))
+    before = dump(marked)
+    with pytest.raises(ProtocolError, match="is not ready"):
+        marked.consume()
+    assert dump(marked) == before
+
+
+def test_damage_and_misuse_are_two_kinds_of_error():
+    bench = with_one_queued()
+    with pytest.raises(ChannelIntegrityError):
+        bench.receive("left->join", Data(9, b"", None))
+    with pytest.raises(ProtocolError) as misuse:
+        bench.core("join").take(bench.channel("right->join"))
+    assert not isinstance(misuse.value, ChannelIntegrityError)
