@@ -67,12 +67,12 @@ class SimulationResult:
     rescaled: int
 
     def __str__(self) -> str:
-        sinks = ", ".join(f"{len(records)} records in {sink!r}" for sink, records in self.outputs.items())
+        sinks = ", ".join(f"{len(records)} in {sink!r}" for sink, records in self.outputs.items())
         return (
             f"flow {self.flow!r}: nothing lost and nothing doubled in {self.schedules} schedules\n"
             f"  {self.crashes} crashes; {self.cuts} cuts, {self.cuts_with_log} of them with records in flight; "
             f"{self.restores} restores, {self.restores_with_log} of them with records in flight\n"
-            f"  without crashes: {sinks}"
+            f"  records in each sink: {sinks}"
         )
 
 

@@ -45,7 +45,7 @@ def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
     assert result.restores_with_log > 10
     assert result.rescaled > 5
     assert "200 schedules" in str(result)
-    assert "1 records in 'again.dead_letters'" in str(result)
+    assert "records in each sink: 4 in 'done', 1 in 'again.dead_letters'" in str(result)
 
 
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "drain"])
