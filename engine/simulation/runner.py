@@ -85,13 +85,18 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
 def run_seed(seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World, Case]:
     """One schedule, judged. `rule` names the rule that is broken in it."""
     case = case_of(seed)
+    return *run_case(case, seed, crashes, rule), case
+
+
+def run_case(case: Case, seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World]:
+    """One schedule of a case, judged."""
     parts = Parts() if rule is None else BREAKS[rule].parts()
     world = world_of(case, seed, parts)
     plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to)
     outcome = Schedule(world, seed, plan, STEPS_SAFE, STEPS_LIVE).run()
     if not outcome.violations:
         outcome.violations = check(world.record, seed)
-    return outcome, world, case
+    return outcome, world
 
 
 def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None) -> Summary:

@@ -1,0 +1,189 @@
+"""What the protocol core costs a batch, and how many schedules the simulator runs a second.
+
+A batch costs four calls of the core: `sent` where it leaves, `receive`, `take` and `on_processed` where it arrives. No
+user code runs between them, nothing is encoded and nothing travels, so what is measured is bookkeeping alone.
+
+- batch: over a regular channel. back edge: of a head to itself. open log: the same while an epoch is captured and its
+  barrier is still on its way round, so that every batch goes into the loop log (its bytes are there already). round:
+  over a channel inside of an iteration.
+- Those stay within an actor, where channels are counted and carry no digest. across: batch, with the digest, as crc32
+  takes it of every byte at both ends; less the same crc32 alone it must keep to the limit too.
+- 1000: batches of 1,000 records instead of 1. One nanosecond a record would make a batch cost half as much again.
+
+Peers: a deque whose batches are numbered, which is the least that a channel can be, and crc32 alone.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+from backedge import Collect, Flow, Items
+from bench.measuring import Case, Limit, Report, Samples, interleaved
+from bench.schedules import measure_schedules
+from engine.batch import Batch, encode
+from engine.task import TaskCore
+from graphs import Plan, Stream, expand
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.messages import End, Mode
+
+Record = dict[str, Any]
+
+BATCH_US_MAX = 2.0
+GROWTH_MAX = 1.15
+RECORDS = 1_000
+BATCHES = 10_000
+ATTEMPT = Attempt(1)
+KINDS = ("batch", "back edge", "open log", "round")
+
+
+def run(seed: int, turns: int) -> Report:
+    """Measure both; the figures of the simulator are in schedules a second."""
+    found = interleaved(cases(seed), turns)
+    rates = measure_schedules(seed, turns)
+    figures = {name: samples for name, samples in found.items() if name not in PEERS}
+    ratios = {f"{name} / bare deque": figures[name].over(found["bare deque"]) for name in KINDS}
+    ratios |= {f"{name}, 1000 / {name}": figures[f"{name}, 1000"].over(figures[name]) for name in KINDS}
+    return Report(
+        bench="core",
+        unit="us a batch; *_per_s: schedules a second on 2 cores",
+        turns=turns,
+        figures={**figures, **rates.figures},
+        peers={**{name: found[name] for name in PEERS}, **rates.peers},
+        ratios={**ratios, **rates.ratios},
+        limits=(*limits(found), *rates.limits),
+    )
+
+
+def limits(found: dict[str, Samples]) -> tuple[Limit, ...]:
+    """Under 2 us a batch, digest aside, and nothing a record."""
+    across = {name: found[f"across{name}"].median - found[f"crc32{name}"].median for name in ("", ", 1000")}
+    costs = {
+        **{name: found[name].median for name in KINDS},
+        **{f"across{n}, digest aside": v for n, v in across.items()},
+    }
+    growths = {name: found[f"{name}, 1000"].over(found[name]) for name in KINDS}
+    return (
+        *(
+            Limit(f"{name}: {us:.2f} us, under {BATCH_US_MAX} us a batch", us < BATCH_US_MAX)
+            for name, us in costs.items()
+        ),
+        *(
+            Limit(f"{name}: {growth:.2f} times that with 1,000 records, under {GROWTH_MAX}", growth < GROWTH_MAX)
+            for name, growth in growths.items()
+        ),
+    )
+
+
+# -- the cores that a batch passes -------------------------------------------------------------------------------
+
+
+def turn(state: int, record: Record) -> tuple[int, Record]:
+    """Is never called: no user code runs here."""
+    return state + 1, record
+
+
+def _loop() -> Plan:
+    flow = Flow("loop")
+    again = flow.loop("again", of=Record)
+    turned = (
+        flow.read(Items[Record]([]), name="in").merge(again).key_by("key").stateful_map(turn, initial=0, name="turn")
+    )
+    done, more = turned.split(lambda record: record["left"] == 0)
+    again.feed(more)
+    done.write(Collect(), name="done")
+    return flow.plan()
+
+
+def _rounds() -> Plan:
+    def body(stream: Stream[Record]) -> Stream[Record]:
+        return stream.key_by("key").stateful_map(turn, initial=0, name="turn")
+
+    flow = Flow("rounds")
+    flow.iterate(flow.read(Items[Record]([]), name="in"), body, rounds=2, name="iterate").write(Collect(), name="done")
+    return flow.plan()
+
+
+class Passage:
+    """One channel, with the cores at its ends: batches go through it, one at a time.
+
+    `kind` is one of KINDS; "open log" leaves an epoch open at the head for as long as the passage lives.
+    """
+
+    def __init__(self, kind: str, actors: Literal["task", "slice"], core: type[TaskCore] = TaskCore) -> None:
+        deployment = expand(_rounds() if kind == "round" else _loop(), 1, actors)
+        is_back = kind in ("back edge", "open log")
+        receiver = TaskId("turn", 0)
+        entering = deployment.tasks[receiver].inputs
+        self.channel = next(c.id for c in entering if c.is_back == is_back)
+        cores = {id: core(task, ATTEMPT, encode) for id, task in deployment.tasks.items()}
+        for each in cores.values():
+            each.start()
+        self.sender, self.receiver = cores[self.channel.sender], cores[receiver]
+        if kind == "open log":
+            regular = next(c.id for c in entering if not c.is_back)
+            self.receiver.receive(regular, ATTEMPT, End(0, 0))
+            self.receiver.on_trigger(Epoch(1), Mode.ALIGNED)
+
+    def pass_on(self, payload: Any, batches: int) -> float:
+        """Microseconds a batch."""
+        channel, attempt = self.channel, ATTEMPT
+        sent, receive = self.sender.sent, self.receiver.receive
+        take, on_processed = self.receiver.take, self.receiver.on_processed
+        started = time.process_time()
+        for _ in range(batches):
+            receive(channel, attempt, sent(channel, payload))
+            take(channel)
+            on_processed(channel)
+        return (time.process_time() - started) / batches * 1e6
+
+
+# -- the cases ---------------------------------------------------------------------------------------------------
+
+
+def cases(seed: int, core: type[TaskCore] = TaskCore, batches: int = BATCHES) -> dict[str, Case]:
+    """Everything that is measured in turns, peers among it. Each turn has cores of its own."""
+    rng = random.Random(seed)
+    found: dict[str, Case] = {"bare deque": lambda: _bare_deque(batches)}
+    for records, mark in ((1, ""), (RECORDS, f", {RECORDS}")):
+        batch = Batch([{"id": id, "key": rng.randrange(100), "left": 3} for id in range(records)])
+        payload = encode(batch)
+        for kind in KINDS:
+            found[kind + mark] = _case(kind, "slice", core, payload if kind == "open log" else batch, batches)
+        found["across" + mark] = _case("batch", "task", core, payload, batches)
+        found["crc32" + mark] = _digest_of(payload, batches)
+    return found
+
+
+PEERS = ("bare deque", "crc32", "crc32, 1000")
+
+
+def _case(kind: str, actors: Literal["task", "slice"], core: type[TaskCore], payload: Any, batches: int) -> Case:
+    return lambda: Passage(kind, actors, core).pass_on(payload, batches)
+
+
+def _bare_deque(batches: int) -> float:
+    queue: deque[tuple[int, Any]] = deque()
+    started = time.process_time()
+    for sent in range(1, batches + 1):
+        queue.append((sent, None))
+        received, _ = queue.popleft()
+        if received != sent:
+            raise RuntimeError(f"batch {received} came where {sent} was due")
+    return (time.process_time() - started) / batches * 1e6
+
+
+def _digest_of(payload: bytes, batches: int) -> Callable[[], float]:
+    def measure() -> float:
+        sent = received = 0
+        started = time.process_time()
+        for _ in range(batches):
+            sent = zlib.crc32(payload, sent)
+            received = zlib.crc32(payload, received)
+        return (time.process_time() - started) / batches * 1e6
+
+    return measure

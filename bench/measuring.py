@@ -1,0 +1,102 @@
+"""Measures in turns, and tells what was found."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+TURNS_MIN = 5
+
+Case = Callable[[], float]
+"""Measures once and gives a figure."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The figures of one case, a figure a turn."""
+
+    figures: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The figure to tell."""
+        return median(self.figures)
+
+    @property
+    def spread(self) -> float:
+        """How far the turns lie apart, as a share of the median."""
+        return (max(self.figures) - min(self.figures)) / self.median
+
+    def over(self, other: Samples) -> float:
+        """How many times the other it is: the median over turns, so that a slow moment of the machine falls on both."""
+        return median(mine / others for mine, others in zip(self.figures, other.figures, strict=True))
+
+
+def interleaved(cases: Mapping[str, Case], turns: int) -> dict[str, Samples]:
+    """Measure every case once a turn. A turn before the first is not counted: it finds everything cold."""
+    figures: dict[str, list[float]] = {name: [] for name in cases}
+    for turn in range(turns + 1):
+        for name, case in cases.items():
+            figure = case()
+            if turn:
+                figures[name].append(figure)
+    return {name: Samples(tuple(found)) for name, found in figures.items()}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure must keep to, and whether it does."""
+
+    claim: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a benchmark found. `figures` and `peers` are in `unit`, unless their name ends in another."""
+
+    bench: str
+    unit: str
+    turns: int
+    figures: Mapping[str, Samples]
+    peers: Mapping[str, Samples]
+    ratios: Mapping[str, float]
+    limits: tuple[Limit, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every limit holds."""
+        return all(limit.holds for limit in self.limits)
+
+    def table(self) -> str:
+        """For a person."""
+        rows = [
+            (name, f"{found.median:10.3f}", f"{min(found.figures):10.3f}", f"{found.spread:7.0%}")
+            for name, found in {**self.figures, **self.peers}.items()
+        ]
+        width = max(len(name) for name, *_ in rows)
+        lines = [f"{self.bench}: {self.unit}; {self.turns} turns", f"{'':{width}}     median         min  spread"]
+        lines += [f"{name:{width}} {' '.join(cells)}" for name, *cells in rows]
+        lines += [f"{'holds' if limit.holds else 'MISSED':6} {limit.claim}" for limit in self.limits]
+        return "\n".join(lines)
+
+    def as_json(self) -> str:
+        """For a program, in one line. `load` is the machine's load average: over `cores`, others were running too."""
+        found: dict[str, Any] = {
+            "bench": self.bench,
+            "unit": self.unit,
+            "turns": self.turns,
+            "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
+            "figures": {name: round(samples.median, 3) for name, samples in self.figures.items()},
+            "peers": {name: round(samples.median, 3) for name, samples in self.peers.items()},
+            "ratios": {name: round(ratio, 3) for name, ratio in self.ratios.items()},
+            "spread": {name: round(samples.spread, 3) for name, samples in {**self.figures, **self.peers}.items()},
+            "missed": [limit.claim for limit in self.limits if not limit.holds],
+            "ok": self.ok,
+        }
+        return json.dumps(found)

@@ -1,0 +1,177 @@
+"""The benchmarks measure what they say, in turns, and see what is too slow."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import core, schedules
+from bench.__main__ import BENCHES, main
+from bench.measuring import Limit, Report, Samples, interleaved
+from engine.task import TaskCore
+from graphs.ids import Attempt, ChannelId, Epoch
+from recovery.effects import Effect
+from recovery.messages import Data, Item
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def report(*limits: Limit) -> Report:
+    return Report("some", "us", 5, {"ours": Samples((2.0, 3.0))}, {"theirs": Samples((1.0, 1.0))}, {}, limits)
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+def test_every_benchmark_listed_is_a_file_with_a_run():
+    for name in BENCHES:
+        assert callable(importlib.import_module(f"bench.{name}").run)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "the following arguments are required: NAME"),
+        (["cores"], "argument NAME: invalid choice: 'cores' (choose from 'core')"),
+        (["core", "--repeats", "3"], "a median of 3 says little, take at least 5"),
+    ],
+)
+def test_a_wrong_call_says_what_is_right(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as exit:
+        main(arguments)
+    assert exit.value.code == 2
+    assert complaint.replace("'", "") in capsys.readouterr().err.replace("'", "")
+
+
+@pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])
+def test_the_last_line_and_the_exit_code_say_whether_the_limits_hold(
+    holds: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(core, "run", lambda seed, turns: report(Limit("under 2 us", holds)))
+    assert main(["core"]) == code
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["ok"] is holds
+    assert told["missed"] == ([] if holds else ["under 2 us"])
+    assert told["figures"] == {"ours": 2.5} and told["peers"] == {"theirs": 1.0}
+    assert told["spread"] == {"ours": 0.4, "theirs": 0.0}
+
+
+@pytest.mark.slow
+def test_bench_core_ends_with_one_line_of_json():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "core"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == (0 if told["ok"] else 1), done.stderr
+    assert told.keys() >= {"bench", "unit", "figures", "peers", "ratios", "spread", "ok"}
+    assert told["figures"].keys() >= {"batch", "open log", "batch, 1000", "small_per_s"}
+    assert all(figure > 0 for figure in {**told["figures"], **told["peers"], **told["ratios"]}.values())
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------
+
+
+def test_cases_take_turns_and_the_cold_turn_does_not_count():
+    calls: list[str] = []
+
+    def case(name: str, figures: Sequence[float]) -> Any:
+        left = iter(figures)
+        return lambda: (calls.append(name), next(left))[1]
+
+    found = interleaved({"a": case("a", [9, 1, 2]), "b": case("b", [9, 4, 4])}, turns=2)
+    assert calls == ["a", "b"] * 3
+    assert found == {"a": Samples((1, 2)), "b": Samples((4, 4))}
+
+
+def test_a_ratio_is_taken_turn_by_turn():
+    """A turn in which the machine is ten times slower changes nothing."""
+    assert Samples((2.0, 20.0, 2.0)).over(Samples((1.0, 10.0, 1.0))) == 2.0
+
+
+# -- what passes a batch on --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", core.KINDS)
+def test_every_batch_is_sent_received_and_processed(kind: str):
+    passage = core.Passage(kind, "slice")
+    assert passage.pass_on(b"a batch", 100) > 0
+    inbox = passage.receiver.inboxes[passage.channel]
+    assert passage.sender.outlets[passage.channel].sent == inbox.received == inbox.consumed == 100
+    assert not inbox.queue
+    assert inbox.is_back == (kind in ("back edge", "open log"))
+    assert (passage.receiver.rounds is not None) == (kind == "round")
+
+
+def test_every_batch_is_in_the_log_that_is_open():
+    passage = core.Passage("open log", "slice")
+    passage.pass_on(b"a batch", 100)
+    log = passage.receiver.logs.epochs[Epoch(1)]
+    assert [entry.seq for entry in log.entries[passage.channel]] == list(range(1, 101))
+
+
+def test_a_digest_is_taken_across_actors_alone():
+    within, across = core.Passage("batch", "slice"), core.Passage("batch", "task")
+    for passage in (within, across):
+        passage.pass_on(b"a batch", 3)
+    assert within.receiver.inboxes[within.channel].received_digest == 0
+    digest = across.receiver.inboxes[across.channel].received_digest
+    assert digest == across.sender.outlets[across.channel].digest != 0
+
+
+class CountsRecords(TaskCore):
+    """Does what no core may: it looks at every record."""
+
+    def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
+        if isinstance(item, Data) and not isinstance(item.payload, bytes):
+            self.records = sum(1 for _ in item.payload.records)
+        return super().receive(channel, attempt, item)
+
+
+class TakesItsTime(TaskCore):
+    def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
+        self.wasted = sum(range(2_000))
+        return super().receive(channel, attempt, item)
+
+
+def missed(of: type[TaskCore]) -> list[str]:
+    found = interleaved(core.cases(0, of, batches=200), turns=5)
+    return [limit.claim for limit in core.limits(found) if not limit.holds]
+
+
+def test_work_for_every_record_misses_the_limit():
+    assert any(claim.startswith("batch: ") and "with 1,000 records" in claim for claim in missed(CountsRecords))
+
+
+def test_a_slow_core_misses_the_limit():
+    claims = missed(TakesItsTime)
+    for kind in (*core.KINDS, "across, digest aside"):
+        assert any(claim.startswith(f"{kind}: ") and "us a batch" in claim for claim in claims)
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------
+
+
+def test_every_topology_is_small_or_in_rounds():
+    assert len(schedules.SMALL) == 10 and len(schedules.ROUNDS) == 3
+    assert not set(schedules.SMALL) & set(schedules.ROUNDS)
+
+
+def test_schedules_are_measured_on_two_processes():
+    rates = schedules.measure_schedules(seed=0, turns=1, small=4, in_rounds=2)
+    assert rates.figures.keys() == {"small_per_s", "small_by_the_wall_clock_per_s", "in_rounds_per_s"}
+    assert all(samples.median > 0 for samples in {**rates.figures, **rates.peers}.values())
+    assert rates.limits[0].holds == (rates.figures["small_per_s"].median >= schedules.SCHEDULES_PER_S_MIN)
+
+
+def test_a_schedule_that_violates_the_protocol_is_not_timed(monkeypatch: pytest.MonkeyPatch):
+    run_case = schedules.run_case
+    monkeypatch.setattr(schedules, "run_case", lambda *case: run_case(*case, rule="no-loop-log"))
+    with pytest.raises(RuntimeError, match=r"small '\w+', seed \d+: "):
+        schedules.run_schedules((schedules.SMALL, 0, 100))
