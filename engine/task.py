@@ -18,7 +18,7 @@ A driver makes no decision: it calls these methods and carries out the effects (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.iteration import Iteration
 from engine.snapshots import Snapshots
@@ -101,7 +101,7 @@ class TaskCore:
         if attempt != self.attempt:
             self.stale_items += 1
             return NOTHING
-        inbox = self._inbox(channel)
+        inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if isinstance(item, Data):
             queued = inbox.receive(item)
             if self.logs.epochs:
@@ -181,7 +181,7 @@ class TaskCore:
 
     def take(self, channel: ChannelId) -> Sequence[Effect]:
         """Process one batch of a ready channel."""
-        inbox = self._inbox(channel)
+        inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if self.ended or self.is_ending:
             raise ProtocolError(f"channel {channel} is not ready: its task is ending")
         if self.rounds is None:
@@ -205,7 +205,7 @@ class TaskCore:
 
     def on_processed(self, channel: ChannelId) -> Sequence[Effect]:
         """User code is done with the batch, and what it emitted is sent."""
-        inbox = self._inbox(channel)
+        inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if self.rounds is None and (not inbox.queue or type(inbox.queue[0]) is Queued):
             return NOTHING
         effects: list[Effect] = []
@@ -242,11 +242,8 @@ class TaskCore:
         self.ended = True
         return self._say_end()
 
-    def _inbox(self, channel: ChannelId) -> Inbox:
-        inbox = self.inboxes.get(channel)
-        if inbox is None:
-            raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
-        return inbox
+    def _no_inbox(self, channel: ChannelId) -> NoReturn:
+        raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
 
     # -- decisions -----------------------------------------------------------------------------------------------
 

@@ -101,11 +101,11 @@ class Inbox:
 
     def front(self) -> Queued:
         """The batch that is next; raises if there is none, or something must be processed before it."""
-        is_due = self.in_front is None or self.in_front.ended
-        front = self.queue[0] if self.queue and is_due else None
-        if not isinstance(front, Queued):
-            raise ProtocolError(f"channel {self.id} is not ready: no batch of it is due")
-        return front
+        if self.queue and (self.in_front is None or self.in_front.ended):
+            front = self.queue[0]
+            if isinstance(front, Queued):
+                return front
+        raise ProtocolError(f"channel {self.id} is not ready: no batch of it is due")
 
     def consume(self) -> Queued:
         """Take the batch at the front."""
