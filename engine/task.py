@@ -176,7 +176,9 @@ class TaskCore:
             return []
         ready = [inbox.id for inbox in self.inboxes.values() if inbox.has_batch()]
         if self.rounds is not None and self.rounds.aside:
-            ready += [channel for channel in self.rounds.drainable() if channel not in ready]
+            # A log that was routed anew has no live channel of its own.
+            aside = (c if c in self.inboxes else c._replace(restored=True) for c in self.rounds.drainable())
+            ready += [channel for channel in aside if channel not in ready]
         return ready
 
     def take(self, channel: ChannelId) -> Sequence[Effect]:

@@ -130,7 +130,14 @@ class _Restore:
         for edge, payloads in moved.items():
             for log in self._moved(edge, tuple(payloads)):
                 found.setdefault(log.channel.receiver, []).append(log)
+        for channel in self._set_aside_anew() - by_channel.keys():
+            found.setdefault(channel.receiver, []).append(RestoredLog(channel._replace(restored=True), ()))
         return found
+
+    def _set_aside_anew(self) -> set[ChannelId]:
+        """Channels of logs that were routed anew and are set aside in a round: their batches need the channel still."""
+        rounds = [snapshot.rounds for snapshot in self.cut.snapshots.values() if snapshot.rounds is not None]
+        return {channel for state in rounds for channel in state.aside if channel.sender == RESTORED_SENDER}
 
     def _moved(self, name: str, payloads: tuple[bytes, ...]) -> list[RestoredLog]:
         edge = next(edge for edge in self.deployment.plan.edges if edge.name == name)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.batch import Batch, decode, encode
@@ -74,7 +75,9 @@ def graph(
         loop = None if not is_back else receiver if receiver in iterations else f"{sender}=>{receiver}"
         made.append((f"{sender}.{output}", f"{receiver}.{input}", loop, Routing.HASH))
     operators = [Operator(n, _kind(n, entered, iterations), parallelism=sizes.get(n, parallelism)) for n in names]
-    return expand(tiny_plan("bench", operators, made), parallelism, actors)  # type: ignore[arg-type]
+    plan = tiny_plan("bench", operators, made)
+    plan = replace(plan, edges=tuple(replace(edge, by=str) for edge in plan.edges))
+    return expand(plan, parallelism, actors)  # type: ignore[arg-type]
 
 
 def _kind(name: str, entered: set[str], iterations: Sequence[str]) -> Kind:

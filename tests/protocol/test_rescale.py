@@ -311,3 +311,42 @@ def test_under_the_same_parallelism_a_cut_in_the_middle_of_a_round_is_restored_i
     bench.run()
     assert bench.round_ends[TaskId("body", 0)] == [(0,), (1,), (2,), (3,), (4,)]
     assert bench.seen("out") == [1]
+
+
+SIDE = ("items -> repeat", "repeat -> body", "body => repeat", "samples -> body", "repeat -> out")
+WIDER = graph(*SIDE, iterations=["repeat"], body=2)
+
+
+def rerouted_into_a_body() -> Bench:
+    """What was on its way into the body is routed anew, and waits there for the side input to end."""
+    bench = Bench(graph(*SIDE, iterations=["repeat"]), {"body": send_back}, rounds=2)
+    bench.pass_on("items->repeat", 1, 2)
+    for task in ("samples", "items", "repeat"):
+        bench.trigger(task, 1, Mode.UNALIGNED)
+    bench.deliver("samples->body")
+    bench.run()
+    assert bench.log(1, "repeat->body") == [1, 2]
+    again = Bench(WIDER, {"body": send_back}, restored=bench.cut(1), attempt=2, rounds=2)
+    again.run()
+    assert sum(len(waiting) for i in (0, 1) for waiting in again.core(f"body/{i}").rounds.aside.values()) == 2
+    return again
+
+
+def assert_runs_to_its_end(bench: Bench) -> None:
+    bench.exhaust("items")
+    bench.exhaust("samples")
+    bench.run()
+    assert sorted(bench.seen("out")) == [1, 2]
+    assert all(bench.has_ended(str(task)) for task in bench.cores)
+
+
+def test_a_rerouted_log_that_must_wait_for_a_side_input_is_processed_in_its_turn():
+    assert_runs_to_its_end(rerouted_into_a_body())
+
+
+def test_a_rerouted_log_that_is_set_aside_comes_back_from_the_next_cut():
+    bench = rerouted_into_a_body()
+    for task in ("samples", "items", "repeat"):
+        bench.trigger(task, 2)
+    bench.run()
+    assert_runs_to_its_end(Bench(WIDER, {"body": send_back}, restored=bench.cut(2), attempt=3, rounds=2))
