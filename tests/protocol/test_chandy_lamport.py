@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine.simulation.breaks import BlockingVariant
 from engine.task import TaskCore
 from graphs.ids import Epoch, TaskId
 from recovery.effects import Capture, Effect, Send
@@ -140,6 +141,30 @@ def test_the_same_two_stories_with_the_right_capture_hold_it_once():
     send_token(at_p, P)
     at_p.run()
     assert places_of_tokens(at_q) == places_of_tokens(at_p) == ["P"]
+
+
+# -- the blocking variant of the literature --------------------------------------------------------------------------
+
+
+def test_the_blocking_variant_loses_the_token_that_the_head_sends_behind_its_barrier():
+    bench = token_bench(P=BlockingVariant)
+    bench.trigger("P", 1)
+    assert bench.on_wire("P->Q") == ["barrier 1"] and not bench.has_captured(1, "P")
+    send_token(bench, P)
+    bench.deliver("P->Q")
+    assert bench.has_captured(1, "Q")
+    bench.deliver("Q->P")
+    assert bench.is_complete(1)
+    assert places_of_tokens(bench) == []
+
+
+def test_the_blocking_variant_is_right_on_some_schedules_and_loses_the_token_on_others():
+    found: set[tuple[str, ...]] = set()
+    start = token_bench(P=BlockingVariant)
+    for bench in every_state(start, lambda b: [*sends(b), *starts(b, Mode.ALIGNED, (P,))]):
+        if bench.is_complete(1):
+            found.add(tuple(places_of_tokens(bench)))
+    assert () in found and ("P",) in found
 
 
 # -- the system that is not deterministic ----------------------------------------------------------------------------
