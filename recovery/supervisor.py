@@ -36,6 +36,7 @@ class Supervisor:
         self.entries = 0
         self.next_epoch = Epoch(1)
         self.cuts: list[Epoch] = []
+        self.savepoints: set[Epoch] = set()
         self.restored_from: Epoch | None = None
         self.waiting: set[TaskId] = set()
         self.wanted: Epoch | None = None
@@ -57,7 +58,13 @@ class Supervisor:
         self.attempt = max(self.attempt, entry.attempt)
         if isinstance(entry, Manifest):
             self.cuts.append(entry.epoch)
+            if entry.savepoint is not None:
+                self.savepoints.add(entry.epoch)
             self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
+
+    def periodic_cuts(self) -> list[Epoch]:
+        """The cuts that retention may drop in their turn: all but the savepoints, which are kept by name."""
+        return [epoch for epoch in self.cuts if epoch not in self.savepoints]
 
     def on_appended(self, entry: Entry) -> list[Order]:
         """The entry is ours. A claim is followed by the restore."""

@@ -387,6 +387,6 @@ class World:
             order.attempt,
             self.options.snapshots,
             self.supervisor.next_epoch,
-            self.supervisor.cuts,
+            self.supervisor.periodic_cuts(),
             self.now_ms,
         )

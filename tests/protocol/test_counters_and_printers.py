@@ -104,3 +104,26 @@ def test_after_any_crash_both_counts_agree_and_what_is_printed_only_grows(mode: 
             said = [count for index, count in printed if index == counter]
             assert said == list(range(1, 2 * LINES + 1)), f"seed {seed}, counter {counter}"
     assert restored > 40
+
+
+def test_a_savepoint_is_kept_whatever_attempts_and_cuts_follow():
+    inputs = {name: [f"{name} {number}" for number in range(40)] for name in SOURCES}
+    snapshots = SnapshotOptions(interval_ms=10, timeout_ms=300, keep=1)
+    world = World(PLAN, inputs, WorldOptions(2, snapshots=snapshots, records_max=1), Parts())
+    rng = random.Random(1)
+    is_crashed = False
+    savepoint = 0
+    while not world.is_over:
+        if not savepoint and world.coordinator is not None:
+            savepoint = world.coordinator.next_epoch
+            world.obey(world.coordinator.request(Mode.ALIGNED, world.now_ms, "mine"))
+        if savepoint in world.record.cuts and not is_crashed:
+            is_crashed = True
+            world.apply(("crash", (rng.choice(sorted(world.deployment.tasks)),)))
+            world.apply(("notice",))
+        events = world.enabled()
+        world.apply(rng.choice(events) if events and rng.random() < 0.9 else ("tick",))
+    assert is_crashed and len(world.record.cuts) > 3
+    manifest = world.store.manifest(savepoint)
+    assert manifest.savepoint == "mine"
+    assert counts_in(world.store.cut(manifest, PLAN.hash)) == counts_in(world.record.cuts[savepoint])

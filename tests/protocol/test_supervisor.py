@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from graphs.ids import Attempt, Epoch, TaskId
@@ -122,6 +124,13 @@ def test_a_manifest_that_is_appended_is_where_the_next_attempt_starts():
     assert supervisor.on_appended(manifest(1)) == []
     chain.append(manifest(1))
     assert supervisor.on_failure("a process died", chain) == [AppendEntry(3, start(2, restored=1))]
+
+
+def test_savepoints_of_earlier_attempts_are_not_for_retention_to_drop():
+    chain: list[Entry] = [start(1), replace(manifest(2), savepoint="mine"), manifest(3)]
+    supervisor = running(chain)
+    assert supervisor.cuts == [2, 3]
+    assert supervisor.periodic_cuts() == [3]
 
 
 def test_a_manifest_that_others_appended_is_seen_by_the_next_attempt():
