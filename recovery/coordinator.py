@@ -64,6 +64,7 @@ class OpenCut:
     reports: dict[TaskId, Report] = field(default_factory=dict[TaskId, Report])
     undrained: list[Component] = field(default_factory=list[Component])
     is_being_recorded: bool = False
+    within: Epoch | None = None
 
 
 class Coordinator:
@@ -83,6 +84,7 @@ class Coordinator:
         self.options = options
         self.termination = Termination(deployment)
         self.starts = [task.id for task in deployment.tasks.values() if task.is_source or task.is_head]
+        self.senders = {task.id: {c.id.sender for c in task.inputs} for task in deployment.tasks.values()}
         self.next_epoch = first_epoch
         self.open: dict[Epoch, OpenCut] = {}
         self.ended: dict[TaskId, AcknowledgeEnd] = {}
@@ -154,7 +156,9 @@ class Coordinator:
         self.ended[task] = end
         orders: list[Order] = []
         for cut in list(self.open.values()):
-            orders += self._close_if_complete(cut, now_ms)
+            closing = self._close_if_complete(cut, now_ms)
+            left = [] if closing else [t for t in self._left_alone() if task in self.senders[t]]
+            orders += closing + [Trigger(t, cut.epoch, cut.mode, cut.within) for t in left]
         return orders
 
     def on_decline(self, task: TaskId, attempt: Attempt, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
@@ -233,7 +237,8 @@ class Coordinator:
     def _start(
         self, mode: Mode, now_ms: int, savepoint: str | None = None, starts: list[TaskId] | None = None
     ) -> list[Order]:
-        cut = OpenCut(self.next_epoch, mode, now_ms, savepoint)
+        drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
+        cut = OpenCut(self.next_epoch, mode, now_ms, savepoint, within=drain)
         self.next_epoch = Epoch(self.next_epoch + 1)
         self.open[cut.epoch] = cut
         if not mode.is_probe:
@@ -243,14 +248,23 @@ class Coordinator:
             cut.undrained = list(self.termination.free)
             later = {head for component in cut.undrained for head in component.heads}
             starts = [task for task in starts if task not in later]
-        drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
-        return [Trigger(task, cut.epoch, mode, drain) for task in starts if task not in self.ended]
+        starts = [*starts, *(task for task in self._left_alone() if task not in starts)]
+        triggers = [Trigger(task, cut.epoch, mode, drain) for task in starts if task not in self.ended]
+        return [*triggers, *self._close_if_complete(cut, now_ms)]
+
+    def _left_alone(self) -> list[TaskId]:
+        """Tasks that are busy, with timers or calls, when all that send to them have ended: no barrier will come."""
+        return [
+            task
+            for task, senders in self.senders.items()
+            if task not in self.starts and task not in self.ended and senders <= self.ended.keys()
+        ]
 
     def _start_final(self, now_ms: int) -> list[Order]:
         if any(not cut.mode.is_probe for cut in self.open.values()):
             return []
         self.final = self.next_epoch
-        return self._start(Mode.ALIGNED, now_ms) + self._close_if_complete(self.open[self.final], now_ms)
+        return self._start(Mode.ALIGNED, now_ms)
 
     def _check_request(self, mode: Mode) -> None:
         if mode is not Mode.DRAIN:

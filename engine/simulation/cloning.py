@@ -1,4 +1,4 @@
-"""Copies of a world, by pickling; equal copies are equal bytes.
+"""Copies of a world, and marks to tell worlds apart, both by pickling.
 
 What never changes is not copied: plans, tasks and channels are shared by identity, snapshots and the like by content. A
 number stands for each in the bytes.
@@ -6,15 +6,17 @@ number stands for each in the bytes.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
-from engine.simulation.world import WorldOptions
+from engine.simulation.world import World, WorldOptions
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
 from graphs.plan import Edge, Operator, Plan
-from recovery.channels import Queued
+from recovery.channels import Inbox, Outlet, Queued
 from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
 from recovery.effects import Report, TaskRecord
@@ -32,7 +34,8 @@ _KINDS = {**dict.fromkeys(_BY_IDENTITY, 0), **dict.fromkeys(_BY_CONTENT, 1), **d
 class _Shared:
     """The objects that numbers stand for. They are kept as long as the process lives."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[Any, Any], bytes]) -> None:
+        self.write = write
         self.objects: list[Any] = []
         self.by_identity: dict[int, tuple[int, Any]] = {}
         self.by_content: dict[Any, int] = {}
@@ -45,7 +48,7 @@ class _Shared:
         known = self.by_identity.get(id(obj))
         if known is not None:
             return known[0]
-        content = id(obj) if kind == 0 else _write(obj, skip=obj)
+        content = id(obj) if kind == 0 else self.write(obj, obj)
         number = self.by_content.get(content)
         if number is None:
             number = self._add(obj, content)
@@ -58,14 +61,7 @@ class _Shared:
         return len(self.objects) - 1
 
 
-_SHARED = _Shared()
-
-
-def _shared(number: int) -> Any:
-    return _SHARED.objects[number]
-
-
-class _Pickler(pickle.Pickler):
+class _Copier(pickle.Pickler):
     def __init__(self, buffer: io.BytesIO, skip: Any) -> None:
         super().__init__(buffer, 5)
         self.skip = skip
@@ -74,20 +70,89 @@ class _Pickler(pickle.Pickler):
         kind = _KINDS.get(obj.__class__)
         if kind is None or obj is self.skip:
             return NotImplemented
-        return _shared, (_SHARED.number_of(obj, kind),)
+        return _shared, (_COPIED.number_of(obj, kind),)
 
 
-def _write(state: Any, skip: Any = None) -> bytes:
+class _Marker(pickle.Pickler):
+    """Leaves out how many batches a channel has carried, and their digests: they tell the way, not the place."""
+
+    def __init__(self, buffer: io.BytesIO, skip: Any) -> None:
+        super().__init__(buffer, 5)
+        self.skip = skip
+
+    def reducer_override(self, obj: Any, /) -> Any:
+        kind = _KINDS.get(obj.__class__)
+        match obj:
+            case World():
+                return _mark, _essence(obj)
+            case Inbox():
+                in_front = obj.in_front is not None and not obj.in_front.ended
+                return _mark, (list(obj.queue), obj.last_barrier, obj.end_received, obj.ended, in_front)
+            case Outlet():
+                return _mark, ()
+            case Data() | Queued() | LogEntry():
+                return _mark, (obj.payload,)
+            case Barrier():
+                return _mark, (obj.epoch, obj.mode, obj.within)
+            case End():
+                return _mark, ()
+            case InputRecord():
+                return _mark, (obj.channel, obj.log, obj.ended)
+            case OutputRecord():
+                return _mark, (obj.channel,)
+            case _ if kind is None or obj is self.skip:
+                return NotImplemented
+            case _:
+                return _mark, (_MARKED.number_of(obj, kind),)
+
+
+def _essence(world: World) -> tuple[Any, ...]:
+    """What decides what can happen, in an order that does not tell the way."""
+    return (
+        sorted(world.hosts.items()),
+        sorted((channel, list(wire)) for channel, wire in world.wires.items() if wire),
+        sorted(world.unrestored.items()),
+        sorted(world.store.files.items(), key=str),
+        (world.reports, list(world.appends), world.store.chain),
+        (world.supervisor, world.coordinator),
+        (world.is_finished, world.failure),
+    )
+
+
+def _shared(number: int) -> Any:
+    return _COPIED.objects[number]
+
+
+def _mark(*parts: Any) -> None:
+    raise TypeError("a mark is compared, not loaded")
+
+
+def _copied(state: Any, skip: Any = None) -> bytes:
     buffer = io.BytesIO()
-    _Pickler(buffer, skip).dump(state)
+    _Copier(buffer, skip).dump(state)
     return buffer.getvalue()
+
+
+def _marked(state: Any, skip: Any = None) -> bytes:
+    buffer = io.BytesIO()
+    _Marker(buffer, skip).dump(state)
+    return buffer.getvalue()
+
+
+_COPIED = _Shared(_copied)
+_MARKED = _Shared(_marked)
 
 
 def dump(state: Any) -> bytes:
     """A copy of the state, as bytes; `load` makes it live."""
-    return _write(state)
+    return _copied(state)
 
 
 def load(data: bytes) -> Any:
     """The state that `dump` copied, in this process."""
     return pickle.loads(data)
+
+
+def mark(state: Any) -> bytes:
+    """Equal for states in which the same things are possible."""
+    return hashlib.blake2b(_marked(state), digest_size=16).digest()

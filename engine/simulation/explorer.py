@@ -13,25 +13,27 @@ What makes the walk shorter, and leaves nothing out:
 - A source with one channel acts when that channel is empty: nothing but its own order of acts can be seen of it.
 - With a single epoch, its manifest is written at once: while it is not, a crash leads to the beginning.
 - A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and
-  dropped. Before the first complete cut a crash leads to the beginning, so it is counted and not followed.
+  dropped. Before the first complete cut a crash leads to the beginning; after it to the same restored run whenever it
+  comes, until the next cut is complete. So it is counted everywhere, and followed where a cut completes and during a
+  restore; and the files of a cut are forgotten one step later.
 
 In each complete cut every record must be in one place: not yet read, in a log, or done. At the end all are done, once.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.cloning import dump, load
+from engine.simulation.cloning import dump, load, mark
 from engine.simulation.cuts import check_cut
 from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening, Parts, World
 from graphs.ids import Epoch
 from recovery.errors import ProtocolError
 from recovery.orders import Complete, StartTasks
+from recovery.supervisor import Stage
 
 Story = tuple[Any, Happening] | None
 """The last event, and the story before it."""
@@ -110,7 +112,7 @@ class Explorer:
         yield from own
         if left["crashes"] and (world.hosts or world.unrestored):
             self.found.crash_points += 1
-            if world.supervisor.cuts:
+            if world.record.cuts or (world.unrestored and world.supervisor.cuts):
                 yield ("crash",)
         coordinator = world.coordinator
         if coordinator is None:
@@ -138,6 +140,9 @@ class Explorer:
     def _apply(self, position: Position, event: Happening) -> None:
         world, left = position.world, position.left
         position.story = (position.story, event)
+        if event != ("crash",) and world.supervisor.stage is Stage.RUNNING:
+            world.store.forget_complete(world.supervisor.attempt)
+            world.record.cuts.clear()
         match event:
             case ("crash",):
                 left["crashes"] -= 1
@@ -205,11 +210,10 @@ class Explorer:
         world = position.world
         unjudged = sorted(epoch for epoch in world.record.cuts if epoch > position.judged)
         position.judged = max(position.judged, *unjudged, Epoch(0))
-        data = dump((world, position.left, position.judged))
-        mark = hashlib.blake2b(data, digest_size=16).digest()
-        if mark in self.seen:
+        place = mark((world, position.left, position.judged))
+        if place in self.seen:
             return
-        self.seen.add(mark)
+        self.seen.add(place)
         self.found.states += 1
         for epoch in unjudged:
             self._judge_cut(world, epoch, position.story)
@@ -220,7 +224,7 @@ class Explorer:
         if not self._own_events(world) and self._is_stuck(position):
             self._violation("nothing can happen any more, and the run is not finished", position.story)
             return
-        stack.append((data, events, position.story))
+        stack.append((dump((world, position.left, position.judged)), events, position.story))
 
     def _is_stuck(self, position: Position) -> bool:
         world = load(dump(position.world))
@@ -234,8 +238,7 @@ class Explorer:
         cut = world.record.cuts[epoch]
         self.found.cuts += 1
         self.found.cuts_with_log += any(record.log for s in cut.snapshots.values() for record in s.inputs)
-        earlier = [world.record.cuts[e] for e in sorted(world.record.cuts) if e < epoch]
-        for violation in check_cut(cut, world.record.deployments[cut.attempt], earlier):
+        for violation in check_cut(cut, world.record.deployments[cut.attempt]):
             self._violation(str(violation), story)
         wrong = self.graph.wrong_in(cut)
         if wrong:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
@@ -59,6 +61,13 @@ class SimulatedStore:
         """Remove the files that no manifest names: no one will ever read them."""
         named = {(e.attempt, epoch, t) for e in self.chain if isinstance(e, Manifest) for t, epoch in e.files.items()}
         self.files = {name: file for name, file in self.files.items() if name in named}
+
+    def forget_complete(self, attempt: Attempt) -> None:
+        """Remove what no restore will need, because none will come before the next cut of this attempt."""
+        named = {(e.attempt, epoch, t) for e in self.chain if isinstance(e, Manifest) for t, epoch in e.files.items()}
+        named -= {name for name in named if name[1] is None}
+        self.files = {name: f for name, f in self.files.items() if name[0] == attempt and name not in named}
+        self.chain = [replace(e, files={}, transactions={}) if isinstance(e, Manifest) else e for e in self.chain]
 
     def note_parallelism(self, attempt: Attempt, deployment: Deployment) -> None:
         """Remember how wide the operators of an attempt are."""

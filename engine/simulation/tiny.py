@@ -80,6 +80,7 @@ class TinyRuntime:
         out: list[tuple[str, Any]] = []
         for record in batch.records:
             out += self.operator.function(self.state, record)
+        self.state = dict(sorted(self.state.items(), key=str))
         return self._emit(out)
 
     def on_round_end(self, path: tuple[int, ...], now_ms: int) -> Emitted:

@@ -36,7 +36,7 @@ def count(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
     counted_again = (id, left - 1, counted + 1)
     if left > 1:
         return [("again", counted_again)]
-    state.setdefault("done", []).append(counted_again)
+    state["done"] = sorted([*state.get("done", []), counted_again])
     return []
 
 
@@ -55,7 +55,7 @@ def count_in_rounds(state: dict[Any, Any], record: Record) -> list[tuple[str, Re
 
 def keep(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
     """The end of the way."""
-    state.setdefault("done", []).append(record)
+    state["done"] = sorted([*state.get("done", []), record])
     return []
 
 
@@ -138,29 +138,23 @@ def _step(name: str, function: Any, *outputs: str, inputs: tuple[str, ...] = ("i
     return Operator(name, Kind.PROCESS, function, inputs=inputs, outputs=outputs or ("out",))
 
 
-def _loop(name: str, bounds: Mapping[str, int], *, parallelism: int, hops: int, **options: Any) -> TinyGraph:
-    """Items enter at the head, one more at the body; what has hops left goes back, shuffled."""
-    shuffled = Routing.HASH if parallelism > 1 else Routing.FORWARD
-    operators = [
-        _source("items", (0, hops, 0), (1, hops, 0)),
-        _source("side", (2, hops, 0)),
-        _step("head", pass_on),
-        _step("body", count, "again"),
-    ]
+def _loop(name: str, bounds: Mapping[str, int], *items: Record, parallelism: int = 1, **options: Any) -> TinyGraph:
+    """The items enter at the head, one record more at the body; what has hops left goes back, shuffled."""
+    side = (2, 1, 0)
+    operators = [_source("items", *items), _source("side", side), _step("head", pass_on), _step("body", count, "again")]
     edges = [
         ("items.out", "head.in", None, Routing.HASH),
         ("head.out", "body.in", None, Routing.FORWARD if parallelism > 1 else Routing.HASH),
         ("side.out", "body.in", None, Routing.HASH),
-        ("body.again", "head.in", "again", Routing.HASH if parallelism > 1 else shuffled),
+        ("body.again", "head.in", "again", Routing.HASH),
     ]
-    return TinyGraph(
-        name, tiny_plan(name, operators, edges), bounds, {0: hops, 1: hops, 2: hops}, parallelism, **options
-    )
+    counted = {id: hops for id, hops, _ in (*items, side)}
+    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, counted, parallelism, **options)
 
 
 def _nested(name: str, bounds: Mapping[str, int]) -> TinyGraph:
     operators = [
-        _source("items", (0, 3, 0), (1, 2, 0)),
+        _source("items", (0, 3, 0)),
         _step("outer", pass_on),
         _step("inner", pass_on),
         _step("body", count_nested, "again", "outer"),
@@ -172,7 +166,7 @@ def _nested(name: str, bounds: Mapping[str, int]) -> TinyGraph:
         ("body.again", "inner.in", "inner", Routing.HASH),
         ("body.outer", "outer.in", "outer", Routing.HASH),
     ]
-    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, {0: 3, 1: 2})
+    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, {0: 3})
 
 
 def _rounds(name: str, bounds: Mapping[str, int], rounds: int) -> TinyGraph:
@@ -198,15 +192,16 @@ def _rounds(name: str, bounds: Mapping[str, int], rounds: int) -> TinyGraph:
 
 
 def graphs() -> tuple[TinyGraph, ...]:
-    """All of them, each with bounds under which the walk ends in a minute or two."""
+    """All of them, each with bounds under which the walk ends in some minutes."""
     one = {"epochs": 1, "aborts": 0, "crashes": 1, "early_probes": 0}
+    first, second = (0, 2, 0), (1, 2, 0)
     return (
-        _loop("two heads, two bodies, shuffled", one, parallelism=2, hops=2),
-        _loop("two overlapping epochs, an abort", {**one, "epochs": 2, "aborts": 1}, parallelism=1, hops=2),
-        _loop("a late write", one, parallelism=1, hops=2, writes_at_once=False),
-        _loop("a probe too early", {**one, "early_probes": 1}, parallelism=1, hops=2),
-        _loop("a death during the restore", {**one, "crashes": 2}, parallelism=1, hops=2),
-        _loop("unaligned", one, parallelism=1, hops=2, mode=Mode.UNALIGNED, logs_regular=True),
+        _loop("two heads, two bodies, shuffled", one, first, second, parallelism=2),
+        _loop("two overlapping epochs, an abort", {**one, "epochs": 2, "aborts": 1}, first, second),
         _nested("nested loops", one),
         _rounds("rounds", one, rounds=2),
+        _loop("unaligned", one, first, mode=Mode.UNALIGNED, logs_regular=True),
+        _loop("a late write", one, first, second, writes_at_once=False),
+        _loop("a probe too early", {**one, "early_probes": 1}, first),
+        _loop("a death during the restore", {**one, "crashes": 2}, first),
     )
