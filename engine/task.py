@@ -192,10 +192,10 @@ class TaskCore:
 
     def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:
         live = inbox.live_id
-        is_aside = live in rounds.aside and rounds.is_readable(live)
-        if not is_aside and rounds.must_wait(live):
+        if not rounds.is_readable(live):
             rounds.set_aside(live, inbox.consume())
-            return self.on_processed(inbox.id)
+            return self._go_on(inbox, [])
+        is_aside = bool(rounds.aside) and live in rounds.aside
         queued = rounds.aside[live][0] if is_aside else inbox.front()
         if queued.marker is not None:
             rounds.give(live, queued.marker)
@@ -203,16 +203,14 @@ class TaskCore:
             rounds.take_aside(live)
         else:
             inbox.consume()
-        return [Process(inbox.id, queued.payload)] if queued.marker is None else self.on_processed(inbox.id)
+        return [Process(inbox.id, queued.payload)] if queued.marker is None else self._go_on(inbox, [])
 
     def on_processed(self, channel: ChannelId) -> Sequence[Effect]:
-        """User code is done with the batch, and what it emitted is sent."""
+        """User code is done with the batch, and what it emitted is sent: what stood behind it takes effect."""
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
-        if self.rounds is None and (not inbox.queue or type(inbox.queue[0]) is Queued):
+        if not inbox.ended and (not inbox.queue or type(inbox.queue[0]) is Queued):
             return NOTHING
-        effects: list[Effect] = []
-        self._settle([inbox], effects)
-        return self._proceed(effects)
+        return self._go_on(inbox, [])
 
     def sent(self, channel: ChannelId, payload: Any) -> Data:
         """Number one batch that goes out now."""
@@ -261,8 +259,7 @@ class TaskCore:
         inbox.queue.append(barrier)
         if barrier.mode.captures_on_receipt:
             self._capture(barrier.epoch, barrier.mode, effects)
-        self._settle([inbox], effects)
-        return self._proceed(effects)
+        return self._go_on(inbox, effects)
 
     def _on_end(self, inbox: Inbox, end: End) -> Sequence[Effect]:
         inbox.verify(end)
@@ -273,6 +270,9 @@ class TaskCore:
             effects += self.snapshots.seal(log)
         if self.ended:
             return effects
+        return self._go_on(inbox, effects)
+
+    def _go_on(self, inbox: Inbox, effects: list[Effect]) -> Sequence[Effect]:
         self._settle([inbox], effects)
         return self._proceed(effects)
 

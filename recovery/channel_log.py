@@ -21,6 +21,7 @@ from recovery.rounds import RoundsSnapshot
 class OpenEpoch:
     """One epoch of one task, from its capture until it is acknowledged.
 
+    - entries, counts: what was in each logged channel at the cut; a probe only counts.
     - open: the channels whose barrier has not come. Empty means that the log is sealed.
     - drained: the inputs that a drain held at the capture.
     """
@@ -56,7 +57,8 @@ class OpenEpoch:
 
     def report(self) -> Report:
         """What the acknowledgement says."""
-        in_flight = {channel: count for channel, count in self.counts.items() if count}
+        counts = self.counts if self.mode.is_probe else {c: len(entries) for c, entries in self.entries.items()}
+        in_flight = {channel: count for channel, count in counts.items() if count}
         ended = frozenset(record.channel for record in self.inputs if record.ended)
         return Report(in_flight, ended, self.drained, self.busy, self.transactions)
 
@@ -66,29 +68,29 @@ class ChannelLogs:
 
     def __init__(self) -> None:
         self.epochs: dict[Epoch, OpenEpoch] = {}
-        self._on: dict[ChannelId, list[OpenEpoch]] = {}
+        self._on: dict[ChannelId, list[tuple[OpenEpoch, list[LogEntry]]]] = {}
 
     def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
         """Begin with what is queued on each logged channel; those whose barrier or END came are sealed at once."""
         self.epochs[log.epoch] = log
         for inbox in logged:
             queued, is_complete = inbox.queued_before(log.epoch, log.mode)
-            log.counts[inbox.id] = 0
-            for item in queued:
-                self._append(log, inbox, item)
+            entries = log.entries[inbox.id] = []
+            if log.mode.is_probe:
+                log.counts[inbox.id] = len(queued)
+            else:
+                entries += map(inbox.log_entry, queued)
             if not is_complete:
                 log.open.add(inbox.id)
-                self._on.setdefault(inbox.id, []).append(log)
+                self._on.setdefault(inbox.id, []).append((log, entries))
 
     def receive(self, inbox: Inbox, queued: Queued) -> None:
         """A batch was received: it goes into every log that is open on its channel."""
-        for log in self._on.get(inbox.id, ()):
-            self._append(log, inbox, queued)
-
-    def _append(self, log: OpenEpoch, inbox: Inbox, queued: Queued) -> None:
-        log.counts[inbox.id] += 1
-        if not log.mode.is_probe:
-            log.entries.setdefault(inbox.id, []).append(inbox.log_entry(queued))
+        for log, entries in self._on.get(inbox.id, ()):
+            if log.mode.is_probe:
+                log.counts[inbox.id] += 1
+            else:
+                entries.append(inbox.log_entry(queued))
 
     def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
         """The barrier came; returns the log if this was its last open channel."""
@@ -99,7 +101,7 @@ class ChannelLogs:
 
     def seal_all(self, channel: ChannelId) -> list[OpenEpoch]:
         """END came, which counts as every barrier; returns the logs that this completes."""
-        done = [self._close(log, channel) for log in list(self._on.get(channel, ()))]
+        done = [self._close(log, channel) for log, _ in list(self._on.get(channel, ()))]
         return [log for log in done if log is not None]
 
     def _close(self, log: OpenEpoch, channel: ChannelId) -> OpenEpoch | None:
@@ -108,9 +110,10 @@ class ChannelLogs:
         return None if log.open else log
 
     def _stop(self, log: OpenEpoch, channel: ChannelId) -> None:
-        logs = self._on[channel]
-        logs.remove(log)
-        if not logs:
+        others = [(other, entries) for other, entries in self._on[channel] if other is not log]
+        if others:
+            self._on[channel] = others
+        else:
             del self._on[channel]
 
     def drop(self, epoch: Epoch) -> bool:

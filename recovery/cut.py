@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 
@@ -40,8 +40,7 @@ class OperatorState:
     transactions: tuple[Transaction, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """One batch of a loop log, encoded as it travelled, with the channel's digest before and after it."""
 
     seq: int

@@ -86,11 +86,10 @@ class Rounds:
         if channel in self.given:
             return False
         depth = self.depths[channel]
-        return all(
-            other in self.given or other in self.closed
-            for other, other_depth in self.depths.items()
-            if other_depth < depth
-        )
+        for other, other_depth in self.depths.items():
+            if other_depth < depth and other not in self.given and other not in self.closed:
+                return False
+        return True
 
     def must_wait(self, channel: ChannelId) -> bool:
         """Whether the next batch of this channel is to be set aside, behind what was set aside before."""

@@ -47,7 +47,8 @@ class NoLoopLog(TaskCore):
 class _QueuelessLogs(ChannelLogs):
     def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
         super().start(log, logged)
-        log.entries.clear()
+        for entries in log.entries.values():
+            entries.clear()
 
 
 class LogWithoutTheQueue(TaskCore):

@@ -81,20 +81,20 @@ def test_a_dropped_log_entry_is_found_at_every_place() -> None:
 def test_a_doubled_log_entry_is_found() -> None:
     first, second = log([TWO, ONE], 1)
     assert statements(with_log(first, first, second)) == {LOGGED}
-    assert statements(with_log(first, second, replace(second, seq=3))) == {LOGGED}
+    assert statements(with_log(first, second, second._replace(seq=3))) == {LOGGED}
 
 
 def test_swapped_log_entries_are_found_even_when_they_are_numbered_anew() -> None:
     first, second = log([TWO, ONE], 1)
     assert statements(with_log(second, first)) == {LOGGED}
-    assert statements(with_log(replace(second, seq=1), replace(first, seq=2))) == {LOGGED}
+    assert statements(with_log(second._replace(seq=1), first._replace(seq=2))) == {LOGGED}
 
 
 def test_an_edited_log_entry_is_found_even_when_its_own_digests_fit() -> None:
     first, second = log([TWO, ONE], 1)
     forged = batch(1, hops=1)
-    assert statements(with_log(first, replace(second, payload=forged))) == {LOGGED}
-    fitting = replace(second, payload=forged, digest_after=digest(TWO, forged))
+    assert statements(with_log(first, second._replace(payload=forged))) == {LOGGED}
+    fitting = second._replace(payload=forged, digest_after=digest(TWO, forged))
     found = check_cut(with_log(first, fitting), DEPLOYMENT)
     assert [violation.statement for violation in found] == [LOGGED]
     assert "what was sent has" in found[0].story
@@ -102,14 +102,14 @@ def test_an_edited_log_entry_is_found_even_when_its_own_digests_fit() -> None:
 
 def test_a_broken_link_between_two_entries_is_found() -> None:
     first, second = log([TWO, ONE], 1)
-    assert statements(with_log(first, replace(second, digest_before=7))) == {LOGGED}
+    assert statements(with_log(first, second._replace(digest_before=7))) == {LOGGED}
 
 
 def test_a_channel_within_an_actor_is_counted_and_has_no_digest() -> None:
     within = expand(PLAN, 1)
     assert within.channels[BACK].within_actor
     cut = two_logged()
-    plain = tuple(replace(entry, digest_before=0, digest_after=0) for entry in input_of(cut, BACK).log)
+    plain = tuple(entry._replace(digest_before=0, digest_after=0) for entry in input_of(cut, BACK).log)
     assert check_cut(with_input(cut, replace(input_of(cut, BACK), log=plain)), within) == []
     found = check_cut(with_input(cut, replace(input_of(cut, BACK), log=plain[1:])), within)
     assert {violation.statement for violation in found} == {LOGGED}
