@@ -338,7 +338,7 @@ class TaskCore:
         """Some heads have cut between two rounds, others have gone on: round and cut wait for each other."""
         if self.rounds is None or not self.rounds.is_in_a_round():
             return
-        for epoch in {*self.alignment.held.values(), *self.alignment.triggered}:
+        for epoch in set(self.alignment.held.values()):
             if self.alignment.modes[epoch] is Mode.BETWEEN_ROUNDS and epoch != self.declined:
                 self.declined = epoch
                 effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))

@@ -249,6 +249,14 @@ class SharedWhileEncoding(KeyedState):
 
 
 class HoldAtRoundMarkers(TaskCore):
+    def _hold(self, inbox: Inbox, barrier: Barrier) -> None:
+        if self.rounds is None or not self.rounds.must_wait(inbox.live_id):
+            super()._hold(inbox, barrier)
+
+    def _proceed(self, effects: list[Effect]) -> Sequence[Effect]:
+        self._settle(self.inboxes.values(), effects)
+        return super()._proceed(effects)
+
     def ready(self) -> list[ChannelId]:
         ready = super().ready()
         if self.rounds is None:

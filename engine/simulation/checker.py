@@ -15,7 +15,7 @@ from engine.simulation.effects import check_conservation, check_output, check_tr
 from engine.simulation.plain import Result, reference
 from engine.simulation.record import Record, Violation
 from engine.simulation.theorem import check_theorem
-from engine.simulation.trail import Trail, check_against, lineage, walk
+from engine.simulation.trail import Trail, check_against, check_replay, lineage, walk
 from graphs.ids import Attempt
 
 ALL = -1
@@ -53,6 +53,8 @@ def _check_protocol(record: Record, trails: Mapping[Attempt, Trail]) -> list[Vio
     found = check_cover(record.plan)
     for trail in trails.values():
         found += trail.violations
+        if trail.restored_from is not None and trail.restored_from in record.cuts:
+            found += check_replay(trail, record.cuts[trail.restored_from])
     for epoch, cut in sorted(record.cuts.items()):
         if cut.epoch != epoch or cut.attempt not in record.deployments:
             found.append(Violation(ONCE, f"filed here is the cut of epoch {cut.epoch}, attempt {cut.attempt}", epoch))

@@ -15,11 +15,12 @@ from typing import Any
 from engine.batch import Batch, decode, encode
 from engine.simulation.record import Violation
 from engine.simulation.world import Happening, World
-from graphs.ids import Attempt, ChannelId
+from graphs.ids import Attempt, ChannelId, Epoch
 from recovery.effects import Decline
 from recovery.errors import ChannelIntegrityError
 from recovery.messages import Data, Mode
 from recovery.orders import AppendEntry
+from recovery.rounds import Phase
 
 LIVE_TICK_SHARE = 0.02
 NEVER_MS = 10**9
@@ -65,12 +66,15 @@ class Schedule:
         self.world = world
         self.rng = random.Random(seed)
         self.plan = plan
-        self.steps_safe = steps_safe
+        # Where faults stop early, the liveness of a run that has hardly begun is seen too.
+        self.steps_safe = steps_safe if self.rng.random() < 0.6 else self.rng.choice((0, 60, 200))
         self.steps_live = steps_live
         self.outcome = Outcome(seed)
         self.speeds: dict[Any, float] = {}
+        self.patience = self.rng.choice((2, 4, 12))
         self.loops_lag = self.rng.random() < 0.7
-        self.waits_for_cut = self.rng.random() < 0.8
+        self.waits_for_cut = self.rng.choice(("not", "any", "own", "own"))
+        self.has_rounds = any(task.iteration is not None for task in world.deployment.tasks.values())
         self.tick_share = self.rng.choice((0.02, 0.05, 0.1, 0.2))
         self.left = {
             "crash": self.rng.randint(0, plan.crashes),
@@ -80,6 +84,7 @@ class Schedule:
             "lose_report": self.rng.randint(0, plan.lost_reports) if self.rng.random() < 0.5 else 0,
             "decline": self.rng.randint(0, plan.aborts),
             "savepoint": self.rng.randint(0, plan.savepoints),
+            "late_savepoint": self.rng.randint(0, plan.savepoints),
         }
         self.faults: dict[str, Callable[[], bool]] = {
             "crash": self._crash,
@@ -91,6 +96,7 @@ class Schedule:
             "savepoint": self._savepoint,
         }
         self.disturbed: set[Attempt] = set()
+        self.must_complete: set[Epoch] = set()
 
     def run(self) -> Outcome:
         """Both phases; violations of the protocol that show at once are in the outcome."""
@@ -118,8 +124,12 @@ class Schedule:
             self.outcome.steps += 1
             if not is_live and rng.random() < 0.04:
                 self._inject()
+            if self.left["late_savepoint"] and rng.random() < 0.05 and self._savepoint_in_rounds(is_live):
+                self.left["late_savepoint"] -= 1
             event = self._pick(is_live)
             story.append(event)
+            if event[0] == "report":
+                self._check_decline(event[1])
             try:
                 world.apply(event)
             except ChannelIntegrityError as error:
@@ -140,7 +150,6 @@ class Schedule:
             world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "faults are over", world.now_ms))
             if world.coordinator is not coordinator:
                 return
-        world.obey(coordinator.request(self.rng.choice((mode, Mode.BETWEEN_ROUNDS)), world.now_ms))
 
     def _pick(self, is_live: bool) -> Happening:
         world, rng = self.world, self.rng
@@ -157,7 +166,7 @@ class Schedule:
             return ("tick",)
         event = rng.choice(events)
         if not is_live:
-            for _ in range(3):
+            for _ in range(self.patience):
                 if rng.random() < self._speed(event):
                     break
                 event = rng.choice(events)
@@ -173,12 +182,12 @@ class Schedule:
 
     def _is_back(self, channel: ChannelId) -> bool:
         found = self.world.deployment.channels.get(channel)
-        return found is not None and found.is_back
+        return channel.restored or (found is not None and found.is_back)
 
     # -- faults --------------------------------------------------------------------------------------------------
 
     def _inject(self) -> None:
-        kinds = [kind for kind, left in self.left.items() if left]
+        kinds = [kind for kind in self.faults if self.left[kind]]
         if not kinds:
             return
         kind = self.rng.choice(kinds)
@@ -192,7 +201,7 @@ class Schedule:
 
     def _crash(self) -> bool:
         candidates = sorted({*self.world.hosts, *self.world.unrestored})
-        if not candidates or (self.waits_for_cut and not self.world.supervisor.cuts):
+        if not candidates or not self._has_waited():
             return False
         busy = [task for task, host in self.world.hosts.items() if host.captures or host.core.logs.epochs]
         if busy and self.rng.random() < 0.5:
@@ -200,6 +209,13 @@ class Schedule:
         count = 1 if self.rng.random() < 0.8 else min(2, len(candidates))
         self._apply(("crash", tuple(self.rng.sample(candidates, count))))
         return True
+
+    def _has_waited(self) -> bool:
+        """Whether there is the cut that crashes wait for: any, or one that the attempt has taken itself."""
+        cuts = self.world.record.cuts
+        if self.waits_for_cut == "not" or not cuts:
+            return self.waits_for_cut == "not"
+        return self.waits_for_cut == "any" or cuts[max(cuts)].attempt == self.world.supervisor.attempt
 
     def _notice(self) -> Happening:
         self._keep_zombies()
@@ -304,11 +320,40 @@ class Schedule:
         self.outcome.story.append(("decline", task, epoch))
         return True
 
-    def _savepoint(self) -> bool:
+    def _check_decline(self, report: int) -> None:
+        """Nothing but an input that has not ended can stand in the way of a cut between two rounds."""
+        effect = self.world.reports[report][2]
+        if isinstance(effect, Decline) and effect.epoch in self.must_complete and "a round" in effect.reason:
+            story = f"{effect.reason}, though all inputs of the iteration had ended when it was asked for"
+            self.outcome.violations.append(Violation("a cut between two rounds is declined", story, effect.epoch))
+
+    def _is_all_in_rounds(self) -> bool:
+        for host in self.world.hosts.values():
+            rounds = host.core.rounds
+            if rounds is None:
+                continue
+            if host.core.task.depth == 1 and host.core.task.iteration is not None and rounds.phase is Phase.START:
+                return False
+            if any(depth == 0 and channel not in rounds.closed for channel, depth in rounds.depths.items()):
+                return False
+        return self.has_rounds
+
+    def _savepoint_in_rounds(self, is_live: bool) -> bool:
+        """A cut between two rounds is asked for while there are rounds; any other when faults are over."""
+        if not self.has_rounds:
+            return is_live and self._savepoint()
+        heads = [host.core.rounds for host in self.world.hosts.values() if host.core.task.iteration is not None]
+        if not any(rounds is not None and rounds.phase is Phase.ROUND for rounds in heads):
+            return False
+        return self._savepoint(Mode.BETWEEN_ROUNDS)
+
+    def _savepoint(self, mode: Mode | None = None) -> bool:
         coordinator = self.world.coordinator
         if coordinator is None or coordinator.final is not None:
             return False
-        mode = self.rng.choice((self.world.options.snapshots.mode, Mode.BETWEEN_ROUNDS))
+        mode = mode or self.rng.choice((self.world.options.snapshots.mode, Mode.BETWEEN_ROUNDS))
+        if mode is Mode.BETWEEN_ROUNDS and self._is_all_in_rounds():
+            self.must_complete.add(coordinator.next_epoch)
         self.outcome.story.append(("savepoint", mode.value))
         self.world.obey(coordinator.request(mode, self.world.now_ms, f"savepoint-{coordinator.next_epoch}"))
         return True

@@ -39,6 +39,7 @@ NUMBERED = "a channel delivers what was sent, in order"
 ENDED = "nothing follows END"
 BARRIERS = "a channel carries one barrier an epoch"
 GIVEN_UP = "an epoch that was given up is never complete"
+REPLAYED = "a log is replayed whole and in order"
 COUNTS = "the counts of a cut are those of the trace"
 
 Counts = dict[ChannelId, int]
@@ -208,3 +209,26 @@ def lineage(cut: Cut, cuts: Mapping[Epoch, Cut], trails: Mapping[Attempt, Trail]
         found.append(cuts[restored_from])
         attempt, before = cuts[restored_from].attempt, restored_from
     return found[::-1]
+
+
+def check_replay(trail: Trail, cut: Cut) -> Iterator[Violation]:
+    """What an attempt replays is what the logs of its cut hold: the restored rest of a channel, then its live part.
+
+    Under another parallelism, or where records were dealt out anew, the order is the receivers' own.
+    """
+    if cut.snapshots.keys() != trail.deployment.tasks.keys():
+        return
+    expected: dict[ChannelId, list[bytes]] = {}
+    for snapshot in cut.snapshots.values():
+        for record in sorted(snapshot.inputs, key=lambda record: not record.channel.restored):
+            if record.log:
+                payloads = expected.setdefault(record.channel._replace(restored=True), [])
+                payloads += [entry.payload for entry in record.log]
+    for channel in expected.keys() | trail.logs.keys():
+        if channel.receiver not in trail.restores:
+            continue
+        due, replayed = expected.get(channel, []), list(trail.logs.get(channel, ()))
+        if due != replayed:
+            story = f"attempt {trail.attempt}: {len(replayed)} batches are replayed, the cut holds {len(due)}"
+            order = ", in another order" if sorted(due) == sorted(replayed) else ""
+            yield Violation(REPLAYED, story + order, cut.epoch, channel)

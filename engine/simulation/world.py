@@ -271,6 +271,7 @@ class World:
             self.dead.add(task)
 
     def _do_notice(self) -> None:
+        self.dead.clear()
         self._restart("a process died")
 
     def _do_kill_coordinator(self) -> None:
