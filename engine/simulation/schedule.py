@@ -73,7 +73,7 @@ class Schedule:
         self.speeds: dict[Any, float] = {}
         self.patience = self.rng.choice((2, 4, 12))
         self.loops_lag = self.rng.random() < 0.7
-        self.waits_for_cut = self.rng.choice(("not", "any", "own", "own"))
+        self.waits_for_cut = self.rng.choice(("not", "any", "own"))
         self.has_rounds = any(task.iteration is not None for task in world.deployment.tasks.values())
         self.tick_share = self.rng.choice((0.02, 0.05, 0.1, 0.2))
         self.left = {
@@ -96,7 +96,7 @@ class Schedule:
             "savepoint": self._savepoint,
         }
         self.disturbed: set[Attempt] = set()
-        self.must_complete: set[Epoch] = set()
+        self.must_complete: set[tuple[Attempt, Epoch]] = set()
 
     def run(self) -> Outcome:
         """Both phases; violations of the protocol that show at once are in the outcome."""
@@ -322,8 +322,10 @@ class Schedule:
 
     def _check_decline(self, report: int) -> None:
         """Nothing but an input that has not ended can stand in the way of a cut between two rounds."""
-        effect = self.world.reports[report][2]
-        if isinstance(effect, Decline) and effect.epoch in self.must_complete and "a round" in effect.reason:
+        attempt, _, effect = self.world.reports[report]
+        if not isinstance(effect, Decline) or (attempt, effect.epoch) not in self.must_complete:
+            return
+        if "a round" in effect.reason:
             story = f"{effect.reason}, though all inputs of the iteration had ended when it was asked for"
             self.outcome.violations.append(Violation("a cut between two rounds is declined", story, effect.epoch))
 
@@ -353,7 +355,7 @@ class Schedule:
             return False
         mode = mode or self.rng.choice((self.world.options.snapshots.mode, Mode.BETWEEN_ROUNDS))
         if mode is Mode.BETWEEN_ROUNDS and self._is_all_in_rounds():
-            self.must_complete.add(coordinator.next_epoch)
+            self.must_complete.add((coordinator.attempt, coordinator.next_epoch))
         self.outcome.story.append(("savepoint", mode.value))
         self.world.obey(coordinator.request(mode, self.world.now_ms, f"savepoint-{coordinator.next_epoch}"))
         return True
