@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from engine.simulation.store import FileName
 from engine.simulation.world import World, WorldOptions
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
@@ -81,29 +82,35 @@ class _Marker(pickle.Pickler):
         self.skip = skip
 
     def reducer_override(self, obj: Any, /) -> Any:
+        essence = _ESSENCES.get(obj.__class__)
+        if essence is not None:
+            return _mark, essence(obj)
         kind = _KINDS.get(obj.__class__)
-        match obj:
-            case World():
-                return _mark, _essence(obj)
-            case Inbox():
-                in_front = obj.in_front is not None and not obj.in_front.ended
-                return _mark, (list(obj.queue), obj.last_barrier, obj.end_received, obj.ended, in_front)
-            case Outlet():
-                return _mark, ()
-            case Data() | Queued() | LogEntry():
-                return _mark, (obj.payload,)
-            case Barrier():
-                return _mark, (obj.epoch, obj.mode, obj.within)
-            case End():
-                return _mark, ()
-            case InputRecord():
-                return _mark, (obj.channel, obj.log, obj.ended)
-            case OutputRecord():
-                return _mark, (obj.channel,)
-            case _ if kind is None or obj is self.skip:
-                return NotImplemented
-            case _:
-                return _mark, (_MARKED.number_of(obj, kind),)
+        if kind is None or obj is self.skip:
+            return NotImplemented
+        return _mark, (_MARKED.number_of(obj, kind),)
+
+
+def _payload(data: Data | Queued | LogEntry) -> tuple[Any, ...]:
+    return (data.payload,)
+
+
+def _inbox(inbox: Inbox) -> tuple[Any, ...]:
+    waits = inbox.in_front is not None and not inbox.in_front.ended
+    return list(inbox.queue), inbox.last_barrier, inbox.end_received, inbox.ended, waits
+
+
+_ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    Inbox: _inbox,
+    Outlet: lambda outlet: (),
+    Data: _payload,
+    Queued: _payload,
+    LogEntry: _payload,
+    Barrier: lambda barrier: (barrier.epoch, barrier.mode, barrier.within),
+    End: lambda end: (),
+    InputRecord: lambda record: (record.channel, record.log, record.ended),
+    OutputRecord: lambda record: (record.channel,),
+}
 
 
 def _essence(world: World) -> tuple[Any, ...]:
@@ -112,11 +119,16 @@ def _essence(world: World) -> tuple[Any, ...]:
         sorted(world.hosts.items()),
         sorted((channel, list(wire)) for channel, wire in world.wires.items() if wire),
         sorted(world.unrestored.items()),
-        sorted(world.store.files.items(), key=str),
+        sorted(world.store.files.items(), key=_file_name),
         (world.reports, list(world.appends), world.store.chain),
         (world.supervisor, world.coordinator),
         (world.is_finished, world.failure),
     )
+
+
+def _file_name(file: tuple[FileName, TaskSnapshot]) -> tuple[int, int, TaskId]:
+    attempt, epoch, task = file[0]
+    return attempt, epoch or 0, task
 
 
 def _shared(number: int) -> Any:
@@ -153,6 +165,6 @@ def load(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-def mark(state: Any) -> bytes:
-    """Equal for states in which the same things are possible."""
-    return hashlib.blake2b(_marked(state), digest_size=16).digest()
+def mark(world: World, left: Any) -> bytes:
+    """Equal for worlds in which the same things are possible."""
+    return hashlib.blake2b(_marked((_essence(world), left)), digest_size=16).digest()

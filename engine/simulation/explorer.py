@@ -83,9 +83,9 @@ class Explorer:
         reported = 0
         self._visit(Position(world, dict(self.graph.bounds), Epoch(0)), stack)
         while stack and self.found.states < self.states_max:
-            data, events, story = stack.pop()
+            copy, events, story = stack.pop()
             for event in events:
-                world, left, judged = load(data)
+                world, left, judged = load(copy)
                 position = Position(world, left, judged, story)
                 self.found.transitions += 1
                 try:
@@ -210,7 +210,7 @@ class Explorer:
         world = position.world
         unjudged = sorted(epoch for epoch in world.record.cuts if epoch > position.judged)
         position.judged = max(position.judged, *unjudged, Epoch(0))
-        place = mark((world, position.left, position.judged))
+        place = mark(world, (position.left, position.judged))
         if place in self.seen:
             return
         self.seen.add(place)
