@@ -10,6 +10,8 @@ What makes the walk shorter, and leaves nothing out:
   effect in its mailbox that it does not have on the wire; a held channel is not read.
 - Tasks start at once, reports to the coordinator arrive at once, and so does the news of a complete cut; files are
   written at once where a graph says so. A slow task is one that gets no turn, a late report one before a late append.
+- A barrier or END that completes nothing is received at once: it is noted for its channel, and whatever else happens at
+  that task before or after leads to the same state. So is one of a back edge: the log has the same content either way.
 - A source with one channel acts when that channel is empty: nothing but its own order of acts can be seen of it.
 - With a single epoch, its manifest is written at once: while it is not, a crash leads to the beginning.
 - A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and
@@ -30,8 +32,9 @@ from engine.simulation.cloning import dump, load, mark
 from engine.simulation.cuts import check_cut
 from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening, Parts, World
-from graphs.ids import Epoch
+from graphs.ids import ChannelId, Epoch
 from recovery.errors import ProtocolError
+from recovery.messages import Data
 from recovery.orders import Complete, StartTasks
 from recovery.supervisor import Stage
 
@@ -201,8 +204,20 @@ class Explorer:
                 return self.graph.writes_at_once
             case ("append",):
                 return self.graph.bounds["epochs"] < 2
+            case ("receive", channel):
+                return not self.graph.logs_regular and self._changes_nothing_else(world, channel)
             case _:
                 return False
+
+    def _changes_nothing_else(self, world: World, channel: ChannelId) -> bool:
+        core = world.hosts[channel.receiver].core
+        inbox = core.inboxes.get(channel)
+        if inbox is None or core.rounds is not None or isinstance(world.wires[channel][0][1], Data):
+            return False
+        if inbox.is_back:
+            return True
+        others = [i for i in core.inboxes.values() if not i.is_back and not i.ended and i is not inbox]
+        return not inbox.queue and any(other.id not in core.alignment.held for other in others)
 
     # -- judgement -----------------------------------------------------------------------------------------------
 
@@ -240,7 +255,8 @@ class Explorer:
         self.found.cuts_with_log += any(record.log for s in cut.snapshots.values() for record in s.inputs)
         for violation in check_cut(cut, world.record.deployments[cut.attempt]):
             self._violation(str(violation), story)
-        wrong = self.graph.wrong_in(cut)
+        is_final = world.coordinator is not None and world.coordinator.final == epoch
+        wrong = self.graph.wrong_in(cut) or (self.graph.unfinished_in(cut) if is_final else "")
         if wrong:
             self._violation(f"epoch {epoch}: {wrong}", story)
 
@@ -248,11 +264,6 @@ class Explorer:
         self.found.ends += 1
         if not world.is_finished:
             self._violation(f"the run failed: {world.failure}", story)
-            return
-        last = world.record.cuts[max(world.record.cuts)]
-        wrong = self.graph.wrong_in(last) or self.graph.unfinished_in(last)
-        if wrong:
-            self._violation(f"at the end: {wrong}", story)
 
     def _violation(self, what: str, story: Story) -> None:
         events: list[Happening] = []
