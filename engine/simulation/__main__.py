@@ -100,7 +100,7 @@ def _progress(seeds: int) -> Any:
 
 def _explore(options: argparse.Namespace) -> int:
     started = time.monotonic()
-    names = [options.graph] if options.graph else [graph.name for graph in graphs() if not graph.is_long]
+    names = [options.graph] if options.graph else [graph.name for graph in graphs()]
     found: list[Exploration] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for exploration in pool.map(_explore_one, names):
@@ -123,7 +123,6 @@ def _explore(options: argparse.Namespace) -> int:
         "cuts_with_log": sum(e.cuts_with_log for e in found),
         "ends": sum(e.ends for e in found),
         "bounds": {graph.name: dict(graph.bounds) for graph in graphs() if graph.name in names},
-        "not_walked": [graph.name for graph in graphs() if graph.name not in names],
         "violations": len(violations),
         "complete": all(e.complete for e in found),
         "seconds": round(time.monotonic() - started, 1),

@@ -1,19 +1,23 @@
-"""Copies of a world, and marks to tell worlds apart, both by pickling.
+"""Copies of simulated things, by pickling, and what tells them apart.
 
 What never changes is not copied: plans, tasks and channels are shared by identity, snapshots and the like by content. A
 number stands for each in the bytes.
+
+The essence of a thing is what decides what can happen to it. Equal essence, equal future. It leaves out how many
+batches a channel has carried, and their digests: they tell the way, not the place. So does the order in which a dict or
+a set was filled: nothing in the core asks for it, but to go through all there is.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import pickle
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from enum import Enum
+from typing import Any, cast
 
-from engine.simulation.store import FileName
-from engine.simulation.world import World, WorldOptions
+from engine.simulation.world import WorldOptions
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
 from graphs.plan import Edge, Operator, Plan
@@ -26,8 +30,19 @@ from recovery.orders import AttemptStart, Manifest
 from recovery.restored import TaskRestore
 from recovery.termination import Termination
 
-_BY_IDENTITY = (Plan, Deployment, Task, Channel, Component, Edge, Operator, SnapshotOptions, WorldOptions, Termination)
-_BY_CONTENT = (Cut, TaskSnapshot, Manifest, AttemptStart, Report, TaskRecord, TaskRestore, InputRecord, OutputRecord)
+_BY_IDENTITY = (Plan, Deployment, Task, Channel, Component, Edge, Operator, SnapshotOptions, WorldOptions)
+_BY_CONTENT = (
+    Cut,
+    TaskSnapshot,
+    Manifest,
+    AttemptStart,
+    Report,
+    TaskRecord,
+    TaskRestore,
+    InputRecord,
+    OutputRecord,
+    Termination,
+)
 _BY_VALUE = (TaskId, ChannelId, Data, Barrier, End, Queued, LogEntry, Mode)
 _KINDS = {**dict.fromkeys(_BY_IDENTITY, 0), **dict.fromkeys(_BY_CONTENT, 1), **dict.fromkeys(_BY_VALUE, 2)}
 
@@ -35,8 +50,7 @@ _KINDS = {**dict.fromkeys(_BY_IDENTITY, 0), **dict.fromkeys(_BY_CONTENT, 1), **d
 class _Shared:
     """The objects that numbers stand for. They are kept as long as the process lives."""
 
-    def __init__(self, write: Callable[[Any, Any], bytes]) -> None:
-        self.write = write
+    def __init__(self) -> None:
         self.objects: list[Any] = []
         self.by_identity: dict[int, tuple[int, Any]] = {}
         self.by_content: dict[Any, int] = {}
@@ -49,7 +63,7 @@ class _Shared:
         known = self.by_identity.get(id(obj))
         if known is not None:
             return known[0]
-        content = id(obj) if kind == 0 else self.write(obj, obj)
+        content = id(obj) if kind == 0 else _copied(obj, obj)
         number = self.by_content.get(content)
         if number is None:
             number = self._add(obj, content)
@@ -62,6 +76,9 @@ class _Shared:
         return len(self.objects) - 1
 
 
+_SHARED = _Shared()
+
+
 class _Copier(pickle.Pickler):
     def __init__(self, buffer: io.BytesIO, skip: Any) -> None:
         super().__init__(buffer, 5)
@@ -71,88 +88,17 @@ class _Copier(pickle.Pickler):
         kind = _KINDS.get(obj.__class__)
         if kind is None or obj is self.skip:
             return NotImplemented
-        return _shared, (_COPIED.number_of(obj, kind),)
-
-
-class _Marker(pickle.Pickler):
-    """Leaves out how many batches a channel has carried, and their digests: they tell the way, not the place."""
-
-    def __init__(self, buffer: io.BytesIO, skip: Any) -> None:
-        super().__init__(buffer, 5)
-        self.skip = skip
-
-    def reducer_override(self, obj: Any, /) -> Any:
-        essence = _ESSENCES.get(obj.__class__)
-        if essence is not None:
-            return _mark, essence(obj)
-        kind = _KINDS.get(obj.__class__)
-        if kind is None or obj is self.skip:
-            return NotImplemented
-        return _mark, (_MARKED.number_of(obj, kind),)
-
-
-def _payload(data: Data | Queued | LogEntry) -> tuple[Any, ...]:
-    return (data.payload,)
-
-
-def _inbox(inbox: Inbox) -> tuple[Any, ...]:
-    waits = inbox.in_front is not None and not inbox.in_front.ended
-    return list(inbox.queue), inbox.last_barrier, inbox.end_received, inbox.ended, waits
-
-
-_ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    Inbox: _inbox,
-    Outlet: lambda outlet: (),
-    Data: _payload,
-    Queued: _payload,
-    LogEntry: _payload,
-    Barrier: lambda barrier: (barrier.epoch, barrier.mode, barrier.within),
-    End: lambda end: (),
-    InputRecord: lambda record: (record.channel, record.log, record.ended),
-    OutputRecord: lambda record: (record.channel,),
-}
-
-
-def _essence(world: World) -> tuple[Any, ...]:
-    """What decides what can happen, in an order that does not tell the way."""
-    return (
-        sorted(world.hosts.items()),
-        sorted((channel, list(wire)) for channel, wire in world.wires.items() if wire),
-        sorted(world.unrestored.items()),
-        sorted(world.store.files.items(), key=_file_name),
-        (world.reports, list(world.appends), world.store.chain),
-        (world.supervisor, world.coordinator),
-        (world.is_finished, world.failure),
-    )
-
-
-def _file_name(file: tuple[FileName, TaskSnapshot]) -> tuple[int, int, TaskId]:
-    attempt, epoch, task = file[0]
-    return attempt, epoch or 0, task
+        return _shared, (_SHARED.number_of(obj, kind),)
 
 
 def _shared(number: int) -> Any:
-    return _COPIED.objects[number]
-
-
-def _mark(*parts: Any) -> None:
-    raise TypeError("a mark is compared, not loaded")
+    return _SHARED.objects[number]
 
 
 def _copied(state: Any, skip: Any = None) -> bytes:
     buffer = io.BytesIO()
     _Copier(buffer, skip).dump(state)
     return buffer.getvalue()
-
-
-def _marked(state: Any, skip: Any = None) -> bytes:
-    buffer = io.BytesIO()
-    _Marker(buffer, skip).dump(state)
-    return buffer.getvalue()
-
-
-_COPIED = _Shared(_copied)
-_MARKED = _Shared(_marked)
 
 
 def dump(state: Any) -> bytes:
@@ -165,6 +111,63 @@ def load(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-def mark(world: World, left: Any) -> bytes:
-    """Equal for worlds in which the same things are possible."""
-    return hashlib.blake2b(_marked((_essence(world), left)), digest_size=16).digest()
+# -- essence -----------------------------------------------------------------------------------------------------
+
+
+def _inbox(inbox: Inbox) -> tuple[Any, ...]:
+    waits = inbox.in_front is not None and not inbox.in_front.ended
+    return inbox.queue, inbox.last_barrier, inbox.end_received, inbox.ended, waits
+
+
+_ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    Inbox: _inbox,
+    Outlet: lambda outlet: (),
+    Data: lambda data: (data.payload,),
+    Queued: lambda queued: (queued.payload,),
+    LogEntry: lambda entry: (entry.payload,),
+    Barrier: lambda barrier: (barrier.epoch, barrier.mode, barrier.within),
+    End: lambda end: (),
+    InputRecord: lambda record: (record.channel, record.log, record.ended),
+    OutputRecord: lambda record: (record.channel,),
+}
+_ATOMS = frozenset((int, str, bytes, bool, float, type(None), type))
+_SLOTS: dict[type, tuple[str, ...] | None] = {}
+
+
+def essence(thing: Any) -> Any:
+    """What of it decides what can happen, as something that is hashed and compared.
+
+    >>> essence({"held": {2, 1}}) == essence({"held": {1, 2}})
+    True
+    """
+    return _essence(thing, ())
+
+
+def _essence(thing: Any, around: tuple[int, ...]) -> Any:
+    kind = cast("type[Any]", thing.__class__)
+    if kind in _ATOMS:
+        return thing
+    if id(thing) in around:
+        return "around"
+    around = (*around, id(thing))
+    chosen = _ESSENCES.get(kind)
+    if chosen is not None:
+        return kind, *(_essence(part, around) for part in chosen(thing))
+    if kind is dict:
+        return dict, frozenset((_essence(k, around), _essence(v, around)) for k, v in thing.items())
+    if kind in (set, frozenset):
+        return set, frozenset(_essence(member, around) for member in thing)
+    if issubclass(kind, (tuple, list, deque)):
+        return kind, *(_essence(member, around) for member in thing)
+    if _KINDS.get(kind) == 0 or callable(thing) or issubclass(kind, Enum):
+        return kind, _SHARED.number_of(thing, 0)
+    return _of_attributes(thing, kind, around)
+
+
+def _of_attributes(thing: Any, kind: type[Any], around: tuple[int, ...]) -> Any:
+    if kind not in _SLOTS:
+        _SLOTS[kind] = getattr(kind, "__slots__", None) if not hasattr(thing, "__dict__") else None
+    slots = _SLOTS[kind]
+    if slots is None:
+        return kind, frozenset((name, _essence(value, around)) for name, value in thing.__dict__.items())
+    return kind, *(_essence(getattr(thing, name), around) for name in slots)

@@ -2,7 +2,8 @@
 
 A depth-first walk over all states that the world can reach, each visited once. What may happen: everything the world
 lists, an epoch (so many), an abort of an open epoch (so many), a crash of everything (so many, during a restore too),
-and a probe when nothing else can happen, or earlier (so many).
+and a probe when nothing else can happen, or earlier (so many). The world is kept in parts (`explored_places.py`), so
+that a step is mostly looked up.
 
 What makes the walk shorter, and leaves nothing out:
 
@@ -11,8 +12,11 @@ What makes the walk shorter, and leaves nothing out:
 - Tasks start at once, reports to the coordinator arrive at once, and so does the news of a complete cut; files are
   written at once where a graph says so. A slow task is one that gets no turn, a late report one before a late append.
 - A barrier or END that completes nothing is received at once: it is noted for its channel, and whatever else happens at
-  that task before or after leads to the same state. So is one of a back edge: the log has the same content either way.
+  that task before or after leads to the same state. So is a barrier of a back edge: the log has the same content either
+  way. An END is not where it makes a difference: on a back edge, for its head may be told to end before or after; and
+  in an iteration, where it stands for a marker.
 - A source with one channel acts when that channel is empty: nothing but its own order of acts can be seen of it.
+- Where one task's steps cannot be changed by what others do, they go first (`explored_alone.py`).
 - With a single epoch, its manifest is written at once: while it is not, a crash leads to the beginning.
 - A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and
   dropped. Before the first complete cut a crash leads to the beginning; after it to the same restored run whenever it
@@ -24,34 +28,22 @@ In each complete cut every record must be in one place: not yet read, in a log, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.cloning import dump, load, mark
 from engine.simulation.cuts import check_cut
+from engine.simulation.explored_alone import Alone
+from engine.simulation.explored_centre import Centres
+from engine.simulation.explored_places import Places, Wires
+from engine.simulation.explored_steps import Left, RefusedError, State, Step
 from engine.simulation.tiny_graphs import TinyGraph
-from engine.simulation.world import Happening, Parts, World
-from graphs.ids import ChannelId, Epoch
-from recovery.errors import ProtocolError
-from recovery.messages import Data
-from recovery.orders import Complete, StartTasks
-from recovery.supervisor import Stage
+from engine.simulation.world import Happening, Parts
+from recovery.cut import Cut
 
 Story = tuple[Any, Happening] | None
 """The last event, and the story before it."""
-
-Stack = list[tuple[bytes, list[Happening], Story]]
-
-
-@dataclass
-class Position:
-    """A state of the walk: the world, what may still be injected, and how it came here."""
-
-    world: World
-    left: dict[str, int]
-    judged: Epoch
-    story: Story = None
 
 
 @dataclass
@@ -72,31 +64,38 @@ class Exploration:
 class Explorer:
     """Walks one graph."""
 
-    def __init__(self, graph: TinyGraph, parts: Parts | None = None, states_max: int = 2_000_000) -> None:
+    def __init__(
+        self, graph: TinyGraph, parts: Parts | None = None, states_max: int = 100_000_000, reduced: bool = True
+    ) -> None:
         self.graph = graph
-        self.parts = parts
         self.states_max = states_max
         self.found = Exploration(graph.name)
         self.seen: set[bytes] = set()
+        self.world = graph.world(parts)
+        self.wires = Wires()
+        self.places = Places(graph, graph.world(parts), self.wires)
+        self.centres = Centres(graph, self.places)
+        self.alone = Alone(graph, self.places, self.centres) if reduced else None
+        self.judged: dict[int, tuple[Cut, list[str], bool]] = {}
 
     def run(self, violations_max: int = 1, progress: Callable[[Exploration], None] | None = None) -> Exploration:
         """Visit every state; stops early when so many violations are found, or states visited."""
-        world = self.graph.world(self.parts)
-        stack: Stack = []
+        bare, wires = (self.places.bare,) * len(self.places.tasks), (0,) * len(self.places.channels)
+        start = State(bare, wires, self.centres.number(self.world), Left(**self.graph.bounds))
+        stack: list[tuple[State, list[Happening], Story]] = []
         reported = 0
-        self._visit(Position(world, dict(self.graph.bounds), Epoch(0)), stack)
+        self._visit(start, (), None, stack)
         while stack and self.found.states < self.states_max:
-            copy, events, story = stack.pop()
+            state, events, story = stack.pop()
             for event in events:
-                world, left, judged = load(copy)
-                position = Position(world, left, judged, story)
                 self.found.transitions += 1
+                step = Step(self.graph, self.places, self.centres, state)
                 try:
-                    self._apply(position, event)
-                except (ProtocolError, LookupError, ValueError) as error:
-                    self._violation(f"{type(error).__name__}: {error}", (story, event))
+                    after = step.take(event)
+                except RefusedError as refused:
+                    self._violation(str(refused), (story, event))
                 else:
-                    self._visit(position, stack)
+                    self._visit(after, step.cuts, (story, event), stack)
                 if len(self.found.violations) >= violations_max:
                     return self.found
             if progress is not None and self.found.states // 10_000 > reported:
@@ -105,165 +104,93 @@ class Explorer:
         self.found.complete = not stack
         return self.found
 
-    # -- steps ---------------------------------------------------------------------------------------------------
+    # -- what can happen -----------------------------------------------------------------------------------------
 
-    def _events(self, position: Position) -> Iterator[Happening]:
-        world, left = position.world, position.left
-        if world.is_over:
-            return
-        own = [event for event in world.enabled() if self._is_step(world, event)]
-        yield from own
-        if left["crashes"] and (world.hosts or world.unrestored):
+    def _steps(self, state: State) -> list[Happening]:
+        """What the world does by itself."""
+        centre = self.centres.met[state.centre]
+        if centre.is_over:
+            return []
+        met, wires = self.places.met, state.wires
+        steps: list[Happening] = [("append",)] if centre.has_append else []
+        steps += [("restore", task) for task in centre.unrestored]
+        steps += [
+            ("receive", self.places.channels[channel])
+            for channel, queue in enumerate(wires)
+            if queue and channel in met[state.places[self.places.receivers[channel]]].reads
+        ]
+        for place in state.places:
+            steps += [event for event, gate in met[place].steps if gate < 0 or not wires[gate]]
+        return steps
+
+    def _injected(self, state: State, *, is_quiet: bool) -> list[Happening]:
+        """What the walk adds."""
+        centre, left = self.centres.met[state.centre], state.left
+        found: list[Happening] = []
+        if centre.is_over:
+            return found
+        if left.crashes and centre.may_crash:
             self.found.crash_points += 1
-            if world.record.cuts or (world.unrestored and world.supervisor.cuts):
-                yield ("crash",)
-        coordinator = world.coordinator
-        if coordinator is None:
-            return
-        if left["epochs"] and coordinator.final is None and all(h.is_started for h in world.hosts.values()):
-            yield ("epoch",)
-        if left["aborts"]:
-            yield from (("abort_epoch", e) for e, cut in coordinator.open.items() if not cut.mode.is_probe)
-        if not own or left["early_probes"]:
-            yield ("tick",)
-
-    def _is_step(self, world: World, event: Happening) -> bool:
-        if event[0] in ("produce", "exhaust", "order"):
-            channels = world.deployment.tasks[event[1]].outputs
-            is_source = world.deployment.tasks[event[1]].is_source
-            return not (is_source and len(channels) == 1 and world.wires.get(channels[0].id))
-        if event[0] != "receive" or self._is_logged(world, event):
-            return True
-        inbox = world.hosts[event[1].receiver].core.inboxes.get(event[1])
-        return inbox is None or not inbox.queue
-
-    def _is_logged(self, world: World, event: Happening) -> bool:
-        return self.graph.logs_regular or world.deployment.channels[event[1]].is_back
-
-    def _apply(self, position: Position, event: Happening) -> None:
-        world, left = position.world, position.left
-        position.story = (position.story, event)
-        if event != ("crash",) and world.supervisor.stage is Stage.RUNNING:
-            world.store.forget_complete(world.supervisor.attempt)
-            world.record.cuts.clear()
-        match event:
-            case ("crash",):
-                left["crashes"] -= 1
-                world.apply(("crash", (*world.hosts, *world.unrestored)))
-                world.wires.clear()
-                world.reports.clear()
-                world.store.forget_incomplete()
-                world.apply(("notice",))
-            case ("epoch",):
-                left["epochs"] -= 1
-                coordinator = self._coordinator(world)
-                world.obey(coordinator.request(self.graph.mode, world.now_ms))
-            case ("abort_epoch", epoch):
-                left["aborts"] -= 1
-                coordinator = self._coordinator(world)
-                task = next(iter(world.deployment.tasks))
-                world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "explored", world.now_ms))
-            case ("tick",):
-                if self._own_events(world):
-                    left["early_probes"] -= 1
-                world.obey(self._coordinator(world).on_tick(world.now_ms))
-            case ("receive", channel):
-                world.apply(event)
-                host = world.hosts[channel.receiver]
-                if not self._is_logged(world, event) and channel in host.core.ready():
-                    host.take(channel, world)
-            case _:
-                world.apply(event)
-        self._settle(world)
-
-    def _own_events(self, world: World) -> bool:
-        return any(self._is_step(world, event) for event in world.enabled())
-
-    def _coordinator(self, world: World) -> Any:
-        if world.coordinator is None:
-            raise ProtocolError("there is no coordinator")
-        return world.coordinator
-
-    def _settle(self, world: World) -> None:
-        """Let happen at once what is no step of its own."""
-        while not world.is_over:
-            event = next((event for event in world.enabled() if self._is_at_once(world, event)), None)
-            if event is None:
-                return
-            world.apply(event)
-
-    def _is_at_once(self, world: World, event: Happening) -> bool:
-        match event:
-            case ("report" | "encode", *_):
-                return True
-            case ("restore", _):
-                return self.graph.bounds["crashes"] < 2
-            case ("order", task):
-                return isinstance(world.hosts[task].orders[0], StartTasks | Complete)
-            case ("write", *_):
-                return self.graph.writes_at_once
-            case ("append",):
-                return self.graph.bounds["epochs"] < 2
-            case ("receive", channel):
-                return not self.graph.logs_regular and self._changes_nothing_else(world, channel)
-            case _:
-                return False
-
-    def _changes_nothing_else(self, world: World, channel: ChannelId) -> bool:
-        core = world.hosts[channel.receiver].core
-        inbox = core.inboxes.get(channel)
-        if inbox is None or core.rounds is not None or isinstance(world.wires[channel][0][1], Data):
-            return False
-        if inbox.is_back:
-            return True
-        others = [i for i in core.inboxes.values() if not i.is_back and not i.ended and i is not inbox]
-        return not inbox.queue and any(other.id not in core.alignment.held for other in others)
+            if centre.is_fresh:
+                found.append(("crash",))
+        if not centre.has_coordinator:
+            return found
+        if left.epochs and centre.final is None and all(self.places.met[p].is_started for p in state.places):
+            found.append(("epoch",))
+        if left.aborts:
+            found += [("abort_epoch", epoch) for epoch in centre.open]
+        if is_quiet:
+            found.append(("tick",))
+        elif left.early_probes:
+            found.append(("early_tick",))
+        return found
 
     # -- judgement -----------------------------------------------------------------------------------------------
 
-    def _visit(self, position: Position, stack: Stack) -> None:
-        world = position.world
-        unjudged = sorted(epoch for epoch in world.record.cuts if epoch > position.judged)
-        position.judged = max(position.judged, *unjudged, Epoch(0))
-        place = mark(world, (position.left, position.judged))
-        if place in self.seen:
+    def _visit(self, state: State, cuts: Any, story: Story, stack: list[tuple[State, list[Happening], Story]]) -> None:
+        met = self.places.met
+        parts = [met[place].essence for place in state.places]
+        parts += [self.wires.essences[queue] for queue in state.wires]
+        mark = array("I", (*parts, self.centres.met[state.centre].essence, *state.left)).tobytes()
+        if mark in self.seen:
             return
-        self.seen.add(place)
+        self.seen.add(mark)
         self.found.states += 1
-        for epoch in unjudged:
-            self._judge_cut(world, epoch, position.story)
-        if world.is_over:
-            self._judge_end(world, position.story)
+        for cut in cuts:
+            self._judge_cut(state, cut, story)
+        centre = self.centres.met[state.centre]
+        if centre.is_over:
+            self.found.ends += 1
+            if not centre.is_finished:
+                self._violation(f"the run failed: {centre.failure}", story)
             return
-        events = list(self._events(position))
-        if not self._own_events(world) and self._is_stuck(position):
-            self._violation("nothing can happen any more, and the run is not finished", position.story)
+        steps = self._steps(state)
+        if len(steps) > 1 and self.alone is not None:
+            steps = self.alone.steps(state) or steps
+        if not steps and self._is_stuck(state):
+            self._violation("nothing can happen any more, and the run is not finished", story)
             return
-        stack.append((dump((world, position.left, position.judged)), events, position.story))
+        stack.append((state, steps + self._injected(state, is_quiet=not steps), story))
 
-    def _is_stuck(self, position: Position) -> bool:
-        world = load(dump(position.world))
-        if world.coordinator is None:
+    def _is_stuck(self, state: State) -> bool:
+        if not self.centres.met[state.centre].has_coordinator:
             return True
-        world.obey(world.coordinator.on_tick(world.now_ms))
-        self._settle(world)
-        return not self._own_events(world) and not world.is_over
+        after = Step(self.graph, self.places, self.centres, state).take(("tick",))
+        return not self._steps(after) and not self.centres.met[after.centre].is_over
 
-    def _judge_cut(self, world: World, epoch: Epoch, story: Story) -> None:
-        cut = world.record.cuts[epoch]
+    def _judge_cut(self, state: State, cut: Cut, story: Story) -> None:
         self.found.cuts += 1
-        self.found.cuts_with_log += any(record.log for s in cut.snapshots.values() for record in s.inputs)
-        for violation in check_cut(cut, world.record.deployments[cut.attempt]):
-            self._violation(str(violation), story)
-        is_final = world.coordinator is not None and world.coordinator.final == epoch
-        wrong = self.graph.wrong_in(cut) or (self.graph.unfinished_in(cut) if is_final else "")
-        if wrong:
-            self._violation(f"epoch {epoch}: {wrong}", story)
-
-    def _judge_end(self, world: World, story: Story) -> None:
-        self.found.ends += 1
-        if not world.is_finished:
-            self._violation(f"the run failed: {world.failure}", story)
+        if id(cut) not in self.judged:
+            wrong = [str(violation) for violation in check_cut(cut, self.places.scene.deployment)]
+            is_final = self.centres.met[state.centre].final == cut.epoch
+            misplaced = self.graph.wrong_in(cut) or (self.graph.unfinished_in(cut) if is_final else "")
+            wrong += [f"epoch {cut.epoch}: {misplaced}"] if misplaced else []
+            has_log = any(record.log for s in cut.snapshots.values() for record in s.inputs)
+            self.judged[id(cut)] = (cut, wrong, has_log)
+        _, wrong, has_log = self.judged[id(cut)]
+        self.found.cuts_with_log += has_log
+        for violation in wrong:
+            self._violation(violation, story)
 
     def _violation(self, what: str, story: Story) -> None:
         events: list[Happening] = []

@@ -12,6 +12,8 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from graphs.plan import Edge, Kind, Operator, Plan, Routing
 
 NO_KEY = ("(no key)",)
@@ -54,6 +56,7 @@ class Wires:
 
     def __init__(self, plan: Plan) -> None:
         self.by_output: dict[tuple[str, str], list[Edge]] = {}
+        self.step = 1 if any(edge.max_rounds is not None for edge in plan.edges) else 0
         for edge in plan.edges:
             self.by_output.setdefault((edge.sender, edge.output), []).append(edge)
 
@@ -65,7 +68,7 @@ class Wires:
             if edge.loop is None:
                 yield edge, Hop(record, sent.hops)
             elif edge.max_rounds is None or sent.hops < edge.max_rounds:
-                yield edge, Hop(record, sent.hops + 1)
+                yield edge, Hop(record, sent.hops + self.step)
             elif edge.on_limit == "fail":
                 raise RuntimeError(f"loop {edge.loop!r}: a record has gone round {sent.hops} times")
             elif edge.loop not in refused:
@@ -194,7 +197,14 @@ class PlainOperator:
 
     def _map_batches(self, edge: Edge, record: Any, hops: int) -> None:
         function = self.operator.function
-        for result in (function() if isinstance(function, type) else function)([record]):
+        function = function() if isinstance(function, type) else function
+        if self.operator.options.get("batch_format") != "numpy":
+            results = function([record])
+        else:
+            columns = function({name: np.array([value]) for name, value in record.items()})
+            rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+            results = [dict(zip(columns, row, strict=True)) for row in rows]
+        for result in results:
             self.emit("out", result, hops)
 
     def _stateful_map(self, edge: Edge, record: Any, hops: int) -> None:

@@ -10,6 +10,7 @@ import io
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen
@@ -21,6 +22,8 @@ from graphs.routing import key_group, task_of_group
 from recovery.cut import OperatorState
 
 ANY_TARGET = -1
+COLUMNS = b"A"
+"""What the bytes of columns begin with."""
 
 Outputs = Counter[tuple[str, int, Any, int]]
 """What one entry sent: edge, index of the target, frozen record, hops. How it was batched does not count."""
@@ -210,9 +213,20 @@ def outputs_in(channel: ChannelId, edge: Edge, payload: bytes) -> Outputs:
 
 def hops_in(payload: bytes) -> list[Hop]:
     """The records of an encoded batch, each with its hops."""
-    records, hops = pickle.loads(payload)
+    records, hops = _rows(payload) if payload[:1] == COLUMNS else pickle.loads(payload)
     each: list[int] = [hops] * len(records) if isinstance(hops, int) else hops
     return [Hop(record, hop) for record, hop in zip(records, each, strict=True)]
+
+
+def _rows(payload: bytes) -> tuple[list[Any], int]:
+    """The rows of columns, and their hops: behind 16 bytes, the last 8 of which are the hops, is an Arrow stream."""
+    pyarrow: Any = import_module("pyarrow")
+    batch = pyarrow.ipc.open_stream(payload[16:]).read_next_batch()
+    columns = [list(c.to_numpy_ndarray()) if hasattr(c, "to_numpy_ndarray") else c.to_pylist() for c in batch.columns]
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], int.from_bytes(
+        payload[8:16], "little"
+    )
 
 
 def decoded(state: OperatorState) -> PlainState:

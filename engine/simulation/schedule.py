@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.batch import Batch, decode, encode
+from engine.columns import as_records
 from engine.simulation.record import Violation
 from engine.simulation.world import Happening, World
 from graphs.ids import Attempt, ChannelId, Epoch
@@ -368,4 +369,5 @@ def _is_manifest(append: AppendEntry) -> bool:
 def _damaged(payload: bytes) -> bytes:
     """Other records than were sent, in good order: a receiver that trusts them decodes them without a word."""
     batch = decode(payload)
-    return encode(Batch([*batch.records, *batch.records], 0))
+    records = as_records(batch.records)
+    return encode(Batch([*records, *records], 0))

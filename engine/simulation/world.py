@@ -142,7 +142,10 @@ class World:
         if host.aborts:
             found.append(("abort", task))
         if host.is_source and not host.core.is_ending and not host.core.ended:
-            found.append(("exhaust" if host.runtime.exhausted else "produce", task))
+            if not host.runtime.exhausted:
+                found.append(("produce", task))
+            elif not host.core.busy:
+                found.append(("exhaust", task))
         for epoch in host.captures:
             if epoch not in host.encoded:
                 found.append(("encode", task, epoch))

@@ -84,7 +84,7 @@ def batch(*records: Any, hops: int = 0) -> bytes:
     return pickle.dumps((list(records), hops), 5)
 
 
-THREE, TWO, ONE = batch(3), batch(2, hops=1), batch(1, hops=2)
+THREE, TWO, ONE = batch(3), batch(2), batch(1)
 
 
 def digest(*payloads: bytes) -> int:

@@ -116,7 +116,7 @@ def test_a_capture_behind_what_it_should_have_come_before_is_illegal() -> None:
 
 
 def test_user_code_that_sends_something_else_is_found() -> None:
-    for wrong in (batch(9, hops=2), batch(1, hops=1), batch(1, 1, hops=2)):
+    for wrong in (batch(9), batch(1, hops=1), batch(1, 1)):
         record = good_record()
         record.trace[place_of(record, Sent(FIRST, DOWN, BACK, 2, ONE))] = Sent(FIRST, DOWN, BACK, 2, wrong)
         assert statements(record, 1) == [PLAIN]
@@ -125,7 +125,7 @@ def test_user_code_that_sends_something_else_is_found() -> None:
 def test_user_code_that_sees_another_batch_than_was_sent_is_found() -> None:
     record = good_record()
     place = place_of(record, Ran(FIRST, DOWN, "batch", BACK, TWO))
-    record.trace[place] = Ran(FIRST, DOWN, "batch", BACK, batch(2, 2, hops=1))
+    record.trace[place] = Ran(FIRST, DOWN, "batch", BACK, batch(2, 2))
     assert statements(record, 2) == [LEGAL]
 
 
@@ -148,8 +148,8 @@ def test_a_damaged_batch_behind_a_right_cut_is_no_fault_of_the_cut_if_the_attemp
     place = place_of(record, Captured(FIRST, DOWN, Epoch(1))) + 1
     record.trace[place:place] = [
         Took(FIRST, DOWN, BACK, 1),
-        Ran(FIRST, DOWN, "batch", BACK, batch(7, hops=1)),
-        Sent(FIRST, DOWN, BACK, 2, batch(6, hops=2)),
+        Ran(FIRST, DOWN, "batch", BACK, batch(7)),
+        Sent(FIRST, DOWN, BACK, 2, batch(6)),
     ]
     assert theorem(record, 1) == []
     record.trace = [event for event in record.trace if event.attempt == FIRST]

@@ -100,7 +100,7 @@ def test_counts_that_are_not_those_of_the_trace_are_found() -> None:
 
 def test_a_log_that_holds_other_bytes_than_were_sent_is_found_without_its_digests() -> None:
     record = good_record()
-    forged = batch(2, hops=0)
+    forged = batch(2, hops=1)
     sent = place_of(record, Sent(FIRST, DOWN, BACK, 1, TWO))
     record.trace[sent] = Sent(FIRST, DOWN, BACK, 1, forged)
     assert LOGGED in statements(record)

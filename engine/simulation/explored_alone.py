@@ -1,0 +1,76 @@
+"""Which task may go first, so that not every order of independent steps is walked.
+
+Steps of different tasks commute: each takes from the front of its own wires and adds to the back of others. So where
+nothing that the others do can change what a task may do next, its steps are tried, and theirs later: whatever they do
+before, they can do after with the same outcome (these are persistent sets, as Godefroid calls them). No task waits for
+ever, for a walk has no cycles: each step uses something up. A task is alone in this sense if
+
+1. something lies on every wire that it may read. What the others send comes behind it.
+2. nobody tells it anything. With one epoch, no abort, no probe under way and none to come before all is quiet, the
+   coordinator has little to say: that a cut is complete, which changes nothing where no other epoch is open; to end,
+   and to capture because all senders have ended. The last two are not said to a task of a loop that has something to
+   read: its loop has not run dry, its round is not over, so no task of its loop can end.
+3. it does not matter when it reports. Acknowledgements of different tasks may come in any order: a cut needs them all.
+   An epoch that may still be asked for is told what has ended by then, and triggers the heads; so until then heads are
+   not alone, nor is a task that is about to read an END.
+
+A source is alone once it cannot be triggered any more. A task outside of the loops is alone with a batch of its only
+live channel: what it may be told has the same effect before the batch and after it.
+
+A crash takes everything, and comes at the same place in whatever order: where a cut completes.
+"""
+
+from __future__ import annotations
+
+from engine.simulation.explored_centre import Centres
+from engine.simulation.explored_places import DATA, END, Place, Places
+from engine.simulation.explored_steps import State
+from engine.simulation.tiny_graphs import TinyGraph
+from engine.simulation.world import Happening
+
+
+class Alone:
+    """Finds a task that may go first."""
+
+    def __init__(self, graph: TinyGraph, places: Places, centres: Centres) -> None:
+        deployment = places.scene.deployment
+        in_loops = {task for component in deployment.components for task in component.tasks}
+        tasks = list(enumerate(deployment.tasks.values()))
+        self.places = places
+        self.centres = centres
+        self.is_used = graph.writes_at_once and graph.bounds["epochs"] < 2 and not graph.bounds["aborts"]
+        self.is_used = self.is_used and len(deployment.components) == 1
+        self.sources = [number for number, task in tasks if task.is_source]
+        self.heads = [number for number, task in tasks if task.is_head]
+        self.between = [number for number, task in tasks if task.id in in_loops and not task.is_head]
+        self.outside = [number for number, task in tasks if task.id not in in_loops and not task.is_source]
+
+    def steps(self, state: State) -> list[Happening]:
+        """The steps of a task that may go first; empty if there is none."""
+        if not self.is_used or not self.centres.met[state.centre].is_calm or state.left.early_probes:
+            return []
+        may_trigger = state.left.epochs > 0
+        for task in () if may_trigger else self.sources:
+            place = self.places.met[state.places[task]]
+            if place.steps:
+                return [event for event, _ in place.steps]
+        for task in self.outside:
+            place = self.places.met[state.places[task]]
+            if len(place.awaits) == 1 and not place.steps and self._fronts(place, state) == [DATA]:
+                return self._steps_at(place)
+        for task in self.between if may_trigger else (*self.heads, *self.between):
+            place = self.places.met[state.places[task]]
+            if not all(state.wires[channel] for channel in place.awaits):
+                continue
+            if may_trigger and END in self._fronts(place, state):
+                continue
+            if place.steps or place.awaits:
+                return self._steps_at(place)
+        return []
+
+    def _fronts(self, place: Place, state: State) -> list[int]:
+        return [self.places.wires.fronts[state.wires[channel]] for channel in place.awaits]
+
+    def _steps_at(self, place: Place) -> list[Happening]:
+        steps = [event for event, _ in place.steps]
+        return steps + [("receive", self.places.channels[channel]) for channel in place.awaits]

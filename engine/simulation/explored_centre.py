@@ -1,0 +1,170 @@
+"""The centre of a world in parts: coordinator, supervisor, the chain of the job, and what happens to all at once.
+
+Like a place it is a number, and what follows from an event in it is worked out once. It is given the files where it
+reads or removes them, for they lie with the places.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple, cast
+
+from engine.simulation.cloning import dump, essence, load
+from engine.simulation.explored_places import Numbers, Places
+from engine.simulation.host import Host
+from engine.simulation.tiny_graphs import TinyGraph
+from engine.simulation.world import Happening, World
+from graphs.ids import Epoch, TaskId
+from recovery.cut import Cut
+from recovery.errors import ProtocolError
+from recovery.orders import Manifest, Order
+from recovery.supervisor import Stage
+
+READS_FILES = frozenset(("append", "restore", "crash", "forget"))
+
+
+class Desk:
+    """Stands for the process of a task: it keeps the orders that the centre gives it."""
+
+    def __init__(self) -> None:
+        self.offers = None
+        self.orders: deque[Order] = deque()
+        self.aborts: deque[Order] = deque()
+
+
+class Centre:
+    """What the walk asks of a centre.
+
+    - is_fresh: there is a complete cut whose files are kept still, so a crash leads to where none has led before.
+    - may_crash: a crash would take something.
+    - is_calm: all tasks run, and no probe is under way.
+    """
+
+    def __init__(self, content: bytes, world: World) -> None:
+        coordinator = world.coordinator
+        self.content = content
+        self.essence = 0
+        self.is_over = world.is_over
+        self.is_finished = world.is_finished
+        self.failure = world.failure
+        self.has_append = bool(world.appends)
+        self.unrestored: tuple[TaskId, ...] = tuple(world.unrestored)
+        self.may_crash = bool(world.hosts or world.unrestored)
+        self.is_fresh = any(isinstance(entry, Manifest) and entry.files for entry in world.store.chain)
+        self.is_running = world.supervisor.stage is Stage.RUNNING
+        self.has_coordinator = coordinator is not None
+        self.final: Epoch | None = None if coordinator is None else coordinator.final
+        self.is_calm = self.is_running and coordinator is not None
+        self.open: tuple[Epoch, ...] = ()
+        if coordinator is not None:
+            self.open = tuple(epoch for epoch, cut in coordinator.open.items() if not cut.mode.is_probe)
+            self.is_calm = self.is_running and len(self.open) == len(coordinator.open)
+
+
+class Ruling(NamedTuple):
+    """What followed in the centre: it as it is now, orders by number of task, the places where a process began, the
+    files as they are now (None: as before), and the cut that is complete; or what went wrong.
+    """
+
+    centre: int
+    orders: tuple[tuple[int, Order], ...] = ()
+    began: tuple[tuple[int, int], ...] = ()
+    files: tuple[int, ...] | None = None
+    has_crashed: bool = False
+    cut: Cut | None = None
+    error: Exception | None = None
+
+
+class Centres:
+    """All centres that were met, and what follows in them."""
+
+    def __init__(self, graph: TinyGraph, places: Places) -> None:
+        self.graph = graph
+        self.places = places
+        self.met: list[Centre] = []
+        self._numbers = Numbers()
+        self._essence_numbers = Numbers()
+        self._rulings: dict[Any, Ruling] = {}
+
+    def number(self, world: World) -> int:
+        """The number of the centre of this world, of which nothing else is left."""
+        content = dump(world)
+        number = self._numbers.of(content)
+        if number == len(self.met):
+            centre = Centre(content, world)
+            centre.essence = self._essence_numbers.of(essence(_parts_of(world)))
+            self.met.append(centre)
+        return number
+
+    def act(self, centre: int, event: Happening, places: list[int]) -> Ruling:
+        """What follows from an event in the centre."""
+        key: Any = (centre, event)
+        if event[0] in READS_FILES:
+            key = (centre, event, *(self.places.met[place].files for place in places))
+        ruling = self._rulings.get(key)
+        if ruling is None:
+            try:
+                ruling = self._work_out(centre, event, places)
+            except (ProtocolError, LookupError, ValueError) as error:
+                ruling = Ruling(centre, error=error)
+            self._rulings[key] = ruling
+        return ruling
+
+    def _work_out(self, centre: int, event: Happening, places: list[int]) -> Ruling:
+        world = cast("World", load(self.met[centre].content))
+        tasks, reads_files = self.places.tasks, event[0] in READS_FILES
+        if reads_files:
+            world.store.files = {n: f for place in places for n, f in self.places.files[self.places.met[place].files]}
+        self._apply(world, event)
+        while world.unrestored and self.graph.bounds["crashes"] < 2:
+            world.apply(("restore", next(iter(world.unrestored))))
+        files = [tuple((n, f) for n, f in world.store.files.items() if n[2] == task) for task in tasks]
+        world.store.files = {}
+        cuts, world.record.cuts = list(world.record.cuts.values()), {}
+        began = tuple(
+            (number, self.places.number(world.hosts[task], files[number]))
+            for number, task in enumerate(tasks)
+            if isinstance(world.hosts.get(task), Host)
+        )
+        orders = tuple(
+            (number, order)
+            for number, task in enumerate(tasks)
+            if isinstance(world.hosts.get(task), Desk)
+            for order in (*world.hosts[task].aborts, *world.hosts[task].orders)
+        )
+        world.hosts = {task: cast("Host", Desk()) for task in world.hosts}
+        after = self.number(world)
+        changed = tuple(map(self.places.files_number, files)) if event[0] in ("crash", "forget") else None
+        return Ruling(after, orders, began, changed, event[0] == "crash", cuts[0] if cuts else None)
+
+    def _apply(self, world: World, event: Happening) -> None:
+        coordinator = cast("Any", world.coordinator)
+        match event:
+            case ("crash",):
+                world.apply(("crash", (*world.hosts, *world.unrestored)))
+                world.store.forget_incomplete()
+                world.apply(("notice",))
+            case ("forget",):
+                world.store.forget_complete(world.supervisor.attempt)
+            case ("epoch",):
+                world.obey(coordinator.request(self.graph.mode, world.now_ms))
+            case ("abort_epoch", epoch):
+                task = self.places.tasks[0]
+                world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "explored", world.now_ms))
+            case ("tick",) | ("early_tick",):
+                world.obey(coordinator.on_tick(world.now_ms))
+            case ("report", number):
+                world.reports = [cast("Any", self.places.reports[number])]
+                world.apply(("report", 0))
+            case _:
+                world.apply(event)
+
+
+def _parts_of(world: World) -> tuple[Any, ...]:
+    return (
+        set(world.hosts),
+        world.unrestored,
+        (list(world.appends), world.store.chain),
+        (world.supervisor, world.coordinator),
+        (world.is_finished, world.failure),
+    )

@@ -1,0 +1,291 @@
+"""A world in parts, so that what happens costs only what it touches.
+
+The parts are the places (a task's process, with its files), the wires, and the centre (coordinator, supervisor, chain
+of the job). A part is a number; equal numbers are equal parts. What happens at a place depends on that place alone, and
+on what it takes from a wire; so it is worked out once, in a world that holds nothing else, and looked up from then on.
+The same goes for the centre, which is also given the files where it reads a cut.
+
+The same code as ever works it out: `World.apply`, on a world of which most is left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple, cast
+
+from engine.simulation.cloning import dump, essence, load
+from engine.simulation.host import Host
+from engine.simulation.store import FileName
+from engine.simulation.tiny_graphs import TinyGraph
+from engine.simulation.world import Happening, World
+from graphs.ids import ChannelId, TaskId
+from recovery.cut import TaskSnapshot
+from recovery.errors import ProtocolError
+from recovery.messages import Barrier, Data, End
+from recovery.orders import Abort, Complete, Order, StartTasks
+
+Files = tuple[tuple[FileName, TaskSnapshot], ...]
+Reported = tuple[Any, ...]
+
+
+NOTHING, DATA, BARRIER, END = range(4)
+_FRONTS = {Data: DATA, Barrier: BARRIER, End: END}
+
+
+class Numbers:
+    """Numbers for things, equal for equal ones, from 0."""
+
+    def __init__(self) -> None:
+        self.of_thing: dict[Any, int] = {}
+
+    def of(self, thing: Any) -> int:
+        """The number of this thing."""
+        return self.of_thing.setdefault(thing, len(self.of_thing))
+
+
+class Place:
+    """A task's process, if it runs, and the files of that task.
+
+    - steps: what can happen here, each with the channel that must be empty for it, or -1.
+    - reads: the channels that may be received from; awaits: those of them that have not ended.
+    - notes_barriers, notes_ends: the channels of which a barrier, or END, is received at once.
+    - at_once: what happens here before anything else.
+    """
+
+    def __init__(self, content: bytes, files: int) -> None:
+        self.content = content
+        self.files = files
+        self.essence = 0
+        self.is_present = False
+        self.is_started = False
+        self.steps: tuple[tuple[Happening, int], ...] = ()
+        self.reads: frozenset[int] = frozenset()
+        self.notes_barriers: frozenset[int] = frozenset()
+        self.notes_ends: frozenset[int] = frozenset()
+        self.awaits: tuple[int, ...] = ()
+        self.at_once: Happening | None = None
+
+
+class Outcome(NamedTuple):
+    """What followed at a place: it as it is now, what was put on wires, what was reported; or what went wrong."""
+
+    place: int
+    sent: tuple[tuple[int, int], ...] = ()
+    reported: tuple[int, ...] = ()
+    error: Exception | None = None
+
+
+class Wires:
+    """Queues of items. The empty one is 0."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.item_essences: list[int] = []
+        self.queues: list[tuple[int, ...]] = [()]
+        self.essences: list[int] = [0]
+        self.fronts: list[int] = [NOTHING]
+        self._item_numbers = Numbers()
+        self._queue_numbers = Numbers()
+        self._essence_numbers = Numbers()
+        self._pushed: dict[tuple[int, int], int] = {}
+        self._queue_numbers.of(())
+        self._essence_numbers.of(())
+
+    def item(self, attempt: int, item: Any) -> int:
+        """The number of an item of that attempt."""
+        number = self._item_numbers.of((type(item), attempt, item))
+        if number == len(self.items):
+            self.items.append((attempt, item))
+            self.item_essences.append(self._essence_numbers.of((attempt, essence(item))))
+        return number
+
+    def push(self, queue: int, item: int) -> int:
+        """The queue with one item more."""
+        number = self._pushed.get((queue, item))
+        if number is None:
+            number = self._pushed[queue, item] = self._number((*self.queues[queue], item))
+        return number
+
+    def pop(self, queue: int) -> int:
+        """The queue without its first item."""
+        return self._number(self.queues[queue][1:])
+
+    def _number(self, queue: tuple[int, ...]) -> int:
+        number = self._queue_numbers.of(queue)
+        if number == len(self.queues):
+            self.queues.append(queue)
+            self.fronts.append(_FRONTS[type(self.items[queue[0]][1])])
+            self.essences.append(self._essence_numbers.of(tuple(self.item_essences[item] for item in queue)))
+        return number
+
+
+class Places:
+    """All places that were met, and what follows in them."""
+
+    def __init__(self, graph: TinyGraph, scene: World, wires: Wires) -> None:
+        self.graph = graph
+        self.scene = scene
+        self.wires = wires
+        self.tasks: list[TaskId] = list(scene.deployment.tasks)
+        self.channels: list[ChannelId] = list(scene.deployment.channels)
+        self.number_of_task = {task: number for number, task in enumerate(self.tasks)}
+        self.number_of_channel = {channel: number for number, channel in enumerate(self.channels)}
+        self.is_logged = [graph.logs_regular or c.is_back for c in scene.deployment.channels.values()]
+        self.is_back = [c.is_back for c in scene.deployment.channels.values()]
+        self.receivers = [self.number_of_task[channel.receiver] for channel in self.channels]
+        self.reports: list[Reported] = []
+        self._report_numbers = Numbers()
+        self.files: list[Files] = []
+        self._file_numbers = Numbers()
+        self.met: list[Place] = []
+        self._numbers = Numbers()
+        self._essence_numbers = Numbers()
+        self._outcomes: dict[tuple[int, Happening, int], Outcome] = {}
+        self._pushed: dict[tuple[int, Order], int] = {}
+        self._refiled: dict[tuple[int, int], int] = {}
+        scene.hosts, scene.wires, scene.reports, scene.store.files = {}, {}, [], {}
+        scene.appends.clear()
+        self.bare = self.number(None, ())
+
+    # -- making places -------------------------------------------------------------------------------------------
+
+    def number(self, host: Host | None, files: Files) -> int:
+        """The number of the place with that process and these files."""
+        if host is not None:
+            host.offers = None
+        content = dump((host, files))
+        number = self._numbers.of(content)
+        if number == len(self.met):
+            self.met.append(self._survey(content, host, files))
+        return number
+
+    def _survey(self, content: bytes, host: Host | None, files: Files) -> Place:
+        place = Place(content, self.files_number(files))
+        place.essence = self._essence_numbers.of((essence(host), essence(files)))
+        if host is None:
+            return place
+        place.is_present, place.is_started = True, host.is_started
+        events = self._events(host)
+        place.at_once = self._next_at_once(host)
+        gate = self._gate(host)
+        place.steps = tuple((event, gate if event[0] in ("produce", "exhaust", "order") else -1) for event in events)
+        if host.is_started:
+            into = [self.number_of_channel[c.id] for c in host.core.task.inputs]
+            place.reads = frozenset(c for c in into if self._reads(host, c))
+            place.awaits = tuple(c for c in into if c in place.reads and not self._has_ended(host, c))
+            place.notes_barriers = frozenset(c for c in into if self._only_notes_marks(host, c))
+            ends = (c for c in place.notes_barriers if host.core.ended or not self.is_back[c])
+            place.notes_ends = frozenset(ends if host.core.rounds is None else ())
+        return place
+
+    def _events(self, host: Host) -> list[Happening]:
+        self.scene.hosts = {host.id: host}
+        found = self.scene.enabled()
+        self.scene.hosts = {}
+        host.offers = None
+        return found
+
+    def _gate(self, host: Host) -> int:
+        outputs = host.core.task.outputs
+        return self.number_of_channel[outputs[0].id] if host.is_source and len(outputs) == 1 else -1
+
+    def _reads(self, host: Host, channel: int) -> bool:
+        return self.is_logged[channel] or not host.core.inboxes[self.channels[channel]].queue
+
+    def _has_ended(self, host: Host, channel: int) -> bool:
+        return host.core.inboxes[self.channels[channel]].end_received
+
+    def _only_notes_marks(self, host: Host, channel: int) -> bool:
+        core = host.core
+        inbox = core.inboxes[self.channels[channel]]
+        if self.graph.logs_regular:
+            return False
+        if inbox.is_back:
+            return True
+        others = [i for i in core.inboxes.values() if not i.is_back and not i.ended and i is not inbox]
+        return not inbox.queue and any(other.id not in core.alignment.held for other in others)
+
+    # -- what follows --------------------------------------------------------------------------------------------
+
+    def tell(self, place: int, order: Order) -> int:
+        """The place with one order more, if there is a process."""
+        number = self._pushed.get((place, order))
+        if number is None:
+            host, files = load(self.met[place].content)
+            if host is not None:
+                (host.aborts if isinstance(order, Abort) else host.orders).append(order)
+            number = self._pushed[place, order] = self.number(host, files)
+        return number
+
+    def act(self, place: int, event: Happening, item: int = -1) -> Outcome:
+        """What follows from an event at this place; `item` is what is received by it."""
+        outcome = self._outcomes.get((place, event, item))
+        if outcome is None:
+            outcome = self._outcomes[place, event, item] = self._work_out(place, event, item)
+        return outcome
+
+    def _work_out(self, place: int, event: Happening, item: int) -> Outcome:
+        scene = self.scene
+        host, files = cast("tuple[Host, Files]", load(self.met[place].content))
+        scene.hosts, scene.store.files = {host.id: host}, dict(files)
+        if item >= 0:
+            scene.wires = {event[1]: deque([self.wires.items[item]])}
+        try:
+            self._apply(host, event)
+        except (ProtocolError, LookupError, ValueError) as error:
+            return Outcome(place, error=error)
+        else:
+            sent = tuple(
+                (self.number_of_channel[channel], self.wires.item(attempt, item))
+                for channel, wire in scene.wires.items()
+                for attempt, item in wire
+            )
+            reported = tuple(map(self._report, scene.reports))
+            files = tuple(sorted(scene.store.files.items(), key=_file_order))
+        finally:
+            scene.hosts, scene.wires, scene.reports, scene.store.files = {}, {}, [], {}
+        return Outcome(self.number(host, files), sent, reported)
+
+    def _apply(self, host: Host, event: Happening) -> None:
+        self.scene.apply(event)
+        is_step = event[0] == "receive" and not self.is_logged[self.number_of_channel[event[1]]]
+        if is_step and event[1] in host.core.ready():
+            host.take(event[1], self.scene)
+        while (at_once := self._next_at_once(host)) is not None:
+            self.scene.apply(at_once)
+
+    def _next_at_once(self, host: Host) -> Happening | None:
+        if host.orders and isinstance(host.orders[0], StartTasks | Complete):
+            return ("order", host.id)
+        for epoch in host.captures:
+            if epoch not in host.encoded:
+                return ("encode", host.id, epoch)
+            if self.graph.writes_at_once and epoch in host.writes:
+                return ("write", host.id, epoch)
+        return None
+
+    def _report(self, reported: Reported) -> int:
+        number = self._report_numbers.of(dump(reported))
+        if number == len(self.reports):
+            self.reports.append(reported)
+        return number
+
+    def with_files(self, place: int, files: int) -> int:
+        """The place with the files of that number."""
+        number = self._refiled.get((place, files))
+        if number is None:
+            host = load(self.met[place].content)[0]
+            number = self._refiled[place, files] = self.number(host, self.files[files])
+        return number
+
+    def files_number(self, files: Files) -> int:
+        """The number of these files."""
+        number = self._file_numbers.of(dump(files))
+        if number == len(self.files):
+            self.files.append(files)
+        return number
+
+
+def _file_order(file: tuple[FileName, TaskSnapshot]) -> tuple[int, int]:
+    attempt, epoch, _ = file[0]
+    return attempt, epoch or 0

@@ -1,0 +1,139 @@
+"""One event of a world in parts, with all that follows at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from engine.simulation.explored_centre import Centres
+from engine.simulation.explored_places import DATA, END, Places
+from engine.simulation.tiny_graphs import TinyGraph
+from engine.simulation.world import Happening
+from recovery.cut import Cut
+
+
+class Left(NamedTuple):
+    """What may still be injected."""
+
+    epochs: int
+    aborts: int
+    crashes: int
+    early_probes: int
+
+
+class State(NamedTuple):
+    """A state of the walk: the parts of the world by number, and what may still be injected."""
+
+    places: tuple[int, ...]
+    wires: tuple[int, ...]
+    centre: int
+    left: Left
+
+
+class RefusedError(Exception):
+    """An event that must be legal was refused."""
+
+
+class Step:
+    """One event, and all that follows at once."""
+
+    def __init__(self, graph: TinyGraph, places: Places, centres: Centres, state: State) -> None:
+        self.all_places, self.all_wires, self.centres = places, places.wires, centres
+        self.places = list(state.places)
+        self.wires = list(state.wires)
+        self.centre = state.centre
+        self.left = state.left
+        self.appends_at_once = graph.bounds["epochs"] < 2
+        self.reports: deque[Happening] = deque()
+        self.cuts: list[Cut] = []
+
+    def take(self, event: Happening) -> State:
+        """Let it happen; raises `RefusedError` if it is refused."""
+        centre = self.centres.met[self.centre]
+        kind = event[0]
+        if kind != "crash" and centre.is_fresh and centre.is_running:
+            self._in_centre(("forget",))
+        match kind:
+            case "epoch":
+                self.left = self.left._replace(epochs=self.left.epochs - 1)
+                self._in_centre(event)
+            case "abort_epoch":
+                self.left = self.left._replace(aborts=self.left.aborts - 1)
+                self._in_centre(event)
+            case "crash":
+                self.left = self.left._replace(crashes=self.left.crashes - 1)
+                self._in_centre(event)
+            case "early_tick":
+                self.left = self.left._replace(early_probes=self.left.early_probes - 1)
+                self._in_centre(event)
+            case "append" | "restore" | "tick":
+                self._in_centre(event)
+            case "receive":
+                self._receive(self.all_places.number_of_channel[event[1]], event)
+            case _:
+                self._at_place(self.all_places.number_of_task[event[1]], event)
+        self._settle()
+        return State(tuple(self.places), tuple(self.wires), self.centre, self.left)
+
+    def _receive(self, channel: int, event: Happening) -> None:
+        queue = self.wires[channel]
+        item = self.all_wires.queues[queue][0]
+        self.wires[channel] = self.all_wires.pop(queue)
+        self._at_place(self.all_places.receivers[channel], event, item)
+
+    def _at_place(self, task: int, event: Happening, item: int = -1) -> None:
+        outcome = self.all_places.act(self.places[task], event, item)
+        if outcome.error is not None:
+            raise RefusedError(f"{type(outcome.error).__name__}: {outcome.error}")
+        self.places[task] = outcome.place
+        for channel, sent in outcome.sent:
+            self.wires[channel] = self.all_wires.push(self.wires[channel], sent)
+        for report in outcome.reported:
+            self.reports.append(("report", report))
+
+    def _in_centre(self, event: Happening) -> None:
+        ruling = self.centres.act(self.centre, event, self.places)
+        if ruling.error is not None:
+            raise RefusedError(f"{type(ruling.error).__name__}: {ruling.error}")
+        self.centre = ruling.centre
+        if ruling.cut is not None:
+            self.cuts.append(ruling.cut)
+        if ruling.has_crashed:
+            self.wires = [0] * len(self.wires)
+            self.places = [self.all_places.bare] * len(self.places)
+        if ruling.files is not None:
+            self.places = [self.all_places.with_files(p, f) for p, f in zip(self.places, ruling.files, strict=True)]
+        for task, place in ruling.began:
+            self.places[task] = place
+        for task, order in ruling.orders:
+            self.places[task] = self.all_places.tell(self.places[task], order)
+
+    def _settle(self) -> None:
+        """Let happen at once what is no step of its own."""
+        met = self.all_places.met
+        while not self.centres.met[self.centre].is_over:
+            if self.appends_at_once and self.centres.met[self.centre].has_append:
+                self._in_centre(("append",))
+                continue
+            if self.reports:
+                self._in_centre(self.reports.popleft())
+                continue
+            task = next((task for task, place in enumerate(self.places) if met[place].at_once), -1)
+            at_once = met[self.places[task]].at_once
+            if task >= 0 and at_once is not None:
+                self._at_place(task, at_once)
+                continue
+            channel = self._noted_at_once()
+            if channel < 0:
+                return
+            self._receive(channel, ("receive", self.all_places.channels[channel]))
+
+    def _noted_at_once(self) -> int:
+        met, receivers = self.all_places.met, self.all_places.receivers
+        for channel, queue in enumerate(self.wires):
+            front = self.all_wires.fronts[queue]
+            if front > DATA:
+                place = met[self.places[receivers[channel]]]
+                if channel in (place.notes_ends if front == END else place.notes_barriers):
+                    return channel
+        return -1
