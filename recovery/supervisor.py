@@ -75,8 +75,8 @@ class Supervisor:
         return [RestoreTasks(self.attempt, self.restored_from)]
 
     def on_taken(self, number: int, chain: Sequence[Entry]) -> list[Order]:
-        """Somebody else was faster. While claiming, try behind it; while running, the job is theirs."""
-        if self.stage is Stage.CLAIMING:
+        """Somebody else was faster. A run that begins tries behind it; one that had the job has lost it."""
+        if self.stage is Stage.CLAIMING and not self.restarts:
             return self.begin(chain, self.wanted)
         self.stage = Stage.OVER
         return [Fenced(number)]
@@ -100,9 +100,16 @@ class Supervisor:
         return [StartTasks(self.attempt)]
 
     def on_failure(self, reason: str, chain: Sequence[Entry]) -> list[Order]:
-        """A process died or the attempt failed: claim another attempt, unless there were too many."""
+        """A process died or the attempt failed: claim another attempt, unless the job is lost or there were too many.
+
+        What failed may have failed because a later run took over: to claim behind it would take the job back.
+        """
         if self.stage is Stage.OVER:
             return []
+        for number, entry in enumerate(chain[self.entries :], self.entries + 1):
+            if entry.attempt > self.attempt:
+                self.stage = Stage.OVER
+                return [Fenced(number)]
         self.restarts += 1
         if self.restarts > self.restarts_max:
             self.stage = Stage.OVER

@@ -118,6 +118,21 @@ def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_stops():
     assert supervisor.on_failure("a process died", chain) == []
 
 
+def test_a_failure_behind_a_takeover_does_not_take_the_job_back():
+    chain: list[Entry] = []
+    supervisor = running(chain)
+    chain += [start(2), manifest(1, attempt=2)]
+    assert supervisor.on_failure("its files were gone", chain) == [Fenced(2)]
+    assert supervisor.stage is Stage.OVER
+
+
+def test_a_takeover_between_a_failure_and_its_claim_fences_the_claim():
+    chain: list[Entry] = []
+    supervisor = running(chain)
+    assert supervisor.on_failure("a process died", chain) == [AppendEntry(2, start(2))]
+    assert supervisor.on_taken(2, [*chain, start(2)]) == [Fenced(2)]
+
+
 def test_a_manifest_that_is_appended_is_where_the_next_attempt_starts():
     chain: list[Entry] = []
     supervisor = running(chain)
