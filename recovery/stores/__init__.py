@@ -1,0 +1,16 @@
+"""recovery.stores: cuts, and the chain of a job, on disk.
+
+    ROOT/JOB/job.json                                       who the job is
+    ROOT/JOB/chain/00000001.json                            starts of attempts, and manifests, in their order
+    ROOT/JOB/graph-HASH.json                                what the graph was
+    ROOT/JOB/epoch=7/attempt=2/manifest.json                which files make the cut
+    ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0.parquet
+    ROOT/JOB/epoch=last/attempt=2/...                       last states of tasks that have ended
+
+`local.py` is the store, `opening.py` how it is opened. `folder.py` makes files durable and follows no link, `names.py`
+makes every name, `documents.py` seals what is JSON. `chain.py` is the numbered list, `manifests.py` what a cut consists
+of. `task_files.py` turns a snapshot into tables and back: `state_table.py` keyed state, `record_tables.py` the rest,
+`tables.py` Parquet.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,89 @@
+"""Sealed documents: JSON with a digest of itself, and a signature where there is a key.
+
+A document is one line with its names in order, so it can be written in one way only: what does not read back to its
+very bytes was changed. `seal` is computed over all the rest. With a key it holds an HMAC-SHA256 too, and a document
+without one, or with another's, is refused; without a key a signed one is, for what we add to it would be unsigned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any, cast
+
+from recovery.stores.errors import SnapshotAuthError, SnapshotCorruptError, StoreError
+
+FORMAT = 1
+"""The version of the layout. A store reads its own and no other."""
+
+Document = dict[str, Any]
+
+
+def sealed(document: Document, key: bytes | None) -> bytes:
+    """The bytes of a document.
+
+    >>> opened(sealed({"epoch": 7}, b"secret"), b"secret", "manifest.json")
+    {'epoch': 7, 'format': 1}
+    """
+    body = {**document, "format": FORMAT}
+    return _encoded({**body, "seal": _seal(body, key)})
+
+
+def opened(data: bytes, key: bytes | None, path: str) -> Document:
+    """The document of these bytes, once digest and signature hold.
+
+    >>> opened(b"{", None, "manifest.json")
+    Traceback (most recent call last):
+    recovery.stores.errors.SnapshotCorruptError: manifest.json is torn or was changed: bring it back from a copy
+    """
+    try:
+        document: Any = json.loads(data)
+        readable = isinstance(document, dict) and _encoded(cast(Document, document)) == data
+    except (ValueError, RecursionError):
+        readable, document = False, None
+    if not readable:
+        raise SnapshotCorruptError(f"{path} is torn or was changed: bring it back from a copy")
+    body = cast(Document, document)
+    seal = body.pop("seal", None)
+    _check_seal(seal if isinstance(seal, dict) else {}, body, key, path)
+    if body.get("format") != FORMAT:
+        raise StoreError(
+            f"{path} has format {body.get('format')!r}, and this version reads {FORMAT}: use the version that wrote it"
+        )
+    return body
+
+
+def sha256(data: bytes) -> str:
+    """The digest that names bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _check_seal(seal: Any, body: Document, key: bytes | None, path: str) -> None:
+    right = _seal(body, key)
+    signature = seal.get("hmac_sha256")
+    if key is None and signature is not None:
+        raise SnapshotAuthError(f"{path} is signed, and no key is given: give the key that the job was started with")
+    if key is not None and signature is None:
+        raise SnapshotAuthError(
+            f"{path} is not signed, and a key is given: it is forged, or the job was started without a key; nothing "
+            "of it is read"
+        )
+    if key is not None and not hmac.compare_digest(str(signature).encode(), right["hmac_sha256"].encode()):
+        raise SnapshotAuthError(
+            f"{path} is not signed with this key: it is forged, or the key is another one; nothing of it is read"
+        )
+    if seal.get("sha256") != right["sha256"]:
+        raise SnapshotCorruptError(f"{path} was changed: its digest does not hold; bring it back from a copy")
+
+
+def _seal(body: Document, key: bytes | None) -> dict[str, str]:
+    data = _encoded(body)
+    seal = {"sha256": sha256(data)}
+    if key is not None:
+        seal["hmac_sha256"] = hmac.new(key, data, hashlib.sha256).hexdigest()
+    return seal
+
+
+def _encoded(document: Document) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"

@@ -1,0 +1,265 @@
+"""The folder of a job: files that are durable or not there, and no way out of it.
+
+- A file is written under a temporary name, synced and renamed; then its folder is synced, and all folders above it,
+  for somebody else may have made them and not synced them yet. Temporary names begin with a dot and are never read.
+- An exclusive file is linked to its name instead, which fails when the name is taken.
+- Every part of a path is opened relative to the folder before it, and no symbolic link is followed: one that was
+  planted is refused, also if it is planted while we look.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from recovery.stores.errors import SnapshotCorruptError, StoreError
+from recovery.stores.names import Parts, path_of
+
+Write = Callable[[int, memoryview], int]
+"""Writes a piece to an open file and says how much of it: `os.write`."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not blocking: a planted pipe must not stop whoever opens it.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Another task may remove a folder of an aborted epoch, being empty, just before we write into it.
+_WRITE_TRIES_MAX = 20
+_REMOVE_TRIES_MAX = 3
+_CHANGED_MEANWHILE = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}
+_TEMPORARY = ".part-"
+
+
+class Folder:
+    """A folder that is there already."""
+
+    def __init__(self, path: str, write: Write = os.write) -> None:
+        self.path = path
+        self._write = write
+
+    def full(self, parts: Parts) -> str:
+        """The whole path, for people to read."""
+        return os.path.join(self.path, *parts)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, parts: Parts, size: int | None = None) -> bytes:
+        """A whole file; with `size`, none of another size is read."""
+        with self._open(parts[:-1]) as folder:
+            descriptor = self._open_file(folder, parts)
+            with os.fdopen(descriptor, "rb") as file:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode):
+                    raise StoreError(f"{self.full(parts)} is no regular file: remove it, the store did not make it")
+                if size is not None and found.st_size != size:
+                    raise SnapshotCorruptError(
+                        f"{self.full(parts)} has {found.st_size} bytes, and {size} were written: it is torn or was "
+                        "changed; bring it back from a copy, or restore another cut"
+                    )
+                return file.read()
+
+    def names(self, parts: Parts = ()) -> list[str]:
+        """What a folder holds, in order; nothing if it is not there."""
+        try:
+            with self._open(parts) as folder:
+                return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, parts: Parts) -> bool:
+        """Whether there is something of that name."""
+        try:
+            with self._open(parts[:-1]) as folder:
+                os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def write(self, files: Mapping[Parts, bytes]) -> None:
+        """Write files, over earlier ones of their names. They are durable when this returns."""
+        for tries_left in reversed(range(_WRITE_TRIES_MAX)):
+            try:
+                for parts, data in files.items():
+                    self._replace(parts, data)
+                self._sync({parts[:-1] for parts in files})
+                return
+            except FileNotFoundError:
+                if not tries_left:
+                    raise
+
+    def create(self, parts: Parts, data: bytes) -> bool:
+        """Write a file exclusively; False if there is one of that name."""
+        with self._open(parts[:-1], make=True) as folder:
+            temporary = self._write_temporary(folder, data)
+            try:
+                names = (temporary, parts[-1])
+                os.link(*names, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError:
+                return False
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+            try:
+                self._sync({parts[:-1]})
+            except OSError:
+                # Nobody knows whether it would be there after a crash. The caller is told that it is not: so be it.
+                with suppress(OSError):
+                    os.unlink(parts[-1], dir_fd=folder)
+                raise
+        return True
+
+    def _replace(self, parts: Parts, data: bytes) -> None:
+        with self._open(parts[:-1], make=True) as folder:
+            temporary = self._write_temporary(folder, data)
+            try:
+                os.rename(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+
+    def _write_temporary(self, folder: int, data: bytes) -> str:
+        name = f"{_TEMPORARY}{secrets.token_hex(8)}"
+        descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._write(descriptor, rest) :]
+            _sync_to_disk(descriptor)
+        except BaseException:
+            os.unlink(name, dir_fd=folder)
+            raise
+        finally:
+            os.close(descriptor)
+        return name
+
+    def _sync(self, folders: Iterable[Parts]) -> None:
+        above = {parts[:depth] for parts in folders for depth in range(len(parts) + 1)}
+        for parts in sorted(above, key=len, reverse=True):
+            with self._open(parts) as folder:
+                _sync_to_disk(folder)
+
+    # -- removing ------------------------------------------------------------------------------------------------
+
+    def unlink(self, parts: Parts) -> None:
+        """Remove a file, durably. No harm if it is not there."""
+        with suppress(FileNotFoundError), self._open(parts[:-1]) as folder:
+            os.unlink(parts[-1], dir_fd=folder)
+            _sync_to_disk(folder)
+
+    def remove(self, parts: Parts) -> None:
+        """Remove a file, and the folders that this leaves empty. No harm if it is not there."""
+        with suppress(FileNotFoundError), self._open(parts[:-1]) as folder:
+            os.unlink(parts[-1], dir_fd=folder)
+        self._remove_empty(parts[:-1])
+
+    def remove_folder(self, parts: Parts) -> None:
+        """Remove a folder with all that it holds; links in it are removed, not followed.
+
+        What others write into it or remove from it meanwhile may keep a part of it there.
+        """
+        for _ in range(_REMOVE_TRIES_MAX):
+            try:
+                with self._open(parts[:-1]) as folder:
+                    if self._is_folder(parts):
+                        shutil.rmtree(parts[-1], dir_fd=folder)
+                    else:
+                        os.unlink(parts[-1], dir_fd=folder)
+            except OSError as error:
+                if error.errno not in _CHANGED_MEANWHILE:
+                    raise
+        self._remove_empty(parts[:-1])
+
+    def walk(self, parts: Parts) -> Iterator[Parts]:
+        """Everything below a folder that is no folder."""
+        for name in self.names(parts):
+            below = (*parts, name)
+            if self._is_folder(below):
+                yield from self.walk(below)
+            else:
+                yield below
+
+    def _is_folder(self, parts: Parts) -> bool:
+        try:
+            with self._open(parts[:-1]) as folder:
+                return stat.S_ISDIR(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def _remove_empty(self, parts: Parts) -> None:
+        while parts:
+            try:
+                with self._open(parts[:-1]) as folder:
+                    os.rmdir(parts[-1], dir_fd=folder)
+            except OSError as error:
+                if error.errno not in _CHANGED_MEANWHILE:
+                    raise
+                return
+            parts = parts[:-1]
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open(self, parts: Parts, *, make: bool = False) -> Generator[int]:
+        descriptor = self._open_folder(self.path, None, ())
+        try:
+            for depth, part in enumerate(parts, start=1):
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=descriptor)
+                below = self._open_folder(part, descriptor, parts[:depth])
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open_folder(self, name: str, folder: int | None, parts: Parts) -> int:
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except OSError as error:
+            # A link is told from a file by nothing but its kind: both are "not a directory".
+            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                raise self._foreign(parts, "a folder") from error
+            raise
+
+    def _open_file(self, folder: int, parts: Parts) -> int:
+        try:
+            return os.open(parts[-1], _READ, dir_fd=folder)
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:
+                raise self._foreign(parts, "a file") from error
+            raise
+
+    def _foreign(self, parts: Parts, wanted: str) -> StoreError:
+        path = self.full(parts)
+        found = "a symbolic link" if os.path.islink(path) else "something else"
+        return StoreError(
+            f"{path} should be {wanted} and is {found}: a store follows no links and makes none; put back "
+            f"what was there, or remove it ({path_of(parts) or 'the folder of the job'})"
+        )
+
+
+def sync_folder(path: str) -> None:
+    """Make durable what a folder lists."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _sync_to_disk(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_to_disk(descriptor: int) -> None:
+    # On macOS fsync leaves data in the drive's cache; this does not.
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fsync(descriptor)
+    else:
+        fcntl.fcntl(descriptor, full)

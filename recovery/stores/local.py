@@ -1,0 +1,310 @@
+"""The store of a job in a local folder. See `recovery.stores` for where things lie in it.
+
+- Tasks write their own files, the coordinator the chain; a store may be used by many threads and processes at once.
+- A cut is complete when the entry of its manifest is in the chain. The manifest is durable before; so a death between
+  the two leaves a cut that is not complete, and an entry never names what is not there.
+- What is read is verified first: entry, then manifest, then each file's size and SHA-256. Only then is it decoded, and
+  what does not hold is an error that names its path. Nothing is read in its place.
+- Removing a cut begins with its manifest, so that half a cut is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import Cut, TaskSnapshot
+from recovery.messages import Mode
+from recovery.orders import AttemptStart, Entry, Manifest
+from recovery.stores.chain import Chain, Link, ManifestFile
+from recovery.stores.documents import opened, sealed, sha256
+from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError
+from recovery.stores.folder import Folder, Write
+from recovery.stores.manifests import CutDescription, description_in, manifest_document
+from recovery.stores.names import (
+    MANIFEST,
+    Parts,
+    attempt_folder,
+    epoch_folder,
+    graph_file,
+    number_in,
+    parts_of,
+    path_of,
+    task_file,
+)
+from recovery.stores.opening import identity_of, make_folders
+from recovery.stores.record_tables import records_in_batch
+from recovery.stores.task_files import CountRecords, StoredFile, TaskFiles, TaskReader, encode_task
+
+
+class LocalStore:
+    """What is durable of one job, in the folder ROOT/JOB."""
+
+    def __init__(self, root: str, job: str, key: bytes | None = None, *, write: Write = os.write) -> None:
+        """Opens the job's folder, or makes it. With a key everything is signed, and nothing unsigned is read."""
+        if key is not None and not key:
+            raise ValueError("the key of a store is empty: give some bytes that nobody else knows, or None")
+        self._folder = Folder(make_folders(root, job), write)
+        self._key = key
+        self.job = job
+        self.job_id = identity_of(self._folder, job, key)
+        self._chain = Chain(self._folder, self.job_id, key)
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._folder.path!r})"
+
+    @property
+    def path(self) -> str:
+        """The folder of the job."""
+        return self._folder.path
+
+    # -- the chain -----------------------------------------------------------------------------------------------
+
+    @property
+    def holds_a_run(self) -> bool:
+        """Whether a run of this job has begun here."""
+        return not self._chain.is_empty()
+
+    def chain(self) -> list[Entry]:
+        """All entries, verified, in order."""
+        return [link.entry for link in self._chain.links()]
+
+    def create(
+        self,
+        number: int,
+        entry: Entry,
+        files: Mapping[TaskId, TaskFiles] | None = None,
+        *,
+        parallelism: Mapping[str, int] | None = None,
+        graph_hash: str = "",
+    ) -> bool:
+        """Create an entry of the chain exclusively; False if its place is taken.
+
+        For a manifest, `files` are what `write_task` gave for each task. The cut is complete when this returns True.
+        """
+        if self._chain.is_taken(number):
+            return False
+        parent = self._chain.parent_of(number)
+        if isinstance(entry, AttemptStart):
+            return self._chain.create(number, entry, parent, None)
+        manifest = self._write_manifest(number, entry, files or {}, parallelism or {}, graph_hash, parent)
+        is_ours = False
+        try:
+            is_ours = self._chain.create(number, entry, parent, manifest)
+        finally:
+            if not is_ours:
+                # No entry stands for it. If it cannot be removed either, the next attempt forgets it.
+                with suppress(OSError):
+                    self._folder.remove(_manifest_file(entry))
+        return is_ours
+
+    def _write_manifest(
+        self,
+        number: int,
+        entry: Manifest,
+        files: Mapping[TaskId, TaskFiles],
+        parallelism: Mapping[str, int],
+        graph_hash: str,
+        parent: str | None,
+    ) -> ManifestFile:
+        document = manifest_document(entry, files, parallelism, graph_hash)
+        document["job"], document["job_id"] = self.job, self.job_id
+        document["parent"] = {"number": number - 1, "sha256": parent}
+        data = sealed(document, self._key)
+        self._folder.write({_manifest_file(entry): data})
+        return ManifestFile(path_of(_manifest_file(entry)), len(data), sha256(data))
+
+    # -- graphs --------------------------------------------------------------------------------------------------
+
+    def describe_graph(self, graph_hash: str, description: Any) -> None:
+        """Keep what a graph was, as JSON. The first description of a hash stays."""
+        document = {"job_id": self.job_id, "graph_hash": graph_hash, "graph": description}
+        self._folder.create(graph_file(graph_hash), sealed(document, self._key))
+
+    def graph(self, graph_hash: str) -> Any:
+        """What was kept of a graph."""
+        path = self._folder.full(graph_file(graph_hash))
+        try:
+            document = opened(self._folder.read(graph_file(graph_hash)), self._key, path)
+        except FileNotFoundError as error:
+            raise _missing(path, "the description of a graph") from error
+        if (document.get("job_id"), document.get("graph_hash")) != (self.job_id, graph_hash):
+            raise SnapshotCorruptError(f"{path} is of another job or graph: bring back what was here")
+        return document["graph"]
+
+    # -- what tasks do -------------------------------------------------------------------------------------------
+
+    def write_task(
+        self,
+        attempt: Attempt,
+        epoch: Epoch | None,
+        snapshot: TaskSnapshot,
+        *,
+        loops: Mapping[str, str] | None = None,
+        count_records: CountRecords = records_in_batch,
+    ) -> TaskFiles:
+        """Make the part of one task durable; `epoch` None is its last state. A full disk is an `OSError`.
+
+        `loops` tells the loop of each back edge, whose log is filed under it.
+        """
+        payloads, described = encode_task(attempt, epoch, snapshot, loops or {}, count_records)
+        if payloads:
+            self._folder.write(payloads)
+        return described
+
+    def discard_task(self, attempt: Attempt, epoch: Epoch | None, task: TaskId) -> None:
+        """Remove the files of one task in an epoch that was aborted. No harm if there are none."""
+        self._remove_files(attempt_folder(attempt, epoch), lambda name: name == task_file(task))
+
+    # -- what a cut holds ----------------------------------------------------------------------------------------
+
+    def manifest_of(self, epoch: Epoch) -> CutDescription:
+        """What the manifest of a complete cut tells, verified."""
+        link = self._chain.find(epoch)
+        entry, manifest = link.entry, link.manifest
+        if not isinstance(entry, Manifest) or manifest is None:
+            raise SnapshotCorruptError(
+                f"entry {link.number} of the chain in {self._folder.path} records epoch {epoch} and names no manifest: "
+                "read it with the version that wrote it"
+            )
+        parts = self._checked(manifest.name, link)
+        path = self._folder.full(parts)
+        try:
+            data = self._read_manifest(parts, manifest)
+        except FileNotFoundError as error:
+            raise NoSuchCutError(
+                f"{path} is missing, though the chain records epoch {epoch}: retention has dropped the cut, or "
+                "somebody removed the file; bring it back from a copy, or restore another cut"
+            ) from error
+        document = opened(data, self._key, path)
+        described = description_in(document, path)
+        found = (document.get("job_id"), described.epoch, described.attempt)
+        if found != (self.job_id, entry.epoch, entry.attempt):
+            raise SnapshotCorruptError(f"{path} is the manifest of another cut: bring back what was here")
+        return described
+
+    def cut(self, epoch: Epoch) -> Cut:
+        """A complete cut. All of its files are verified before one is decoded."""
+        described = self.manifest_of(epoch)
+        payloads = {task: self._payloads(files) for task, files in described.tasks.items()}
+        readers = {task: TaskReader(files, payloads[task]) for task, files in described.tasks.items()}
+        return Cut(
+            epoch=described.epoch,
+            attempt=described.attempt,
+            graph_hash=described.graph_hash,
+            policy=described.policy,
+            between_rounds=described.mode is Mode.BETWEEN_ROUNDS,
+            snapshots={task: reader.snapshot() for task, reader in readers.items()},
+            parallelism=described.parallelism,
+        )
+
+    def task_snapshot(self, epoch: Epoch, task: TaskId) -> TaskSnapshot:
+        """The part of one task, read and verified without the others'."""
+        described = self.manifest_of(epoch)
+        if task not in described.tasks:
+            raise NoSuchCutError(
+                f"the cut of epoch {epoch} holds nothing of task {task}: it was taken with the tasks "
+                f"{', '.join(map(str, described.tasks))}; read the whole cut to restore with others"
+            )
+        files = described.tasks[task]
+        return TaskReader(files, self._payloads(files)).snapshot()
+
+    def _payloads(self, files: TaskFiles) -> dict[Parts, bytes]:
+        return {self._checked(file.name): self._verified(file) for file in files.files}
+
+    def _verified(self, file: StoredFile) -> bytes:
+        parts = self._checked(file.name)
+        path = self._folder.full(parts)
+        try:
+            data = self._folder.read(parts, file.size)
+        except FileNotFoundError as error:
+            raise _missing(path, "a file of the cut") from error
+        if sha256(data) != file.sha256:
+            raise SnapshotCorruptError(
+                f"{path} was changed: its SHA-256 is not the one in the manifest, and nothing of it is decoded; bring "
+                "it back from a copy, or restore another cut"
+            )
+        return data
+
+    def _read_manifest(self, parts: Parts, manifest: ManifestFile) -> bytes:
+        try:
+            data = self._folder.read(parts, manifest.size)
+        except SnapshotCorruptError:
+            data = b""
+        if sha256(data) == manifest.sha256:
+            return data
+        raise (SnapshotCorruptError if self._key is None else SnapshotAuthError)(
+            f"{self._folder.full(parts)} is not the manifest that the chain records: it is torn, was changed, or is "
+            "forged; nothing of it is read; bring it back from a copy, or restore another cut"
+        )
+
+    def _checked(self, name: str, link: Link | None = None) -> Parts:
+        parts = parts_of(name)
+        if parts is None:
+            where = "a manifest" if link is None else f"entry {link.number} of the chain"
+            raise SnapshotCorruptError(
+                f"{where} in {self._folder.path} names the file {name!r}, which is outside of it: it is forged; "
+                "nothing of it is read"
+            )
+        return parts
+
+    # -- removing ------------------------------------------------------------------------------------------------
+
+    def drop(self, epoch: Epoch) -> None:
+        """Remove the files of a complete cut. Last states stay while a later one may name them."""
+        entry = self._chain.find(epoch).entry
+        if not isinstance(entry, Manifest) or not self._folder.exists((epoch_folder(epoch),)):
+            return
+        self._folder.unlink(_manifest_file(entry))
+        self._drop_last_states(entry)
+        self._folder.remove_folder((epoch_folder(epoch),))
+
+    def _drop_last_states(self, dropped: Manifest) -> None:
+        if None not in dropped.files.values():
+            return
+        entries = [link.entry for link in self._chain.links()]
+        if max(entry.attempt for entry in entries) == dropped.attempt:
+            return
+        of_attempt = [e for e in entries if isinstance(e, Manifest) and e.attempt == dropped.attempt]
+        kept = _last_states(entry for entry in of_attempt if self._folder.exists(_manifest_file(entry)))
+        self._remove_files(attempt_folder(dropped.attempt, None), lambda name: name not in kept)
+
+    def forget_incomplete(self, attempt: Attempt) -> None:
+        """Remove what earlier attempts than this one wrote and no manifest names: nobody will ever read it."""
+        manifests = [link.entry for link in self._chain.links() if isinstance(link.entry, Manifest)]
+        complete = {(entry.epoch, entry.attempt) for entry in manifests}
+        for epoch_name in self._folder.names():
+            epoch = number_in(epoch_name, "epoch")
+            if epoch is None and epoch_name != epoch_folder(None):
+                continue
+            for name in self._folder.names((epoch_name,)):
+                number = number_in(name, "attempt")
+                if number is None or number >= attempt:
+                    continue
+                if epoch is None:
+                    named = _last_states(entry for entry in manifests if entry.attempt == number)
+                    self._remove_files((epoch_name, name), lambda file, named=named: file not in named)
+                elif (epoch, number) not in complete:
+                    self._folder.remove_folder((epoch_name, name))
+
+    def _remove_files(self, folder: Parts, which: Callable[[str], bool]) -> None:
+        for parts in list(self._folder.walk(folder)):
+            if which(parts[-1]):
+                self._folder.remove(parts)
+
+
+def _manifest_file(entry: Manifest) -> Parts:
+    return (*attempt_folder(entry.attempt, entry.epoch), MANIFEST)
+
+
+def _last_states(manifests: Iterable[Manifest]) -> set[str]:
+    return {task_file(task) for entry in manifests for task, epoch in entry.files.items() if epoch is None}
+
+
+def _missing(path: str, what: str) -> SnapshotCorruptError:
+    return SnapshotCorruptError(
+        f"{path} is missing, {what}: bring it back from a copy, or restore another cut; none is taken in its place"
+    )

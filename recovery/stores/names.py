@@ -1,0 +1,129 @@
+"""Names of files and folders below the folder of a job. Every one of them is made here.
+
+A name becomes one part of a path: what could lead elsewhere, or means something to a reader of partition folders, is
+percent-encoded, and a name that would be too long for a file system ends in its digest. What comes back from a
+manifest is taken apart and checked part by part. So no name leads out of the folder, whoever made it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from typing import Literal
+
+from graphs.ids import Attempt, Epoch, TaskId
+
+Parts = tuple[str, ...]
+"""A path below the folder of a job, part by part."""
+
+Table = Literal["state", "log", "channels", "positions", "transactions", "rounds"]
+
+_SPECIAL = frozenset("/\\=:%*?\"'<>|#{}~")
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_NAME_BYTES_MAX = 200
+
+MANIFEST = "manifest.json"
+JOB = "job.json"
+CHAIN = "chain"
+
+
+def encoded(name: str) -> str:
+    """A name as a part of a path, or of a file's name. Different names stay different.
+
+    >>> encoded("rank"), encoded("../rank"), encoded("a.out->b.in")
+    ('rank', '%2E.%2Frank', 'a.out-%3Eb.in')
+    """
+    text = "".join(_escaped(c) if c in _SPECIAL or unicodedata.category(c) in _INVISIBLE else c for c in name)
+    # Readers of partition folders take what begins with a dot or an underscore for hidden.
+    if text[:1] in {"", ".", "_", " "}:
+        text = (_escaped(text[0]) if text else "%") + text[1:]
+    if text[-1] in ". ":
+        text = text[:-1] + _escaped(text[-1])
+    data = text.encode()
+    if len(data) <= _NAME_BYTES_MAX:
+        return text
+    # No name that fits holds a bare "~", so a shortened one is never another's.
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return data[: _NAME_BYTES_MAX - 65].decode("utf-8", "ignore").rstrip("%. ") + "~" + digest
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+
+
+def epoch_folder(epoch: Epoch | None) -> str:
+    """The folder of an epoch; None is for the last states of tasks that have ended."""
+    return "epoch=last" if epoch is None else f"epoch={int(epoch)}"
+
+
+def attempt_folder(attempt: Attempt, epoch: Epoch | None) -> Parts:
+    """Where an attempt writes an epoch.
+
+    >>> attempt_folder(Attempt(2), Epoch(7))
+    ('epoch=7', 'attempt=2')
+    """
+    return (epoch_folder(epoch), f"attempt={int(attempt)}")
+
+
+def number_in(part: str, key: Literal["epoch", "attempt"]) -> int | None:
+    """The number of an epoch's or attempt's folder; None for any other name.
+
+    >>> number_in("epoch=7", "epoch"), number_in("epoch=last", "epoch"), number_in("graph-1.json", "epoch")
+    (7, None, None)
+    """
+    name, _, number = part.partition("=")
+    return int(number) if name == key and number.isascii() and number.isdigit() else None
+
+
+def task_file(task: TaskId) -> str:
+    """The name of every file of a task.
+
+    >>> task_file(TaskId("rank", 0))
+    'rank.0.parquet'
+    """
+    return f"{encoded(task.name)}.{int(task.index)}.parquet"
+
+
+def table_file(folder: Parts, table: Table, of: str, task: TaskId) -> Parts:
+    """A task's file in a table; `of` is the operator, and the loop in the table of logs.
+
+    >>> "/".join(table_file(("epoch=7", "attempt=2"), "log", "again", TaskId("rank", 0)))
+    'epoch=7/attempt=2/table=log/loop=again/rank.0.parquet'
+    """
+    key = "loop" if table == "log" else "operator"
+    return (*folder, f"table={table}", f"{key}={encoded(of)}", task_file(task))
+
+
+def entry_file(number: int) -> Parts:
+    """An entry of the chain.
+
+    >>> entry_file(3)
+    ('chain', '00000003.json')
+    """
+    return (CHAIN, f"{number:08d}.json")
+
+
+def entry_number(name: str) -> int | None:
+    """The number of an entry's file; None for any other name, a torn temporary file's for instance."""
+    stem, _, ending = name.partition(".")
+    return int(stem) if ending == "json" and len(stem) >= 8 and stem.isascii() and stem.isdigit() else None
+
+
+def graph_file(graph_hash: str) -> Parts:
+    """The description of a graph."""
+    return (f"graph-{encoded(graph_hash)}.json",)
+
+
+def path_of(parts: Parts) -> str:
+    """The parts as one name, as a manifest says it."""
+    return "/".join(parts)
+
+
+def parts_of(name: str) -> Parts | None:
+    """The parts of a name that a manifest says; None if it leads anywhere but down.
+
+    >>> parts_of("epoch=7/attempt=2/manifest.json"), parts_of("../job.json"), parts_of("/etc/passwd")
+    (('epoch=7', 'attempt=2', 'manifest.json'), None, None)
+    """
+    parts = tuple(name.split("/"))
+    return None if "\0" in name or any(part in {"", ".", ".."} for part in parts) else parts

@@ -1,0 +1,203 @@
+"""What a snapshot holds besides keyed state, as rows: channels, loop logs, positions, transactions, rounds.
+
+- channels: a row for each end, with what was sent or consumed and the digest of it.
+- log: a row a batch, in order, with the channel's digest before and after it: an auditor checks links row by row.
+- positions, transactions: a row each.
+- rounds: one row; `data` is a pickle of plain tuples and dicts, for no class of ours is in a cut.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from typing import Any, cast
+
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.cut import InputRecord, LogEntry, OutputRecord, TaskSnapshot, Transaction
+from recovery.rounds import Phase, RoundsSnapshot
+from recovery.stores.state_table import PlainUnpickler
+from recovery.stores.tables import from_rows, pa, schema, to_rows
+
+_ENDS = {
+    "edge": "string",
+    "sender": "string",
+    "sender_index": "int32",
+    "receiver": "string",
+    "receiver_index": "int32",
+    "restored": "bool_",
+}
+CHANNELS = schema(
+    {
+        "direction": "string",
+        **_ENDS,
+        "is_back": "bool_",
+        "count": "int64",
+        "digest": "int64",
+        "ended": "bool_",
+        "log_count": "int64",
+    }
+)
+LOG = schema(
+    {
+        "position": "int64",
+        **_ENDS,
+        "seq": "int64",
+        "digest_before": "int64",
+        "digest_after": "int64",
+        "payload": "binary",
+    }
+)
+POSITIONS = schema({"task_index": "int32", "split": "string", "position_int": "int64", "data": "binary"})
+TRANSACTIONS = schema({"task_index": "int32", "name": "string", "epoch": "int64", "attempt": "int64"})
+ROUNDS = schema({"task_index": "int32", "phase": "string", "current": "string", "data": "binary"})
+
+REPEATING = ("edge", "sender", "receiver")
+
+_COLUMNS_HEADER_BYTES = 16
+"""What stands in front of the Arrow stream of a batch of columns."""
+_ENDS_COUNT = len(_ENDS)
+_INT_MAX = (1 << 63) - 1
+
+
+def _ends(channel: ChannelId) -> tuple[Any, ...]:
+    edge, sender, receiver, restored = channel
+    return (edge, *sender, *receiver, restored)
+
+
+def _channel(ends: tuple[Any, ...]) -> ChannelId:
+    edge, sender, sender_index, receiver, receiver_index, restored = ends
+    return ChannelId(edge, TaskId(sender, sender_index), TaskId(receiver, receiver_index), restored)
+
+
+# -- channels and logs -------------------------------------------------------------------------------------------
+
+
+def channels_table(snapshot: TaskSnapshot) -> Any:
+    """Both ends of every channel of a task, inputs first."""
+    rows: list[tuple[Any, ...]] = [
+        ("in", *_ends(r.channel), r.is_back, r.consumed, r.digest, r.ended, len(r.log)) for r in snapshot.inputs
+    ]
+    rows += [("out", *_ends(r.channel), None, r.sent, r.digest, None, None) for r in snapshot.outputs]
+    return from_rows(CHANNELS, rows)
+
+
+def channels_in(
+    table: Any, logs: dict[ChannelId, tuple[LogEntry, ...]]
+) -> tuple[tuple[InputRecord, ...], tuple[OutputRecord, ...]]:
+    """Inputs, with their logs, and outputs."""
+    inputs: list[InputRecord] = []
+    outputs: list[OutputRecord] = []
+    for direction, *rest in to_rows(table):
+        channel = _channel(tuple(rest[:_ENDS_COUNT]))
+        is_back, count, digest, ended, _ = rest[_ENDS_COUNT:]
+        if direction == "in":
+            inputs.append(InputRecord(channel, is_back, count, digest, logs.get(channel, ()), ended))
+        else:
+            outputs.append(OutputRecord(channel, count, digest))
+    return tuple(inputs), tuple(outputs)
+
+
+def log_table(records: Iterable[InputRecord]) -> Any:
+    """The logged batches of some channels, channel by channel."""
+    rows: list[tuple[Any, ...]] = []
+    for record in records:
+        ends = _ends(record.channel)
+        rows += [
+            (len(rows) + n, *ends, e.seq, e.digest_before, e.digest_after, e.payload) for n, e in enumerate(record.log)
+        ]
+    return from_rows(LOG, rows)
+
+
+def logs_in(table: Any) -> dict[ChannelId, tuple[LogEntry, ...]]:
+    """Channel -> its logged batches, in order."""
+    logs: dict[ChannelId, list[LogEntry]] = {}
+    for _, *rest in sorted(to_rows(table), key=lambda row: row[0]):
+        seq, before, after, payload = rest[_ENDS_COUNT:]
+        logs.setdefault(_channel(tuple(rest[:_ENDS_COUNT])), []).append(LogEntry(seq, payload, before, after))
+    return {channel: tuple(entries) for channel, entries in logs.items()}
+
+
+def records_in_batch(payload: bytes) -> int | None:
+    """How many records or rows an encoded batch holds; a round marker holds none. None where its encoding is unknown.
+
+    >>> records_in_batch(pickle.dumps((["a", "b"], 0), 5)), records_in_batch(b"?")
+    (2, None)
+    """
+    if payload[:1] == b"M":
+        return 0
+    try:
+        if payload[:1] == b"A":
+            return pa.ipc.open_stream(payload[_COLUMNS_HEADER_BYTES:]).read_next_batch().num_rows
+        batch = PlainUnpickler(io.BytesIO(payload)).load()
+    except Exception:  # noqa: BLE001  # another encoding may look like anything
+        return None
+    records, _ = cast("tuple[Any, Any]", batch) if _is_pair(batch) else (None, None)
+    return len(cast("list[Any]", records)) if type(records) is list else None
+
+
+def _is_pair(value: Any) -> bool:
+    return type(value) is tuple and len(cast("tuple[Any, ...]", value)) == 2
+
+
+# -- positions, transactions, rounds -----------------------------------------------------------------------------
+
+
+def positions_table(splits: dict[str, bytes], task_index: int) -> Any:
+    """How far each split was read; as a number, too, where it is one."""
+    return from_rows(POSITIONS, [(task_index, split, _number_in(data), data) for split, data in splits.items()])
+
+
+def positions_in(table: Any) -> dict[str, bytes]:
+    """Split -> encoded position."""
+    return {split: data for _, split, _, data in to_rows(table)}
+
+
+def transactions_table(transactions: Iterable[Transaction], task_index: int) -> Any:
+    """What a sink has prepared and not yet committed."""
+    return from_rows(TRANSACTIONS, [(task_index, t.name, t.epoch, t.attempt) for t in transactions])
+
+
+def transactions_in(table: Any) -> tuple[Transaction, ...]:
+    """The transactions, in the order in which they were prepared."""
+    return tuple(Transaction(name, Epoch(epoch), Attempt(attempt)) for _, name, epoch, attempt in to_rows(table))
+
+
+def rounds_table(rounds: RoundsSnapshot, task_index: int) -> Any:
+    """The state of rounds in one task."""
+    plain = (
+        rounds.current,
+        rounds.phase.value,
+        rounds.leaving,
+        {_ends(channel): path for channel, path in rounds.given.items()},
+        {_ends(channel): batches for channel, batches in rounds.aside.items()},
+        {tuple(task): value for task, value in rounds.contributions.items()},
+        {tuple(task): value for task, value in rounds.enclosing.items()},
+        rounds.is_head,
+    )
+    current = ".".join(map(str, rounds.current))
+    return from_rows(ROUNDS, [(task_index, rounds.phase.value, current, pickle.dumps(plain, 5))])
+
+
+def rounds_in(table: Any) -> RoundsSnapshot:
+    """The state of rounds, from bytes that have been verified."""
+    ((_, _, _, data),) = to_rows(table)
+    current, phase, leaving, given, aside, contributions, enclosing, is_head = pickle.loads(data)
+    return RoundsSnapshot(
+        current,
+        Phase(phase),
+        leaving,
+        {_channel(ends): path for ends, path in given.items()},
+        {_channel(ends): batches for ends, batches in aside.items()},
+        {TaskId(*task): value for task, value in contributions.items()},
+        {TaskId(*task): value for task, value in enclosing.items()},
+        is_head,
+    )
+
+
+def _number_in(data: bytes) -> int | None:
+    try:
+        value = PlainUnpickler(io.BytesIO(data)).load()
+    except Exception:  # noqa: BLE001  # whatever it is, it is no number
+        return None
+    return value if type(value) is int and -_INT_MAX - 1 <= value <= _INT_MAX else None

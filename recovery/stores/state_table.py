@@ -1,0 +1,274 @@
+"""The state of one operator in one task, as rows: what has a type in typed columns, the rest as it was pickled.
+
+Encoded, a key group is a sequence of pickles. An entry of two is a value (key, value), one of three a timer (key,
+at_ms, hops); ("columns", "i", "i" or "f", keys, values) is many values at once, 64-bit integers or floats in little
+endian. They become rows of kind "value" and "timer"; "pending" are inputs that wait, "whole" belongs to the task.
+
+- Where key and value both have a type, the typed columns say all, and `data` is null. Else `data` holds the entry as
+  it was pickled, and the typed columns what can be told: of a timer its key, and its time in `value_int`.
+- Integer keys with numbers are read back as one entry of many, the others as pickles. The order of the values in a
+  group means nothing, and may change; timers keep theirs.
+- Entries are taken apart without making objects of the user's: no code of theirs runs while a cut is written, and
+  none while it is read.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from recovery.cut import OperatorState
+from recovery.stores.tables import pa, schema, to_rows
+
+STATE = schema(
+    {
+        "task_index": "int32",
+        "kind": "string",
+        "key_group": "int32",
+        "key_int": "int64",
+        "key_str": "string",
+        "value_int": "int64",
+        "value_float": "float64",
+        "value_str": "string",
+        "data": "binary",
+    }
+)
+REPEATING = ("task_index", "kind", "key_group")
+
+_INT_MAX = (1 << 63) - 1
+_INT_MIN = -(1 << 63)
+_TYPED: dict[Any, tuple[str, str]] = {
+    (int, int): ("key_int", "value_int"),
+    (int, float): ("key_int", "value_float"),
+    (int, str): ("key_int", "value_str"),
+    (str, int): ("key_str", "value_int"),
+    (str, float): ("key_str", "value_float"),
+    (str, str): ("key_str", "value_str"),
+}
+_MANY = {(int, int), (int, float)}
+
+Array = npt.NDArray[Any]
+
+
+_PICKLED = ("kind", "key_group", "key_int", "key_str", "value_int", "data")
+_Row = tuple[Any, ...]
+"""A row that has `data`: these columns of it, the others but its task are null."""
+
+
+class Opaque:
+    """Stands for everything of a pickle that is no plain value. It takes whatever is done to it, and does nothing."""
+
+    def __new__(cls, *args: Any, **named: Any) -> Opaque:
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Takes anything."""
+
+    def __call__(self, *args: Any, **named: Any) -> Opaque:
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Takes anything."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Takes anything."""
+
+    append = extend = add = __init__
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Reads plain values, and `Opaque` for all else, so that it calls nothing and imports nothing.
+
+    >>> payload = pickle.dumps({"when": io.StringIO, "many": [1, 2]}, 5)
+    >>> PlainUnpickler(io.BytesIO(payload)).load()["many"]
+    [1, 2]
+    """
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        """The same for all."""
+        return Opaque
+
+
+class _Typed:
+    """Rows of values whose typed columns say all: of one type of key and one of value, gathered group by group."""
+
+    def __init__(self, key_column: str, value_column: str) -> None:
+        self.columns = (key_column, value_column)
+        self.groups: list[int] = []
+        self.counts: list[int] = []
+        self.keys: list[Any] = []
+        self.values: list[Any] = []
+
+    def add(self, group: int, keys: list[Any] | Array, values: list[Any] | Array) -> None:
+        """Values of one group: as many as there are keys."""
+        self.groups.append(group)
+        self.counts.append(len(keys))
+        for column, data, parts in zip(self.columns, (keys, values), (self.keys, self.values), strict=True):
+            parts.append(pa.array(data, STATE.field(column).type))
+
+    def table(self, task_index: int) -> Any:
+        """The rows of all groups."""
+        count = sum(self.counts)
+        groups = np.repeat(np.array(self.groups, np.int32), self.counts)
+        columns: dict[str, Any] = {"kind": pa.repeat("value", count), "key_group": groups}
+        for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
+            columns[column] = pa.chunked_array(parts)
+        return _table(task_index, count, columns)
+
+
+def _table(task_index: int, count: int, columns: dict[str, Any]) -> Any:
+    """A table of some columns, the others null."""
+    made: dict[str, Any] = {field.name: pa.nulls(count, field.type) for field in STATE}
+    made["task_index"] = pa.repeat(pa.scalar(task_index, pa.int32()), count)
+    for name, column in columns.items():
+        made[name] = column if isinstance(column, pa.ChunkedArray) else pa.array(column, STATE.field(name).type)
+    return pa.table(made, schema=STATE)
+
+
+class _Rows:
+    """The rows of one operator's state."""
+
+    def __init__(self) -> None:
+        self.typed = {types: _Typed(*columns) for types, columns in _TYPED.items()}
+        self.single: list[_Row] = []
+
+    def add_group(self, group: int, payload: bytes) -> None:
+        """Take apart what a key group holds."""
+        stream = io.BytesIO(payload)
+        typed: dict[Any, tuple[list[Any], list[Any]]] = {types: ([], []) for types in _TYPED}
+        start, size = 0, len(payload)
+        while start < size:
+            try:
+                # One for each entry: what it remembers of one pickle is not to be known to the next.
+                entry: Any = PlainUnpickler(stream).load()
+            except Exception:  # noqa: BLE001  # a pickle may do anything to an opaque object; then it stays as it is
+                self.single.append(_pickled("value", group, payload[start:]))
+                break
+            end = stream.tell()
+            parts = cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
+            key, value = parts if len(parts) == 2 else (None, None)
+            found = typed.get((type(key), type(value)))
+            if found is not None and _fits(key) and _fits(value):
+                found[0].append(key)
+                found[1].append(value)
+            elif not self._add_many(group, parts):
+                self.single.append(_row(group, parts, payload[start:end]))
+            start = end
+        for types, (keys, values) in typed.items():
+            if keys:
+                self.typed[types].add(group, keys, values)
+
+    def _add_many(self, group: int, parts: tuple[Any, ...]) -> bool:
+        match parts:
+            case ("columns", "i", "i" | "f" as code, bytes(keys), bytes(values)):
+                is_whole = len(keys) == len(values) and len(keys) % 8 == 0
+                if is_whole:
+                    types = (int, int if code == "i" else float)
+                    self.typed[types].add(group, np.frombuffer(keys, "<i8"), np.frombuffer(values, f"<{code}8"))
+                return is_whole
+            case _:
+                return False
+
+    def table(self, task_index: int) -> Any:
+        """All rows: first those whose columns say all."""
+        tables = [typed.table(task_index) for typed in self.typed.values() if typed.keys]
+        if self.single:
+            columns = zip(_PICKLED, zip(*self.single, strict=True), strict=True)
+            tables.append(_table(task_index, len(self.single), dict(columns)))
+        return pa.concat_tables(tables) if tables else STATE.empty_table()
+
+
+def _fits(value: Any) -> bool:
+    """Whether a typed column can hold this int, float or text: not beyond 64 bits, nor half of a surrogate pair."""
+    if type(value) is int:
+        return _INT_MIN <= value <= _INT_MAX
+    if type(value) is not str or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _row(group: int, parts: tuple[Any, ...], data: bytes) -> _Row:
+    """The row of an entry that stays as it was pickled, with what can be told of it."""
+    if len(parts) not in {2, 3}:
+        return _pickled("value", group, data)
+    key = parts[0]
+    key_int = key if type(key) is int and _fits(key) else None
+    key_str = key if type(key) is str and _fits(key) else None
+    if len(parts) == 2:
+        return "value", group, key_int, key_str, None, data
+    at_ms = parts[1]
+    return "timer", group, key_int, key_str, at_ms if type(at_ms) is int and _fits(at_ms) else None, data
+
+
+def _pickled(kind: str, group: int | None, data: bytes) -> _Row:
+    return kind, group, None, None, None, data
+
+
+def state_table(state: OperatorState, task_index: int) -> Any:
+    """The rows of one operator's state in one task."""
+    rows = _Rows()
+    for group in sorted(state.groups):
+        rows.add_group(group, state.groups[group])
+    rows.single += [_pickled("pending", None, item) for item in state.pending]
+    if state.whole is not None:
+        rows.single.append(_pickled("whole", None, state.whole))
+    return rows.table(task_index)
+
+
+def groups_of(table: Any) -> dict[int, bytes]:
+    """Key group -> encoded entries, in the order of the groups."""
+    parts: dict[int, list[bytes]] = {}
+    is_typed = ~_is_there(table, "data")
+    for types, columns in _TYPED.items():
+        is_of_these = is_typed & _is_there(table, columns[0]) & _is_there(table, columns[1])
+        if is_of_these.any():
+            rows = table.select(["key_group", *columns]).filter(pa.array(is_of_these))
+            for group, payload in _as_many(rows, types[1]) if types in _MANY else _one_by_one(rows):
+                parts.setdefault(group, []).append(payload)
+    for kind, group, payload in _pickled_in(table):
+        if kind in {"value", "timer"}:
+            parts.setdefault(group, []).append(payload)
+    return {group: b"".join(parts[group]) for group in sorted(parts)}
+
+
+def rest_of(table: Any) -> tuple[tuple[bytes, ...], bytes | None]:
+    """What waits, and what belongs to the task."""
+    rows = [(kind, data) for kind, _, data in _pickled_in(table) if kind in {"pending", "whole"}]
+    pending = tuple(data for kind, data in rows if kind == "pending")
+    return pending, next((data for kind, data in rows if kind == "whole"), None)
+
+
+def _as_many(rows: Any, value_type: type) -> Iterator[tuple[int, bytes]]:
+    """Each group's values as one entry."""
+    code = "i" if value_type is int else "f"
+    groups, keys, values = (cast(Array, column.to_numpy()) for column in rows.columns)
+    order = np.argsort(groups, kind="stable")
+    groups, keys, values = groups[order], keys[order].astype("<i8"), values[order].astype(f"<{code}8")
+    start = 0
+    for end in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]:
+        many = ("columns", "i", code, keys[start:end].tobytes(), values[start:end].tobytes())
+        yield int(groups[start]), pickle.dumps(many, 5)
+        start = end
+
+
+def _one_by_one(rows: Any) -> Iterator[tuple[int, bytes]]:
+    for group, key, value in to_rows(rows):
+        yield group, pickle.dumps((key, value), 5)
+
+
+def _pickled_in(table: Any) -> list[tuple[Any, ...]]:
+    """Kind, group and bytes of the rows that stayed as they were pickled."""
+    return to_rows(table.select(["kind", "key_group", "data"]).filter(pa.array(_is_there(table, "data"))))
+
+
+def _is_there(table: Any, column: str) -> npt.NDArray[np.bool_]:
+    return cast("npt.NDArray[np.bool_]", table.column(column).is_valid().to_numpy())

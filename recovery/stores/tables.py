@@ -1,0 +1,71 @@
+"""Parquet files of plain columns, which Spark reads without us.
+
+The rows of a table are written and read by its schema, so a file with other columns is refused. Only here is pyarrow
+called for files; it has no types to check against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from recovery.stores.errors import SnapshotCorruptError
+
+pa: Any = import_module("pyarrow")
+parquet: Any = import_module("pyarrow.parquet")
+
+CODEC = "snappy"
+
+
+def schema(columns: Mapping[str, str]) -> Any:
+    """The schema of a table: column -> type, as pyarrow names it.
+
+    >>> schema({"split": "string", "data": "binary"}).names
+    ['split', 'data']
+    """
+    return pa.schema([pa.field(name, getattr(pa, kind)()) for name, kind in columns.items()])
+
+
+def from_rows(of: Any, rows: Sequence[Sequence[Any]]) -> Any:
+    """A table of these rows."""
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [() for _ in of]
+    arrays = [pa.array(column, field.type) for field, column in zip(of, columns, strict=True)]
+    return pa.table(arrays, schema=of)
+
+
+def to_rows(table: Any) -> list[tuple[Any, ...]]:
+    """The rows of a table."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def encode(table: Any, repeating: Sequence[str] = ()) -> bytes:
+    """A table as a Parquet file. Columns that repeat few values are worth a dictionary."""
+    sink = pa.BufferOutputStream()
+    parquet.write_table(
+        table,
+        sink,
+        compression=CODEC,
+        use_dictionary=list(repeating),
+        write_statistics=False,
+        row_group_size=max(1, table.num_rows),
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def decode(data: bytes, of: Any, path: str) -> Any:
+    """The table in a Parquet file whose bytes have been verified."""
+    try:
+        table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise _not_ours(path, str(error)) from error
+    if not table.schema.equals(of):
+        raise _not_ours(path, f"its columns are {table.schema.names}, not {of.names}, or of other types")
+    return table
+
+
+def _not_ours(path: str, reason: str) -> SnapshotCorruptError:
+    return SnapshotCorruptError(
+        f"{path} is what the manifest names, and no table of this version: {reason}; read it with the version that "
+        "wrote it"
+    )

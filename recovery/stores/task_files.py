@@ -1,0 +1,229 @@
+"""The files of one task in one epoch: what is in them is told here, and how a snapshot goes in and comes out.
+
+Empty tables make no file. What fits no table (whether the task has ended, which operators it has) goes with the list of
+files into the manifest, and so do the figures of channels and logs, for those who only want to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
+from recovery.stores import record_tables as records
+from recovery.stores import state_table as states
+from recovery.stores.documents import sha256
+from recovery.stores.errors import SnapshotCorruptError
+from recovery.stores.names import Parts, Table, attempt_folder, path_of, table_file
+from recovery.stores.tables import decode, encode
+
+CountRecords = Callable[[bytes], int | None]
+"""How many records an encoded batch holds, or None if nobody can tell."""
+
+
+class StoredFile(NamedTuple):
+    """One file: its name below the folder of the job, its size, and the SHA-256 of what is in it."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class OperatorFacts(NamedTuple):
+    """An operator of a task, and whether what belongs to the task can move."""
+
+    name: str
+    whole_can_move: bool
+
+
+class ChannelFigures(NamedTuple):
+    """One end of a channel: what was sent, or consumed and logged, with its digest."""
+
+    direction: str
+    channel: ChannelId
+    is_back: bool | None
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    digest: int
+    ended: bool | None
+    log_count: int | None
+
+
+class LogFigures(NamedTuple):
+    """What the log of one loop holds. `records` is None if the batches cannot be counted."""
+
+    loop: str
+    batches: int
+    size: int
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """What one task has made durable. `filed` names the epoch's folder: None for a last state."""
+
+    task: TaskId
+    attempt: Attempt
+    filed: Epoch | None
+    epoch: Epoch
+    ended: bool
+    operators: tuple[OperatorFacts, ...]
+    files: tuple[StoredFile, ...]
+    transactions: tuple[str, ...]
+    channels: tuple[ChannelFigures, ...]
+    logs: tuple[LogFigures, ...]
+    state_rows: int
+
+    @property
+    def log_batches(self) -> int:
+        """How many batches were logged."""
+        return sum(log.batches for log in self.logs)
+
+    @property
+    def log_bytes(self) -> int:
+        """How large they are."""
+        return sum(log.size for log in self.logs)
+
+
+class Encoded(NamedTuple):
+    """The files of a task, to be written, and what is told of them."""
+
+    payloads: dict[Parts, bytes]
+    described: TaskFiles
+
+
+def encode_task(
+    attempt: Attempt,
+    filed: Epoch | None,
+    snapshot: TaskSnapshot,
+    loops: Mapping[str, str],
+    count_records: CountRecords,
+) -> Encoded:
+    """A snapshot as files. `loops` tells the loop of a back edge; the log of another edge goes under its own name."""
+    payloads, state_rows = _operator_files(attempt_folder(attempt, filed), snapshot)
+    by_loop: dict[str, list[InputRecord]] = {}
+    for record in snapshot.inputs:
+        if record.log:
+            by_loop.setdefault(loops.get(record.channel.edge, record.channel.edge), []).append(record)
+    folder, task = attempt_folder(attempt, filed), snapshot.task
+    for loop, logged in by_loop.items():
+        payloads[table_file(folder, "log", loop, task)] = encode(
+            records.log_table(logged), ("edge", "sender", "receiver")
+        )
+    if snapshot.inputs or snapshot.outputs:
+        channels = records.channels_table(snapshot)
+        payloads[table_file(folder, "channels", task.name, task)] = encode(channels, records.REPEATING)
+    if snapshot.rounds is not None:
+        rounds = records.rounds_table(snapshot.rounds, task.index)
+        payloads[table_file(folder, "rounds", task.name, task)] = encode(rounds)
+    described = TaskFiles(
+        task=task,
+        attempt=attempt,
+        filed=filed,
+        epoch=snapshot.epoch,
+        ended=snapshot.ended,
+        operators=tuple(OperatorFacts(name, state.whole_can_move) for name, state in snapshot.operators.items()),
+        files=tuple(StoredFile(path_of(parts), len(data), sha256(data)) for parts, data in payloads.items()),
+        transactions=tuple(t.name for state in snapshot.operators.values() for t in state.transactions),
+        channels=_figures(snapshot),
+        logs=tuple(_log_figures(loop, logged, count_records) for loop, logged in by_loop.items()),
+        state_rows=state_rows,
+    )
+    return Encoded(payloads, described)
+
+
+def _operator_files(folder: Parts, snapshot: TaskSnapshot) -> tuple[dict[Parts, bytes], int]:
+    payloads: dict[Parts, bytes] = {}
+    task, rows = snapshot.task, 0
+    for name, state in snapshot.operators.items():
+        if state.groups or state.pending or state.whole is not None:
+            table = states.state_table(state, task.index)
+            rows += table.num_rows
+            payloads[table_file(folder, "state", name, task)] = encode(table, states.REPEATING)
+        if state.splits:
+            positions = records.positions_table(dict(state.splits), task.index)
+            payloads[table_file(folder, "positions", name, task)] = encode(positions)
+        if state.transactions:
+            transactions = records.transactions_table(state.transactions, task.index)
+            payloads[table_file(folder, "transactions", name, task)] = encode(transactions)
+    return payloads, rows
+
+
+def _figures(snapshot: TaskSnapshot) -> tuple[ChannelFigures, ...]:
+    inputs = (
+        ChannelFigures("in", r.channel, r.is_back, r.consumed, r.digest, r.ended, len(r.log)) for r in snapshot.inputs
+    )
+    outputs = (ChannelFigures("out", r.channel, None, r.sent, r.digest, None, None) for r in snapshot.outputs)
+    return (*inputs, *outputs)
+
+
+def _log_figures(loop: str, logged: list[InputRecord], count_records: CountRecords) -> LogFigures:
+    payloads = [entry.payload for record in logged for entry in record.log]
+    counts = [count_records(payload) for payload in payloads]
+    known = [count for count in counts if count is not None]
+    total = sum(known) if len(known) == len(counts) else None
+    return LogFigures(loop, len(payloads), sum(map(len, payloads)), total)
+
+
+class TaskReader:
+    """Makes a snapshot of files whose bytes have been verified."""
+
+    def __init__(self, described: TaskFiles, payloads: Mapping[Parts, bytes]) -> None:
+        self._described = described
+        self._payloads = payloads
+        self._folder = attempt_folder(described.attempt, described.filed)
+        self._unread = set(payloads)
+
+    def snapshot(self) -> TaskSnapshot:
+        """The snapshot that was written. A file that is part of none of it, or is missing, is an error."""
+        described = self._described
+        inputs, outputs = self._channels()
+        rounds = self._table("rounds", described.task.name, records.ROUNDS)
+        snapshot = TaskSnapshot(
+            task=described.task,
+            epoch=described.epoch,
+            attempt=described.attempt,
+            operators={facts.name: self._operator(facts) for facts in described.operators},
+            inputs=inputs,
+            outputs=outputs,
+            ended=described.ended,
+            rounds=None if rounds is None else records.rounds_in(rounds),
+        )
+        if self._unread or _figures(snapshot) != described.channels:
+            unread = ", ".join(map(path_of, sorted(self._unread))) or "channels and logs"
+            raise SnapshotCorruptError(
+                f"the manifest of epoch {described.epoch} tells something else of task {described.task} than its files "
+                f"hold ({unread}): read it with the version that wrote it, or restore another cut"
+            )
+        return snapshot
+
+    def _table(self, table: Table, of: str, schema: Any) -> Any | None:
+        parts = table_file(self._folder, table, of, self._described.task)
+        if parts not in self._payloads:
+            return None
+        self._unread.discard(parts)
+        return decode(self._payloads[parts], schema, path_of(parts))
+
+    def _channels(self) -> tuple[tuple[InputRecord, ...], tuple[OutputRecord, ...]]:
+        channels = self._table("channels", self._described.task.name, records.CHANNELS)
+        logs: dict[ChannelId, tuple[LogEntry, ...]] = {}
+        for figures in self._described.logs:
+            log = self._table("log", figures.loop, records.LOG)
+            if log is not None:
+                logs.update(records.logs_in(log))
+        return ((), ()) if channels is None else records.channels_in(channels, logs)
+
+    def _operator(self, facts: OperatorFacts) -> OperatorState:
+        state = self._table("state", facts.name, states.STATE)
+        splits = self._table("positions", facts.name, records.POSITIONS)
+        transactions = self._table("transactions", facts.name, records.TRANSACTIONS)
+        pending, whole = ((), None) if state is None else states.rest_of(state)
+        return OperatorState(
+            groups={} if state is None else states.groups_of(state),
+            splits={} if splits is None else records.positions_in(splits),
+            pending=pending,
+            whole=whole,
+            whole_can_move=facts.whole_can_move,
+            transactions=() if transactions is None else records.transactions_in(transactions),
+        )

@@ -1,0 +1,190 @@
+"""Handmade snapshots with something of everything in them, and what it takes to make a cut of them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from graphs.routing import key_group
+from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
+from recovery.messages import Marker, Mode, encode_marker
+from recovery.orders import AttemptStart, Entry, Manifest
+from recovery.rounds import Phase, RoundsSnapshot
+from recovery.stores.local import LocalStore
+from recovery.stores.task_files import TaskFiles
+
+SOURCE, RANK, SINK = TaskId("orders", 0), TaskId("rank", 0), TaskId("done", 0)
+AGAIN = "rank.out->rank.in"
+IN = ChannelId("orders.out->rank.in", SOURCE, RANK)
+BACK = ChannelId(AGAIN, RANK, RANK)
+OUT = ChannelId("rank.done->done.in", RANK, SINK)
+LOOPS = {AGAIN: "again"}
+LARGE = 1 << 70
+
+
+def entries_of(values: Mapping[Any, Any], timers: Sequence[tuple[Any, int, int]] = ()) -> dict[int, bytes]:
+    """Keyed state as an operator encodes it."""
+    groups: dict[int, list[bytes]] = {}
+    for entry in [*values.items(), *timers]:
+        groups.setdefault(key_group(entry[0]), []).append(pickle.dumps(entry, 5))
+    return {group: b"".join(groups[group]) for group in sorted(groups)}
+
+
+def columns_of(values: Mapping[int, int] | Mapping[int, float], code: str) -> dict[int, bytes]:
+    """The same for integer keys, as one entry a group."""
+    keys: dict[int, list[int]] = {}
+    for key in values:
+        keys.setdefault(key_group(key), []).append(key)
+    return {
+        group: pickle.dumps(
+            (
+                "columns",
+                "i",
+                code,
+                np.array(keys[group], "<i8").tobytes(),
+                np.array([values[key] for key in keys[group]], f"<{code}8").tobytes(),
+            ),
+            5,
+        )
+        for group in sorted(keys)
+    }
+
+
+def decoded(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
+    """What encoded state means: values in the order of their keys, then timers in the order in which they fire."""
+    values: list[tuple[Any, ...]] = []
+    timers: list[tuple[Any, ...]] = []
+    for group in sorted(groups):
+        stream = io.BytesIO(groups[group])
+        while stream.tell() < len(groups[group]):
+            entry = pickle.load(stream)
+            if len(entry) == 5:
+                _, _, code, keys, numbers = entry
+                pairs = zip(
+                    np.frombuffer(keys, "<i8").tolist(), np.frombuffer(numbers, f"<{code}8").tolist(), strict=True
+                )
+                values += [(group, *pair) for pair in pairs]
+            else:
+                (values if len(entry) == 2 else timers).append((group, *entry))
+    return sorted(values, key=repr) + timers
+
+
+def log_of(*payloads: bytes, first: int = 1, before: int = 0) -> tuple[LogEntry, ...]:
+    """A loop log with its chain of digests."""
+    entries: list[LogEntry] = []
+    for seq, payload in enumerate(payloads, start=first):
+        after = zlib.crc32(payload, before)
+        entries.append(LogEntry(seq, payload, before, after))
+        before = after
+    return tuple(entries)
+
+
+def batch_of(*records: Any) -> bytes:
+    """Records as they travel."""
+    return pickle.dumps((list(records), 0), 5)
+
+
+def source(epoch: int, attempt: int = 1) -> TaskSnapshot:
+    splits = {"a.jsonl": pickle.dumps(7, 5), "b.jsonl": pickle.dumps((3, 4), 5), "ä/ö": pickle.dumps(LARGE, 5)}
+    states = {"orders": OperatorState(splits=splits), "cleaned": OperatorState()}
+    return TaskSnapshot(SOURCE, Epoch(epoch), Attempt(attempt), states, (), (OutputRecord(IN, 3, 0xDEADBEEF),))
+
+
+def rank(epoch: int, attempt: int = 1) -> TaskSnapshot:
+    values = {"a": 1, "b": 2.5, "c": "text", "ä": [1], 7: "seven", LARGE: 1, (1, "x"): None, True: {"k": {1, 2}}}
+    state = OperatorState(
+        groups=entries_of(values, [("a", 100, 0), ("a", 90, 1), (3, 50, 2)]),
+        pending=(pickle.dumps(({"n": 1}, 0), 5), pickle.dumps(("waits", 2), 5)),
+        whole=pickle.dumps({"random": (3, (1, 2), None)}, 5),
+        whole_can_move=False,
+    )
+    again = log_of(
+        batch_of("x", "y"), encode_marker(Marker((0,), ((RANK, 5),))), batch_of({"id": 1}), first=4, before=9
+    )
+    restored = BACK._replace(sender=RESTORED_SENDER, restored=True)
+    rounds = RoundsSnapshot(
+        (2, 0), Phase.RETURN, (2,), {BACK: (2, 0)}, {IN: (b"M1", batch_of(1))}, {RANK: {"sum": 5}}, {SOURCE: 1}, True
+    )
+    return TaskSnapshot(
+        task=RANK,
+        epoch=Epoch(epoch),
+        attempt=Attempt(attempt),
+        operators={
+            "rank": state,
+            "counts": OperatorState(groups=columns_of({n: n * n for n in range(-500, 500)}, "i")),
+        },
+        inputs=(
+            InputRecord(IN, False, 3, 0xDEADBEEF, ended=True),
+            InputRecord(restored, True, 0, 0, log_of(batch_of("old"))),
+            InputRecord(BACK, True, 3, 9, again),
+        ),
+        outputs=(OutputRecord(BACK, 6, 12), OutputRecord(OUT, 1, 1)),
+        rounds=rounds,
+    )
+
+
+def sink(epoch: int, attempt: int = 1, *, ended: bool = False) -> TaskSnapshot:
+    transactions = (Transaction("done.0.late", Epoch(3), Attempt(1)), Transaction("done.0.early", Epoch(1), Attempt(1)))
+    states = {"done": OperatorState(transactions=transactions)}
+    inputs = (InputRecord(OUT, False, 1, 1, ended=ended),)
+    return TaskSnapshot(SINK, Epoch(epoch), Attempt(attempt), states, inputs, (), ended)
+
+
+def snapshots_of(epoch: int, attempt: int = 1, *, ended: bool = False) -> dict[TaskId, TaskSnapshot]:
+    """A cut of three tasks. With `ended`, the sink's is its last state."""
+    parts = (source(epoch, attempt), rank(epoch, attempt), sink(epoch, attempt, ended=ended))
+    return {part.task: part for part in parts}
+
+
+def write(store: LocalStore, snapshots: Mapping[TaskId, TaskSnapshot]) -> dict[TaskId, TaskFiles]:
+    """What the tasks do: make their parts durable."""
+    return {
+        task: store.write_task(part.attempt, None if part.ended else part.epoch, part, loops=LOOPS)
+        for task, part in snapshots.items()
+    }
+
+
+def manifest_for(files: Mapping[TaskId, TaskFiles], epoch: int, attempt: int = 1, name: str | None = None) -> Manifest:
+    """What the coordinator records of it."""
+    transactions = {task: described.transactions for task, described in files.items() if described.transactions}
+    filed = {task: described.filed for task, described in files.items()}
+    return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, filed, transactions, name)
+
+
+def begin(store: LocalStore, attempt: int = 1, restored: int | None = None) -> None:
+    """Claim an attempt."""
+    epoch = None if restored is None else Epoch(restored)
+    _create(store, AttemptStart(Attempt(attempt), epoch))
+
+
+def complete(
+    store: LocalStore, epoch: int, attempt: int = 1, *, ended: bool = False, name: str | None = None
+) -> Manifest:
+    """Take a whole cut."""
+    files = write(store, snapshots_of(epoch, attempt, ended=ended))
+    entry = manifest_for(files, epoch, attempt, name)
+    _create(store, entry, files)
+    return entry
+
+
+def _create(store: LocalStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | None = None) -> None:
+    number = len(store.chain()) + 1
+    # Not an assertion: under -O the entry would not be created.
+    if not store.create(number, entry, files, parallelism={"rank": 1}, graph_hash="abc"):
+        raise LookupError(f"entry {number} is taken")
+
+
+def meaning(snapshot: TaskSnapshot) -> TaskSnapshot:
+    """The snapshot with its keyed state decoded, to be compared."""
+    operators: dict[str, Any] = {
+        name: replace(state, groups={-1: decoded(state.groups)})  # type: ignore[dict-item]
+        for name, state in snapshot.operators.items()
+    }
+    return replace(snapshot, operators=operators)

@@ -1,0 +1,264 @@
+"""The chain of a job: each place is taken once, and what is in it is what was put there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from graphs.ids import Attempt, Epoch
+from recovery.orders import AttemptStart, Manifest
+from recovery.stores import documents
+from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import RANK, SINK, begin, complete, manifest_for, snapshots_of, write
+
+
+def chain_of(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+    """Two attempts and three cuts."""
+    store = LocalStore(str(tmp_path), "job", key)
+    begin(store)
+    complete(store, 1)
+    complete(store, 2, name="before the upgrade")
+    begin(store, 2, restored=2)
+    complete(store, 5, 2, ended=True)
+    return store
+
+
+def test_entries_come_back_in_order_as_they_were_created(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job")
+    start = AttemptStart(Attempt(1), None)
+    assert store.create(1, start)
+    first = complete(store, 1)
+    last = complete(store, 4, ended=True, name="kept")
+    again = AttemptStart(Attempt(2), Epoch(4))
+    assert store.create(4, again)
+    assert store.chain() == [start, first, last, again]
+    assert LocalStore(str(tmp_path), "job").chain() == store.chain()
+    assert last.files[SINK] is None
+    assert last.transactions == {SINK: ("done.0.late", "done.0.early")}
+
+
+def test_a_place_that_is_taken_is_not_given_again(tmp_path: Path):
+    store = chain_of(tmp_path)
+    before = store.chain()
+    assert not store.create(3, AttemptStart(Attempt(9), None))
+    assert store.chain() == before
+
+
+def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_leaves_nothing(tmp_path: Path):
+    late, other = LocalStore(str(tmp_path), "job"), LocalStore(str(tmp_path), "job")
+    begin(late)
+    files = write(late, snapshots_of(1))
+    begin(other, 2)
+    assert not late.create(2, manifest_for(files, 1), files)
+    assert not (tmp_path / "job" / "epoch=1" / "attempt=1" / "manifest.json").exists()
+    assert late.chain() == [AttemptStart(Attempt(1), None), AttemptStart(Attempt(2), None)]
+
+
+def test_of_all_who_claim_a_place_at_once_one_gets_it(tmp_path: Path):
+    stores = [LocalStore(str(tmp_path), "job") for _ in range(6)]
+    for number in range(1, 21):
+        winners: list[int] = []
+        barrier = threading.Barrier(len(stores))
+
+        def claim(who: int, number: int = number, winners: list[int] = winners, barrier: threading.Barrier = barrier):
+            barrier.wait()
+            if stores[who].create(number, AttemptStart(Attempt(100 * number + who), None)):
+                winners.append(who)
+
+        threads = [threading.Thread(target=claim, args=(who,)) for who in range(len(stores))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(winners) == 1
+        assert stores[0].chain()[-1] == AttemptStart(Attempt(100 * number + winners[0]), None)
+    assert len(list((tmp_path / "job" / "chain").iterdir())) == 20
+
+
+def test_an_entry_that_would_leave_a_gap_is_refused(tmp_path: Path):
+    store = chain_of(tmp_path)
+    with pytest.raises(StoreError, match="there is no entry 6 for it to follow"):
+        store.create(7, AttemptStart(Attempt(3), None))
+    with pytest.raises(ValueError, match="cannot have number 0"):
+        store.create(0, AttemptStart(Attempt(3), None))
+    assert len(store.chain()) == 5
+
+
+def test_a_manifest_that_names_other_files_than_are_given_is_refused(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    files = write(store, snapshots_of(1))
+    entry = manifest_for(files, 1)
+    without = {task: described for task, described in files.items() if task != RANK}
+    of_another_attempt = {**files, RANK: write(store, snapshots_of(1, 2))[RANK]}
+    for given in (None, without, of_another_attempt, {**files, RANK: files[SINK]}):
+        with pytest.raises(ValueError, match=r"for task rank/0 it names epoch 1|for task orders/0 .* given is no file"):
+            store.create(2, entry, given)
+    assert len(store.chain()) == 1
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_a_torn_file_is_never_an_entry(tmp_path: Path):
+    store = chain_of(tmp_path)
+    chain = tmp_path / "job" / "chain"
+    (chain / ".part-0123").write_bytes((chain / "00000005.json").read_bytes()[:40])
+    (chain / "00000006.json.tmp").write_bytes(b"{")
+    assert len(LocalStore(str(tmp_path), "job").chain()) == 5
+    assert store.create(6, AttemptStart(Attempt(3), Epoch(5)))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_missing_entry_is_an_error(tmp_path: Path, number: int):
+    store = chain_of(tmp_path)
+    (tmp_path / "job" / "chain" / f"{number:08d}.json").unlink()
+    for reader in (store, LocalStore(str(tmp_path), "job")):
+        with pytest.raises(
+            SnapshotCorruptError, match=rf"{number:08d}\.json is missing, and the chain .* goes on to 5"
+        ):
+            reader.chain()
+
+
+def test_a_chain_that_is_shorter_than_it_was_is_an_error(tmp_path: Path):
+    store = chain_of(tmp_path)
+    store.chain()
+    (tmp_path / "job" / "chain" / "00000005.json").unlink()
+    with pytest.raises(SnapshotCorruptError, match=r"00000005\.json is missing"):
+        store.chain()
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_a_bit_flipped_anywhere_in_an_entry_is_found(tmp_path: Path, key: bytes | None):
+    chain_of(tmp_path, key)
+    for number in (4, 5):
+        path = tmp_path / "job" / "chain" / f"{number:08d}.json"
+        right = path.read_bytes()
+        for position in range(len(right)):
+            path.write_bytes(right[:position] + bytes([right[position] ^ (1 << position % 8)]) + right[position + 1 :])
+            with pytest.raises(SnapshotCorruptError, match=path.name):
+                LocalStore(str(tmp_path), "job", key).chain()
+        path.write_bytes(right)
+
+
+def test_an_entry_cut_at_any_length_is_found(tmp_path: Path):
+    chain_of(tmp_path)
+    path = tmp_path / "job" / "chain" / "00000005.json"
+    right = path.read_bytes()
+    for length in range(len(right)):
+        path.write_bytes(right[:length])
+        with pytest.raises(SnapshotCorruptError, match=r"00000005\.json"):
+            LocalStore(str(tmp_path), "job").chain()
+
+
+def test_entries_that_are_exchanged_or_brought_from_elsewhere_are_found(tmp_path: Path):
+    chain_of(tmp_path / "here")
+    chain_of(tmp_path / "there")
+    here, there = (tmp_path / place / "job" / "chain" for place in ("here", "there"))
+    right = (here / "00000003.json").read_bytes()
+    (here / "00000003.json").write_bytes((there / "00000003.json").read_bytes())
+    with pytest.raises(SnapshotCorruptError, match="was brought from elsewhere"):
+        LocalStore(str(tmp_path / "here"), "job").chain()
+    (here / "00000003.json").write_bytes((here / "00000004.json").read_bytes())
+    with pytest.raises(SnapshotCorruptError, match="is entry 4 of job"):
+        LocalStore(str(tmp_path / "here"), "job").chain()
+    (here / "00000003.json").write_bytes(right)
+    assert len(LocalStore(str(tmp_path / "here"), "job").chain()) == 5
+
+
+def test_an_entry_that_is_written_anew_breaks_the_chain(tmp_path: Path):
+    store = chain_of(tmp_path)
+    for number in (5, 4):
+        (tmp_path / "job" / "chain" / f"{number:08d}.json").rename(tmp_path / f"{number}")
+    assert LocalStore(str(tmp_path), "job").create(4, AttemptStart(Attempt(7), None))
+    (tmp_path / "5").rename(tmp_path / "job" / "chain" / "00000005.json")
+    with pytest.raises(SnapshotCorruptError, match=r"00000005\.json follows another entry than 4"):
+        LocalStore(str(tmp_path), "job").chain()
+    assert store.holds_a_run
+
+
+def test_an_entry_of_another_key_is_not_believed(tmp_path: Path):
+    chain_of(tmp_path / "here", b"key")
+    forger = LocalStore(str(tmp_path / "there"), "job")
+    begin(forger)
+    for name in ("here", "there"):
+        assert (tmp_path / name / "job" / "chain" / "00000001.json").exists()
+    forged = (tmp_path / "there" / "job" / "chain" / "00000001.json").read_bytes()
+    (tmp_path / "here" / "job" / "chain" / "00000001.json").write_bytes(forged)
+    with pytest.raises(SnapshotAuthError, match=r"00000001\.json is not signed, and a key is given"):
+        LocalStore(str(tmp_path / "here"), "job", b"key").chain()
+
+
+def test_an_epoch_that_no_entry_records_is_no_cut(tmp_path: Path):
+    store = chain_of(tmp_path)
+    write(store, snapshots_of(6, 2))
+    for read in (store.cut, store.manifest_of, store.drop, lambda epoch: store.task_snapshot(epoch, RANK)):
+        with pytest.raises(NoSuchCutError, match="epoch 6 is no complete cut"):
+            read(Epoch(6))
+    assert (tmp_path / "job" / "epoch=6").exists()
+
+
+def test_a_task_that_a_cut_does_not_hold_is_named(tmp_path: Path):
+    store = chain_of(tmp_path)
+    with pytest.raises(NoSuchCutError, match="holds nothing of task rank/1"):
+        store.task_snapshot(Epoch(2), RANK._replace(index=1))
+
+
+def test_a_manifest_tells_what_a_cut_is(tmp_path: Path):
+    store = chain_of(tmp_path)
+    described = store.manifest_of(Epoch(2))
+    assert (described.epoch, described.attempt, described.policy) == (2, 1, "aligned")
+    assert (described.savepoint, described.graph_hash, described.parallelism) == (
+        "before the upgrade",
+        "abc",
+        {"rank": 1},
+    )
+    assert described.logs["again"].batches == 4
+    assert described.logs["again"].records == 4
+    assert described.size == sum(path.stat().st_size for path in (tmp_path / "job" / "epoch=2").rglob("*.parquet"))
+    assert {file.name for file in described.files} == {
+        path.relative_to(tmp_path / "job").as_posix() for path in (tmp_path / "job" / "epoch=2").rglob("*.parquet")
+    }
+
+
+def test_last_states_are_filed_apart_and_read_with_later_cuts(tmp_path: Path):
+    store = chain_of(tmp_path)
+    assert (tmp_path / "job/epoch=last/attempt=2/table=channels/operator=done/done.0.parquet").exists()
+    snapshot = store.task_snapshot(Epoch(5), SINK)
+    assert (snapshot.ended, snapshot.epoch) == (True, 5)
+
+
+def test_the_description_of_a_graph_is_kept_once(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job", b"key")
+    store.describe_graph("ab12", {"edges": [["a", "b"]], "name": "größe"})
+    store.describe_graph("ab12", {"edges": []})
+    assert store.graph("ab12") == {"edges": [["a", "b"]], "name": "größe"}
+    with pytest.raises(SnapshotCorruptError, match=r"graph-cd34\.json is missing"):
+        store.graph("cd34")
+    (tmp_path / "job" / "graph-cd34.json").write_bytes((tmp_path / "job" / "graph-ab12.json").read_bytes())
+    with pytest.raises(SnapshotCorruptError, match="is of another job or graph"):
+        store.graph("cd34")
+
+
+def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
+    chain_of(tmp_path)
+    path = tmp_path / "job" / "chain" / "00000001.json"
+    body = json.loads(path.read_bytes())
+    del body["seal"]
+    again = documents.sealed(body, None)
+    assert again == path.read_bytes()
+    path.write_bytes(again.replace(b'"format":1', b'"format":2'))
+    with pytest.raises(SnapshotCorruptError, match="its digest does not hold"):
+        LocalStore(str(tmp_path), "job").chain()
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(documents, "FORMAT", 2)
+        path.write_bytes(documents.sealed(body, None))
+    with pytest.raises(StoreError, match=r"00000001\.json has format 2, and this version reads 1"):
+        LocalStore(str(tmp_path), "job").chain()
+
+
+def test_entries_are_what_the_supervisor_reads(tmp_path: Path):
+    kinds = [type(entry) for entry in chain_of(tmp_path).chain()]
+    assert kinds == [AttemptStart, Manifest, Manifest, AttemptStart, Manifest]

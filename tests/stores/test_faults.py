@@ -1,0 +1,356 @@
+"""Whatever happens to the files of a cut, nothing wrong is ever decoded, and nothing else is read in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from graphs.ids import Attempt, Epoch
+from recovery.stores.documents import sealed, sha256
+from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, write
+
+MANIFEST = "epoch=1/attempt=1/manifest.json"
+ENTRY = "chain/00000002.json"
+ROUNDS = "epoch=1/attempt=1/table=rounds/operator=rank/rank.0.parquet"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """One cut, the sink's part a last state."""
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    complete(store, 1, ended=True)
+    return tmp_path / "job"
+
+
+def signed(tmp_path: Path) -> Path:
+    store = LocalStore(str(tmp_path / "signed"), "job", b"key")
+    begin(store)
+    complete(store, 1, ended=True)
+    return tmp_path / "signed" / "job"
+
+
+def reopened(job: Path, key: bytes | None = None) -> LocalStore:
+    return LocalStore(str(job.parent), job.name, key)
+
+
+def files_of(job: Path) -> list[Path]:
+    """Every file that the cut consists of."""
+    tables = sorted(job.rglob("*.parquet"))
+    assert len(tables) == 9
+    return [*tables, job / MANIFEST, job / ENTRY]
+
+
+def changed(path: Path, change: Callable[[bytes], Iterator[bytes]]) -> Iterator[bytes]:
+    """Each change made to the file, which is put right in the end."""
+    right = path.read_bytes()
+    for wrong in change(right):
+        path.write_bytes(wrong)
+        yield wrong
+    path.write_bytes(right)
+
+
+def is_refused(job: Path, path: Path, key: bytes | None = None) -> bool:
+    with pytest.raises(SnapshotCorruptError) as caught:
+        reopened(job, key).cut(Epoch(1))
+    return str(path) in str(caught.value)
+
+
+def test_a_file_cut_at_any_length_is_refused_by_its_path(job: Path):
+    def cut(right: bytes) -> Iterator[bytes]:
+        yield from (right[:length] for length in {0, 1, 4, len(right) // 3, len(right) // 2, len(right) - 1})
+        yield right + b"\0"
+
+    for path in files_of(job):
+        assert all(is_refused(job, path) for _ in changed(path, cut))
+    reopened(job).cut(Epoch(1))
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_a_flipped_bit_is_refused_by_the_files_path(tmp_path: Path, job: Path, key: bytes | None):
+    def flip(right: bytes) -> Iterator[bytes]:
+        for position in range(0, len(right), max(1, len(right) // 7)):
+            yield right[:position] + bytes([right[position] ^ (1 << position % 8)]) + right[position + 1 :]
+
+    home = job if key is None else signed(tmp_path)
+    for path in files_of(home):
+        assert all(is_refused(home, path, key) for _ in changed(path, flip))
+    reopened(home, key).cut(Epoch(1))
+
+
+def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Path):
+    begin(reopened(job), 2, restored=1)
+    complete(reopened(job), 2, 2, ended=True)
+    tables = [path for path in job.rglob("*.parquet") if "attempt=2" in path.parts]
+    assert len(tables) == 9
+    for path in [*tables, job / "epoch=2/attempt=2/manifest.json"]:
+        right = path.read_bytes()
+        path.unlink()
+        with pytest.raises((SnapshotCorruptError, NoSuchCutError)) as caught:
+            reopened(job).cut(Epoch(2))
+        assert f"{path} is missing" in str(caught.value)
+        path.write_bytes(right)
+    reopened(job).cut(Epoch(2))
+
+
+def test_a_damaged_part_of_one_task_leaves_the_others_readable(job: Path):
+    (job / ROUNDS).write_bytes(b"")
+    with pytest.raises(SnapshotCorruptError, match="rounds"):
+        reopened(job).task_snapshot(Epoch(1), RANK)
+    for task, snapshot in snapshots_of(1, ended=True).items():
+        if task != RANK:
+            assert reopened(job).task_snapshot(Epoch(1), task) == snapshot
+
+
+# -- forgeries ---------------------------------------------------------------------------------------------------
+
+
+class Planted:
+    """A pickle that leaves a mark when it is read."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def plant(job: Path, mark: Path) -> None:
+    table = parquet.ParquetFile(job / ROUNDS).read()
+    data = pa.array([pickle.dumps(Planted(mark))], pa.binary())
+    parquet.write_table(table.set_column(table.schema.get_field_index("data"), "data", data), job / ROUNDS)
+
+
+def forge_manifest(job: Path, key: bytes | None, change: Callable[[dict[str, Any]], None] | None = None) -> None:
+    """Let the manifest say what is there, sealed as well as the forger can."""
+    document = json.loads((job / MANIFEST).read_bytes())
+    del document["seal"]
+    for task in document["tasks"]:
+        for file in task["files"]:
+            data = (job / file["name"]).read_bytes()
+            file.update(size=len(data), sha256=sha256(data))
+    if change is not None:
+        change(document)
+    (job / MANIFEST).write_bytes(sealed(document, key))
+
+
+def forge_entry(job: Path, key: bytes | None) -> None:
+    """Let the chain say that this is the manifest."""
+    document = json.loads((job / ENTRY).read_bytes())
+    del document["seal"]
+    data = (job / MANIFEST).read_bytes()
+    document["manifest"].update(size=len(data), sha256=sha256(data))
+    (job / ENTRY).write_bytes(sealed(document, key))
+
+
+def read_everything(job: Path, key: bytes | None) -> None:
+    store = reopened(job, key)
+    store.chain()
+    store.cut(Epoch(1))
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_a_planted_pickle_is_never_run(tmp_path: Path, job: Path, key: bytes | None):
+    home, mark = job if key is None else signed(tmp_path), tmp_path / "mark"
+    plant(home, mark)
+    with pytest.raises(SnapshotCorruptError, match="rounds"):
+        read_everything(home, key)
+    forge_manifest(home, None)
+    with pytest.raises(SnapshotCorruptError if key is None else SnapshotAuthError, match=r"manifest\.json"):
+        read_everything(home, key)
+    assert not mark.exists()
+
+
+def test_without_a_key_whoever_can_write_everything_is_believed(tmp_path: Path, job: Path):
+    """What the key is for, and that the tests above would notice a pickle that is run."""
+    plant(job, tmp_path / "mark")
+    forge_manifest(job, None)
+    forge_entry(job, None)
+    with pytest.raises(TypeError):
+        read_everything(job, None)
+    assert (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("forgers", [None, b"another key"])
+def test_with_a_key_even_a_forgery_of_everything_is_refused(tmp_path: Path, forgers: bytes | None):
+    job = signed(tmp_path)
+    plant(job, tmp_path / "mark")
+    forge_manifest(job, forgers)
+    forge_entry(job, forgers)
+    with pytest.raises(SnapshotAuthError, match=r"00000002\.json is not signed"):
+        read_everything(job, b"key")
+    shutil.rmtree(job / "chain")
+    with pytest.raises(NoSuchCutError):
+        read_everything(job, b"key")
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_signed_cut_of_another_job_is_refused(tmp_path: Path):
+    job, other = signed(tmp_path), signed(tmp_path / "other")
+    for name in (MANIFEST, ENTRY):
+        shutil.copy(other / name, job / name)
+    with pytest.raises(SnapshotCorruptError, match="was brought from elsewhere"):
+        read_everything(job, b"key")
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc/hostname", "epoch=1/../../../outside", "epoch=1/a\0b"])
+def test_a_manifest_that_names_a_file_outside_is_refused(job: Path, name: str):
+    (job.parent / "outside").write_bytes(b"")
+
+    def lead_out(document: dict[str, Any]) -> None:
+        document["tasks"][0]["files"][0].update(name=name, size=0, sha256=sha256(b""))
+
+    forge_manifest(job, None, lead_out)
+    forge_entry(job, None)
+    with pytest.raises(SnapshotCorruptError, match="outside of it: it is forged"):
+        read_everything(job, None)
+
+
+def leave_out_a_file(document: dict[str, Any]) -> None:
+    rank = next(task for task in document["tasks"] if task["task"] == "rank")
+    rank["files"] = [file for file in rank["files"] if "table=log" not in file["name"]]
+
+
+def add_a_file(document: dict[str, Any]) -> None:
+    rank, orders = (next(t for t in document["tasks"] if t["task"] == name) for name in ("rank", "orders"))
+    rank["files"].append(orders["files"][0])
+
+
+def change_a_figure(document: dict[str, Any]) -> None:
+    next(task for task in document["tasks"] if task["task"] == "rank")["channels"][0]["count"] += 1
+
+
+@pytest.mark.parametrize("change", [leave_out_a_file, add_a_file, change_a_figure])
+def test_a_manifest_that_tells_something_else_than_the_files_is_refused(job: Path, change: Callable[..., None]):
+    forge_manifest(job, None, change)
+    forge_entry(job, None)
+    with pytest.raises(SnapshotCorruptError, match="tells something else of task rank/0 than its files hold"):
+        read_everything(job, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document.pop("tasks"),
+        lambda document: document.update(codecs={"state": 99}),
+        lambda document: document.update(mode="sometimes"),
+        lambda document: document.update(tasks=[1]),
+    ],
+)
+def test_a_manifest_of_another_version_is_refused(job: Path, change: Callable[[dict[str, Any]], None]):
+    forge_manifest(job, None, change)
+    forge_entry(job, None)
+    with pytest.raises(SnapshotCorruptError, match="does not read as this version writes it"):
+        read_everything(job, None)
+
+
+def test_a_table_of_other_columns_is_refused(job: Path):
+    parquet.write_table(pa.table({"a": [1]}), job / ROUNDS)
+    forge_manifest(job, None)
+    forge_entry(job, None)
+    with pytest.raises(SnapshotCorruptError, match=r"rank\.0\.parquet is .* no table of this version: its columns are"):
+        read_everything(job, None)
+    (job / ROUNDS).write_bytes(b"PAR1 nothing")
+    forge_manifest(job, None)
+    forge_entry(job, None)
+    with pytest.raises(SnapshotCorruptError, match=r"rank\.0\.parquet is .* no table of this version"):
+        read_everything(job, None)
+
+
+# -- links and other things that the store never makes ---------------------------------------------------------------
+
+
+def test_a_file_replaced_by_a_link_is_refused(job: Path):
+    outside = job.parent / "outside"
+    for path in files_of(job):
+        path.rename(outside)
+        path.symlink_to(outside)
+        with pytest.raises(StoreError, match="a symbolic link: a store follows no links"):
+            read_everything(job, None)
+        path.unlink()
+        outside.rename(path)
+    read_everything(job, None)
+
+
+def test_a_folder_replaced_by_a_link_is_refused(job: Path):
+    outside = job.parent / "outside"
+    folders = {folder for path in files_of(job) for folder in path.parents if job in folder.parents}
+    assert len(folders) > 15
+    for folder in sorted(folders):
+        folder.rename(outside)
+        folder.symlink_to(outside)
+        with pytest.raises(StoreError, match="a symbolic link: a store follows no links"):
+            read_everything(job, None)
+        folder.unlink()
+        outside.rename(folder)
+    read_everything(job, None)
+
+
+def test_nothing_is_written_through_a_planted_link(job: Path):
+    outside = job.parent / "outside"
+    outside.mkdir()
+    (job / "epoch=2").symlink_to(outside)
+    with pytest.raises(StoreError, match="a symbolic link"):
+        write(reopened(job), snapshots_of(2))
+    (job / "epoch=2").unlink()
+    (job / "epoch=2" / "attempt=1").mkdir(parents=True)
+    (job / "epoch=2" / "attempt=1" / "table=state").symlink_to(outside)
+    with pytest.raises(StoreError, match="a symbolic link"):
+        write(reopened(job), snapshots_of(2))
+    assert list(outside.iterdir()) == []
+
+
+def test_a_link_in_place_of_a_file_is_replaced_and_not_written_through(job: Path):
+    precious = job.parent / "precious"
+    precious.write_text("mine")
+    target = job / "epoch=2/attempt=1/table=state/operator=rank/rank.0.parquet"
+    target.parent.mkdir(parents=True)
+    target.symlink_to(precious)
+    write(reopened(job), snapshots_of(2))
+    assert precious.read_text() == "mine"
+    assert not target.is_symlink()
+
+
+def test_removing_follows_no_link(job: Path):
+    precious = job.parent / "precious"
+    precious.mkdir()
+    (precious / "rank.0.parquet").write_text("mine")
+    store = reopened(job)
+    write(store, snapshots_of(2))
+    (job / "epoch=1" / "attempt=1" / "table=state" / "link").symlink_to(precious)
+    (job / "epoch=2" / "attempt=1" / "table=state" / "link").symlink_to(precious)
+    store.drop(Epoch(1))
+    begin(store, 2, restored=1)
+    store.forget_incomplete(Attempt(2))
+    assert not (job / "epoch=1").exists()
+    assert not (job / "epoch=2").exists()
+    (job / "epoch=3").symlink_to(precious)
+    with pytest.raises(StoreError, match="a symbolic link"):
+        store.forget_incomplete(Attempt(3))
+    assert (precious / "rank.0.parquet").read_text() == "mine"
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_nobody_waits_for_it(job: Path):
+    (job / ROUNDS).unlink()
+    os.mkfifo(job / ROUNDS)
+    with pytest.raises(StoreError, match="is no regular file"):
+        read_everything(job, None)
+
+
+def test_the_cut_of_these_tests_is_right_when_nothing_happens_to_it(job: Path):
+    found = reopened(job).cut(Epoch(1)).snapshots
+    written = snapshots_of(1, ended=True)
+    assert {task: meaning(part) for task, part in found.items()} == {
+        task: meaning(part) for task, part in written.items()
+    }

@@ -1,0 +1,76 @@
+"""Files are durable and whole, or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from recovery.stores.folder import Folder
+from recovery.stores.names import Parts
+
+FILE = ("a", "b", "file")
+
+
+class UnsureFolder(Folder):
+    """Links and renames, and cannot say whether that will last."""
+
+    def _sync(self, folders: Iterable[Parts]) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_file_is_there_with_all_that_was_written(tmp_path: Path):
+    folder = Folder(str(tmp_path), write=lambda descriptor, data: os.write(descriptor, data[:3]))
+    folder.write({FILE: b"first and more", ("c",): b""})
+    folder.write({FILE: b"second"})
+    assert folder.read(FILE) == b"second"
+    assert folder.read(("c",), size=0) == b""
+    assert list(folder.walk(())) == [FILE, ("c",)]
+
+
+def test_an_exclusive_file_is_created_once(tmp_path: Path):
+    folder = Folder(str(tmp_path))
+    assert folder.create(FILE, b"first")
+    assert not folder.create(FILE, b"second")
+    assert folder.read(FILE) == b"first"
+    assert folder.names(FILE[:-1]) == ["file"]
+
+
+def test_a_file_that_may_not_last_is_not_there(tmp_path: Path):
+    folder = UnsureFolder(str(tmp_path))
+    with pytest.raises(OSError, match="Input/output error"):
+        folder.create(FILE, b"first")
+    assert folder.names(FILE[:-1]) == []
+    assert Folder(str(tmp_path)).create(FILE, b"second")
+
+
+def test_what_is_removed_leaves_no_empty_folder(tmp_path: Path):
+    folder = Folder(str(tmp_path))
+    folder.write({FILE: b"", ("a", "other"): b""})
+    folder.remove(FILE)
+    folder.remove(FILE)
+    assert list(folder.walk(())) == [("a", "other")]
+    assert folder.names(("a",)) == ["other"]
+    folder.remove_folder(("a",))
+    folder.remove_folder(("a",))
+    assert folder.names() == []
+
+
+def test_no_folder_stays_open(tmp_path: Path):
+    folder = Folder(str(tmp_path))
+    folder.write({FILE: b""})
+    before = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(10):
+        folder.write({FILE: b"x"})
+        folder.read(FILE)
+        folder.create(("exclusive",), b"x")
+        assert not folder.exists(("a", "nothing"))
+        with pytest.raises(FileNotFoundError):
+            folder.read(("nowhere", "file"))
+    after = os.open(tmp_path, os.O_RDONLY)
+    os.close(before)
+    os.close(after)
+    assert after == before + 1

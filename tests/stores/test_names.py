@@ -1,0 +1,111 @@
+"""No name leads out of the folder of a job, and different names stay different."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import OperatorState, TaskSnapshot
+from recovery.orders import AttemptStart
+from recovery.stores.local import LocalStore
+from recovery.stores.names import encoded, entry_number, number_in, parts_of, table_file
+from tests.stores.snapshots import entries_of, manifest_for, meaning
+
+HOSTILE = [
+    "../rank",
+    "..",
+    ".",
+    "",
+    "/etc/passwd",
+    "a/b",
+    "a\\b",
+    "rank\0",
+    "a\nb",
+    "_hidden",
+    ".hidden",
+    "table=state",
+    "100%",
+    "%2E",
+    "~",
+    "ends.",
+    " spaces ",
+    "\ud800",
+    "ä" * 300,
+    "x" * 300,
+    "x" * 301,
+    "x" * 3000 + "/..",
+    "%" * 100,
+    "CON",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_encoded_name_is_one_visible_part_of_a_path(name: str):
+    part = encoded(name)
+    assert part not in {"", ".", ".."}
+    assert not set(part) & {"/", "\\", "\0", "\n", "="}
+    assert part[0] not in "._ "
+    assert len(part.encode()) <= 200
+
+
+def test_different_names_stay_different():
+    assert len({encoded(name) for name in HOSTILE}) == len(HOSTILE)
+
+
+@pytest.mark.parametrize("name", ["rank", "map-1", "a.b c", "größe", "x" * 150])
+def test_a_harmless_name_stays_as_it_is(name: str):
+    assert encoded(name) == name
+
+
+def test_every_part_of_a_file_of_hostile_names_fits_a_file_system():
+    for name in HOSTILE:
+        parts = table_file(("epoch=1", "attempt=1"), "log", name, TaskId(name, 123456))
+        assert parts_of("/".join(parts)) == parts
+        assert all(len(part.encode()) <= 255 for part in parts)
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a//b", "a/./b", "a/..", "", "a\0b", "a/"])
+def test_a_name_that_leads_elsewhere_has_no_parts(name: str):
+    assert parts_of(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".part-00000001.json",
+        "00000001.json.bak",
+        "1.json",
+        "00000001",
+        "\u0660\u0660\u0660\u0660\u0660\u0660\u0660\u0661.json",
+    ],
+)
+def test_only_numbered_files_are_entries(name: str):
+    assert entry_number(name) is None
+
+
+def test_folders_of_epochs_are_told_from_all_others():
+    assert [number_in(part, "epoch") for part in ("epoch=12", "epoch=", "epoch=x", "attempt=1", "epoch=-1")] == [
+        12,
+        None,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_operators_of_hostile_names_are_stored_and_found_again_within_the_folder(tmp_path: Path):
+    store = LocalStore(str(tmp_path / "root"), "job")
+    states = {name: OperatorState(groups=entries_of({"k": n})) for n, name in enumerate(HOSTILE) if name != "\ud800"}
+    tasks = [TaskId(name, 0) for name in states]
+    parts = {task: TaskSnapshot(task, Epoch(1), Attempt(1), states, (), ()) for task in tasks[:5]}
+    files = {task: store.write_task(Attempt(1), Epoch(1), part) for task, part in parts.items()}
+    store.create(1, AttemptStart(Attempt(1), None))
+    assert store.create(2, manifest_for(files, 1), files)
+    found = store.cut(Epoch(1)).snapshots
+    assert {task: meaning(part) for task, part in found.items()} == {
+        task: meaning(part) for task, part in parts.items()
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+    assert [path.name for path in (tmp_path / "root").iterdir()] == ["job"]

@@ -1,0 +1,164 @@
+"""A store is opened where it can be kept, under its own name, and never given a second identity."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from recovery.stores.errors import SnapshotAuthError, SnapshotCorruptError, StoreError
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import begin, complete
+
+
+def test_a_store_makes_its_folders_and_holds_no_run_yet(tmp_path: Path):
+    store = LocalStore(str(tmp_path / "a" / "b"), "job")
+    assert Path(store.path) == tmp_path / "a" / "b" / "job"
+    assert not store.holds_a_run
+    assert store.chain() == []
+    begin(store)
+    assert store.holds_a_run
+
+
+@pytest.mark.parametrize("job", ["_job", "~job", "größe 1", "x" * 150])
+def test_the_folder_of_a_job_has_its_name(tmp_path: Path, job: str):
+    assert Path(LocalStore(str(tmp_path), job).path) == tmp_path / job
+
+
+def test_a_store_keeps_its_identity(tmp_path: Path):
+    first = LocalStore(str(tmp_path), "job")
+    assert LocalStore(str(tmp_path), "job").job_id == first.job_id
+    assert LocalStore(str(tmp_path), "other").job_id != first.job_id
+
+
+def test_those_who_open_a_store_at_once_agree_on_its_identity(tmp_path: Path):
+    for n in range(20):
+        ids: list[str] = []
+        barrier = threading.Barrier(4)
+
+        def open_it(ids: list[str] = ids, barrier: threading.Barrier = barrier, job: str = f"job-{n}") -> None:
+            barrier.wait()
+            ids.append(LocalStore(str(tmp_path), job).job_id)
+
+        threads = [threading.Thread(target=open_it) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(ids) == 4
+        assert len(set(ids)) == 1
+
+
+@pytest.mark.parametrize("job", ["../job", "/job", "a/b", "..", "", "job\0", "a\nb", "x" * 300, ".hidden"])
+def test_a_job_of_a_bad_name_is_refused_and_nothing_is_written(tmp_path: Path, job: str):
+    with pytest.raises(ValueError, match="job name"):
+        LocalStore(str(tmp_path / "root"), job)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "root").write_text("mine")
+    with pytest.raises(StoreError, match=r"root/job: .*root is a file; give another folder"):
+        LocalStore(str(tmp_path / "root"), "job")
+    assert (tmp_path / "root").read_text() == "mine"
+
+
+def test_a_job_that_is_a_file_or_a_link_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="it is a file"):
+        LocalStore(str(tmp_path), "file")
+    for job in ("link", "dangling"):
+        with pytest.raises(StoreError, match="it is a symbolic link"):
+            LocalStore(str(tmp_path), job)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@contextmanager
+def somebody_without_rights() -> Iterator[None]:
+    """Root may write everywhere, so it becomes somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path):
+    # Others must be able to reach the folder, or they would not even see that they may not write there.
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    (tmp_path / "job").mkdir(mode=0o555)
+    with somebody_without_rights():
+        with pytest.raises(StoreError, match="this user may not write there; change its rights"):
+            LocalStore(str(tmp_path), "job")
+        with pytest.raises(StoreError, match=r"cannot be made .*give a folder that this user may write to"):
+            LocalStore(str(tmp_path / "job" / "below"), "other")
+
+
+def test_a_lost_identity_is_told_and_no_new_one_is_made(tmp_path: Path):
+    begin(LocalStore(str(tmp_path), "job"))
+    (tmp_path / "job" / "job.json").unlink()
+    with pytest.raises(SnapshotCorruptError, match=r"job\.json is missing, and chain of the job is there"):
+        LocalStore(str(tmp_path), "job")
+    assert not (tmp_path / "job" / "job.json").exists()
+
+
+def test_an_identity_that_was_changed_is_refused(tmp_path: Path):
+    LocalStore(str(tmp_path), "job")
+    path = tmp_path / "job" / "job.json"
+    right = path.read_bytes()
+    for position in range(len(right)):
+        path.write_bytes(right[:position] + bytes([right[position] ^ 1]) + right[position + 1 :])
+        with pytest.raises(SnapshotCorruptError, match=r"job\.json"):
+            LocalStore(str(tmp_path), "job")
+    path.write_bytes(right)
+    LocalStore(str(tmp_path), "job")
+
+
+def test_a_folder_under_another_name_is_refused(tmp_path: Path):
+    LocalStore(str(tmp_path), "job")
+    (tmp_path / "job").rename(tmp_path / "renamed")
+    with pytest.raises(StoreError, match="says that the folder is of job 'job', and it is opened as 'renamed'"):
+        LocalStore(str(tmp_path), "renamed")
+
+
+@pytest.mark.parametrize(("first", "then"), [(b"key", b"other"), (b"key", None), (None, b"key")])
+def test_a_store_is_opened_with_the_key_it_was_made_with(tmp_path: Path, first: bytes | None, then: bytes | None):
+    LocalStore(str(tmp_path), "job", first)
+    with pytest.raises(SnapshotAuthError, match=r"job\.json"):
+        LocalStore(str(tmp_path), "job", then)
+
+
+def test_an_empty_key_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match="key of a store is empty"):
+        LocalStore(str(tmp_path), "job", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_travels_to_another_process_and_does_not_tell_its_key(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job", b"very secret")
+    begin(store)
+    complete(store, 1)
+    other = pickle.loads(pickle.dumps(store))
+    assert other.chain() == store.chain()
+    assert "secret" not in repr(store)
+
+
+def test_a_relative_root_stays_where_it_was_when_the_process_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    store = LocalStore("snapshots", "job")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    begin(store)
+    assert (tmp_path / "snapshots" / "job" / "chain").is_dir()

@@ -1,0 +1,153 @@
+"""What retention drops is gone, and nothing that could still be read is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.stores.errors import NoSuchCutError
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import RANK, SINK, begin, complete, manifest_for, rank, sink, snapshots_of, source, write
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    return store
+
+
+def folders(store: LocalStore, below: str = "") -> list[str]:
+    return sorted(path.name for path in (Path(store.path) / below).iterdir() if path.is_dir())
+
+
+def test_a_dropped_cut_is_gone_and_the_others_stay(store: LocalStore):
+    for epoch in (1, 2, 3):
+        complete(store, epoch)
+    store.drop(Epoch(2))
+    assert folders(store) == ["chain", "epoch=1", "epoch=3"]
+    with pytest.raises(NoSuchCutError, match="retention has dropped the cut"):
+        store.cut(Epoch(2))
+    for epoch in (1, 3):
+        assert store.cut(Epoch(epoch)).epoch == epoch
+
+
+def test_the_chain_still_tells_a_dropped_cut_and_dropping_it_again_does_no_harm(store: LocalStore):
+    entry = complete(store, 1)
+    store.drop(Epoch(1))
+    store.drop(Epoch(1))
+    assert store.chain()[1:] == [entry]
+    assert LocalStore(str(Path(store.path).parent), "job").chain()[1:] == [entry]
+
+
+def test_a_drop_that_was_cut_short_can_be_finished(store: LocalStore):
+    complete(store, 1)
+    (Path(store.path) / "epoch=1" / "attempt=1" / "manifest.json").unlink()
+    store.drop(Epoch(1))
+    assert folders(store) == ["chain"]
+
+
+def test_last_states_stay_while_a_later_manifest_names_them(store: LocalStore):
+    ended = store.write_task(Attempt(1), None, sink(1, ended=True))
+    for epoch in (1, 2, 3):
+        files = {part.task: store.write_task(Attempt(1), Epoch(epoch), part) for part in (source(epoch), rank(epoch))}
+        files[SINK] = ended
+        assert store.create(epoch + 1, manifest_for(files, epoch), files)
+    store.drop(Epoch(1))
+    store.drop(Epoch(2))
+    assert store.task_snapshot(Epoch(3), SINK).ended
+    begin(store, 2, restored=3)
+    store.forget_incomplete(Attempt(2))
+    assert store.cut(Epoch(3)).snapshots[SINK].ended
+    complete(store, 4, 2, ended=True)
+    store.drop(Epoch(3))
+    assert folders(store, "epoch=last") == ["attempt=2"]
+    assert store.cut(Epoch(4)).snapshots[SINK].ended
+
+
+def test_a_last_state_that_no_manifest_names_yet_outlives_the_drop_of_a_cut(store: LocalStore):
+    complete(store, 1, ended=True)
+    complete(store, 2, ended=True)
+    other = TaskId("printed", 0)
+    store.write_task(Attempt(1), None, sink(2, ended=True).__class__(other, Epoch(2), Attempt(1), {}, (), (), True))
+    files = write(store, {RANK: rank(3)})
+    store.drop(Epoch(1))
+    assert store.cut(Epoch(2)).epoch == 2
+    assert files[RANK].files
+
+
+def test_what_dead_attempts_left_is_forgotten_and_what_is_complete_stays(store: LocalStore):
+    complete(store, 1)
+    write(store, snapshots_of(2))
+    write(store, snapshots_of(3, ended=True))
+    begin(store, 2, restored=1)
+    write(store, snapshots_of(2, 2))
+    write(store, snapshots_of(2, 2, ended=True))
+    store.forget_incomplete(Attempt(2))
+    assert folders(store) == ["chain", "epoch=1", "epoch=2", "epoch=last"]
+    assert folders(store, "epoch=2") == ["attempt=2"]
+    assert folders(store, "epoch=last") == ["attempt=2"]
+    assert store.cut(Epoch(1)).epoch == 1
+
+
+def test_a_cut_whose_manifest_is_missing_is_not_forgotten(store: LocalStore):
+    complete(store, 1)
+    manifest = Path(store.path) / "epoch=1" / "attempt=1" / "manifest.json"
+    right = manifest.read_bytes()
+    manifest.unlink()
+    begin(store, 2)
+    store.forget_incomplete(Attempt(2))
+    manifest.write_bytes(right)
+    assert store.cut(Epoch(1)).epoch == 1
+
+
+def test_of_last_states_only_those_stay_that_a_manifest_names(store: LocalStore):
+    complete(store, 1, ended=True)
+    store.write_task(Attempt(1), None, rank(2))
+    begin(store, 2, restored=1)
+    store.forget_incomplete(Attempt(2))
+    names = {path.name for path in (Path(store.path) / "epoch=last").rglob("*.parquet")}
+    assert names == {"done.0.parquet"}
+    assert store.cut(Epoch(1)).epoch == 1
+
+
+def test_the_files_of_an_aborted_epoch_are_discarded_task_by_task(store: LocalStore):
+    complete(store, 1)
+    write(store, snapshots_of(2))
+    store.discard_task(Attempt(1), Epoch(2), RANK)
+    names = {path.name for path in (Path(store.path) / "epoch=2").rglob("*.parquet")}
+    assert names == {"orders.0.parquet", "done.0.parquet"}
+    for task in snapshots_of(2):
+        store.discard_task(Attempt(1), Epoch(2), task)
+        store.discard_task(Attempt(1), Epoch(2), task)
+    assert folders(store) == ["chain", "epoch=1"]
+
+
+def test_tasks_may_write_while_others_discard_the_same_epoch(store: LocalStore):
+    tasks = [TaskId("rank", index) for index in range(4)]
+    barrier = threading.Barrier(len(tasks))
+    errors: list[BaseException] = []
+
+    def write_and_discard(task: TaskId) -> None:
+        try:
+            barrier.wait()
+            for _ in range(15):
+                part = rank(2)
+                store.write_task(
+                    Attempt(1), Epoch(2), part.__class__(task, Epoch(2), Attempt(1), part.operators, (), ())
+                )
+                store.discard_task(Attempt(1), Epoch(2), task)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    threads = [threading.Thread(target=write_and_discard, args=(task,)) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert folders(store) == ["chain"]

@@ -1,0 +1,257 @@
+"""A snapshot comes back from its files as it went in."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import pyarrow.parquet as parquet
+import pytest
+from pyarrow.dataset import dataset
+
+from engine.simulation.runner import run_seed
+from engine.state import GroupEncoder, decode_entries
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.cut import InputRecord, OperatorState, TaskSnapshot
+from recovery.orders import AttemptStart
+from recovery.stores.local import LocalStore
+from recovery.stores.names import Table
+from recovery.stores.state_table import groups_of, state_table
+from tests.stores import snapshots as made
+from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_of, meaning, snapshots_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    store = LocalStore(str(tmp_path), "job")
+    made.begin(store)
+    return store
+
+
+def rows_of(store: LocalStore, name: str) -> list[dict[str, Any]]:
+    return parquet.ParquetFile(Path(store.path) / name).read().to_pylist()
+
+
+def test_a_cut_comes_back_in_meaning(store: LocalStore):
+    complete(store, 7)
+    cut = store.cut(Epoch(7))
+    written = snapshots_of(7)
+    assert {task: meaning(part) for task, part in cut.snapshots.items()} == {t: meaning(p) for t, p in written.items()}
+    assert (cut.epoch, cut.attempt, cut.graph_hash, cut.policy) == (7, 1, "abc", "aligned")
+    assert (cut.between_rounds, cut.parallelism) == (False, {"rank": 1})
+
+
+def test_a_task_reads_its_own_part_alone(store: LocalStore):
+    complete(store, 7)
+    for file in Path(store.path).rglob("*.parquet"):
+        if file.name != "rank.0.parquet":
+            file.unlink()
+    assert meaning(store.task_snapshot(Epoch(7), RANK)) == meaning(snapshots_of(7)[RANK])
+
+
+def test_ids_come_back_as_ids_and_phases_as_phases(store: LocalStore):
+    complete(store, 7)
+    rounds = store.task_snapshot(Epoch(7), RANK).rounds
+    assert type(rounds).__name__ == "RoundsSnapshot"
+    assert [type(channel) for channel in rounds.given] == [ChannelId]
+    assert [type(task) for task in rounds.contributions] == [TaskId]
+
+
+def test_no_class_of_ours_is_pickled_into_rounds(store: LocalStore):
+    complete(store, 7)
+    (row,) = rows_of(store, "epoch=7/attempt=1/table=rounds/operator=rank/rank.0.parquet")
+    assert b"recovery" not in row["data"]
+    assert b"graphs" not in row["data"]
+    assert (row["phase"], row["current"]) == ("return", "2.0")
+
+
+def test_what_has_a_type_is_in_typed_columns_and_only_the_rest_is_pickled(store: LocalStore):
+    complete(store, 7)
+    rows = rows_of(store, "epoch=7/attempt=1/table=state/operator=rank/rank.0.parquet")
+    typed = {
+        (r["key_int"], r["key_str"], r["value_int"], r["value_float"], r["value_str"]) for r in rows if not r["data"]
+    }
+    assert typed == {(None, "a", 1, None, None), (None, "b", None, 2.5, None), (None, "c", None, None, "text")} | {
+        (7, None, None, None, "seven")
+    }
+    pickled = [row for row in rows if row["data"] is not None]
+    assert [row["kind"] for row in pickled].count("timer") == 3
+    assert [row["kind"] for row in pickled][-3:] == ["pending", "pending", "whole"]
+    assert [row["key_str"] for row in pickled if row["kind"] == "value" and row["key_str"]] == ["ä"]
+    assert {(r["key_str"], r["value_int"]) for r in rows if r["kind"] == "timer"} == {("a", 90), ("a", 100), (None, 50)}
+
+
+def test_each_row_of_a_log_carries_the_digest_before_and_after_it(store: LocalStore):
+    complete(store, 7)
+    rows = rows_of(store, "epoch=7/attempt=1/table=log/loop=again/rank.0.parquet")
+    assert [row["position"] for row in rows] == [0, 1, 2, 3]
+    assert [row["seq"] for row in rows] == [1, 4, 5, 6]
+    assert [row["restored"] for row in rows] == [True, False, False, False]
+    assert all(first["digest_after"] == then["digest_before"] for first, then in pairwise(rows[1:]))
+
+
+def test_channels_and_positions_are_rows(store: LocalStore):
+    complete(store, 7)
+    rows = rows_of(store, "epoch=7/attempt=1/table=channels/operator=rank/rank.0.parquet")
+    assert [(row["direction"], row["edge"], row["count"], row["log_count"]) for row in rows] == [
+        ("in", "orders.out->rank.in", 3, 0),
+        ("in", made.AGAIN, 0, 1),
+        ("in", made.AGAIN, 3, 3),
+        ("out", made.AGAIN, 6, None),
+        ("out", "rank.done->done.in", 1, None),
+    ]
+    positions = rows_of(store, "epoch=7/attempt=1/table=positions/operator=orders/orders.0.parquet")
+    assert {row["split"]: row["position_int"] for row in positions} == {"a.jsonl": 7, "b.jsonl": None, "ä/ö": None}
+
+
+def test_tables_hold_plain_types_alone(store: LocalStore):
+    complete(store, 7)
+    files = list(Path(store.path).rglob("*.parquet"))
+    kinds = {str(field.type) for file in files for field in parquet.ParquetFile(file).schema_arrow}
+    assert {file.parts[-3] for file in files} == {f"table={table}" for table in get_args(Table)}
+    assert kinds == {"int32", "int64", "double", "bool", "string", "binary"}
+
+
+def test_a_reader_of_partition_folders_finds_operators_and_loops_as_columns(store: LocalStore):
+    complete(store, 7)
+    for table, column, names in (("state", "operator", {"rank", "counts"}), ("log", "loop", {"again"})):
+        found = dataset(f"{store.path}/epoch=7/attempt=1/table={table}", partitioning="hive").to_table()
+        assert set(found.column(column).to_pylist()) == names
+
+
+def test_empty_tables_make_no_file(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job")
+    bare = TaskSnapshot(RANK, Epoch(1), Attempt(1), {"map": OperatorState(), "filter": OperatorState()}, (), ())
+    files = store.write_task(Attempt(1), Epoch(1), bare)
+    assert files.files == ()
+    store.create(1, AttemptStart(Attempt(1), None))
+    assert store.create(2, made.manifest_for({RANK: files}, 1), {RANK: files})
+    assert store.cut(Epoch(1)).snapshots == {RANK: bare}
+
+
+def test_what_is_told_of_the_files_travels_between_processes(store: LocalStore):
+    files = made.write(store, snapshots_of(7))[RANK]
+    assert pickle.loads(pickle.dumps(files)) == files
+    assert (files.log_batches, files.logs[0].records) == (4, 4)
+    assert files.log_bytes == sum(len(e.payload) for record in snapshots_of(7)[RANK].inputs for e in record.log)
+    assert files.state_rows == 14 + 1000
+
+
+def test_records_of_an_unknown_encoding_are_not_counted(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job")
+    inputs = (InputRecord(made.BACK, True, 0, 0, made.log_of(b"\xff\xff\xff\xff arrow", made.batch_of(1))),)
+    odd = TaskSnapshot(RANK, Epoch(1), Attempt(1), {}, inputs, ())
+    assert store.write_task(Attempt(1), Epoch(1), odd).logs[0].records is None
+    assert store.write_task(Attempt(1), Epoch(1), odd, count_records=len).logs[0].records is not None
+
+
+# -- keyed state -------------------------------------------------------------------------------------------------
+
+
+def back(groups: dict[int, bytes]) -> dict[int, bytes]:
+    return groups_of(state_table(OperatorState(groups=groups), 0))
+
+
+INTS = {0: 1, -1: 2, (1 << 63) - 1: -(1 << 63), -(1 << 63): 0}
+FLOATS = {1: 0.5, 2: -0.0, 3: float("inf"), 4: float("nan"), 5: 1.0}
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        entries_of(INTS),
+        entries_of(FLOATS),
+        columns_of(INTS, "i"),
+        columns_of(FLOATS, "f"),
+        entries_of({1: True, 2: None, "\ud800": 1, "a": "\udfff", "": "", b"k": b"v", 1.5: 1, 1 << 63: 1, 9: 1 << 63}),
+        entries_of({"k": object, ("a", 1): pytest.approx}),
+        {},
+    ],
+    ids=[
+        "ints",
+        "floats",
+        "columns of ints",
+        "columns of floats",
+        "edges of types",
+        "classes and functions",
+        "nothing",
+    ],
+)
+def test_state_means_the_same_when_it_comes_back(groups: dict[int, bytes]):
+    assert repr(decoded(back(groups))) == repr(decoded(groups))
+    assert back(back(groups)) == back(groups)
+
+
+@pytest.mark.parametrize("make", [int, float, str, lambda n: [n], lambda n: n if n % 2 else float(n)])
+def test_state_as_operators_encode_it_means_the_same_to_them(make: Callable[[int], Any]):
+    encoder = GroupEncoder("counts", {**{n: make(n) for n in range(3000)}, **{str(n): make(n) for n in range(3000)}})
+    while encoder.encode_some(1000) == 1000:
+        pass
+    groups = encoder.groups()
+    assert len(groups) == 128
+    assert dict(decode_entries(back(groups))) == dict(decode_entries(groups))
+    assert len(decode_entries(back(groups))) == 6000
+
+
+def test_integer_keys_with_numbers_come_back_as_columns_however_they_were_pickled():
+    groups = back(entries_of({n: n for n in range(1000)}))
+    assert groups == back(columns_of({n: n for n in range(1000)}, "i"))
+    assert all(len(pickle.loads(payload)) == 5 for payload in groups.values())
+
+
+def test_an_entry_of_a_later_version_is_kept_as_it_is():
+    odd = pickle.dumps(("columns", "s", "i", b"ab", b"12345678"), 5) + pickle.dumps(
+        ("columns", "i", "i", b"123", b"123"), 5
+    )
+    assert back({3: odd}) == {3: odd}
+
+
+def test_what_cannot_be_taken_apart_is_kept_as_it_is():
+    good = pickle.dumps(([1], 2), 5)
+    assert back({3: good + b"\x80\x05 torn"}) == {3: good + b"\x80\x05 torn"}
+
+
+class Loud:
+    """A value of the user's that says when it is made."""
+
+    made = 0
+
+    def __reduce__(self) -> Any:
+        return _make_loud, ()
+
+
+def _make_loud() -> Loud:
+    Loud.made += 1
+    return Loud()
+
+
+def test_no_code_of_the_users_runs_when_state_is_written_or_read():
+    groups = entries_of({"a": Loud(), "b": {"deep": [Loud()]}})
+    assert back(groups) == groups
+    assert Loud.made == 0
+    assert len(decoded(groups)) == 2
+    assert Loud.made == 2
+
+
+@pytest.mark.slow
+def test_every_cut_of_simulated_runs_comes_back(tmp_path: Path):
+    cuts_with_log = 0
+    for seed in range(30):
+        _, world, _ = run_seed(seed, crashes=1)
+        store = LocalStore(str(tmp_path), f"job-{seed}")
+        for epoch, cut in world.record.cuts.items():
+            files = {
+                task: store.write_task(cut.attempt, None if part.ended else epoch, part)
+                for task, part in cut.snapshots.items()
+            }
+            entry = made.manifest_for(files, epoch, cut.attempt)
+            assert store.create(len(store.chain()) + 1, entry, files, parallelism=cut.parallelism)
+            found = store.cut(epoch)
+            assert {t: repr(meaning(p)) for t, p in found.snapshots.items()} == {
+                t: repr(meaning(p)) for t, p in cut.snapshots.items()
+            }
+            cuts_with_log += any(record.log for part in cut.snapshots.values() for record in part.inputs)
+    assert cuts_with_log > 10
