@@ -1,14 +1,17 @@
 """Batches: records that travel together, and how many times each has gone round a loop.
 
-Hops are one int while all records of a batch agree, which is the rule, and one int a record where they do not.
+Records are a list, or columns (`columns.py`). Hops are one int while all records of a batch agree, which is the rule,
+and one int a record where they do not; columns always agree.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, cast
 
+from engine.columns import COLUMNS_BYTE, Columns, Records, concat, decode_columns, encode_columns
 from engine.errors import RecordSerializationError, describe, show
 
 Hops = int | list[int]
@@ -27,7 +30,7 @@ class Batch:
 
     __slots__ = ("hops", "records")
 
-    def __init__(self, records: list[Any], hops: Hops = 0) -> None:
+    def __init__(self, records: Records, hops: Hops = 0) -> None:
         self.records = records
         self.hops = hops
 
@@ -45,14 +48,21 @@ class Batch:
 
 def encode(batch: Batch) -> bytes:
     """The bytes of a batch: the same on the wire and in a log. No class of ours is in them."""
+    records, hops = batch.records, batch.hops
+    if isinstance(records, Columns):
+        if isinstance(hops, int):
+            return encode_columns(records, hops)
+        records = records.to_records()
     try:
-        return pickle.dumps((batch.records, batch.hops), 5)
+        return pickle.dumps((records, hops), 5)
     except Exception as error:
-        raise _does_not_pickle(batch.records, error) from error
+        raise _does_not_pickle(records, error) from error
 
 
 def decode(payload: bytes) -> Batch:
     """The batch that `encode` made these bytes of."""
+    if payload[0] == COLUMNS_BYTE:
+        return Batch(*decode_columns(payload))
     records, hops = pickle.loads(payload)
     return Batch(records, hops)
 
@@ -81,6 +91,11 @@ def copy_records(records: list[Any]) -> list[Any]:
         return copy_value(records)
     except Exception as error:
         raise _does_not_pickle(records, error) from error
+
+
+def own_copy(records: Records) -> Records:
+    """An own copy of the records in either form. Columns are shared: nobody can change them."""
+    return records if isinstance(records, Columns) else copy_records(records)
 
 
 def _does_not_pickle(records: list[Any], error: Exception) -> RecordSerializationError:
@@ -112,6 +127,48 @@ def uniform(hops: list[int]) -> Hops:
 def spread(hops: Hops, count: int) -> list[int]:
     """One int a record."""
     return [hops] * count if isinstance(hops, int) else hops
+
+
+MIXED_RECORDS_MAX = 256
+
+
+def merge(batches: list[Batch]) -> list[Batch]:
+    """The same records in the same order, in fewer batches: neighbours of equal hops, and small ones of any hops.
+
+    Columns are put together with such as have the same names and types. There is at least one batch.
+
+    >>> merge([Batch(["a"], 1), Batch(["b"], 1), Batch(["c"], 2)])
+    [Batch(['a', 'b', 'c'], hops=[1, 1, 2])]
+    """
+    for batch in batches:
+        if isinstance(batch.records, Columns):
+            return [merged for _, alike in groupby(batches, _form) for merged in _merge_alike(list(alike))]
+    return _merge_lists(batches)
+
+
+def _form(batch: Batch) -> Any:
+    """What batches have in common that can be put together."""
+    return (batch.hops, batch.records.batch.schema) if isinstance(batch.records, Columns) else None
+
+
+def _merge_alike(batches: list[Batch]) -> list[Batch]:
+    columns = [batch.records for batch in batches if isinstance(batch.records, Columns)]
+    return [Batch(concat(columns), batches[0].hops)] if columns else _merge_lists(batches)
+
+
+def _merge_lists(batches: list[Batch]) -> list[Batch]:
+    merged: list[Batch] = []
+    records, hops = list(batches[0].records), batches[0].hops
+    for batch in batches[1:]:
+        if isinstance(hops, int) and hops == batch.hops:
+            records += batch.records
+        elif len(records) < MIXED_RECORDS_MAX or len(batch) < MIXED_RECORDS_MAX:
+            hops = [*spread(hops, len(records)), *spread(batch.hops, len(batch))]
+            records += batch.records
+        else:
+            merged.append(Batch(records, hops))
+            records, hops = list(batch.records), batch.hops
+    return [*merged, Batch(records, hops)]
 
 
 def runs(records: list[Any], hops: Hops) -> Iterator[tuple[list[Any], int]]:

@@ -1,4 +1,22 @@
-"""Batch formats of map_batches: lists of records, and columns of records that are dicts."""
+"""Batch formats of map_batches: what the user's function is given, and what it may give back.
+
+    records   a list
+    numpy     a dict of arrays, which are the function's own and may be written to
+    pandas    a frame, the function's own
+    pyarrow   a table, which nobody can change
+
+Records become columns, where the format asks for them, when they are dicts of the same keys. A function sees the same
+whether its batch came as records or as columns.
+
+What comes back as columns goes on as columns, without a look at each record: arrays of numbers, truth values, text,
+bytes and dates, of several dimensions too, and arrays of objects that all are of one such type, or lists of one, or
+None. When one column holds anything else, the batch goes on as records, with the values as they are.
+
+How a column looks in numpy, as Ray Data has it: numbers and truth values as arrays of their type, text and bytes as
+arrays of objects, dates and times as datetime64. In place of None numbers have NaN and times NaT. Lists of numbers that
+all have one length are an array of two dimensions. The rest is an array of objects: truth values among which are None,
+whole numbers beyond 2**53 among which are None, lists of different lengths, dicts, times with a time zone.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +25,15 @@ from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
+from engine.arrays import to_array, to_arrow, values_to_arrow
+from engine.columns import Columns, Records, to_columns
 from engine.errors import MisuseError, show
+from engine.files.arrow import arrow
 
 
-def to_format(records: list[Any], batch_format: str) -> Any:
+def to_format(records: Records, batch_format: str) -> Any:
     """The records as a function of this format wants them.
 
     >>> to_format([{"a": 1}, {"a": 2}], "numpy")
@@ -20,24 +42,52 @@ def to_format(records: list[Any], batch_format: str) -> Any:
     return _TO[batch_format](records)
 
 
-def to_records(batch: Any) -> list[Any]:
-    """The records of a batch in any format.
+def from_format(batch: Any) -> Records:
+    """The records of a batch in any format, as columns where it has columns that can travel.
 
-    >>> to_records({"a": np.array([1, 2])})
-    [{'a': 1}, {'a': 2}]
+    >>> from_format({"a": np.array([1, 2])})
+    Columns(2 rows of a int64)
     """
     if isinstance(batch, list):
-        return cast("list[Any]", batch)
+        return [*cast("list[Any]", batch)]
     if isinstance(batch, dict):
-        return _rows({name: _values(column) for name, column in cast("dict[str, Any]", batch).items()})
+        return _from_arrays(cast("dict[Any, Any]", batch))
     if hasattr(batch, "to_pylist") and hasattr(batch, "schema"):
-        return batch.to_pylist()
+        return to_columns(batch)
     if hasattr(batch, "to_dict") and hasattr(batch, "columns"):
-        return batch.to_dict(orient="records")
+        return _from_pandas(batch)
     raise MisuseError(
         f"a function of map_batches returned {show(batch)}, a {type(batch).__name__}: "
         "return a list of records, a dict of columns, a pandas frame or a pyarrow table"
     )
+
+
+def _from_arrays(columns: dict[Any, Any]) -> Records:
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise MisuseError(f"a function of map_batches returned columns of different lengths: {lengths}")
+    if not any(lengths.values()):
+        return []
+    if all(type(name) is str for name in columns):
+        arrays = [to_arrow(column) for column in columns.values()]
+        if all(array is not None for array in arrays):
+            return Columns(arrow().RecordBatch.from_arrays(arrays, list(columns)))
+    rows = zip(*map(_values, columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _from_pandas(frame: Any) -> Records:
+    names = list(frame.columns)
+    if len(set(names)) < len(names):
+        raise MisuseError(f"a function of map_batches returned a frame of the columns {names}: give each another name")
+    return _from_arrays({name: frame[name].to_numpy() for name in names})
+
+
+def _values(column: Any) -> list[Any]:
+    # An array of several dimensions is a column of arrays.
+    if isinstance(column, np.ndarray) and column.ndim == 1:
+        return cast("list[Any]", column.tolist())
+    return list(cast("list[Any]", column))
 
 
 def _columns(records: list[Any]) -> dict[str, list[Any]]:
@@ -57,39 +107,48 @@ def _columns(records: list[Any]) -> dict[str, list[Any]]:
     return {name: [record[name] for record in records] for name in names}
 
 
-def _rows(columns: dict[str, list[Any]]) -> list[Any]:
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise MisuseError(f"a function of map_batches returned columns of different lengths: {lengths}")
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+def _to_list(records: Records) -> list[Any]:
+    return records.to_records() if isinstance(records, Columns) else list(records)
 
 
-def _values(column: Any) -> list[Any]:
-    # An array of several dimensions is a column of arrays.
-    if isinstance(column, np.ndarray) and column.ndim == 1:
-        return cast("list[Any]", column.tolist())
-    return list(cast("list[Any]", column))
+def _arrays(records: Records) -> dict[str, npt.NDArray[Any]]:
+    """Column name -> its values, which may be shared and must not be written to."""
+    if isinstance(records, Columns):
+        return dict(zip(records.names, map(to_array, records.batch.columns), strict=True))
+    found: dict[str, npt.NDArray[Any]] = {}
+    for name, values in _columns(records).items():
+        array = values_to_arrow(values)
+        found[name] = _as_they_are(values) if array is None else to_array(array)
+    return found
 
 
-def _to_numpy(records: list[Any]) -> dict[str, Any]:
-    return {name: np.array(column) for name, column in _columns(records).items()}
+def _as_they_are(values: list[Any]) -> npt.NDArray[Any]:
+    try:
+        return np.array(values)
+    except ValueError:
+        return np.fromiter(values, np.object_, len(values))
 
 
-def _to_pandas(records: list[Any]) -> Any:
-    return import_module("pandas").DataFrame(_columns(records))
+def _to_numpy(records: Records) -> dict[str, npt.NDArray[Any]]:
+    arrays = _arrays(records)
+    return {name: array if array.flags.writeable else array.copy() for name, array in arrays.items()}
 
 
-def _to_arrow(records: list[Any]) -> Any:
-    return import_module("pyarrow").table(_columns(records))
+def _to_pandas(records: Records) -> Any:
+    # A frame copies what it is made of.
+    columns = {name: array if array.ndim == 1 else list(array) for name, array in _to_numpy(records).items()}
+    return import_module("pandas").DataFrame(columns)
 
 
-def _to_list(records: list[Any]) -> list[Any]:
-    return list(records)
+def _to_table(records: Records) -> Any:
+    if isinstance(records, Columns):
+        return arrow().Table.from_batches([records.batch])
+    return arrow().table(_columns(records))
 
 
-_TO: dict[str, Callable[[list[Any]], Any]] = {
+_TO: dict[str, Callable[[Records], Any]] = {
     "records": _to_list,
     "numpy": _to_numpy,
     "pandas": _to_pandas,
-    "pyarrow": _to_arrow,
+    "pyarrow": _to_table,
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from engine.batch import copy_records
+from engine.columns import Columns, Records
 from graphs.ids import TaskId
 from graphs.io import Generate, Items, Range
 from graphs.plan import Operator
@@ -75,9 +76,9 @@ class ListWriter:
         self._store = store
         self._open: list[Any] = []
 
-    def write(self, records: list[Any]) -> None:
-        """Adds records to the transaction that is open."""
-        self._open += copy_records(records)
+    def write(self, records: Records) -> None:
+        """Adds records to the transaction that is open; columns row by row."""
+        self._open += records.to_records() if isinstance(records, Columns) else copy_records(records)
 
     def prepare(self, name: str) -> bool:
         """Moves the open transaction into the store."""

@@ -1,0 +1,153 @@
+"""Arrays of numpy as Arrow arrays, and back: which values a column can hold, and how it looks on either side.
+
+Nothing is changed on the way: an array that would be is no column (None is given), and its batch travels as records.
+`formats.py` says what users see of it.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.columns import is_tensor
+from engine.files.arrow import arrow
+
+_TYPES: dict[type[Any], tuple[Any, ...]] = {
+    int: ("int64",),
+    float: ("float64",),
+    bool: ("bool_",),
+    str: ("string",),
+    bytes: ("binary",),
+    date: ("date32",),
+    datetime: ("timestamp", "us"),
+    timedelta: ("duration", "us"),
+    type(None): ("null",),
+}
+"""Type of Python -> type of Arrow and its arguments. Asked to find it out, Arrow would look for pandas each time."""
+_UNITS = {"M": {"D", "s", "ms", "us", "ns"}, "m": {"s", "ms", "us", "ns"}}
+_EXACT = 2**53
+"""Up to here a float holds every whole number."""
+
+
+def to_arrow(column: Any) -> Any | None:
+    """A column that a user's function has made, as an Arrow array of its own, or None where it can be none.
+
+    The array is a copy: the function may keep what it returned, and change it later.
+
+    >>> to_arrow(np.array([1.5, 2.5])).to_pylist(), to_arrow(np.array([1j]))
+    ([1.5, 2.5], None)
+    """
+    if type(column) is not np.ndarray:
+        return values_to_arrow(list(column))
+    array: npt.NDArray[Any] = column
+    kind = array.dtype.kind
+    if kind in "OUS":
+        # Arrow would cut text at a NUL.
+        return values_to_arrow(array.tolist()) if array.ndim == 1 else None
+    if kind in _UNITS and (
+        np.datetime_data(array.dtype)[0] not in _UNITS[kind] or np.datetime_data(array.dtype)[1] > 1
+    ):
+        return None
+    if kind not in "biufMm" or array.dtype.itemsize > 8:
+        return None
+    own = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
+    if own.ndim == 1:
+        return arrow().array(own)
+    return arrow().FixedShapeTensorArray.from_numpy_ndarray(own) if own.size and kind in "iuf" else None
+
+
+def values_to_arrow(values: list[Any]) -> Any | None:
+    """Values as an Arrow array: of one type, or lists of one, and None. None where they are anything else.
+
+    >>> values_to_arrow(["a", None]).to_pylist(), values_to_arrow([1, 2.5])
+    (['a', None], None)
+    """
+    kinds, leaves, depth = _kinds(values), values, 0
+    while kinds == {list}:
+        leaves = list(chain.from_iterable(leaf for leaf in leaves if leaf is not None))
+        kinds, depth = _kinds(leaves), depth + 1
+    kind, *others = kinds or {type(None)}
+    if others or kind not in _TYPES:
+        return None
+    if kind is datetime and any(leaf.tzinfo is not None for leaf in leaves if leaf is not None):
+        return None
+    name, *arguments = _TYPES[kind]
+    arrow_type = getattr(arrow(), name)(*arguments)
+    for _ in range(depth):
+        arrow_type = arrow().list_(arrow_type)
+    try:
+        return arrow().array(values, arrow_type)
+    except (ValueError, TypeError, OverflowError):
+        # Numbers, times or characters that Arrow does not have.
+        return None
+
+
+def _kinds(values: list[Any]) -> set[type[Any]]:
+    return set(map(type, values)) - {type(None)}
+
+
+def to_array(column: Any) -> npt.NDArray[Any]:
+    """An Arrow array as numpy has it. It may share its memory, and is then not writable.
+
+    >>> to_array(arrow().array([1, None])), to_array(arrow().array(["a", None]))
+    (array([ 1., nan]), array(['a', None], dtype=object))
+    """
+    kind, types = column.type, arrow().types
+    if is_tensor(kind):
+        return column.to_numpy_ndarray()
+    if types.is_integer(kind) and column.null_count and not _is_exact(column):
+        return _objects(column)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _of_lists(column)
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return _objects(column)
+    if any(is_simple(kind) for is_simple in _simple()):
+        return column.to_numpy(zero_copy_only=False)
+    return _objects(column)
+
+
+def _simple() -> tuple[Any, ...]:
+    types = arrow().types
+    return (
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_string,
+        types.is_large_string,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_date,
+        types.is_timestamp,
+        types.is_duration,
+    )
+
+
+def _is_exact(numbers: Any) -> bool:
+    values = numbers.drop_null().to_numpy()
+    return bool(((values <= _EXACT) & (values >= -_EXACT)).all())
+
+
+def _objects(column: Any) -> npt.NDArray[Any]:
+    return np.fromiter(column.to_pylist(), np.object_, len(column))
+
+
+def _of_lists(column: Any) -> npt.NDArray[Any]:
+    """Lists of numbers, all of one length, as an array of two dimensions; other lists as objects."""
+    inner = column.type.value_type
+    types = arrow().types
+    while types.is_list(inner):
+        inner = inner.value_type
+    if column.null_count or not len(column) or not (types.is_integer(inner) or types.is_floating(inner)):
+        return _objects(column)
+    lengths = column.value_lengths().to_numpy()
+    values = column.flatten()
+    if values.null_count or not (lengths == lengths[0]).all():
+        return _objects(column)
+    within = to_array(values)
+    return (
+        within.reshape(len(column), lengths[0], *within.shape[1:]) if within.dtype.kind in "iuf" else _objects(column)
+    )

@@ -1,0 +1,230 @@
+"""What values are as columns, as arrays and as records again, and which batches travel as records."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.batch import Batch, decode, encode
+from engine.columns import Columns, as_records, to_columns
+from engine.errors import MisuseError
+from engine.files.arrow import arrow
+from engine.formats import from_format, to_format
+from tests.columns.given import columns
+
+NOON = datetime(2020, 2, 29, 12)
+
+COLUMNS: dict[str, list[Any]] = {
+    "whole numbers": [1, -2, 2**63 - 1],
+    "floats": [1.5, -0.0, float("inf")],
+    "truth values": [True, False, True],
+    "text": ["a", "", "\u00e9\0z"],
+    "bytes": [b"a", b"", b"a\0b"],
+    "dates": [date(1, 1, 1), date(2020, 2, 29), date(9999, 12, 31)],
+    "times": [NOON, datetime(1, 1, 1), datetime(2020, 1, 1, 0, 0, 0, 1)],
+    "spans": [timedelta(1), timedelta(microseconds=1), timedelta(-1)],
+    "text and None": ["a", None, ""],
+    "truth values and None": [True, None, False],
+    "times and None": [NOON, None, NOON],
+    "large numbers and None": [2**60 + 1, None, 3],
+    "nothing": [None, None, None],
+    "lists of text": [["a", None], [], ["b"]],
+    "lists of truth values": [[True], [False], [True]],
+    "lists and None": [[1], None, [2, 3]],
+    "lists of different lengths": [[1, 2], [], [3]],
+    "lists of lists": [[[1], []], [[2, 3]], []],
+}
+
+
+@pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
+def test_values_come_through_a_function_of_arrays_and_over_the_wire_as_they_were(values: list[Any]):
+    records = [{"v": value, "n": number} for number, value in enumerate(values)]
+    made = from_format(to_format(records, "numpy"))
+    assert isinstance(made, Columns)
+    again = from_format(to_format(decode(encode(Batch(made))).records, "numpy"))
+    assert isinstance(again, Columns)
+    assert again.to_records() == records
+    assert [type(record["v"]) for record in again] == [type(value) for value in values]
+
+
+@pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
+def test_a_function_sees_the_same_arrays_whether_records_or_columns_came(values: list[Any]):
+    from_records: Any = to_format([{"v": value} for value in values], "numpy")["v"]
+    from_columns: Any = to_format(columns(v=values), "numpy")["v"]
+    assert from_records.dtype == from_columns.dtype
+    assert from_records.shape == from_columns.shape
+    assert from_records.tolist() == from_columns.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2], np.array([1, 2])),
+        ([1, None], np.array([1.0, np.nan])),
+        ([1.5, None], np.array([1.5, np.nan])),
+        ([True, False], np.array([True, False])),
+        (["a", "bc"], np.array(["a", "bc"], object)),
+        ([NOON, None], np.array([NOON, "NaT"], "M8[us]")),
+        ([NOON.date()], np.array([NOON.date()], "M8[D]")),
+        ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
+        ([[[1.0], [2.0]]], np.array([[[1.0], [2.0]]])),
+    ],
+)
+def test_columns_look_in_numpy_as_documented(values: list[Any], expected: Any):
+    for records in ([{"v": value} for value in values], columns(v=values)):
+        array = to_format(records, "numpy")["v"]
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("records", [[{"a": 1.0, "b": True}], columns(a=[1.0], b=[True])], ids=["records", "columns"])
+def test_arrays_are_the_functions_own_and_may_be_written_to(records: Any):
+    before = list(records)
+    given: Any = to_format(records, "numpy")
+    for array in given.values():
+        array[:] = 0
+    assert list(records) == before
+
+
+@pytest.mark.parametrize("array", [np.arange(3), np.zeros((3, 2)), np.array(["a", "b", "c"], object)])
+def test_what_a_function_returned_and_changes_later_is_not_what_was_sent(array: Any):
+    before = array.copy()
+    made = from_format({"v": array})
+    array[:] = array[::-1].copy() + array[0]
+    assert isinstance(made, Columns)
+    np.testing.assert_array_equal(to_format(made, "numpy")["v"], before)
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "i4", "u4", "u8", "f2", "f4", ">i8", ">f4", "?", "M8[s]", "m8[ms]"])
+def test_an_array_keeps_its_type_and_its_values(kind: str):
+    array = np.array([0, 1, 3]).astype(kind)
+    made = from_format({"v": array})
+    assert isinstance(made, Columns)
+    found: Any = to_format(made, "numpy")["v"]
+    assert found.dtype == array.dtype.newbyteorder("=")
+    assert made.to_records() == [{"v": value} for value in array.tolist()]
+
+
+def test_arrays_of_text_and_bytes_of_numpy_are_text_and_bytes():
+    made = from_format({"s": np.array(["a\0b", ""]), "b": np.array([b"a\0b", b""])})
+    assert isinstance(made, Columns)
+    assert made.to_records() == [{"s": "a\0b", "b": b"a\0b"}, {"s": "", "b": b""}]
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4", "i4"])
+def test_an_array_of_several_dimensions_is_a_column_of_arrays(kind: str):
+    array = np.arange(12).astype(kind).reshape(2, 3, 2)
+    made = decode(encode(Batch(from_format({"v": array.transpose(0, 2, 1)})))).records
+    assert isinstance(made, Columns)
+    np.testing.assert_array_equal(to_format(made, "numpy")["v"], array.transpose(0, 2, 1))
+    first, second = made.to_records()
+    np.testing.assert_array_equal(second["v"], array[1].T)
+    first["v"][:] = 7
+    np.testing.assert_array_equal(second["v"], array[1].T)
+    np.testing.assert_array_equal(to_format(made[1:], "numpy")["v"], array[1:].transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([1 + 2j, 3]),
+        np.array([1, "a"], object),
+        np.array([1, 2.5], object),
+        np.array([True, 1], object),
+        np.array([Fraction(1, 2), None], object),
+        np.array([Decimal("1.0"), Decimal("1.25")], object),
+        np.array([{"a": 1}, {}], object),
+        np.array([NOON.replace(tzinfo=UTC), None], object),
+        np.array([2**64, 1], object),
+        np.array(["\ud800", "a"], object),
+        np.array(["2020", "2021"], "M8[Y]"),
+        np.array([[True], [False]]),
+        np.ma.masked_array([1, 2], [True, False]),
+        [(1, 2), (3,)],
+    ],
+    ids=str,
+)
+def test_what_is_no_column_travels_as_records_with_the_values_as_they_are(values: Any):
+    made = from_format({"v": values, "n": np.array([1, 2])})
+    assert isinstance(made, list)
+    expected: list[Any] = values.tolist() if hasattr(values, "ndim") and values.ndim == 1 else list(values)
+    assert [type(record["v"]) for record in made] == [type(value) for value in expected]
+    assert [record["v"] for record in made] == expected
+    assert [record["n"] for record in made] == [1, 2]
+
+
+def test_columns_whose_names_are_no_text_travel_as_records():
+    assert from_format({1: np.array([5])}) == [{1: 5}]
+
+
+def test_a_mixture_of_numbers_is_given_to_a_function_as_numpy_has_it():
+    assert to_format([{"v": 1}, {"v": 2.5}], "numpy")["v"].tolist() == [1.0, 2.5]
+    assert to_format([{"v": (1,)}, {"v": (2, 3)}], "numpy")["v"].tolist() == [(1,), (2, 3)]
+
+
+def test_a_table_comes_back_whatever_it_is_made_of():
+    table = arrow().table({"d": arrow().array(["a", "b", "a"]).dictionary_encode(), "n": [1, 2, 3]})
+    made = to_columns(arrow().concat_tables([table, table]))
+    assert isinstance(made, Columns)
+    assert made.to_records() == table.to_pylist() * 2
+    assert [str(kind) for kind in made.batch.schema.types] == ["string", "int64"]
+    nested = (
+        arrow()
+        .table({"d": [["a"]]})
+        .cast(arrow().schema([("d", arrow().list_(arrow().dictionary(arrow().int8(), arrow().string())))]))
+    )
+    assert to_columns(nested) == [{"d": ["a"]}]
+    assert to_columns(table.slice(0, 0)) == []
+
+
+def test_structs_and_maps_of_a_table_stay_columns():
+    kinds = arrow().schema([("s", arrow().struct({"a": arrow().int8()})), ("m", arrow().map_("string", "int64"))])
+    made = to_columns(arrow().table({"s": [{"a": 1}, None], "m": [[("x", 1)], []]}, schema=kinds))
+    assert isinstance(made, Columns)
+    back = decode(encode(Batch(made))).records
+    assert as_records(back) == [{"s": {"a": 1}, "m": [("x", 1)]}, {"s": None, "m": []}]
+
+
+def test_a_table_with_two_columns_of_one_name_is_refused():
+    table = arrow().Table.from_arrays([arrow().array([1]), arrow().array([2])], ["a", "a"])
+    with pytest.raises(MisuseError, match=r"columns \['a', 'a'\], two of them of one name: rename one"):
+        to_columns(table)
+
+
+def test_times_that_python_does_not_have_are_told_with_the_fix():
+    made = from_format({"at": np.array([1], "M8[ns]")})
+    assert to_format(made, "numpy")["at"].dtype == "M8[ns]"
+    with pytest.raises(MisuseError, match=r"Columns\(1 rows of at timestamp\[ns\]\) .*\n  cast times to microseconds"):
+        as_records(made)
+
+
+class Frame:
+    """As much of a frame of pandas as is asked for."""
+
+    def __init__(self, arrays: dict[str, Any], names: list[str] | None = None) -> None:
+        self._arrays = arrays
+        self.columns = names or list(arrays)
+
+    def __getitem__(self, name: str) -> Any:
+        return arrow().array(self._arrays[name])
+
+    def to_dict(self, orient: str) -> None:
+        raise NotImplementedError(f"a frame is taken apart by {orient}")
+
+
+def test_a_frame_is_made_of_the_same_arrays_and_comes_back_as_columns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=Frame))
+    for records in ([{"a": 1, "b": [1, 2]}, {"a": 2, "b": [3, 4]}], columns(a=[1, 2], b=[[1, 2], [3, 4]])):
+        frame: Any = to_format(records, "pandas")
+        assert frame["a"].to_pylist() == [1, 2]
+        assert frame["b"].to_pylist() == [[1, 2], [3, 4]]
+    assert from_format(Frame({"n": [1, 2]})) == columns(n=[1, 2])
+    with pytest.raises(MisuseError, match=r"a frame of the columns \['n', 'n'\]: give each another name"):
+        from_format(Frame({"n": [1, 2]}, ["n", "n"]))
