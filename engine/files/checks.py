@@ -1,0 +1,89 @@
+"""What is looked at before anything runs: whether there is input, and whether output can be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from engine.files.disk import Disk
+from engine.files.errors import NoInputError, OutputError
+from engine.files.names import path_name
+from engine.files.splits import list_splits
+from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, TextLines
+from graphs.plan import Operator
+
+STAGING = "_staging"
+"""The folder within an output folder that holds what is not published; readers pass over it, for its name."""
+
+
+def check_source(operator: Operator) -> tuple[str, ...]:
+    """The names of the splits of a source of files, none for other sources; `NoInputError` when there is no input.
+
+    What it returns is the input of the run: given to `FileServices`, all tasks share in the same splits, even when
+    files come or go meanwhile.
+
+    >>> from graphs.plan import Kind
+    >>> check_source(Operator("orders", Kind.SOURCE, JsonLines("no/such/folder")))
+    Traceback (most recent call last):
+    engine.files.errors.NoInputError: no/such/folder is not there: give the path of a file or a folder that exists
+    """
+    source: Any = operator.function
+    if isinstance(source, Items | Range | Generate):
+        return ()
+    if not isinstance(source, JsonLines | CSV | Parquet | TextLines):
+        raise NoInputError(
+            f"source {operator.name!r} reads {source!r}, which nothing here reads: give one of Items, Range, Generate, "
+            "JsonLines, CSV, Parquet, TextLines"
+        )
+    return tuple(split.name for split in list_splits(source))
+
+
+def check_sink(operator: Operator, fresh: bool = False, staging: str | None = None) -> None:
+    """Make the folder of a sink; `OutputError` when it cannot be written to.
+
+    A `fresh` run, which continues no other, is refused a folder that already holds output: readers could not tell the
+    two apart. `staging` is the folder that `FileServices` gets.
+    """
+    sink: Any = operator.function
+    if isinstance(sink, JsonLines | CSV | Parquet):
+        folder = published = output_folder(operator.name, sink.path)
+    elif not isinstance(sink, Collect | Print | Call):
+        raise OutputError(
+            f"sink {operator.name!r} writes {sink!r}, which nothing here writes: give one of JsonLines, CSV, Parquet, "
+            "Collect, Print, Call"
+        )
+    elif staging is None:
+        return
+    else:
+        folder = Path(staging, path_name(operator.name))
+        published = folder / "committed"
+    disk = Disk()
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(
+            f"sink {operator.name!r} writes a folder of files, and {folder} is a file: give another path, or remove it"
+        )
+    try:
+        disk.make_folder(folder)
+        disk.try_out(folder)
+        found = [name for name in disk.names(published) if name[0] not in "._"]
+    except OSError as error:
+        raise OutputError(
+            f"sink {operator.name!r} cannot write to {folder} ({error}): make it writable, or give another path"
+        ) from error
+    if fresh and found:
+        raise OutputError(
+            f"sink {operator.name!r} is to write to {published}, which holds {len(found)} files already, such as "
+            f"{found[0]!r}: remove them, give another folder, or resume the run that wrote them"
+        )
+
+
+def output_folder(sink: str, path: str) -> Path:
+    """The local folder of a sink of files."""
+    if path.startswith("file:///"):
+        path = path.removeprefix("file://")
+    if "://" in path:
+        raise OutputError(
+            f"sink {sink!r} is to write to {path}, where files cannot be renamed, and so not be published in one step: "
+            "give a local folder, and copy what it holds when the run is over"
+        )
+    return Path(path).absolute()

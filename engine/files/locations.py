@@ -1,0 +1,124 @@
+"""Where the path of a source leads: a file, or a folder and the files below it, on this machine or behind a URI.
+
+Files and folders whose names begin with "." or "_" are not input: that is where unfinished output is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
+
+from engine.files.arrow import filesystems
+from engine.files.errors import InputChangedError, NoInputError
+
+
+class Location:
+    """What a user's path means. Files are named by their path below it; a single file by its own name."""
+
+    def __init__(self, given: str) -> None:
+        self.given = given
+        self.is_local = "://" not in given or given.startswith("file://")
+        if "://" not in given:
+            self.filesystem, self._path = filesystems().LocalFileSystem(), os.path.abspath(given)
+        else:
+            self.filesystem, self._path = _from_uri(given)
+
+    def files(self, endings: Sequence[str]) -> dict[str, int]:
+        """File -> its size, sorted; those in a folder with one of the endings. A file that is named itself has any."""
+        kinds = filesystems().FileType
+        try:
+            found = self.filesystem.get_file_info(self._path)
+            if found.type == kinds.NotFound:
+                raise NoInputError(f"{self.given} is not there: give the path of a file or a folder that exists")
+            if found.type == kinds.File:
+                return {found.base_name: found.size}
+            everything = dict(self._below())
+        except OSError as error:
+            raise NoInputError(f"{self.given} cannot be listed ({error}): make it readable, or give another") from error
+        chosen = {path: everything[path] for path in sorted(everything) if path.lower().endswith(tuple(endings))}
+        if not chosen:
+            raise NoInputError(f"{self.given} {_instead(everything, endings)}")
+        return chosen
+
+    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
+        """File -> its size now. `InputChangedError` when one is not there."""
+        found = self.filesystem.get_file_info([self._full(path) for path in paths])
+        for path, info in zip(paths, found, strict=True):
+            if info.type != filesystems().FileType.File:
+                raise InputChangedError(
+                    f"{self.shown(path)} is not there any more, and the run has not read it to its end: put it back, "
+                    "or start a new run over what there is"
+                )
+        return {path: info.size for path, info in zip(paths, found, strict=True)}
+
+    def open(self, path: str) -> Any:
+        """A file to read from anywhere."""
+        return self.filesystem.open_input_file(self._full(path))
+
+    def open_compressed(self, path: str) -> Any:
+        """What is in a gzip file, to read from its start."""
+        return self.filesystem.open_input_stream(self._full(path), compression="gzip")
+
+    def shown(self, path: str) -> str:
+        """A file in the words of the user."""
+        return f"{self.given.rstrip('/')}/{path}" if self._is_folder else self.given
+
+    @cached_property
+    def _is_folder(self) -> bool:
+        return self.filesystem.get_file_info(self._path).type != filesystems().FileType.File
+
+    def _full(self, path: str) -> str:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise InputChangedError(f"{path!r} is not a file below {self.given}: the cut belongs to another source")
+        if not self._is_folder and PurePosixPath(self._path).name == path:
+            return self._path
+        return f"{self._path.rstrip('/')}/{path}"
+
+    def _below(self) -> Iterator[tuple[str, int]]:
+        if self.is_local:
+            yield from _walk(self._path, self._path, ())
+            return
+        selector = filesystems().FileSelector(self._path, recursive=True)
+        for info in self.filesystem.get_file_info(selector):
+            path = info.path[len(self._path.rstrip("/")) + 1 :]
+            if info.type == filesystems().FileType.File and not any(map(_is_hidden, path.split("/"))):
+                yield path, info.size
+
+
+def _from_uri(uri: str) -> tuple[Any, str]:
+    try:
+        return filesystems().FileSystem.from_uri(uri)
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise NoInputError(f"{uri} cannot be read from ({error}): give s3://, gs://, file:///, or a path") from error
+
+
+def _walk(root: str, folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """The files below a folder. Links are followed, unless they lead back to where they stand."""
+    real = os.path.realpath(folder)
+    if real in above:
+        return
+    with os.scandir(folder) as scan:
+        entries = [entry for entry in scan if not _is_hidden(entry.name)]
+    for entry in entries:
+        if entry.is_dir():
+            yield from _walk(root, entry.path, (*above, real))
+        else:
+            yield os.path.relpath(entry.path, root), entry.stat().st_size
+
+
+def _is_hidden(name: str) -> bool:
+    return name[:1] in (".", "_")
+
+
+def _instead(everything: Mapping[str, int], endings: Sequence[str]) -> str:
+    wanted = " or ".join(endings)
+    if not everything:
+        return f"holds no file that is not hidden: put files ending in {wanted} there, or give another folder"
+    example = min(everything)
+    return (
+        f"holds no file ending in {wanted}, but {len(everything)} others such as {example!r}: "
+        "give another folder, or name the file itself, whatever its ending"
+    )

@@ -1,0 +1,74 @@
+"""How names become names of files, and what the name of a transaction says.
+
+Whatever is named by a user, or comes from a cut, becomes part of a path through `path_name` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from engine.files.errors import DamagedOutputError
+
+_BYTES_MAX = 230
+"""File systems hold 255; a part's beginning and ending come on top."""
+
+_FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
+
+_TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
+
+
+def path_name(name: str) -> str:
+    """One component of a path, another for each name; never hidden, never a way out of its folder.
+
+    >>> path_name("late orders"), path_name("../x"), path_name("_a%")
+    ('late orders', '%2E.%2Fx', '%5Fa%25')
+    """
+    if not name:
+        raise ValueError("an empty name cannot be the name of a file: give one of at least one character")
+    encoded = "".join(map(_encoded, name))
+    if encoded[0] in "._":
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    if len(encoded.encode()) > _BYTES_MAX:
+        raise ValueError(f"name {name!r} is too long for a file: {_BYTES_MAX} bytes at most, give a shorter one")
+    return encoded
+
+
+def name_of(path_name: str) -> str:
+    """The name that `path_name` made this of.
+
+    >>> name_of(path_name("../x"))
+    '../x'
+    """
+    return unquote(path_name, errors="surrogatepass")
+
+
+def _encoded(character: str) -> str:
+    if character.isprintable() and character not in _FORBIDDEN:
+        return character
+    return "".join(f"%{byte:02X}" for byte in character.encode(errors="surrogatepass"))
+
+
+class Turn(NamedTuple):
+    """When a transaction was prepared, and by which task: the order in which output is read back."""
+
+    epoch: int
+    attempt: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.index, which no order needs
+
+
+def turn_of(transaction: str) -> Turn:
+    """What the name of a transaction says.
+
+    >>> turn_of("done.3.attempt-1.epoch-12")
+    Turn(epoch=12, attempt=1, index=3)
+    """
+    found = _TRANSACTION.fullmatch(transaction)
+    if found is None:
+        raise DamagedOutputError(
+            f"{transaction!r} is not the name of a transaction, SINK.INDEX.attempt-A.epoch-E: "
+            "something else has written among the output of this sink; move it away"
+        )
+    index, attempt, epoch = map(int, found.groups())
+    return Turn(epoch, attempt, index)

@@ -1,0 +1,95 @@
+"""How fast a source may be read. Time comes from the clock that is given, and nothing waits here.
+
+Tokens are added as time passes and taken as records are read, up to what a tenth of a second brings, so that a task
+that was held up does not catch up in a flood. Fast sources are read in bunches of a hundredth of a second: one record
+at a time would cost more than it is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.columns import Records
+from engine.services import Reader
+
+BURST_S = 0.1
+BUNCH_S = 0.01
+_ROUNDING = 1e-6
+
+
+class Bucket:
+    """The tokens of one task.
+
+    >>> now = [0.0]
+    >>> bucket = Bucket(20.0, lambda: now[0])
+    >>> bucket.take(bucket.available()), bucket.available(), round(bucket.wait_s(), 3)
+    (2, 0, 0.05)
+    """
+
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._most = max(1.0, rate * BURST_S)
+        self._bunch = max(1.0, rate * BUNCH_S)
+        self._tokens = self._most
+        self._counted_at_s = clock()
+
+    def available(self) -> int:
+        """How many records may be read now; none while there is less than a bunch."""
+        self._count()
+        return int(self._tokens + _ROUNDING) if self._tokens + _ROUNDING >= self._bunch else 0
+
+    def take(self, count: int) -> int:
+        """So many were read."""
+        self._tokens -= count
+        return count
+
+    def wait_s(self) -> float:
+        """How long until records may be read; 0.0 when they may be now."""
+        self._count()
+        missing = self._bunch - self._tokens
+        return missing / self._rate if missing > _ROUNDING else 0.0
+
+    def _count(self) -> None:
+        now_s = self._clock()
+        self._tokens = min(self._most, self._tokens + (now_s - self._counted_at_s) * self._rate)
+        self._counted_at_s = now_s
+
+
+class PacedReader:
+    """A reader that gives records at a rate, or as they come. Every reader of `FileServices` is one.
+
+    >>> from engine.memory import ListReader
+    >>> reader = PacedReader(ListReader("abcd".__getitem__, 4, {"0-of-1": 0}))
+    >>> reader.wait_s(), reader.read(3), reader.positions()
+    (0.0, ['a', 'b', 'c'], {'0-of-1': 3})
+    """
+
+    def __init__(self, reader: Reader, bucket: Bucket | None = None) -> None:
+        self._reader = reader
+        self._bucket = bucket
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing more will ever come."""
+        return self._reader.exhausted
+
+    def read(self, records_max: int) -> Records:
+        """The next records; an empty list while the rate allows none."""
+        if self._bucket is None:
+            return self._reader.read(records_max)
+        allowed = self._bucket.available()
+        if allowed == 0:
+            return []
+        records = self._reader.read(min(allowed, records_max))
+        self._bucket.take(len(records))
+        return records
+
+    def positions(self) -> dict[str, Any]:
+        """Split name -> position behind the last record returned."""
+        return self._reader.positions()
+
+    def wait_s(self) -> float:
+        """How long to wait before it is read again; 0.0 when that can be now."""
+        return 0.0 if self._bucket is None or self.exhausted else self._bucket.wait_s()

@@ -1,0 +1,224 @@
+"""A Parquet file that is being written, a row group of many rows at a time.
+
+The columns and their types are those of the first row group: of up to `ROWS_MAX` records, in the order in which the
+columns come up. A record of a later row group may lack columns, and bring no others. A column that holds nothing but
+None takes the type that it has in the last file of this task in which it held something.
+
+What comes as columns is written as it is, where all of a row group has the same names and types, which are those of the
+file; otherwise its rows are written like records. A tensor becomes lists.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from engine.batch import ATOMS, copy_records
+from engine.columns import Columns, Records, as_records, is_tensor
+from engine.errors import describe
+from engine.files.arrow import arrow, parquet
+from engine.files.disk import Disk
+from engine.files.parts import unwritable
+
+ROWS_MAX = 64 * 1024
+DICTIONARY_BYTES_MAX = 128 * 1024
+"""A column of more different values is written without a dictionary: trying longer takes four times the time."""
+
+_ALIKE = ((int, float, Decimal, np.number), (str,), (bytes, bytearray), (list, tuple, np.ndarray), (dict,))
+"""Types of Python that go into one column as they are."""
+
+
+class ParquetPart:
+    """Records that are dicts, as rows. `types` outlives the part: column name -> its type."""
+
+    def __init__(self, disk: Disk, path: Path, sink: str, types: dict[str, Any], rows_max: int = ROWS_MAX) -> None:
+        self._sink = sink
+        self._types = types
+        self._rows_max = rows_max
+        # A stream of ours: what it is written with is then closed by us alone, and a full disk is noticed.
+        self._stream = disk.open(path)
+        self._writer: Any = None
+        self._schema: Any = None
+        # The rows that are not yet written: all of them in one of the two.
+        self._columns: dict[str, list[Any]] = {}
+        self._tables: list[Any] = []
+        self._rows = 0
+
+    def write(self, records: Records) -> None:
+        """Add records. They are converted, and written, by the row group."""
+        for start in range(0, len(records), self._rows_max):
+            some = records[start : start + self._rows_max]
+            table = _table(some) if isinstance(some, Columns) else None
+            if table is not None and self._fits(table.schema):
+                self._tables.append(table)
+                self._rows += len(some)
+            else:
+                self._take_apart()
+                self._add(as_records(some))
+            if self._rows >= self._rows_max:
+                self._flush()
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        if self._rows:
+            self._flush()
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            self._stream.close()
+        except OSError:
+            self._give_up()
+            raise
+
+    def _fits(self, schema: Any) -> bool:
+        """Whether a table goes into the file as it is, beside what is not yet written."""
+        if self._rows and not self._tables:
+            return False
+        if arrow().null() in schema.types:
+            return False
+        known = self._tables[0].schema if self._tables else self._schema
+        return known is None or known.equals(schema)
+
+    def _take_apart(self) -> None:
+        """Make records of the tables that are not yet written: they share a row group with such."""
+        tables, self._tables = self._tables, []
+        if tables:
+            self._rows = 0
+            self._add([record for table in tables for record in table.to_pylist()])
+
+    def _add(self, records: list[Any]) -> None:
+        self._check(records)
+        if not ATOMS.issuperset(map(type, chain.from_iterable(record.values() for record in records))):
+            # They are kept until the row group is full, and who wrote them may change them before.
+            records = copy_records(records)
+        if not all(record.keys() <= self._columns.keys() for record in records):
+            for key in dict.fromkeys(key for record in records for key in record):
+                self._columns.setdefault(key, [None] * self._rows)
+        for key, column in self._columns.items():
+            column += [record.get(key) for record in records]
+        self._rows += len(records)
+
+    def _check(self, records: list[Any]) -> None:
+        known = None if self._schema is None else frozenset(self._schema.names)
+        for record in records:
+            if not isinstance(record, dict) or not record:
+                raise unwritable(self._sink, "Parquet", record, "it has no columns", "map records to dicts")
+            keys = cast("dict[Any, Any]", record).keys()
+            if known is None:
+                if not all(type(key) is str for key in keys):
+                    what = "a column whose name is not text"
+                    raise unwritable(self._sink, "Parquet", record, what, "map records to dicts with text as keys")
+            elif not keys <= known:
+                what = f"it brings columns {sorted(map(str, keys - known))}, which the file's first rows do not have"
+                fix = "give all records the same columns"
+                raise unwritable(self._sink, "Parquet", record, what, fix)
+
+    def _flush(self) -> None:
+        table = arrow().concat_tables(self._tables) if self._tables else self._table_of_records()
+        try:
+            if self._schema is None:
+                self._writer = parquet().ParquetWriter(
+                    self._stream, table.schema, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX
+                )
+                self._schema = table.schema
+                self._types |= {field.name: field.type for field in table.schema if field.type != arrow().null()}
+            self._writer.write_table(table)
+        except OSError:
+            self._give_up()
+            raise
+        except (NotImplementedError, ValueError) as error:
+            self._give_up()
+            (first,) = table.slice(0, 1).to_pylist()
+            what = f"{', '.join(map(str, table.schema.types))} do not all go into it: {describe(error)}"
+            raise unwritable(self._sink, "Parquet", first, what, "map the column to another type") from error
+        self._columns = {name: [] for name in table.schema.names}
+        self._tables = []
+        self._rows = 0
+
+    def _table_of_records(self) -> Any:
+        types = {} if self._schema is None else {field.name: field.type for field in self._schema}
+        arrays = {name: self._array(name, column, types.get(name)) for name, column in self._columns.items()}
+        return arrow().table(arrays, schema=self._schema)
+
+    def _array(self, name: str, values: list[Any], kind: Any) -> Any:
+        try:
+            array = _converted(values, kind)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._misfit(name, values, kind, error) from error
+        return array.cast(self._types[name]) if array.type == arrow().null() and name in self._types else array
+
+    def _misfit(self, name: str, values: list[Any], kind: Any, error: Exception) -> Exception:
+        """The error to raise, for the first value that does not fit to those before it."""
+        fits, fails = 0, len(values)
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            try:
+                _converted(values[:middle], kind)
+                fits = middle
+            except (ValueError, TypeError, OverflowError):
+                fails = middle
+        columns = {key: column[fails - 1] for key, column in self._columns.items()}
+        before = f" as {kind}, the type of the rows before" if kind is not None else " with the rows before"
+        what = f"column {name!r} does not go{before}: {describe(error)}"
+        return unwritable(self._sink, "Parquet", columns, what, "map the column to values of one type")
+
+    def _give_up(self) -> None:
+        # When it is dropped it would try once more to write its end, where nobody sees what it says.
+        if self._writer is not None:
+            self._writer.is_open = False
+
+
+def _table(columns: Columns) -> Any:
+    """Columns as a table; a tensor as lists, which every reader of Parquet knows."""
+    arrays = [_lists(column) if is_tensor(column.type) else column for column in columns.batch.columns]
+    return arrow().Table.from_arrays(arrays, columns.names)
+
+
+def _lists(tensor: Any) -> Any:
+    array = tensor.to_numpy_ndarray()
+    lists, rows = arrow().array(array.reshape(-1)), array.size
+    for length in reversed(array.shape[1:]):
+        rows //= length
+        lists = arrow().ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32) * np.int32(length), lists)
+    return lists
+
+
+def _converted(values: list[Any], kind: Any) -> Any:
+    """The values as an array, of this type if one is given, if nothing in them changes by it."""
+    _check_alike(values)
+    array = arrow().array(values)
+    if kind is None or array.type == kind:
+        return array
+    if _is_narrower(kind, array.type) and _are_same(array.cast(kind).cast(array.type), array):
+        # Rows that came as columns have given the file a type that no value of Python has.
+        return array.cast(kind)
+    # Not array(values, kind), which would cut the fraction off a number.
+    schemas = [arrow().schema([("column", type)]) for type in (kind, array.type)]
+    if arrow().unify_schemas(schemas, promote_options="permissive").field("column").type != kind:
+        raise TypeError(f"{array.type} is no {kind}")
+    return array.cast(kind)
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    return one.equals(other) or np.array_equal(
+        *(a.to_numpy(zero_copy_only=False) for a in (one, other)), equal_nan=True
+    )
+
+
+def _is_narrower(kind: Any, other: Any) -> bool:
+    types = arrow().types
+    return any(is_it(kind) and is_it(other) for is_it in (types.is_integer, types.is_floating, types.is_timestamp))
+
+
+def _check_alike(values: list[Any]) -> None:
+    """Raise on kinds of values that arrow would put into one column by changing some of them."""
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) > 1 and not any(all(issubclass(kind, alike) for kind in kinds) for alike in _ALIKE):
+        raise TypeError(f"it mixes {' and '.join(sorted(kind.__name__ for kind in kinds))}")
+    if kinds == {datetime} and len({value.tzinfo is None for value in values if value is not None}) > 1:
+        raise TypeError("it mixes times that have a time zone and times that have none")

@@ -1,0 +1,73 @@
+"""How the rows of a Parquet file are read: a row group is a split, unpacked a few thousand rows at a time.
+
+They are given as columns; an operator that takes records makes dicts of them at its door.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.columns import Records, to_columns
+from engine.files.arrow import parquet
+from engine.files.errors import MalformedInputError
+from engine.files.locations import Location
+from engine.files.splits import Position, Split, changed
+
+ROWS_MAX = 8192
+"""Rows that are unpacked at once."""
+
+
+class ParquetSplit:
+    """The rows of one row group. The position is the number of rows read."""
+
+    def __init__(self, location: Location, split: Split, position: Position) -> None:
+        self._location = location
+        self._split = split
+        self._rows_read = 0
+        self._batch: Any = None
+        self._at = 0
+        try:
+            file = parquet().ParquetFile(location.open(split.path))
+            if file.num_row_groups <= (split.group or 0):
+                raise changed(location, split, f"it has {file.num_row_groups} row groups")
+            # Tasks run beside each other: threads of each would only take turns.
+            self._batches = file.iter_batches(ROWS_MAX, row_groups=[split.group], use_threads=False)
+        except (ValueError, OSError) as error:
+            raise self._unreadable(error) from error
+        rows = position if isinstance(position, int) else position[0]
+        while self._rows_read < rows:
+            self.read(rows - self._rows_read, keep=False)
+
+    @property
+    def position(self) -> Position:
+        """Rows read."""
+        return self._rows_read
+
+    def read(self, records_max: int, keep: bool = True) -> Records:
+        """Up to so many rows; without `keep` they are passed over."""
+        if self._batch is None or self._at == self._batch.num_rows:
+            self._batch, self._at = self._next_batch(), 0
+        rows = self._batch.slice(self._at, records_max)
+        self._at += rows.num_rows
+        self._rows_read += rows.num_rows
+        return to_columns(rows) if keep else []
+
+    def _next_batch(self) -> Any:
+        try:
+            batch: Any = next(self._batches, None)
+        except (ValueError, OSError) as error:
+            raise self._unreadable(error) from error
+        if batch is None:
+            raise changed(
+                self._location, self._split, f"its row group {self._split.group} has {self._rows_read:,} rows"
+            )
+        return batch
+
+    def _unreadable(self, error: Exception) -> Exception:
+        """The error to raise. One of the system or of the network may be gone the next time, and passes."""
+        if isinstance(error, OSError) and (error.errno is not None or not self._location.is_local):
+            return error
+        return MalformedInputError(
+            f"{self._location.shown(self._split.path)} row group {self._split.group}: not Parquet ({error}): "
+            "take the file out, or write it again"
+        )

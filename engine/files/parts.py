@@ -1,0 +1,183 @@
+"""The file that a transaction is written to, in each format that is written as records come: JSON lines, CSV, pickles.
+
+A part takes a batch whole or not at all: what cannot be written is found before the first byte of it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import pickle
+import struct
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from engine.columns import Records, as_records
+from engine.errors import describe, show
+from engine.files.disk import Disk
+from engine.files.errors import DamagedOutputError, UnwritableRecordError
+
+_FRAME = struct.Struct("<Q16s")
+_NO_TEXT = (dict, list, tuple, set, frozenset, bytes, bytearray)
+
+
+class Part(Protocol):
+    """A file that records are added to, or the rows of columns."""
+
+    def write(self, records: Records) -> None:
+        """Add records."""
+        ...
+
+    def close(self) -> None:
+        """Hand everything to the system. It is durable once the file is synced."""
+        ...
+
+
+class JsonPart:
+    """One value a line. Keys become text, as JSON has it."""
+
+    def __init__(self, disk: Disk, path: Path, sink: str) -> None:
+        self._sink = sink
+        self._stream = disk.open(path)
+        self._encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_plain).encode
+
+    def write(self, records: Records) -> None:
+        """Add records, a line each."""
+        records = as_records(records)
+        try:
+            lines = list(map(self._encode, records))
+        except (TypeError, ValueError, RecursionError) as error:
+            fix = "map it to text, finite numbers, booleans, None, lists and dicts of these"
+            raise unwritable(self._sink, "JSON", _culprit(records, self._encode), describe(error), fix) from error
+        self._stream.write(("\n".join(lines) + "\n").encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+class CsvPart:
+    """Comma-separated values. The first record says the columns, and all others have the same. None is left empty."""
+
+    def __init__(self, disk: Disk, path: Path, sink: str) -> None:
+        self._sink = sink
+        self._stream = disk.open(path)
+        self._columns: list[str] | None = None
+
+    def write(self, records: Records) -> None:
+        """Add records, a row each."""
+        records = as_records(records)
+        columns = self._columns if self._columns is not None else self._columns_of(records[0])
+        rows: list[Any] = [] if self._columns is not None else [columns]
+        keys = dict.fromkeys(columns).keys()
+        for record in records:
+            if not isinstance(record, dict) or cast("dict[Any, Any]", record).keys() != keys:
+                what = f"its columns are not {columns}, those of the first record of the file"
+                raise unwritable(self._sink, "CSV", record, what, "map all records to dicts of the same keys")
+            rows.append([record[column] for column in columns])
+        kinds = set(map(type, chain.from_iterable(rows)))
+        if any(issubclass(kind, _NO_TEXT) for kind in kinds):
+            culprit = next(r for r in records if any(isinstance(value, _NO_TEXT) for value in r.values()))
+            raise unwritable(
+                self._sink, "CSV", culprit, "it holds a value of many parts", "write JSON lines or Parquet"
+            )
+        try:
+            data = _csv(rows).encode()
+        except UnicodeEncodeError as error:
+            culprit = _culprit(rows, lambda row: _csv([row]).encode())
+            raise unwritable(self._sink, "CSV", culprit, describe(error), "map it to text that has a UTF-8") from error
+        self._stream.write(data)
+        self._columns = columns
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def _columns_of(self, record: Any) -> list[str]:
+        columns: list[Any] = list(cast("dict[Any, Any]", record)) if isinstance(record, dict) else []
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise unwritable(self._sink, "CSV", record, "it has no columns", "map records to dicts with text as keys")
+        return columns
+
+
+class PicklePart:
+    """Batches of any records, each behind its length and a digest, which is keyed when a key is given."""
+
+    def __init__(self, disk: Disk, path: Path, sink: str, key: bytes = b"") -> None:
+        self._sink = sink
+        self._key = key
+        self._stream = disk.open(path)
+
+    def write(self, records: Records) -> None:
+        """Add a batch."""
+        records = as_records(records)
+        try:
+            payload = pickle.dumps(records, 5)
+        except Exception as error:
+            fix = "map it to values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes"
+            raise unwritable(self._sink, "pickle", _culprit(records, pickle.dumps), describe(error), fix) from error
+        self._stream.write(_FRAME.pack(len(payload), _digest(payload, self._key)) + payload)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def read_pickles(path: Path, key: bytes = b"") -> Iterator[list[Any]]:
+    """The batches that a `PicklePart` wrote. Nothing is decoded that is not what was written."""
+    with path.open("rb") as file:
+        while frame := file.read(_FRAME.size):
+            length, digest = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, b"")
+            payload = file.read(length)
+            if len(payload) != length or _digest(payload, key) != digest:
+                raise DamagedOutputError(
+                    f"{path} is not what was written: it is torn or altered, or written with another key; restore it "
+                    "from a copy, or start a new run"
+                )
+            yield pickle.loads(payload)
+
+
+def unwritable(sink: str, form: str, record: Any, what: str, fix: str) -> UnwritableRecordError:
+    """The error to raise when a record does not fit into a format."""
+    return UnwritableRecordError(
+        f"sink {sink!r} cannot write a record as {form}: {what}\n  record: {show(record)}\n  {fix}"
+    )
+
+
+def _culprit(records: list[Any], encode: Callable[[Any], object]) -> Any:
+    """The first record that does not encode; all of them if each does by itself."""
+    for record in records:
+        try:
+            encode(record)
+        except Exception:  # noqa: BLE001  # this is the question
+            return record
+    return records
+
+
+def _plain(value: Any) -> Any:
+    """What JSON makes of a value it does not know: numbers of numpy are numbers."""
+    if isinstance(value, np.generic):
+        return cast("np.generic[Any]", value).item()
+    raise TypeError(f"{show(value)} of type {type(value).__name__} is no JSON")
+
+
+def _csv(rows: list[Any]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    text = buffer.getvalue()
+    if "\r" in text:
+        # Before Python 3.13 a carriage return by itself is not quoted, and no reader takes it.
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
+        text = buffer.getvalue()
+    return text
+
+
+def _digest(payload: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=16, key=key).digest()

@@ -1,0 +1,195 @@
+"""What a real engine gives its tasks: readers of files and of what a flow holds itself, and writers that survive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from engine.errors import TaskError, user_error
+from engine.files.checks import STAGING, check_source, output_folder
+from engine.files.disk import Disk
+from engine.files.errors import OutputError
+from engine.files.names import name_of, path_name, turn_of
+from engine.files.pace import Bucket, PacedReader
+from engine.files.parquet_part import ParquetPart
+from engine.files.parts import CsvPart, JsonPart, Part, read_pickles
+from engine.files.reader import FileReader
+from engine.files.splits import Split
+from engine.files.staging import Staging
+from engine.files.writers import FileWriter, KeptWriter, MemoryWriter, Receive, calling, committed_folder
+from engine.memory import ListReader, ListStore
+from engine.services import Services, Writer
+from graphs.ids import TaskId
+from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range
+from graphs.plan import Operator
+
+Deliver = Callable[[str, str, list[Any]], None]
+"""Takes the name of a sink, the name of a transaction and its records; may be called again with the same."""
+
+_WRITTEN = {JsonLines: (".jsonl", JsonPart), CSV: (".csv", CsvPart), Parquet: (".parquet", ParquetPart)}
+
+
+class FileServices(Services):
+    """Opens readers and writers for the tasks of one process.
+
+    - staging: a folder for what Collect, Print and Call have prepared and committed. None: the run cannot be restored,
+      and they keep it in memory.
+    - deliver: gets what Collect and Print commit.
+    - clock: seconds, for the rates of sources.
+    - splits: source -> its splits, as `check_source` gave them. A source that is not named is listed by every task.
+    - key: with it, what is kept in staging is signed, and what is not is never decoded. 64 bytes at most.
+
+    >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records))
+    >>> from graphs.plan import Kind
+    >>> writer = services.writer(Operator("out", Kind.SINK, Collect()), TaskId("out", 0))
+    >>> writer.write([1, 4])
+    >>> writer.prepare("out.0.attempt-1.epoch-1")
+    True
+    >>> writer.commit("out.0.attempt-1.epoch-1")
+    out [1, 4]
+    """
+
+    def __init__(
+        self,
+        job: str,
+        staging: str | None,
+        deliver: Deliver,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        splits: Mapping[str, Sequence[str]] | None = None,
+        key: bytes = b"",
+        disk: Disk | None = None,
+    ) -> None:
+        self._job = job
+        self._folder = None if staging is None else Path(staging).absolute()
+        self._deliver = deliver
+        self._clock = clock
+        self._splits = dict(splits or {})
+        self._key = key
+        self._disk = disk or Disk()
+        self._store = ListStore()
+        self._types: dict[TaskId, dict[str, Any]] = {}
+
+    # -- sources -------------------------------------------------------------------------------------------------
+
+    def reader(
+        self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None
+    ) -> PacedReader:
+        """The reader of one source task: its share of the splits, or those of `positions` and no others."""
+        source: Any = operator.function
+        rate: float | None = getattr(source, "rate", None)
+        bucket = None if rate is None else Bucket(rate / parallelism, self._clock)
+        if isinstance(source, Items | Range | Generate):
+            record_at, count = _sequence(operator.name, cast("Items[Any] | Range | Generate[Any]", source))
+            fresh = {f"{index}-of-{parallelism}": 0}
+            return PacedReader(ListReader(record_at, count, fresh if positions is None else positions), bucket)
+        if positions is not None:
+            restored = {Split.parse(name): position for name, position in positions.items()}
+            return PacedReader(FileReader(source, restored), bucket)
+        names = self._splits[operator.name] if operator.name in self._splits else check_source(operator)
+        splits = map(Split.parse, names[index::parallelism])
+        return PacedReader(FileReader(source, {split: split.first for split in splits}), bucket)
+
+    # -- sinks ---------------------------------------------------------------------------------------------------
+
+    def writer(self, operator: Operator, task: TaskId) -> Writer:
+        """The writer of one sink task. What earlier writers of this task left unprepared is removed."""
+        sink: Any = operator.function
+        if isinstance(sink, JsonLines | CSV | Parquet):
+            return self._file_writer(operator, sink, task)
+        receive = self._receiver(operator)
+        keeps = isinstance(sink, Collect)
+        if self._folder is None:
+            return MemoryWriter(operator.name, self._store, receive, keeps)
+        staging = self._staging(operator)
+        return KeptWriter(operator.name, task.index, staging, self._disk, receive, self._key, keeps)
+
+    def roll_back(self, operator: Operator, keep: Collection[str]) -> None:
+        """Remove what a sink has prepared under other names than these: called before the tasks of an attempt run.
+
+        `keep` is what the cut lists that the attempt goes on from; nothing for a fresh run, and at the end of a run.
+        """
+        if self._folder is None and isinstance(operator.function, Collect | Print | Call):
+            for name in self._store.prepared.keys() - set(keep):
+                if self._store.prepared[name][0] == operator.name:
+                    del self._store.prepared[name]
+            return
+        staging = self._staging(operator)
+        staging.roll_back(keep)
+        if isinstance(operator.function, JsonLines | CSV | Parquet):
+            self._disk.remove_empty(staging.folder.parent)
+            self._disk.remove_empty(staging.folder.parent.parent)
+
+    def collected(self, sink: str) -> list[Any]:
+        """Everything that a Collect sink has committed, in the order of epochs, attempts and tasks."""
+        if self._folder is None:
+            kept = {name: records for name, (owner, records) in self._store.committed.items() if owner == sink}
+            return [record for name in sorted(kept, key=turn_of) for record in kept[name]]
+        folder = committed_folder(Staging(self._folder / path_name(sink), self._disk))
+        names = sorted(self._disk.names(folder), key=lambda name: turn_of(name_of(name)))
+        batches = (batch for name in names for batch in read_pickles(folder / name, self._key))
+        return [record for batch in batches for record in batch]
+
+    def prepared(self, sink: str) -> dict[str, list[Any]]:
+        """What a Collect sink has prepared and not yet committed, by transaction."""
+        if self._folder is None:
+            return {name: records for name, (owner, records) in self._store.prepared.items() if owner == sink}
+        staging = Staging(self._folder / path_name(sink), self._disk)
+        return {
+            name: [record for batch in read_pickles(staging.path_of(name), self._key) for record in batch]
+            for name in staging.prepared_names()
+        }
+
+    def _file_writer(self, operator: Operator, sink: JsonLines | CSV | Parquet, task: TaskId) -> FileWriter:
+        ending, form = _WRITTEN[type(sink)]
+        types = self._types.setdefault(task, {})
+
+        def new_part(path: Path) -> Part:
+            if form is ParquetPart:
+                return ParquetPart(self._disk, path, operator.name, types)
+            return cast("type[JsonPart | CsvPart]", form)(self._disk, path, operator.name)
+
+        folder = output_folder(operator.name, sink.path)
+        staging = self._staging(operator)
+        return FileWriter(operator.name, task.index, staging, self._disk, new_part, folder, ending)
+
+    def _staging(self, operator: Operator) -> Staging:
+        sink: Any = operator.function
+        if isinstance(sink, JsonLines | CSV | Parquet):
+            above = output_folder(operator.name, sink.path) / STAGING / path_name(self._job)
+        elif self._folder is not None:
+            above = self._folder
+        else:
+            raise OutputError(f"sink {operator.name!r} keeps its output in memory: give FileServices a staging folder")
+        return Staging(above / path_name(operator.name), self._disk)
+
+    def _receiver(self, operator: Operator) -> Receive:
+        sink: Any = operator.function
+        if isinstance(sink, Call):
+            return calling(operator.name, cast("Call[Any]", sink).function)
+        if not isinstance(sink, Collect | Print):
+            raise OutputError(
+                f"sink {operator.name!r} writes {sink!r}, which nothing here writes: give one of JsonLines, CSV, "
+                "Parquet, Collect, Print, Call"
+            )
+        return lambda transaction, records: self._deliver(operator.name, transaction, records)
+
+
+def _sequence(name: str, source: Items[Any] | Range | Generate[Any]) -> tuple[Callable[[int], Any], int | None]:
+    """The record at each position, and how many there are."""
+    if isinstance(source, Items):
+        return source.records.__getitem__, len(source.records)
+    if isinstance(source, Range):
+        return range(source.start, source.stop).__getitem__, len(range(source.start, source.stop))
+
+    def make(position: int) -> Any:
+        try:
+            return source.make(position)
+        except TaskError:
+            raise
+        except Exception as error:
+            raise user_error(name, error, hook=f"make({position})", can_set_aside=False) from error
+
+    return make, source.count

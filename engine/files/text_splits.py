@@ -1,0 +1,140 @@
+"""How JSON lines, CSV and plain text are read: lines in, records out, and the offset behind them.
+
+JSON: one value a line; blank lines are passed over. CSV: a header line, then records under it, each a dict of texts:
+what looks like a number stays text, since what a column holds cannot be known before its last line. Text: the lines.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from engine.files.errors import MalformedInputError
+from engine.files.lines import Lines, position_in
+from engine.files.locations import Location
+from engine.files.splits import Position, Split
+
+FIELD_CHARACTERS_MAX = 64 * 1024 * 1024
+"""The csv module stops at 131,072, which texts do reach."""
+
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+class TextSplit:
+    """Lines as they are, without their ends."""
+
+    def __init__(self, location: Location, split: Split, position: Position) -> None:
+        self.location = location
+        self.split = split
+        self.lines = Lines(location, split, _offset(position))
+
+    @property
+    def position(self) -> Position:
+        """Behind the last record that was read."""
+        return position_in(self.lines, self.split)
+
+    def read(self, records_max: int) -> list[Any]:
+        """Up to so many records; fewer or none where lines hold none."""
+        return [line.removesuffix("\r") for line in self.lines.take(records_max)]
+
+
+class JsonSplit(TextSplit):
+    """One JSON value a line."""
+
+    def read(self, records_max: int) -> list[Any]:
+        """Up to so many records; fewer or none where lines are blank."""
+        start = self.lines.offset
+        lines = self.lines.take(records_max)
+        records: list[Any] = []
+        for number, line in enumerate(lines):
+            try:
+                record, end = _raw_decode(line)
+            except ValueError:
+                end = -1
+            except RecursionError as error:
+                raise self.lines.malformed(start, number, "nested too deeply: flatten the value") from error
+            else:
+                if end == len(line):
+                    records.append(record)
+                    continue
+            self._read_carefully(line, start, number, records)
+        return records
+
+    def _read_carefully(self, line: str, start: int, number: int, records: list[Any]) -> None:
+        """A line that is not a value from its first character to its last: blank, with space around it, or wrong."""
+        if not line.strip():
+            return
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise self.lines.malformed(
+                start,
+                number,
+                f"not JSON ({error}): mend the line, or read the file with TextLines and parse the lines in a map "
+                'with on_error="dead_letter"',
+            ) from error
+
+
+class CsvSplit(TextSplit):
+    """Comma-separated values under a header line. A record may go over several lines, where line ends are quoted."""
+
+    def __init__(self, location: Location, split: Split, position: Position) -> None:
+        super().__init__(location, split, split.first)
+        csv.field_size_limit(max(csv.field_size_limit(), FIELD_CHARACTERS_MAX))
+        self._columns: list[str] = []
+        self._given: list[str] = []
+        self._start()
+        header = self._rows(1)
+        while not header and not self.lines.is_done:
+            header = self._rows(1)
+        if header:
+            self._columns = header[0]
+            if len(set(self._columns)) < len(self._columns):
+                raise self.lines.malformed(0, 0, f"the header {self._columns} names a column twice: rename one")
+        if position != split.first:
+            self.lines = Lines(location, split, _offset(position))
+            self._start()
+
+    def read(self, records_max: int) -> list[Any]:
+        """Up to so many records; fewer or none where lines are blank."""
+        columns = self._columns
+        return [dict(zip(columns, row, strict=True)) for row in self._rows(records_max, len(columns))]
+
+    def _start(self) -> None:
+        """Parse from where the lines stand."""
+        self._first_offset = self.lines.offset
+        self._parsed: Iterator[list[str]] = csv.reader(self._feed(), strict=True)
+
+    def _rows(self, rows_max: int, values: int | None = None) -> list[list[str]]:
+        self._given = self.lines.take(rows_max)[::-1]
+        rows: list[list[str]] = []
+        try:
+            while self._given:
+                row = next(self._parsed, None)
+                if not row:
+                    continue
+                if values is not None and len(row) != values:
+                    raise self._malformed(f"{len(row)} values under a header of {values} columns: mend the record")
+                rows.append(row)
+        except csv.Error as error:
+            raise self._malformed(f"not CSV ({error}): mend the record, or its quotes") from error
+        return rows
+
+    def _feed(self) -> Iterator[str]:
+        """The lines given, and more of them where a record is not at its end with the last."""
+        while True:
+            if not self._given:
+                self._given = self.lines.take(1)
+            if not self._given:
+                return
+            yield self._given.pop() + "\n"
+
+    def _malformed(self, what: str) -> MalformedInputError:
+        lines: Any = self._parsed
+        return self.lines.malformed(self._first_offset, lines.line_num - 1, what)
+
+
+def _offset(position: Position) -> int:
+    return position[0] if isinstance(position, tuple) else position

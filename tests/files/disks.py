@@ -1,0 +1,126 @@
+"""Disks on which things go wrong: a crash before any step, the loss of what was not made durable, a full disk."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from engine.files.disk import Disk, Stream
+
+
+class Crash(Exception):
+    """The process has died."""
+
+
+class CrashingDisk(Disk):
+    """Dies before the n-th step, or never. What it did before that is done."""
+
+    def __init__(self, dies_before: int | None = None) -> None:
+        self.dies_before = dies_before
+        self.steps: list[tuple[str, Path]] = []
+
+    def _step(self, what: str, path: Path) -> None:
+        if len(self.steps) == self.dies_before:
+            raise Crash
+        self.steps.append((what, path))
+
+    def open(self, path: Path) -> Stream:
+        self._step("open", path)
+        return super().open(path)
+
+    def sync_file(self, path: Path) -> None:
+        self._step("sync_file", path)
+        super().sync_file(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self._step("sync_folder", path)
+        super().sync_folder(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step("rename", target)
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._step("remove", path)
+        super().remove(path)
+
+    def truncate(self, path: Path) -> None:
+        self._step("truncate", path)
+        super().truncate(path)
+
+
+class LossyDisk(CrashingDisk):
+    """When the power fails, what was not synced is lost in part: the end of a file, the new name of another."""
+
+    def __init__(self, dies_before: int | None = None) -> None:
+        super().__init__(dies_before)
+        self._unsynced: set[Path] = set()
+        self._renames: list[tuple[Path, Path]] = []
+
+    def open(self, path: Path) -> Stream:
+        stream = super().open(path)
+        self._unsynced.add(path)
+        return stream
+
+    def sync_file(self, path: Path) -> None:
+        super().sync_file(path)
+        self._unsynced.discard(path)
+
+    def sync_folder(self, path: Path) -> None:
+        super().sync_folder(path)
+        self._renames = [(source, target) for source, target in self._renames if target.parent != path]
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        self._renames.append((source, target))
+        if source in self._unsynced:
+            self._unsynced.remove(source)
+            self._unsynced.add(target)
+
+    def lose_power(self, chance: random.Random) -> None:
+        """What the disk holds afterwards."""
+        for source, target in reversed(self._renames):
+            if chance.random() < 0.5 and target.exists():
+                target.replace(source)
+                if target in self._unsynced:
+                    self._unsynced.add(source)
+        for path in self._unsynced:
+            if path.exists():
+                data = path.read_bytes()
+                path.write_bytes(data[: chance.randrange(len(data) + 1)])
+        self._unsynced, self._renames = set(), []
+
+
+class FullDisk(Disk):
+    """Takes so many bytes, and then says that there is no room, until there is."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_left = bytes_max
+
+    def open(self, path: Path) -> Stream:
+        return _LimitedStream(self, super().open(path))
+
+
+class _LimitedStream:
+    def __init__(self, disk: FullDisk, stream: Stream) -> None:
+        self._disk = disk
+        self._stream = stream
+
+    def write(self, data: bytes) -> object:
+        written = bytes(data)[: self._disk.bytes_left]
+        self._disk.bytes_left -= len(written)
+        self._stream.write(written)
+        if len(written) < len(bytes(data)):
+            raise OSError(28, "No space left on device")
+        return len(written)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def flush(self) -> None:
+        """Parquet asks for it."""
+
+    @property
+    def closed(self) -> bool:
+        """Parquet asks for it."""
+        return False

@@ -1,0 +1,96 @@
+"""Sources and sinks opened as an engine opens them, for tests that look at one of them alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.files.disk import Disk
+from engine.files.services import FileServices
+from engine.files.splits import Split, list_splits
+from graphs import Sink, Source
+from graphs.ids import TaskId
+from graphs.plan import Kind, Operator
+
+JOB = "job"
+SINK = "out"
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Deliveries:
+    """What was delivered, a transaction at a time."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, str, list[Any]]] = []
+
+    def __call__(self, sink: str, transaction: str, records: list[Any]) -> None:
+        self.all.append((sink, transaction, records))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name, _ in self.all]
+
+
+def source(description: Source[Any], name: str = "in") -> Operator:
+    return Operator(name, Kind.SOURCE, description)
+
+
+def sink(description: Sink[Any], name: str = SINK) -> Operator:
+    return Operator(name, Kind.SINK, description)
+
+
+def services(staging: Path | None = None, deliver: Any = None, disk: Disk | None = None, **more: Any) -> FileServices:
+    folder = None if staging is None else str(staging)
+    return FileServices(JOB, folder, deliver or Deliveries(), disk=disk, **more)
+
+
+def reader(
+    description: Source[Any], index: int = 0, parallelism: int = 1, positions: Mapping[str, Any] | None = None
+) -> Any:
+    return services().reader(source(description), index, parallelism, positions)
+
+
+def writer(description: Sink[Any], index: int = 0, opened: FileServices | None = None, name: str = SINK) -> Any:
+    return (opened or services()).writer(sink(description, name), TaskId(name, index))
+
+
+def transaction(epoch: int, attempt: int = 1, index: int = 0, name: str = SINK) -> str:
+    return f"{name}.{index}.attempt-{attempt}.epoch-{epoch}"
+
+
+def rest(reader: Any, records_max: int = 1000) -> list[Any]:
+    """Everything that a reader still has."""
+    records: list[Any] = []
+    while not reader.exhausted:
+        records += reader.read(records_max)
+    return records
+
+
+def fresh(description: Any, range_bytes_max: int) -> dict[Split, Any]:
+    """The splits of a source, in small ranges, each at its start."""
+    return {split: split.first for split in list_splits(description, range_bytes_max)}
+
+
+def write_json(path: Path, records: Iterable[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def visible(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name[0] not in "._") if folder.exists() else []
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))

@@ -1,0 +1,119 @@
+"""A sink that cannot be written to, or would mix its output with another run's, is refused before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.files.checks import check_sink
+from engine.files.disk import Disk
+from engine.files.errors import OutputError
+from engine.files.names import Turn, name_of, path_name, turn_of
+from graphs import CSV, Call, Collect, JsonLines, Parquet, Print, Sink
+from tests.files.disks import CrashingDisk
+from tests.files.opened import everything, services, sink, transaction, writer
+
+FILES = [JsonLines, CSV, Parquet]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_folder_of_a_sink_is_made_with_those_above_it_and_stays_empty(tmp_path: Path, kind: Any):
+    check_sink(sink(kind(str(tmp_path / "a" / "b"))), fresh=True)
+    assert everything(tmp_path) == ["a", "a/b"]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_sink_whose_folder_is_a_file_is_refused(tmp_path: Path, kind: Any):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(OutputError, match=r"sink 'out' writes a folder of files, and .*/out is a file"):
+        check_sink(sink(kind(str(tmp_path / "out"))))
+    with pytest.raises(OutputError, match=r"sink 'out' cannot write to .*/out/below"):
+        check_sink(sink(kind(str(tmp_path / "out" / "below"))))
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused():
+    with pytest.raises(
+        OutputError, match=r"sink 'out' cannot write to /proc/out .*: make it writable, or give another"
+    ):
+        check_sink(sink(JsonLines("/proc/out")))
+
+
+def test_a_sink_is_refused_where_files_cannot_be_renamed():
+    with pytest.raises(OutputError, match=r"s3://bucket/out, where files cannot be renamed.*give a local folder"):
+        check_sink(sink(JsonLines("s3://bucket/out")))
+
+
+def test_a_uri_of_a_local_folder_is_the_folder(tmp_path: Path):
+    check_sink(sink(JsonLines(f"file://{tmp_path}/out")))
+    assert everything(tmp_path) == ["out"]
+
+
+def test_a_fresh_run_is_refused_a_folder_that_holds_output_and_a_resumed_one_is_not(tmp_path: Path):
+    operator = sink(JsonLines(str(tmp_path)))
+    opened = writer(operator.function)
+    opened.write([1])
+    opened.prepare(transaction(1))
+    check_sink(operator, fresh=True)
+    opened.commit(transaction(1))
+    check_sink(operator)
+    with pytest.raises(
+        OutputError, match=r"holds 1 files already, such as 'part-out\.0.*remove them, give another fold"
+    ):
+        check_sink(operator, fresh=True)
+
+
+def test_what_is_collected_by_two_runs_is_not_mixed_either(tmp_path: Path):
+    operator = sink(Collect())
+    check_sink(operator, fresh=True, staging=str(tmp_path))
+    opened = writer(Collect(), opened=services(tmp_path))
+    opened.write([1])
+    opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    check_sink(operator, staging=str(tmp_path))
+    with pytest.raises(OutputError, match="holds 1 files already"):
+        check_sink(operator, fresh=True, staging=str(tmp_path))
+
+
+def test_sinks_in_memory_need_nothing():
+    for description in (Collect(), Print(), Call[Any](print)):
+        check_sink(sink(description), fresh=True)
+
+
+def test_a_sink_of_a_kind_that_nothing_writes_is_refused(tmp_path: Path):
+    operator = sink(Sink[Any]())
+    with pytest.raises(OutputError, match=r"sink 'out' writes .*, which nothing here writes"):
+        check_sink(operator)
+    with pytest.raises(OutputError, match=r"sink 'out' writes .*, which nothing here writes"):
+        writer(operator.function, opened=services(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "_a", ".", "..", "%", "a%2Fb", "a/b", "ü" * 70, "日本", "a\0", "a\nb", "x" * 200]
+)
+def test_each_name_has_a_path_name_of_its_own_and_is_found_again(name: str):
+    encoded = path_name(name)
+    assert name_of(encoded) == name
+    assert encoded[0] not in "._"
+    assert Path("/root", encoded).parts == ("/", "root", encoded)
+
+
+def test_what_the_name_of_a_transaction_says_is_read_from_its_end():
+    assert turn_of("a.1.attempt-2.epoch-3.0.attempt-4.epoch-5") == Turn(epoch=5, attempt=4, index=0)
+
+
+def test_a_folder_that_is_made_is_durable_and_so_are_those_above_it(tmp_path: Path):
+    disk = CrashingDisk()
+    disk.make_folder(tmp_path / "a" / "b")
+    assert disk.steps == [("sync_folder", tmp_path), ("sync_folder", tmp_path / "a")]
+
+
+def test_removing_what_is_not_there_and_looking_where_nothing_is_do_no_harm(tmp_path: Path):
+    disk = Disk()
+    disk.remove(tmp_path / "a")
+    disk.remove_empty(tmp_path / "b")
+    (tmp_path / "c" / "d").mkdir(parents=True)
+    disk.remove_empty(tmp_path / "c")
+    assert (disk.names(tmp_path / "a"), disk.names(tmp_path)) == ([], ["c"])

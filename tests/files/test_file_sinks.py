@@ -1,0 +1,353 @@
+"""File sinks are exactly once: visible is what was committed, whole, whatever dies in between."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.files.errors import OutputError, UnfinishedOutputError, UnknownTransactionError
+from engine.files.services import FileServices
+from graphs import CSV, JsonLines, Parquet
+from graphs.ids import TaskId
+from tests.files.disks import Crash, CrashingDisk, FullDisk, LossyDisk
+from tests.files.opened import everything, reader, rest, services, sink, transaction, visible, writer
+
+FILES = [JsonLines, CSV, Parquet]
+
+
+def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
+    """The visible records of a sink."""
+    if not visible(folder):
+        return []
+    return sorted(int(record["n"]) for record in rest(reader(kind(str(folder)))))
+
+
+def batch(*values: int) -> list[Any]:
+    return [{"n": value} for value in values]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_output_is_published_by_commit_alone_and_once(tmp_path: Path, kind: Any):
+    out = tmp_path / "parent" / "out"
+    opened = writer(kind(str(out)))
+    opened.write(batch(1, 2))
+    assert visible(out) == []
+    assert opened.prepare(transaction(1))
+    opened.write(batch(3))
+    assert visible(out) == []
+    opened.commit(transaction(1))
+    opened.commit(transaction(1))
+    assert numbers(out, kind) == [1, 2]
+    assert opened.prepare(transaction(2))
+    opened.commit(transaction(2))
+    assert numbers(out, kind) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_preparing_nothing_makes_no_transaction_and_no_file(tmp_path: Path, kind: Any):
+    opened = writer(kind(str(tmp_path)))
+    assert opened.prepare(transaction(1)) is False
+    opened.write([])
+    assert opened.prepare(transaction(2)) is False
+    assert everything(tmp_path) == []
+
+
+def test_preparing_again_changes_nothing(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path)))
+    opened.write(batch(1))
+    assert opened.prepare(transaction(1))
+    opened.write(batch(2))
+    assert opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    assert numbers(tmp_path) == [1]
+    assert opened.prepare(transaction(2))
+    assert writer(JsonLines(str(tmp_path))).prepare(transaction(2))
+
+
+def test_any_task_of_any_attempt_commits_what_was_prepared(tmp_path: Path):
+    first = writer(JsonLines(str(tmp_path)), index=3)
+    first.write(batch(1))
+    first.prepare(transaction(1, index=3))
+    other = writer(JsonLines(str(tmp_path)), index=0)
+    other.commit(transaction(1, index=3))
+    first.commit(transaction(1, index=3))
+    assert numbers(tmp_path) == [1]
+
+
+def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path)))
+    opened.write(batch(1))
+    opened.prepare(transaction(1))
+    with pytest.raises(
+        LookupError, match=r"'out\.0\.attempt-1\.epoch-9', which is neither prepared.*epoch-1\) nor pub"
+    ):
+        opened.commit(transaction(9))
+    assert visible(tmp_path) == []
+    assert UnknownTransactionError in OutputError.__subclasses__()
+
+
+def test_what_a_dead_writer_left_open_is_removed_by_the_next_one_of_its_task_alone(tmp_path: Path):
+    one, two = writer(JsonLines(str(tmp_path)), index=1), writer(JsonLines(str(tmp_path)), index=11)
+    one.write(batch(1))
+    two.write(batch(2))
+    again = writer(JsonLines(str(tmp_path)), index=1)
+    assert again.prepare(transaction(1, index=1)) is False
+    assert two.prepare(transaction(1, index=11))
+    with pytest.raises(OSError, match="No such file"):
+        one.prepare(transaction(1, index=1))
+    two.commit(transaction(1, index=11))
+    assert numbers(tmp_path) == [2]
+
+
+def test_a_closed_writer_leaves_nothing_open(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path)))
+    opened.write(batch(1))
+    opened.close()
+    services().roll_back(sink(JsonLines(str(tmp_path))), keep=())
+    assert everything(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_rolling_back_keeps_what_the_cut_lists_and_what_is_visible(tmp_path: Path, kind: Any):
+    opened = writer(kind(str(tmp_path)))
+    for epoch in (1, 2, 3):
+        opened.write(batch(epoch))
+        opened.prepare(transaction(epoch))
+    opened.commit(transaction(1))
+    opened.write(batch(4))
+    services().roll_back(sink(kind(str(tmp_path))), keep={transaction(1), transaction(2)})
+    later = writer(kind(str(tmp_path)))
+    later.commit(transaction(2))
+    with pytest.raises(LookupError):
+        later.commit(transaction(3))
+    assert numbers(tmp_path, kind) == [1, 2]
+
+
+def test_rolling_back_leaves_other_sinks_and_other_jobs_alone(tmp_path: Path):
+    path = JsonLines(str(tmp_path))
+    other_job = FileServices("other", None, lambda sink, name, records: None)
+    writers = [
+        writer(path, name="a"),
+        writer(path, name="b"),
+        other_job.writer(sink(path, "a"), TaskId("a", 0)),
+    ]
+    for number, (opened, name) in enumerate(zip(writers, "aba", strict=True)):
+        opened.write(batch(number))
+        opened.prepare(transaction(1, name=name))
+    services().roll_back(sink(path, "a"), keep=())
+    with pytest.raises(LookupError):
+        writers[0].commit(transaction(1, name="a"))
+    writers[1].commit(transaction(1, name="b"))
+    writers[2].commit(transaction(1, name="a"))
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_what_a_task_of_a_dead_attempt_still_prepares_is_listed_by_no_cut_and_removed_at_the_end(tmp_path: Path):
+    dead = writer(JsonLines(str(tmp_path)), index=1)
+    dead.write(batch(1))
+    operator = sink(JsonLines(str(tmp_path)))
+    services().roll_back(operator, keep=())
+    with pytest.raises(OSError, match="No such file"):
+        dead.prepare(transaction(1, index=1))
+    late = writer(JsonLines(str(tmp_path)), index=1)
+    late.write(batch(2))
+    late.prepare(transaction(2, index=1))
+    alive = writer(JsonLines(str(tmp_path)))
+    alive.write(batch(3))
+    alive.prepare(transaction(1, attempt=2))
+    alive.commit(transaction(1, attempt=2))
+    services().roll_back(operator, keep=())
+    assert everything(tmp_path) == ["part-out.0.attempt-2.epoch-1.jsonl"]
+    assert numbers(tmp_path) == [3]
+
+
+def test_what_a_run_of_that_name_left_prepared_is_not_taken_for_what_is_written_now(tmp_path: Path):
+    dead = writer(JsonLines(str(tmp_path)))
+    dead.write(batch(1))
+    dead.prepare(transaction(1))
+    opened = writer(JsonLines(str(tmp_path)))
+    opened.write(batch(2))
+    assert opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    assert numbers(tmp_path) == [2]
+
+
+def test_nothing_hidden_is_left_of_a_run_that_is_over(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path)))
+    opened.write(batch(1))
+    opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    services().roll_back(sink(JsonLines(str(tmp_path))), keep=())
+    assert everything(tmp_path) == ["part-out.0.attempt-1.epoch-1.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["../out", "a/b", "..", "_x", ".x", "/etc/x", "a\0b", "ü" * 70, "%2e"])
+def test_no_name_leads_out_of_the_folder_or_is_hidden(tmp_path: Path, name: str):
+    out = tmp_path / "out"
+    opened = writer(JsonLines(str(out)), name=name)
+    opened.write(batch(1))
+    opened.prepare(transaction(1, name=name))
+    opened.commit(transaction(1, name=name))
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(visible(out)) == 1
+    assert numbers(out) == [1]
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path):
+    for name in ("", "x" * 300):
+        with pytest.raises(ValueError, match="name"):
+            writer(JsonLines(str(tmp_path / "out")), name=name)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_part_is_durable_before_it_has_its_name_and_its_name_is_before_it_is_told(tmp_path: Path):
+    disk = CrashingDisk()
+    opened = writer(JsonLines(str(tmp_path)), opened=services(disk=disk))
+    opened.write(batch(1))
+    opened.prepare(transaction(1))
+    assert [what for what, _ in disk.steps[-3:]] == ["sync_file", "rename", "sync_folder"]
+    opened.commit(transaction(1))
+    renamed, seen, forgotten = disk.steps[-3:]
+    assert renamed == ("rename", tmp_path / "part-out.0.attempt-1.epoch-1.jsonl")
+    assert (seen, forgotten[0]) == (("sync_folder", tmp_path), "sync_folder")
+
+
+def test_who_finds_a_file_visible_makes_that_durable_since_the_one_before_may_have_died(tmp_path: Path):
+    first = writer(JsonLines(str(tmp_path)))
+    first.write(batch(1))
+    first.prepare(transaction(1))
+    first.commit(transaction(1))
+    disk = CrashingDisk()
+    writer(JsonLines(str(tmp_path)), opened=services(disk=disk)).commit(transaction(1))
+    assert disk.steps[-1] == ("sync_folder", tmp_path)
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("power_fails", [False, True])
+def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path: Path, kind: Any, power_fails: bool):
+    survived = 0
+    for step in range(100):
+        out = tmp_path / str(step)
+        disk = LossyDisk(dies_before=step)
+        prepared: list[str] = []
+        try:
+            opened = writer(kind(str(out)), opened=services(disk=disk))
+            for epoch in (1, 2):
+                opened.write(batch(10 * epoch))
+                opened.write(batch(10 * epoch + 1))
+                opened.prepare(transaction(epoch))
+                prepared.append(transaction(epoch))
+            for name in prepared:
+                opened.commit(name)
+            survived += 1
+        except Crash:
+            assert len(disk.steps) == step
+        if power_fails:
+            disk.lose_power(random.Random(step))
+        services().roll_back(sink(kind(str(out))), keep=prepared)
+        again = writer(kind(str(out)))
+        for name in prepared:
+            again.commit(name)
+        assert numbers(out, kind) == [10, 11, 20, 21][: 2 * len(prepared)]
+    assert 50 < survived < 90
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_visible_is_what_was_committed_once(tmp_path: Path, kind: Any, seed: int):
+    """Random writes, prepares, commits, crashes, power failures and roll-backs, against a model of two dicts."""
+    chance = random.Random(seed)
+    model = _Model(tmp_path, kind)
+    for _ in range(60):
+        model.step(chance)
+    model.restart(chance)
+    for name in model.prepared | model.committed:
+        model.opened.commit(name)
+    expected = [n for numbers in (model.prepared | model.committed).values() for n in numbers]
+    assert numbers(tmp_path, kind) == sorted(expected)
+    assert model.crashes > 0
+    assert expected
+
+
+class _Model:
+    """A writer, and what the cuts of its run list: what is prepared was told so, what is committed was asked for."""
+
+    def __init__(self, out: Path, kind: Any) -> None:
+        self.operator = sink(kind(str(out)))
+        self.prepared: dict[str, list[int]] = {}
+        self.committed: dict[str, list[int]] = {}
+        self.written: list[int] = []
+        self.next = 0
+        self.attempt = 0
+        self.crashes = -1
+        self.restart(random.Random(0))
+
+    def restart(self, chance: random.Random) -> None:
+        """Another attempt: it commits what is to be committed, and drops some of the rest."""
+        self.crashes += 1
+        self.attempt += 1
+        self.written = []
+        self.disk = LossyDisk()
+        opened = services(disk=self.disk)
+        if chance.random() < 0.5:
+            for name in list(self.prepared):
+                if chance.random() < 0.3:
+                    del self.prepared[name]
+            opened.roll_back(self.operator, keep=self.prepared.keys() | self.committed.keys())
+        self.opened: Any = opened.writer(self.operator, TaskId("out", 0))
+        for name in self.committed:
+            self.opened.commit(name)
+
+    def step(self, chance: random.Random) -> None:
+        self.disk.dies_before = len(self.disk.steps) + chance.randrange(12) if chance.random() < 0.3 else None
+        try:
+            chance.choice([self.write, self.write, self.prepare, self.commit])(chance)
+        except Crash:
+            if chance.random() < 0.5:
+                self.disk.lose_power(chance)
+            self.restart(chance)
+
+    def write(self, chance: random.Random) -> None:
+        values = list(range(self.next, self.next + chance.randrange(4)))
+        self.next += len(values)
+        self.opened.write(batch(*values))
+        self.written += values
+
+    def prepare(self, chance: random.Random) -> None:
+        name = transaction(self.next, self.attempt)
+        if name in self.prepared or name in self.committed:
+            return
+        assert self.opened.prepare(name) is bool(self.written)
+        if self.written:
+            self.prepared[name] = self.written
+            self.written = []
+
+    def commit(self, chance: random.Random) -> None:
+        for name in list(self.prepared)[: chance.randrange(3)]:
+            # The cut that lists it is complete before anybody commits it.
+            self.committed[name] = self.prepared.pop(name)
+            self.opened.commit(name)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_full_disk_is_told_and_what_was_half_written_is_never_published(tmp_path: Path, kind: Any):
+    disk = FullDisk(bytes_max=10_000)
+    opened = writer(kind(str(tmp_path)), opened=services(disk=disk))
+    opened.write(batch(1))
+    assert opened.prepare(transaction(1))
+    disk.bytes_left = 20
+    with pytest.raises(OSError, match="No space left"):
+        for _ in range(50):
+            opened.write(batch(2))
+            opened.prepare(transaction(2))
+    disk.bytes_left = 10_000
+    for again in (lambda: opened.write(batch(3)), lambda: opened.prepare(transaction(3))):
+        with pytest.raises(UnfinishedOutputError, match=r"failed to write .* go on from the last cut"):
+            again()
+    later = writer(kind(str(tmp_path)), opened=services(disk=disk))
+    later.commit(transaction(1))
+    assert numbers(tmp_path, kind) == [1]

@@ -1,0 +1,211 @@
+"""What sinks write can be read, by us and by others, and what cannot be written is told with sink and record."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import threading
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.files.arrow import parquet
+from engine.files.disk import Disk
+from engine.files.errors import UnwritableRecordError
+from engine.files.parquet_part import ParquetPart
+from graphs import CSV, JsonLines, Parquet
+from tests.files.opened import reader, rest, transaction, visible, writer
+
+FILES = [JsonLines, CSV, Parquet]
+
+
+def written(folder: Path, kind: Any, *batches: list[Any]) -> Path:
+    """The one file that these batches make."""
+    opened = writer(kind(str(folder)))
+    for batch in batches:
+        opened.write(batch)
+    assert opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    (name,) = visible(folder)
+    return folder / name
+
+
+def refusal(folder: Path, kind: Any, *batches: list[Any]) -> str:
+    with pytest.raises(UnwritableRecordError) as caught:
+        written(folder, kind, *batches)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_what_a_sink_writes_a_source_reads(tmp_path: Path, kind: Any):
+    records = [{"a": str(n), "b": 'x,"\n' * (n % 3), "é": "ü"} for n in range(10)]
+    path = written(tmp_path / "out", kind, records[:4], [], records[4:])
+    assert path.name == f"part-out.0.attempt-1.epoch-1.{ {JsonLines: 'jsonl', CSV: 'csv', Parquet: 'parquet'}[kind] }"
+    source: Any = kind(str(tmp_path / "out"))
+    assert rest(reader(source)) == records
+
+
+def test_json_lines_hold_any_json(tmp_path: Path):
+    records: list[Any] = [1, None, "\ud800 é\u2028", [1.5, {"a": True}], {"n": np.int64(3), "f": np.float32(0.5)}]
+    path = written(tmp_path, JsonLines, records)
+    expected = [*records[:-1], {"n": 3, "f": 0.5}]
+    assert [json.loads(line) for line in path.read_text().splitlines()] == expected
+
+
+@pytest.mark.parametrize("value", [math.nan, {1, 2}, b"x", object(), threading.Lock(), {("a", 1): 2}])
+def test_what_is_no_json_is_told_with_sink_and_record(tmp_path: Path, value: Any):
+    said = refusal(tmp_path, JsonLines, [{"id": 1}, {"id": 2, "value": value}])
+    assert said.startswith("sink 'out' cannot write a record as JSON: ")
+    assert "\n  record: {'id': 2, 'value': " in said
+
+
+def test_a_batch_that_cannot_be_written_leaves_nothing_of_itself(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path)))
+    opened.write([1])
+    with pytest.raises(UnwritableRecordError):
+        opened.write([2, object()])
+    opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    assert rest(reader(JsonLines(str(tmp_path)))) == [1]
+
+
+def test_csv_has_the_columns_of_its_first_record_in_that_order(tmp_path: Path):
+    path = written(tmp_path, CSV, [{"b": 1, "a": None}], [{"a": True, "b": 1.5}])
+    assert path.read_text() == "b,a\n1,\n1.5,True\n"
+
+
+@pytest.mark.parametrize("text", ["a\rb", "\r", "\r\n", "\n", '"', ",", "", " x ", "'", "\0", "é\u2028"])
+def test_any_text_survives_csv(tmp_path: Path, text: str):
+    path = written(tmp_path, CSV, [{"a": text}, {"a": "next"}])
+    assert rest(reader(CSV(str(tmp_path)))) == [{"a": text}, {"a": "next"}]
+    with path.open(newline="") as file:
+        assert list(csv.reader(file)) == [["a"], [text], ["next"]]
+
+
+@pytest.mark.parametrize(
+    ("records", "complaint"),
+    [
+        ([{"a": 1}, {"b": 2}], "its columns are not ['a'], those of the first record of the file\n  record: {'b': 2}"),
+        ([{"a": 1}, {"a": 1, "b": 2}], "its columns are not ['a']"),
+        ([{"a": 1}, "text"], "its columns are not ['a']"),
+        (["text"], "it has no columns\n  record: 'text'\n  map records to dicts"),
+        ([dict[str, int]()], "it has no columns"),
+        ([{1: 2}], "it has no columns"),
+        ([{"a": 1}, {"a": [1]}], "it holds a value of many parts\n  record: {'a': [1]}"),
+        ([{"a": b"x"}], "it holds a value of many parts"),
+        ([{"a": "\ud800"}], "UnicodeEncodeError"),
+    ],
+)
+def test_what_is_no_csv_is_told_with_sink_and_record(tmp_path: Path, records: list[Any], complaint: str):
+    said = refusal(tmp_path, CSV, records)
+    assert said.startswith("sink 'out' cannot write a record as CSV: ")
+    assert complaint in said
+
+
+def test_a_later_batch_of_other_columns_is_refused_too(tmp_path: Path):
+    assert "its columns are not ['a']" in refusal(tmp_path, CSV, [{"a": 1}], [{"b": 1}])
+
+
+def test_the_columns_of_the_next_file_are_its_own(tmp_path: Path):
+    opened = writer(CSV(str(tmp_path)))
+    for epoch, record in enumerate([{"a": 1}, {"b": 2}]):
+        opened.write([record])
+        opened.prepare(transaction(epoch))
+        opened.commit(transaction(epoch))
+    assert rest(reader(CSV(str(tmp_path)))) == [{"a": "1"}, {"b": "2"}]
+
+
+def test_parquet_unites_the_columns_and_types_of_its_first_rows(tmp_path: Path):
+    path = written(tmp_path, Parquet, [{"a": 1}], [{"a": 2.5, "b": None}], [{"b": "x", "c": [1]}])
+    assert parquet().read_table(path).to_pylist() == [
+        {"a": 1.0, "b": None, "c": None},
+        {"a": 2.5, "b": None, "c": None},
+        {"a": None, "b": "x", "c": [1]},
+    ]
+
+
+def rows_in_groups(path: Path, *batches: list[Any]) -> list[int]:
+    """Write Parquet in row groups of four; the number of rows in each."""
+    part = ParquetPart(Disk(), path, "out", {}, rows_max=4)
+    for batch in batches:
+        part.write(batch)
+    part.close()
+    metadata: Any = parquet().ParquetFile(path).metadata
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
+def test_parquet_is_written_in_row_groups_and_later_ones_may_lack_columns(tmp_path: Path):
+    records = [{"n": n, "s": str(n)} if n < 6 else {"n": n} for n in range(11)]
+    assert rows_in_groups(tmp_path / "a.parquet", records[:3], records[3:]) == [7, 4]
+    rows: list[Any] = parquet().read_table(tmp_path / "a.parquet").to_pylist()
+    assert rows == [{"n": n, "s": str(n) if n < 6 else None} for n in range(11)]
+
+
+def test_a_column_that_comes_up_late_is_told_with_sink_and_record(tmp_path: Path):
+    with pytest.raises(UnwritableRecordError, match=r"(?s)it brings columns \['late'\].*record: \{'n': 5, 'late': 1\}"):
+        rows_in_groups(tmp_path / "a", [{"n": n} for n in range(4)], [{"n": 4}, {"n": 5, "late": 1}])
+
+
+@pytest.mark.parametrize("value", ["text", 1.5, [1], 2**70])
+def test_a_value_that_does_not_go_with_the_rows_before_is_told(tmp_path: Path, value: Any):
+    said = r"(?s)sink 'out' cannot .* as Parquet: column 'n' does not go as int64.*record: \{'n': .*, 'm': 5\}"
+    with pytest.raises(UnwritableRecordError, match=said):
+        records = [{"n": 4, "m": 4}, {"n": value, "m": 5}, {"n": 6, "m": 6}]
+        rows_in_groups(tmp_path / "a", [{"n": n, "m": n} for n in range(4)], records, [{}.fromkeys("nm", 7)] * 3)
+
+
+@pytest.mark.parametrize(
+    ("before", "value"),
+    [
+        ("a", b"a"),
+        (b"a", "a"),
+        (date(2020, 1, 1), datetime(2020, 1, 1, 5)),
+        (datetime(2020, 1, 1, 5), datetime(2020, 1, 1, 5, tzinfo=UTC)),
+        (2**60 + 1, 0.5),
+    ],
+)
+def test_values_that_one_type_would_hold_changed_are_told(tmp_path: Path, before: Any, value: Any):
+    said = refusal(tmp_path, Parquet, [{"v": before}, {"v": None}, {"v": value}, {"v": before}])
+    assert "column 'v' does not go with the rows before" in said
+    assert f"record: { ({'v': value})!r}" in said
+
+
+def test_values_of_one_column_that_no_type_holds_are_told(tmp_path: Path):
+    said = refusal(tmp_path, Parquet, [{"n": n} for n in range(100)] + [{"n": "x"}] + [{"n": 1}])
+    assert "column 'n' does not go with the rows before: " in said
+    assert "record: {'n': 'x'}" in said
+
+
+@pytest.mark.parametrize("record", ["text", {}, {1: 2}, None])
+def test_what_is_no_row_is_told_with_sink_and_record(tmp_path: Path, record: Any):
+    said = refusal(tmp_path, Parquet, [{"n": 1}, record])
+    assert said.startswith("sink 'out' cannot write a record as Parquet: ")
+    assert f"record: {record!r}\n  map records to dicts" in said
+
+
+def test_a_column_of_nothing_takes_the_type_it_had_in_the_file_before(tmp_path: Path):
+    opened = writer(Parquet(str(tmp_path)))
+    for epoch, value in enumerate(["x", None, "y"]):
+        opened.write([{"s": value}])
+        opened.prepare(transaction(epoch))
+        opened.commit(transaction(epoch))
+    schemas = {str(parquet().read_schema(tmp_path / name).field("s").type) for name in visible(tmp_path)}
+    assert schemas == {"string"}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_record_that_is_changed_after_it_was_written_is_published_as_it_was(tmp_path: Path, kind: Any):
+    inner: list[Any] = [1]
+    record: dict[str, Any] = {"n": "1", "m": "2" if kind is CSV else inner}
+    opened = writer(kind(str(tmp_path)))
+    opened.write([record])
+    record["n"] = "changed"
+    inner.append(2)
+    opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    source: Any = kind(str(tmp_path))
+    assert rest(reader(source)) == [{"n": "1", "m": "2" if kind is CSV else [1]}]

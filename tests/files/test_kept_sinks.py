@@ -1,0 +1,253 @@
+"""Collect, Print and Call: what is committed is kept and handed over, after a crash too."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import UserFunctionError
+from engine.files.disk import Disk
+from engine.files.errors import DamagedOutputError, UnwritableRecordError
+from engine.files.parts import PicklePart, read_pickles
+from engine.files.services import FileServices
+from graphs import Call, Collect, Print, Sink
+from tests.files.disks import Crash, CrashingDisk
+from tests.files.opened import JOB, Deliveries, everything, services, sink, transaction, writer
+
+RECORDS = [1, "text", (2, 3), {"a": {4}}, None]
+
+
+def commit(opened: Any, records: list[Any], name: str) -> None:
+    opened.write(records)
+    assert opened.prepare(name)
+    opened.commit(name)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("description", [Collect(), Print("> ")])
+def test_records_are_delivered_at_commit_with_sink_and_transaction(
+    tmp_path: Path, in_memory: bool, description: Sink[Any]
+):
+    delivered = Deliveries()
+    opened = writer(description, opened=services(None if in_memory else tmp_path, delivered))
+    opened.write(RECORDS[:2])
+    opened.write(RECORDS[2:])
+    assert opened.prepare(transaction(1))
+    assert opened.prepare(transaction(2)) is False
+    assert delivered.all == []
+    opened.commit(transaction(1))
+    assert delivered.all == [("out", transaction(1), RECORDS)]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(tmp_path: Path, in_memory: bool):
+    opened = services(None if in_memory else tmp_path)
+    names = [transaction(10), transaction(9), transaction(9, attempt=2), transaction(9, index=1), transaction(2)]
+    for number, name in enumerate(names):
+        commit(writer(Collect(), opened=opened), [number], name)
+    assert opened.collected("out") == [4, 1, 3, 2, 0]
+    assert opened.collected("other") == []
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("description", [Collect(), Print(), Call[Any](print)])
+def test_committing_what_nobody_prepared_is_refused(tmp_path: Path, in_memory: bool, description: Sink[Any]):
+    opened = writer(description, opened=services(None if in_memory else tmp_path))
+    with pytest.raises(LookupError, match=r"'out' is asked to commit transaction 'out\.0\.attempt-1\.epoch-1'"):
+        opened.commit(transaction(1))
+
+
+def test_what_was_collected_and_what_was_prepared_outlives_the_process(tmp_path: Path):
+    first = writer(Collect(), opened=services(tmp_path))
+    commit(first, [1], transaction(1))
+    first.write([2])
+    first.prepare(transaction(2))
+    first.write([3])
+    later = services(tmp_path)
+    writer(Collect(), opened=later).commit(transaction(2))
+    assert later.collected("out") == [1, 2]
+
+
+def test_what_is_collected_again_is_delivered_again_under_the_same_name(tmp_path: Path):
+    delivered = Deliveries()
+    commit(writer(Collect(), opened=services(tmp_path, delivered)), [1], transaction(1))
+    writer(Collect(), opened=services(tmp_path, delivered)).commit(transaction(1))
+    assert delivered.names == [transaction(1)] * 2
+    assert services(tmp_path).collected("out") == [1]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_call_gets_the_records_of_an_epoch_once_when_nothing_fails(tmp_path: Path, in_memory: bool):
+    calls: list[list[int]] = []
+    opened = writer(Call(calls.append), opened=services(None if in_memory else tmp_path))
+    opened.write([1])
+    commit(opened, [2], transaction(1))
+    opened.commit(transaction(1))
+    assert calls == [[1, 2]]
+
+
+def test_what_was_printed_or_called_takes_no_room(tmp_path: Path):
+    opened = services(tmp_path)
+    for number, description in enumerate([Print(), Call[Any](len)]):
+        commit(writer(description, opened=opened, name=f"s{number}"), ["x" * 10_000], transaction(1, name=f"s{number}"))
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+    assert sizes == [0, 0]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_the_function_of_a_call_raises_is_told_with_the_users_frames(tmp_path: Path, in_memory: bool):
+    def send(records: list[int]) -> None:
+        raise ConnectionError("no route")
+
+    opened = writer(Call(send), opened=services(None if in_memory else tmp_path))
+    opened.write([1, 2])
+    opened.prepare(transaction(1))
+    with pytest.raises(UserFunctionError) as caught:
+        opened.commit(transaction(1))
+    said = str(caught.value)
+    assert said.startswith(
+        "operator 'out' raised ConnectionError: no route in function(records), called with the 2 rec"
+    )
+    assert 'raise ConnectionError("no route")' in said
+    assert "dead_letter" not in said
+
+
+def test_a_call_that_failed_is_made_again_by_the_next_attempt(tmp_path: Path):
+    calls: list[list[int]] = []
+
+    def send(records: list[int]) -> None:
+        calls.append(records)
+        if len(calls) == 1:
+            raise ConnectionError
+
+    opened = writer(Call(send), opened=services(tmp_path))
+    opened.write([1])
+    opened.prepare(transaction(1))
+    with pytest.raises(UserFunctionError):
+        opened.commit(transaction(1))
+    writer(Call(send), opened=services(tmp_path)).commit(transaction(1))
+    writer(Call(send), opened=services(tmp_path)).commit(transaction(1))
+    assert calls == [[1], [1]]
+
+
+@pytest.mark.parametrize("kind", ["collect", "print", "call"])
+def test_a_crash_at_any_step_hands_over_every_record_at_least_once(tmp_path: Path, kind: str):
+    survived = 0
+    for step in range(60):
+        staging = tmp_path / str(step)
+        delivered = Deliveries()
+        calls: list[int] = []
+        description: Sink[Any] = {"collect": Collect(), "print": Print(), "call": Call(calls.extend)}[kind]
+        prepared: list[str] = []
+        try:
+            opened = writer(description, opened=services(staging, delivered, CrashingDisk(step)))
+            for epoch in (1, 2):
+                opened.write([epoch])
+                opened.prepare(transaction(epoch))
+                prepared.append(transaction(epoch))
+            for name in prepared:
+                opened.commit(name)
+            survived += 1
+        except Crash:
+            pass
+        later = services(staging, delivered)
+        later.roll_back(sink(description), keep=prepared)
+        again = writer(description, opened=later)
+        for name in prepared:
+            again.commit(name)
+        if kind == "collect":
+            assert later.collected("out") == [1, 2][: len(prepared)]
+        seen = set(calls) if kind == "call" else {n for _, _, records in delivered.all for n in records}
+        assert seen == {1, 2} & set(range(1, len(prepared) + 1))
+    assert 20 < survived < 50
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_rolling_back_drops_what_is_prepared_and_not_listed_of_this_sink_alone(tmp_path: Path, in_memory: bool):
+    opened = services(None if in_memory else tmp_path)
+    writers = {name: writer(Collect(), opened=opened, name=name) for name in "ab"}
+    for name, prepared in writers.items():
+        for epoch in (1, 2, 3):
+            prepared.write([epoch])
+            prepared.prepare(transaction(epoch, name=name))
+        prepared.commit(transaction(1, name=name))
+    opened.roll_back(sink(Collect(), "a"), keep={transaction(2, name="a")})
+    for name in "ab":
+        writers[name].commit(transaction(2, name=name))
+    with pytest.raises(LookupError):
+        writers["a"].commit(transaction(3, name="a"))
+    writers["b"].commit(transaction(3, name="b"))
+    assert (opened.collected("a"), opened.collected("b")) == ([1, 2], [1, 2, 3])
+
+
+def test_a_record_changed_after_it_was_written_is_delivered_as_it_was(tmp_path: Path):
+    for folder in (tmp_path, None):
+        delivered = Deliveries()
+        record = {"n": 1}
+        opened = writer(Collect(), opened=services(folder, delivered))
+        opened.write([record])
+        record["n"] = 2
+        opened.prepare(transaction(1))
+        opened.commit(transaction(1))
+        assert delivered.all[0][2] == [{"n": 1}]
+
+
+def test_a_record_that_does_not_pickle_is_told_with_sink_and_record(tmp_path: Path):
+    opened = writer(Collect(), opened=services(tmp_path))
+    with pytest.raises(
+        UnwritableRecordError, match=r"(?s)sink 'out' cannot write a record as pickle: .*record: \[1, <"
+    ):
+        opened.write([[0], [1, threading.Lock()]])
+
+
+class Planted:
+    """Pickles as a call that leaves a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "planted", "another key", "signed by nobody"])
+def test_nothing_is_decoded_that_is_not_what_was_written(tmp_path: Path, damage: str):
+    path, mark = tmp_path / "part", tmp_path / "mark"
+    part = PicklePart(Disk(), path, "out", b"another" if damage == "another key" else b"key")
+    part.write([1, 2, 3])
+    part.close()
+    data = bytearray(path.read_bytes())
+    if damage == "torn":
+        del data[-1]
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 1
+    elif damage == "planted":
+        data += pickle.dumps(Planted(mark)) * 10
+    elif damage == "signed by nobody":
+        unsigned = PicklePart(Disk(), tmp_path / "unsigned", "out")
+        unsigned.write([Planted(mark)])
+        unsigned.close()
+        data = bytearray((tmp_path / "unsigned").read_bytes())
+    path.write_bytes(data)
+    with pytest.raises(DamagedOutputError, match="part is not what was written"):
+        list(read_pickles(path, b"key"))
+    assert not mark.exists()
+
+
+def test_a_file_of_something_else_among_what_is_collected_is_told(tmp_path: Path):
+    opened = services(tmp_path)
+    commit(writer(Collect(), opened=opened), [1], transaction(1))
+    (tmp_path / "out" / "committed" / "other").write_text("x")
+    with pytest.raises(DamagedOutputError, match="'other' is not the name of a transaction"):
+        opened.collected("out")
+
+
+def test_staging_is_where_it_was_told_to_be_and_named_after_sinks(tmp_path: Path):
+    opened = FileServices(JOB, str(tmp_path / "new" / "staging"), lambda sink, name, records: None)
+    commit(writer(Collect(), opened=opened, name="../up"), [1], transaction(1, name="../up"))
+    assert everything(tmp_path / "new")[:2] == ["staging", "staging/%2E.%2Fup"]
+    assert opened.collected("../up") == [1]

@@ -1,0 +1,259 @@
+"""JSON lines, CSV and text: every record once, from wherever a run goes on."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.files import lines
+from engine.files.errors import InputChangedError, MalformedInputError
+from engine.files.reader import FileReader
+from graphs import CSV, JsonLines, TextLines
+from tests.files.opened import fresh, reader, rest, write_json
+
+
+def test_json_lines_are_read_as_they_are_written(tmp_path: Path):
+    records = [{"n": 1, "ü": "é"}, [1, 2], "text", None, 1.5]
+    write_json(tmp_path / "a.jsonl", records)
+    assert rest(reader(JsonLines(str(tmp_path / "a.jsonl")))) == records
+
+
+@pytest.mark.parametrize(
+    ("text", "records"),
+    [
+        ("", []),
+        ("\n\n", []),
+        ("1", [1]),
+        ("1\n2", [1, 2]),
+        ("1\r\n2\r\n", [1, 2]),
+        ("\n 1 \n\n\t2\n", [1, 2]),
+        ('\ufeff{"a": 1}\n', [{"a": 1}]),
+        ('"a\u2028b"\n', ["a\u2028b"]),
+    ],
+)
+def test_line_ends_blank_lines_and_byte_order_marks_are_no_records(tmp_path: Path, text: str, records: list[Any]):
+    (tmp_path / "a.jsonl").write_bytes(text.encode())
+    assert rest(reader(JsonLines(str(tmp_path / "a.jsonl")))) == records
+
+
+@pytest.mark.parametrize("line", ['{"a": 1', "1,2", "{'a': 1}", '{"a": 1} x', "nan", '"a\tb"'])
+def test_a_malformed_line_is_told_with_its_file_and_number(tmp_path: Path, line: str):
+    (tmp_path / "a.jsonl").write_text("1\n" * 2000 + line + "\n3\n")
+    with pytest.raises(MalformedInputError, match=r"/a\.jsonl line 2001: not JSON \(.*TextLines"):
+        rest(reader(JsonLines(str(tmp_path))), records_max=300)
+
+
+def test_the_number_of_a_malformed_line_is_right_after_a_restore(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text("1\n" * 2000 + "wrong\n")
+    first = reader(JsonLines(str(tmp_path)))
+    assert len(first.read(1500)) == 1500
+    with pytest.raises(MalformedInputError, match=r"a\.jsonl line 2001:"):
+        rest(reader(JsonLines(str(tmp_path)), positions=first.positions()))
+
+
+@pytest.mark.parametrize("source", [JsonLines, CSV, TextLines])
+def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path, source: Any):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"1\n2\n\xff\n4\n")
+    with pytest.raises(MalformedInputError, match=r"a\.txt line 3: not UTF-8"):
+        rest(reader(source(str(path))))
+
+
+def test_json_that_is_nested_too_deeply_is_told(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text("1\n" + "[" * 100_000 + "\n")
+    with pytest.raises(MalformedInputError, match=r"a\.jsonl line 2: (nested too deeply|not JSON)"):
+        rest(reader(JsonLines(str(tmp_path))))
+
+
+def test_text_is_given_line_by_line_without_line_ends(tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(b"one\r\n\ntwo \x0b\nthree")
+    assert rest(reader(TextLines(str(tmp_path / "a.txt")))) == ["one", "", "two \x0b", "three"]
+
+
+def test_csv_is_dicts_of_text_under_the_header(tmp_path: Path):
+    (tmp_path / "a.csv").write_bytes(b'id,name\r\n1,"a ""b"", c"\r\n\r\n2,"two\nlines"\r\n3,\r\n')
+    assert rest(reader(CSV(str(tmp_path)))) == [
+        {"id": "1", "name": 'a "b", c'},
+        {"id": "2", "name": "two\nlines"},
+        {"id": "3", "name": ""},
+    ]
+
+
+def test_csv_that_holds_a_header_or_nothing_holds_no_record(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("id,name\n")
+    (tmp_path / "b.csv").write_text("")
+    assert rest(reader(CSV(str(tmp_path)))) == []
+
+
+@pytest.mark.parametrize(
+    ("rest_of_file", "complaint"),
+    [
+        ("1,2\n3\n", r"line 4: 1 values under a header of 2 columns"),
+        ("1,2\n3,4,5\n", r"line 4: 3 values under a header of 2 columns"),
+        ('1,2\n3,"open\n', r"not CSV \(unexpected end of data\)"),
+        ('1,2\n"3"x,4\n', r"line 4: not CSV"),
+    ],
+)
+def test_malformed_csv_is_told_with_its_line(tmp_path: Path, rest_of_file: str, complaint: str):
+    (tmp_path / "a.csv").write_text('a,"b\nb"\n' + rest_of_file)
+    with pytest.raises(MalformedInputError, match=complaint):
+        rest(reader(CSV(str(tmp_path))))
+
+
+def test_a_csv_header_that_names_a_column_twice_is_refused(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(MalformedInputError, match="names a column twice"):
+        rest(reader(CSV(str(tmp_path))))
+
+
+def test_a_long_field_of_csv_is_read(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("a\n" + "x" * 200_000 + "\n")
+    assert rest(reader(CSV(str(tmp_path)))) == [{"a": "x" * 200_000}]
+
+
+@pytest.mark.parametrize("records_max", [1, 3, 1000])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("kind", ["json", "csv", "text"])
+def test_a_run_goes_on_from_wherever_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str, records_max: int
+):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 7)
+    texts = {
+        "json": '{"é": 1}\n\n2\n"ü"\n[3]\n4',
+        "csv": 'a,"b\nc"\n1,"é\n\nü"\n\n2,\n3,"x"',
+        "text": "é\n\nzwei\r\nü\n",
+    }
+    source = {"json": JsonLines, "csv": CSV, "text": TextLines}[kind](str(tmp_path / f"a{ending}"))
+    data = texts[kind].encode()
+    (tmp_path / f"a{ending}").write_bytes(gzip.compress(data) if ending else data)
+    expected = rest(reader(source))
+    assert len(expected) >= 3
+    positions, records = None, []
+    for _ in range(20):
+        restored = reader(source, positions=positions)
+        records += restored.read(records_max)
+        positions = restored.positions()
+    assert records == expected
+    assert positions is not None
+    assert list(positions.values()) == [(len(data), 1) if ending else len(data)]
+    assert reader(source, positions=positions).exhausted
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ranges_and_restores_share_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int):
+    chance = random.Random(seed)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", chance.choice([1, 3, 16, 1000]))
+    texts = ["".join(chance.choices("aé", k=chance.choice([0, 1, 2, 30]))) for _ in range(chance.randrange(60))]
+    text = "\n".join(texts) + chance.choice(["", "\n"])
+    (tmp_path / "a.txt").write_text(text)
+    source = TextLines(str(tmp_path / "a.txt"))
+    found: list[str] = []
+    for split, first in fresh(source, chance.choice([1, 2, 5, 40, 10_000])).items():
+        position = first
+        while not (reading := FileReader(source, {split: position})).exhausted:
+            found += reading.read(chance.randrange(1, 5))
+            position = reading.positions()[split.name]
+    expected = text.split("\n")
+    assert found == (expected[:-1] if expected[-1] == "" else expected)
+
+
+def test_big_files_are_shared_by_tasks_and_small_ones_are_not(tmp_path: Path):
+    path = write_json(tmp_path / "a.jsonl", range(1000))
+    splits = list(fresh(JsonLines(str(path)), range_bytes_max=1000))
+    assert [split.stop - split.start for split in splits] == [972, 973, 972, 973]
+    assert len(fresh(JsonLines(str(path)), range_bytes_max=3890)) == 1
+    records = [record for split in splits for record in rest(FileReader(JsonLines(str(path)), {split: split.first}))]
+    assert records == list(range(1000))
+
+
+def test_csv_and_compressed_files_are_never_split(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("a\n" + "1\n" * 1000)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"1\n" * 100_000))
+    assert len(fresh(CSV(str(tmp_path)), range_bytes_max=10)) == 1
+    assert len(fresh(JsonLines(str(tmp_path)), range_bytes_max=10)) == 1
+
+
+def test_several_compressed_members_are_one_file(tmp_path: Path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"1\n2") + gzip.compress(b"3\n4\n"))
+    assert rest(reader(JsonLines(str(tmp_path)))) == [1, 23, 4]
+
+
+@pytest.mark.parametrize("damage", ["torn", "not gzip"])
+def test_a_compressed_file_that_cannot_be_unpacked_is_told(tmp_path: Path, damage: str):
+    data = gzip.compress(b"1\n" * 100_000)
+    (tmp_path / "a.jsonl.gz").write_bytes(data[:-20] if damage == "torn" else b"1\n2\n" * 10)
+    with pytest.raises(MalformedInputError, match=r"a\.jsonl\.gz cannot be unpacked"):
+        rest(reader(JsonLines(str(tmp_path))))
+
+
+def test_a_compressed_file_that_was_read_is_not_unpacked_again(tmp_path: Path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b"1\n2\n"))
+    first = reader(JsonLines(str(path)))
+    assert rest(first) == [1, 2]
+    path.unlink()
+    assert reader(JsonLines(str(path)), positions=first.positions()).exhausted
+
+
+@pytest.mark.parametrize("left", [None, "1\n2\n", ""], ids=["gone", "shorter", "empty"])
+def test_a_file_that_has_changed_is_told_and_nothing_of_it_is_read(tmp_path: Path, left: str | None):
+    path = write_json(tmp_path / "in" / "a.jsonl", range(100))
+    source = JsonLines(str(tmp_path / "in"))
+    first = reader(source)
+    first.read(10)
+    path.unlink()
+    if left is not None:
+        path.write_text(left)
+    with pytest.raises(InputChangedError, match=r"in/a\.jsonl (has changed|is not there any more)"):
+        reader(source, positions=first.positions())
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_told(tmp_path: Path):
+    path = write_json(tmp_path / "a.jsonl", range(100))
+    opened = reader(JsonLines(str(path)))
+    path.write_text("1\n2\n")
+    with pytest.raises(InputChangedError, match=r"it ends behind 4 bytes"):
+        rest(opened)
+
+
+def test_lines_that_were_added_later_are_left_to_the_next_run(tmp_path: Path):
+    path = write_json(tmp_path / "a.jsonl", range(100))
+    first = reader(JsonLines(str(path)))
+    assert first.read(10) == list(range(10))
+    with path.open("a") as file:
+        file.write("1000\n")
+    assert rest(reader(JsonLines(str(path)), positions=first.positions())) == list(range(10, 100))
+
+
+def test_a_split_of_something_else_is_refused(tmp_path: Path):
+    write_json(tmp_path / "a.jsonl", [1])
+    for name in ("0-of-1", "../a.jsonl?size=2&start=0&stop=2", "a.jsonl?size=x", "a.jsonl?what=1"):
+        with pytest.raises(InputChangedError, match="the cut belongs to another source"):
+            reader(JsonLines(str(tmp_path)), positions={name: 0})
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 100)
+    (tmp_path / "a.jsonl").write_text("1\n" + "2" * 1000)
+    with pytest.raises(MalformedInputError, match=r"a\.jsonl line 2: longer than 100 bytes"):
+        rest(reader(JsonLines(str(tmp_path))))
+
+
+def test_a_big_file_is_read_in_little_memory(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_bytes((b"x" * 999 + b"\n") * 40_000)
+    reading = reader(TextLines(str(path)))
+    tracemalloc.start()
+    count = 0
+    while not reading.exhausted:
+        count += len(reading.read(1000))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 40_000
+    assert peak_bytes < 12_000_000
