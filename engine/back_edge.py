@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 from engine.batch import Hops, uniform
+from engine.columns import Records, as_records
 from engine.errors import LoopLimitError, MisuseError, show, user_error
 from engine.sending import Send
 from graphs.plan import Edge
@@ -25,20 +26,20 @@ class Measure:
     def __init__(self, iteration: str, options: Mapping[str, Any]) -> None:
         self.iteration = iteration
         self.total: Any = None
-        self._measure: Callable[[Any], Any] = options.get("measure") or _one
+        self._measure: Callable[[Any], Any] | None = options.get("measure")
         self.fold: Callable[[Any, Any], Any] = options["reduce"]
 
-    def add(self, records: list[Any]) -> None:
+    def add(self, records: Records) -> None:
         """Measure these records, of which there is at least one, and fold them in."""
         try:
-            values = [self._measure(record) for record in records]
+            values = [1] * len(records) if self._measure is None else list(map(self._measure, as_records(records)))
             self.total = reduce(self.fold, values if self.total is None else [self.total, *values])
         except Exception as error:
             raise user_error(self.iteration, error, hook="measure or reduce", can_set_aside=False) from error
         if self.total is None:
             raise MisuseError(
-                f"iteration {self.iteration!r}: measure and reduce gave None for {show(records[-1])}, which stands for "
-                "a round without records: return a value"
+                f"iteration {self.iteration!r}: measure and reduce gave None for {show(as_records(records[-1:])[0])}, "
+                "which stands for a round without records: return a value"
             )
 
     def take(self) -> Any | None:
@@ -47,21 +48,27 @@ class Measure:
         return total
 
 
-def _one(record: Any) -> int:
-    return 1
+def measuring(measure: Measure, send: Send) -> Send:
+    """The `Send` of an iteration's back edge: what it sends is measured."""
+
+    def send_back(records: Records, hops: Hops) -> None:
+        measure.add(records)
+        send(records, hops)
+
+    return send_back
 
 
-def back_edge(edge: Edge, send: Send, send_dead: Send, measure: Measure | None) -> Send:
-    """The `Send` of a back edge, in front of `send`, which puts records into its channels.
+def counting_hops(edge: Edge, send: Send, send_dead: Send) -> Send:
+    """The `Send` of a back edge where a loop has a limit, in front of `send`, which puts records into its channels.
 
-    Several back edges of one loop from one output share it: a record that exceeds the limit is one dead letter.
+    Several back edges of one loop from one output share it: a record that exceeds the limit is one dead letter. Where
+    no loop has a limit nobody asks for hops, and none are counted: batches then stay together, whatever is in them.
     """
     hops_max = edge.max_rounds
 
-    def send_back(records: list[Any], hops: Hops) -> None:
-        if measure is not None:
-            measure.add(records)
+    def send_back(records: Records, hops: Hops) -> None:
         if not isinstance(hops, int):
+            records = as_records(records)
             if hops_max is not None and max(hops) >= hops_max:
                 records, hops = _keep_to_limit(edge, hops_max, records, hops, send_dead)
             if records:
@@ -84,11 +91,11 @@ def _keep_to_limit(
     return [records[position] for position in kept], [hops[position] for position in kept]
 
 
-def _refuse(edge: Edge, records: list[Any], hops: Hops, send_dead: Send) -> None:
+def _refuse(edge: Edge, records: Records, hops: Hops, send_dead: Send) -> None:
     if edge.on_limit == "fail":
         raise LoopLimitError(
-            f"loop {edge.loop!r}: record {show(records[0])} has gone round {edge.max_rounds} times, its max_rounds, "
-            f"and operator {edge.sender!r} sends it round again: raise max_rounds, or set such records aside with "
-            'on_limit="dead_letter"'
+            f"loop {edge.loop!r}: record {show(as_records(records[:1])[0])} has gone round {edge.max_rounds} times, "
+            f"its max_rounds, and operator {edge.sender!r} sends it round again: raise max_rounds, or set such records "
+            'aside with on_limit="dead_letter"'
         )
     send_dead(records, hops)

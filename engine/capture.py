@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -37,7 +37,8 @@ class OperatorEncoding:
         self._capture = capture
         # The task's own parts are few and may be shared with live objects: they are encoded at the capture.
         self._whole = dump(operator, "state", capture.whole) if capture.whole else None
-        self._groups = GroupEncoder(operator, _entries(capture))
+        values: Mapping[Any, Any] = {} if capture.values is None else capture.values.values
+        self._groups = GroupEncoder(operator, values, capture.timers)
         self._groups_are_done = False
         self._pending: list[bytes] = []
 
@@ -74,12 +75,17 @@ class OperatorEncoding:
 class Capture:
     """The state of all operators of a task at one moment.
 
-    `encode_some` until it says True, then `states` is there; or `discard`.
+    `encode_some` until it says True, then `states` is there, for any thread; or `discard`.
     """
 
     def __init__(self, captures: Mapping[str, OperatorCapture]) -> None:
-        self.states: dict[str, OperatorState] = {}
+        self._encoded: dict[str, OperatorEncoding] = {}
         self._encodings = {name: OperatorEncoding(name, capture) for name, capture in captures.items()}
+
+    @property
+    def states(self) -> dict[str, OperatorState]:
+        """The encoded states of all operators."""
+        return {name: encoding.state() for name, encoding in self._encoded.items()}
 
     @property
     def is_open(self) -> bool:
@@ -94,7 +100,7 @@ class Capture:
             if count >= left:
                 return False
             left -= count
-            self.states[name] = encoding.state()
+            self._encoded[name] = encoding
             encoding.release()
             del self._encodings[name]
         return True
@@ -104,7 +110,7 @@ class Capture:
         for encoding in self._encodings.values():
             encoding.release()
         self._encodings.clear()
-        self.states = {}
+        self._encoded.clear()
 
 
 def dump(operator: str, what: str, value: Any) -> bytes:
@@ -125,9 +131,3 @@ def load_whole(operator: str, state: OperatorState) -> dict[str, Any]:
             f"operator {operator!r} is restored with a state that no capture made: {type(parts).__name__}"
         )
     return cast("dict[str, Any]", parts)
-
-
-def _entries(capture: OperatorCapture) -> Iterable[tuple[Any, ...]]:
-    if capture.values is not None:
-        yield from capture.values.entries()
-    yield from capture.timers

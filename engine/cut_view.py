@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from engine.batch import copy_records, decode
+from engine.columns import as_records
 from engine.state import decode_entries
 from graphs.ids import ChannelId
 from graphs.plan import Kind, Operator, Plan
@@ -65,7 +66,7 @@ class CutView:
             for snapshot in self._cut.snapshots.values()
             for channel, payload in _in_channels(snapshot)
             if self._edges[channel.edge].loop == loop and marker_in(payload) is None
-            for record in decode(payload).records
+            for record in as_records(decode(payload).records)
         ]
         if loop in self._plan.operators:
             found += [pickle.loads(payload)[0] for state in self._states(loop) for payload in state.pending]

@@ -54,6 +54,10 @@ class LoopLimitError(TaskError):
     """A record went round a loop more often than `max_rounds` allows, and `on_limit` is "fail"."""
 
 
+class LoopOverflowError(TaskError):
+    """A loop holds more records than it was given disk for."""
+
+
 class RoutingError(TaskError):
     """A record that its edge can send nowhere."""
 

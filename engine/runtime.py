@@ -76,7 +76,7 @@ class TaskRuntime:
 
         self._wiring = wire(task, plan, self._out, make_place)
         operators = self._wiring.operators
-        self._accept = {c.edge.name: operators[c.edge.receiver].accept(c.edge) for c in task.inputs}
+        self._doors = {c.edge.name: operators[c.edge.receiver].door(c.edge) for c in task.inputs}
         self._sources = self._all(SourceOperator)
         self._sinks = self._all(SinkOperator)
         self._processes = self._all(ProcessOperator)
@@ -106,7 +106,9 @@ class TaskRuntime:
         return self._take_emitted()
 
     def close(self) -> None:
-        """Let go of everything. What was not captured is lost."""
+        """Let go of everything, what users opened included. What was not captured is lost."""
+        for operator in self._wiring.operators.values():
+            operator.close()
         for capture in self._captures:
             capture.discard()
         self._captures.clear()
@@ -129,13 +131,18 @@ class TaskRuntime:
         """Run the chain on a batch that came on a channel. The batch belongs to the task from now on."""
         self._moment.now_ms = now_ms
         if batch.records:
-            self._accept[channel.id.edge](batch.records, batch.hops)
+            self._doors[channel.id.edge](batch.records, batch.hops)
         return self._take_emitted()
 
     def _take_emitted(self) -> Emitted:
         emitted = self._out[:]
         self._out.clear()
         return emitted
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is an operator that may wait for a time, or for an answer."""
+        return bool(self._processes or self._callers)
 
     # -- timers and calls ----------------------------------------------------------------------------------------
 

@@ -3,26 +3,38 @@
 Everything is a `Send`: a function that takes records and their hops and gives them to the next one, down to the list of
 what the task has emitted. It is never called with no records. What is sent belongs to the receiver, who may change
 it in place; so each further target gets a copy.
+
+Columns stay columns: all the way, or until they come to the door of an operator that takes records (`taking_records`),
+or to an edge whose function is to see each record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import index
+from functools import partial
+from operator import index, length_hint
 from typing import Any, cast
 
-from engine.batch import Batch, Hops, copy_records, uniform
+import numpy as np
+import numpy.typing as npt
+
+from engine.batch import Batch, Hops, own_copy, uniform
+from engine.columns import Columns, Records
 from engine.errors import RoutingError, show, user_error
 from engine.extraction import key_function
 from graphs.deployment import Channel
+from graphs.errors import UnkeyableError
 from graphs.ids import ChannelId
 from graphs.plan import Edge, Routing
-from graphs.routing import key_group, task_of_group
+from graphs.routing import KEY_GROUPS, key_group, key_groups, task_of_group
 
-Send = Callable[[list[Any], Hops], None]
+Send = Callable[[Records, Hops], None]
+TakeRecords = Callable[[list[Any], Hops], None]
 Emitted = list[tuple[ChannelId, Batch]]
 
 TARGETS_CACHED_MAX = 65_536
+
+_ColumnTargets = npt.NDArray[np.integer[Any]]
 
 
 class RebalanceTurn:
@@ -33,8 +45,17 @@ class RebalanceTurn:
         self.position = 0
 
 
-def drop(records: list[Any], hops: Hops) -> None:
+def drop(records: Records, hops: Hops) -> None:
     """The output that nobody reads."""
+
+
+def taking_records(take: TakeRecords) -> Send:
+    """The door of an operator that takes records alone."""
+
+    def send(records: Records, hops: Hops) -> None:
+        take(records.to_records() if isinstance(records, Columns) else records, hops)
+
+    return send
 
 
 def fan_out(sends: Sequence[Send]) -> Send:
@@ -45,8 +66,8 @@ def fan_out(sends: Sequence[Send]) -> Send:
         return sends[0]
     first, others = sends[0], sends[1:]
 
-    def send_to_all(records: list[Any], hops: Hops) -> None:
-        copies = [copy_records(records) for _ in others]
+    def send_to_all(records: Records, hops: Hops) -> None:
+        copies = [own_copy(records) for _ in others]
         first(records, hops)
         for send, copied in zip(others, copies, strict=True):
             send(copied, hops)
@@ -68,11 +89,13 @@ def partitioner(edge: Edge, channels: Sequence[Channel], sender_index: int, out:
         return _to_one(ids[0], out)
     if edge.routing is Routing.REBALANCE:
         return _in_turn(ids, out, turn)
-    return _by_target(ids, out, _hash_function(edge, len(ids)))
+    targets = _Targets(len(ids))
+    of_columns = partial(_targets_of_columns, edge.by, targets) if isinstance(edge.by, str) else None
+    return _by_target(ids, out, _hash_function(edge, targets), of_columns)
 
 
 def _to_one(channel: ChannelId, out: Emitted) -> Send:
-    def send(records: list[Any], hops: Hops) -> None:
+    def send(records: Records, hops: Hops) -> None:
         out.append((channel, Batch(records, hops)))
 
     return send
@@ -81,7 +104,7 @@ def _to_one(channel: ChannelId, out: Emitted) -> Send:
 def _in_turn(ids: list[ChannelId], out: Emitted, turn: RebalanceTurn) -> Send:
     count = len(ids)
 
-    def send(records: list[Any], hops: Hops) -> None:
+    def send(records: Records, hops: Hops) -> None:
         for target in range(count):
             start = (target - turn.position) % count
             dealt = records[start::count]
@@ -92,65 +115,114 @@ def _in_turn(ids: list[ChannelId], out: Emitted, turn: RebalanceTurn) -> Send:
     return send
 
 
-def _by_target(ids: list[ChannelId], out: Emitted, target_of: Callable[[Any], int]) -> Send:
-    def send(records: list[Any], hops: Hops) -> None:
-        if len(records) == 1:
-            out.append((ids[target_of(records[0])], Batch(records, hops)))
-            return
+def _by_target(
+    ids: list[ChannelId],
+    out: Emitted,
+    targets_of: Callable[[list[Any]], list[int]],
+    targets_of_columns: Callable[[Columns], _ColumnTargets | None] | None = None,
+) -> Send:
+    def send(records: Records, hops: Hops) -> None:
+        if isinstance(records, Columns):
+            found = None if targets_of_columns is None else targets_of_columns(records)
+            if found is not None:
+                out.extend((ids[target], Batch(part, hops)) for target, part in records.part(found, len(ids)))
+                return
+            records = records.to_records()
         parts: list[list[Any]] = [[] for _ in ids]
+        targets = targets_of(records)
         if isinstance(hops, int):
-            for record in records:
-                parts[target_of(record)].append(record)
+            append = [part.append for part in parts]
+            for record, target in zip(records, targets, strict=True):
+                append[target](record)
             out.extend((id, Batch(part, hops)) for id, part in zip(ids, parts, strict=True) if part)
             return
-        hops_parts: list[list[int]] = [[] for _ in ids]
-        for record, hop in zip(records, hops, strict=True):
-            target = target_of(record)
+        parts_hops: list[list[int]] = [[] for _ in ids]
+        for record, hop, target in zip(records, hops, targets, strict=True):
             parts[target].append(record)
-            hops_parts[target].append(hop)
-        for id, part, hops_part in zip(ids, parts, hops_parts, strict=True):
+            parts_hops[target].append(hop)
+        for id, part, part_hops in zip(ids, parts, parts_hops, strict=True):
             if part:
-                out.append((id, Batch(part, uniform(hops_part))))
+                out.append((id, Batch(part, uniform(part_hops))))
 
     return send
 
 
-def _hash_function(edge: Edge, count: int) -> Callable[[Any], int]:
-    by = key_function(edge.by)
-    cached: dict[Any, int] = {}
+class _Targets(dict[Any, int]):
+    """key -> the index of its task, found once a key."""
 
-    def target_of(record: Any) -> int:
-        try:
-            key = by(record)
-        except Exception as error:
-            raise user_error(edge.sender, error, record, hook=_place("key_by", edge), can_set_aside=False) from error
-        try:
-            return cached[key]
-        except KeyError:
-            pass
-        except TypeError as error:
-            raise RoutingError(
-                f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)} cannot be hashed ({error}): "
-                "give a key of plain values, such as a tuple instead of a list"
-            ) from error
-        if len(cached) >= TARGETS_CACHED_MAX:
-            cached.clear()
-        target = cached[key] = task_of_group(key_group(key), count)
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def __missing__(self, key: Any) -> int:
+        if len(self) >= TARGETS_CACHED_MAX:
+            self.clear()
+        target = self[key] = task_of_group(key_group(key), self.count)
         return target
 
-    return target_of
+
+def _targets_of_columns(by: str, targets: _Targets, columns: Columns) -> _ColumnTargets | None:
+    """The target of each row: that of a record with this key. None: records have to tell."""
+    keys = columns.keys(by)
+    if keys is None:
+        return None
+    if isinstance(keys, np.ndarray):
+        return key_groups(keys) * targets.count // KEY_GROUPS
+    distinct, positions = keys
+    return np.array([targets[key] for key in distinct], np.int64)[positions]
 
 
-def _route_function(edge: Edge, count: int) -> Callable[[Any], int]:
+def _hash_function(edge: Edge, targets: _Targets) -> Callable[[list[Any]], list[int]]:
+    by = key_function(edge.by)
+    target_of = targets.__getitem__
+
+    def targets_of(records: list[Any]) -> list[int]:
+        iterator = iter(records)
+        try:
+            keys = list(map(by, iterator))
+        except Exception as error:
+            record = records[len(records) - length_hint(iterator) - 1]
+            raise user_error(edge.sender, error, record, hook=_place("key_by", edge), can_set_aside=False) from error
+        try:
+            return list(map(target_of, keys))
+        except UnkeyableError:
+            raise
+        except TypeError as error:
+            raise _unhashable(edge, keys, records, error) from error
+
+    return targets_of
+
+
+def _unhashable(edge: Edge, keys: list[Any], records: list[Any], error: TypeError) -> RoutingError:
+    for key, record in zip(keys, records, strict=True):
+        if not _hashes(key):
+            return RoutingError(
+                f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)} cannot be hashed ({error}): "
+                "give a key of plain values, such as a tuple instead of a list"
+            )
+    return RoutingError(f"{_place('key_by', edge)}: {error}")
+
+
+def _hashes(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def _route_function(edge: Edge, count: int) -> Callable[[list[Any]], list[int]]:
     by = cast("Callable[[Any], Any]", edge.by)
 
-    def target_of(record: Any) -> int:
+    def targets_of(records: list[Any]) -> list[int]:
+        iterator = iter(records)
         try:
-            return index(by(record)) % count
+            return [index(target) % count for target in map(by, iterator)]
         except Exception as error:
+            record = records[len(records) - length_hint(iterator) - 1]
             raise user_error(edge.sender, error, record, hook=_place("route", edge), can_set_aside=False) from error
 
-    return target_of
+    return targets_of
 
 
 def _place(what: str, edge: Edge) -> str:

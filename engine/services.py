@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from engine.columns import Records
 from graphs.ids import TaskId
 from graphs.plan import Operator
 
@@ -17,8 +18,8 @@ class Reader(Protocol):
         """Nothing more will ever come."""
         ...
 
-    def read(self, records_max: int) -> list[Any]:
-        """The next records; an empty list when there are none at the moment."""
+    def read(self, records_max: int) -> Records:
+        """The next records, or as many rows of columns; an empty list when there are none at the moment."""
         ...
 
     def positions(self) -> dict[str, Any]:
@@ -29,8 +30,8 @@ class Reader(Protocol):
 class Writer(Protocol):
     """Writes the output of a sink in transactions. Every method but `write` may be called again without harm."""
 
-    def write(self, records: list[Any]) -> None:
-        """Adds records to the transaction that is open."""
+    def write(self, records: Records) -> None:
+        """Adds records or columns to the transaction that is open."""
         ...
 
     def prepare(self, name: str) -> bool:

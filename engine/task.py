@@ -1,14 +1,13 @@
 """The core of one task: what it does on every batch, barrier, END, trigger and abort. No clock, no I/O, no randomness.
 
-It joins the sub-machines: `alignment.py` says when to capture, `channel_log.py` what was in the channels at the cut,
-`rounds.py` and `iteration.py` what markers do, `channels.py` counts. Here stands how they meet:
+It joins the sub-machines: `alignment.py` says when to capture, `channel_log.py` what was in the channels, `rounds.py`
+and `iteration.py` what markers do, `channels.py` counts. Here stands how they meet:
 
-- Receipt and processing are two things. `on_...` receives; `take` processes what `ready` offers, one batch a call.
-- Nothing is received before `start`: no task runs before all are restored, and the driver keeps what comes earlier.
+- Receipt and processing are two things. `on_...` receives; `take` and `take_more` process what `ready` offers.
+- Nothing is received before `start`; the driver keeps what comes earlier.
 - A barrier or END takes effect when it reaches the front of its channel, at once and without being asked; except
   that a log is sealed on receipt, and an epoch that captures on receipt (`unaligned`) is captured there.
-- A task ends when a source is exhausted, when a head is told to, or when all inputs of any other have ended; a task
-  that is busy (timers, unanswered calls) or has batches set aside does not end yet.
+- A source ends when exhausted, a head when told to, any other when all inputs have ended, and not while it is busy.
 - Ended, it ignores triggers; its last state acknowledges every epoch that it had not captured.
 - What carries another attempt's number is counted and dropped.
 
@@ -22,20 +21,12 @@ from typing import Any, NoReturn
 
 from engine.iteration import Iteration
 from engine.snapshots import Snapshots
-from graphs.deployment import Task
+from graphs.deployment import Channel, Task
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Encode, Inbox, Outlet, Queued
-from recovery.effects import (
-    Capture,
-    Committed,
-    Decline,
-    Effect,
-    Process,
-    RunEnd,
-    Send,
-)
+from recovery.effects import Capture, Committed, Decline, Effect, Process, RunEnd, Send
 from recovery.errors import ProtocolError
 from recovery.messages import Barrier, Data, End, Item, Mode
 from recovery.restored import TaskRestore, restored_inboxes
@@ -51,14 +42,8 @@ class TaskCore:
         self.task = task
         self.attempt = attempt
         self.encode = encode
-        self.inboxes = {
-            c.id: Inbox(c.id, is_back=c.is_back, depth=c.depth, within_actor=c.within_actor, encode=encode)
-            for c in task.inputs
-        }
-        self.outlets = {
-            c.id: Outlet(c.id, is_back=c.is_back, loop=c.edge.loop, depth=c.depth, within_actor=c.within_actor)
-            for c in task.outputs
-        }
+        self.inboxes = {c.id: _inbox(c, encode) for c in task.inputs}
+        self.outlets = {c.id: _outlet(c) for c in task.outputs}
         self.alignment = Alignment(task.is_source or task.is_head)
         self.logs = ChannelLogs()
         self.snapshots = Snapshots(task.id, self.logs, self.alignment)
@@ -82,8 +67,6 @@ class TaskCore:
                 self.rounds.depths[inbox.live_id] = inbox.depth
         if self.rounds is not None and restored.rounds is not None:
             self.rounds.restore(restored.rounds)
-
-    # -- what happened -------------------------------------------------------------------------------------------
 
     def start(self) -> Sequence[Effect]:
         """All tasks are restored: run. A task that had ended only says so again."""
@@ -132,7 +115,7 @@ class TaskCore:
         return self._proceed(effects)
 
     def on_complete(self, epoch: Epoch, names: tuple[str, ...]) -> Sequence[Effect]:
-        """The cut is complete: publish, and drop the open epochs before it."""
+        """The cut is complete: publish, drop the open epochs before it."""
         return self.snapshots.on_complete(epoch, names)
 
     def on_committed(self, epoch: Epoch) -> Sequence[Effect]:
@@ -190,6 +173,15 @@ class TaskCore:
             return [Process(channel, inbox.consume().payload)]
         return self._take_in_rounds(inbox, self.rounds)
 
+    def take_more(self, channel: ChannelId) -> Any | None:
+        """The payload of the next batch, to be processed with the last one; None if something else comes first."""
+        inbox = self.inboxes[channel]
+        if not inbox.has_batch() or self.ended or self.is_ending:
+            return None
+        if self.rounds is not None and (inbox.front().marker is not None or self.rounds.must_wait(inbox.live_id)):
+            return None
+        return inbox.consume().payload
+
     def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:
         live = inbox.live_id
         if not rounds.is_readable(live):
@@ -244,8 +236,6 @@ class TaskCore:
 
     def _no_inbox(self, channel: ChannelId) -> NoReturn:
         raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
-
-    # -- decisions -----------------------------------------------------------------------------------------------
 
     def _on_barrier(self, inbox: Inbox, barrier: Barrier) -> Sequence[Effect]:
         inbox.verify(barrier)
@@ -397,3 +387,13 @@ class TaskCore:
         if self.iteration is None:
             raise ProtocolError(f"task {self.task.id} is in no iteration")
         return self.iteration
+
+
+def _inbox(channel: Channel, encode: Encode) -> Inbox:
+    within = channel.within_actor
+    return Inbox(channel.id, is_back=channel.is_back, depth=channel.depth, within_actor=within, encode=encode)
+
+
+def _outlet(channel: Channel) -> Outlet:
+    loop, within = channel.edge.loop, channel.within_actor
+    return Outlet(channel.id, is_back=channel.is_back, loop=loop, depth=channel.depth, within_actor=within)

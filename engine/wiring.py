@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from engine.back_edge import Measure, back_edge
+from engine.back_edge import Measure, counting_hops, measuring
 from engine.operators import make_operator
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Emitted, RebalanceTurn, Send, drop, fan_out, partitioner
@@ -59,7 +59,7 @@ def _sends_of(
             turns.append(turn)
             send = partitioner(edge, channels[edge.name], task.id.index, out, turn)
         else:
-            send = wiring.operators[edge.receiver].accept(edge)
+            send = wiring.operators[edge.receiver].door(edge)
         if edge.loop is None:
             targets.setdefault(edge.output, []).append(send)
         else:
@@ -70,6 +70,10 @@ def _sends_of(
         head = plan.operators.get(loop)
         if head is not None and head.kind is Kind.ITERATE and loop not in measures:
             measures[loop] = Measure(loop, head.options)
-        send = back_edge(edge, fan_out(of_loop), sends.get(f"dead:{loop}", drop), measures.get(loop))
+        send = fan_out(of_loop)
+        if plan.counts_hops:
+            send = counting_hops(edge, send, sends.get(f"dead:{loop}", drop))
+        if loop in measures:
+            send = measuring(measures[loop], send)
         targets.setdefault(output, []).append(send)
     return {output: fan_out(of_output) for output, of_output in targets.items()}

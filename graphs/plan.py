@@ -88,3 +88,8 @@ class Plan:
     edges: tuple[Edge, ...]
     hash: str
     stop_when: Callable[..., bool] | None = None
+
+    @property
+    def counts_hops(self) -> bool:
+        """Whether it matters how often a record has gone round: only where a loop sets a limit to it."""
+        return any(edge.max_rounds is not None for edge in self.edges)

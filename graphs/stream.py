@@ -64,7 +64,21 @@ class Stream(Generic[T_co]):
         """`function(batch)` for batches of at most `batch_size` records; a class is made once a task and then called.
 
         A batch is a list of records, or the columns of records that are dicts: a dict of arrays ("numpy"), a frame
-        ("pandas"), a table ("pyarrow"). The function gives back any of these.
+        ("pandas"), a table ("pyarrow"). The function gives back any of these, with as many rows as it likes. Arrays
+        and frames are its own, to be written to.
+
+        What it gives back as columns stays columns, with no loop over records, through further functions of
+        columns, `key_by("column")`, rebalance, broadcast, back edges and into Parquet; and from Parquet into the first
+        function. Operators that take single records get them as dicts. `engine/formats.py` says which types are
+        columns, and what they look like in numpy: numbers among which are None have NaN in its place.
+
+        >>> import numpy as np
+        >>> from graphs import Flow, Parquet
+        >>> def root(batch):
+        ...     return {**batch, "root": np.sqrt(batch["n"])}
+        >>> numbers = Flow().read(Parquet("numbers/"))
+        >>> numbers.map_batches(root, batch_format="numpy").key_by("n").key
+        'n'
         """
         check_choice(batch_format, ("records", "numpy", "pandas", "pyarrow"), "batch_format", "map_batches")
         if batch_size is not None:

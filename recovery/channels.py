@@ -19,6 +19,16 @@ from recovery.messages import Barrier, Data, End, Marker, Mode
 Encode = Callable[[Any], bytes]
 
 
+class Stored:
+    """A payload that is not in memory, encoded as it travelled. A log refers to it, as a queue does."""
+
+    __slots__ = ()
+
+    def load(self) -> bytes:
+        """Its bytes."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is loaded")
+
+
 class Queued(NamedTuple):
     """Data that was received, with the channel's digest before and after it."""
 
@@ -47,6 +57,7 @@ class Inbox:
         "queue",
         "received",
         "received_digest",
+        "store",
         "within_actor",
     )
 
@@ -57,6 +68,8 @@ class Inbox:
         self.depth = depth
         self.within_actor = within_actor
         self.encode = encode
+        # Set by a driver that does not keep everything in memory: what is kept in place of a payload.
+        self.store: Callable[[Any], Any] | None = None
         self.in_front: Inbox | None = None
         self.queue: deque[Queued | Barrier | End] = deque()
         self.received = 0
@@ -78,8 +91,9 @@ class Inbox:
             )
         before = self.received_digest
         after = before if self.within_actor else zlib.crc32(data.payload, before)
+        payload = data.payload if self.store is None else self.store(data.payload)
         # `_make` costs two thirds of the constructor, which is Python code.
-        queued = Queued._make((data.seq, data.payload, data.marker, before, after))
+        queued = Queued._make((data.seq, payload, data.marker, before, after))
         self.received = data.seq
         self.received_digest = after
         self.queue.append(queued)
@@ -135,7 +149,8 @@ class Inbox:
     def log_entry(self, queued: Queued) -> LogEntry:
         """The entry for a loop log, encoded now: user code has not seen the records yet."""
         seq, payload, _, before, after = queued
-        return LogEntry._make((seq, payload if isinstance(payload, bytes) else self.encode(payload), before, after))
+        is_encoded = isinstance(payload, bytes | Stored)
+        return LogEntry._make((seq, payload if is_encoded else self.encode(payload), before, after))
 
     def record(self, log: tuple[LogEntry, ...] = ()) -> InputRecord:
         """This end as a cut tells it."""

@@ -41,7 +41,10 @@ class OperatorState:
 
 
 class LogEntry(NamedTuple):
-    """One batch of a loop log, encoded as it travelled, with the channel's digest before and after it."""
+    """One batch of a loop log, encoded as it travelled, with the channel's digest before and after it.
+
+    While a log is being gathered its payloads may be elsewhere (`channels.Stored`); in a snapshot they are bytes.
+    """
 
     seq: int
     payload: bytes

@@ -78,12 +78,14 @@ _MARKER_PREFIX = b"M"
 
 
 def encode_marker(marker: Marker) -> bytes:
-    """A marker as bytes; no encoded batch begins as it does."""
-    return _MARKER_PREFIX + pickle.dumps(tuple(marker), protocol=5)
+    """A marker as bytes, of plain values; no encoded batch begins as it does."""
+    contributions = tuple((tuple(task), value) for task, value in marker.contributions)
+    return _MARKER_PREFIX + pickle.dumps((marker.path, contributions, marker.cut_after), protocol=5)
 
 
 def marker_in(payload: bytes) -> Marker | None:
     """The marker that these verified bytes encode, or None for a batch."""
     if payload[:1] != _MARKER_PREFIX:
         return None
-    return Marker(*pickle.loads(payload[1:]))
+    path, contributions, cut_after = pickle.loads(payload[1:])
+    return Marker(path, tuple((TaskId(*task), value) for task, value in contributions), cut_after)

@@ -1,11 +1,12 @@
 """What every operator is made of: where it stands, and what a task may ask of it.
 
-An operator takes batches through the functions that `accept` gives, and hands its output to the `Send` of an output.
+An operator takes batches through the functions that `door` gives, and hands its output to the `Send` of an output.
 The path is chosen here, once: each operator has a quick path, and a careful one for on_error="dead_letter".
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import length_hint
@@ -14,7 +15,7 @@ from typing import Any
 from engine.batch import Hops, uniform
 from engine.capture import Capture, OperatorCapture
 from engine.errors import TaskError, user_error
-from engine.sending import Send, drop
+from engine.sending import Send, TakeRecords, drop, taking_records
 from engine.services import Services
 from engine.state import KeyedState
 from graphs.ids import Attempt, Epoch, TaskId
@@ -65,9 +66,13 @@ class OperatorRuntime:
         names = [name for name in self.place.operator.outputs if name != "dead" and not name.startswith("dead:")]
         return [(name, self.send_to(name)) for name in names]
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+    def accept(self, edge: Edge) -> TakeRecords:
+        """The function that takes the records that this edge brings."""
         raise NotImplementedError(f"{type(self).__name__} takes no records")
+
+    def door(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings. Here columns become records, unless an operator takes both."""
+        return taking_records(self.accept(edge))
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Get ready, fresh or with the state of a capture, whose `whole` is decoded already."""
@@ -81,6 +86,17 @@ class OperatorRuntime:
 
     def end(self) -> None:
         """Nothing will come any more."""
+
+    def close(self) -> None:
+        """Let go of what user code has opened."""
+
+    def close_instance(self, instance: Any) -> None:
+        """Call `close` of an instance of the user's class. What it raises is told, and changes nothing any more."""
+        if hasattr(instance, "close"):
+            try:
+                instance.close()
+            except Exception as error:  # noqa: BLE001  # the task is over, and may have failed for a reason of its own
+                print(user_error(self.name, error, hook="close", can_set_aside=False), file=sys.stderr)
 
     def failure(self, error: Exception, records: list[Any], iterator: Iterator[Any], hook: str = "") -> TaskError:
         """The error to raise when user code raised while `iterator` went over the records of a batch."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.batch import Hops, copy_records, uniform
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import Send
+from engine.sending import TakeRecords
 from graphs.plan import Edge
 
 
@@ -18,8 +18,8 @@ class FlatMapOperator(OperatorRuntime):
         self._function = place.operator.function
         self._send = self.send_to("out")
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+    def accept(self, edge: Edge) -> TakeRecords:
+        """The function that takes the records that this edge brings."""
         return self._run_carefully if self.sets_aside else self._run
 
     def _run(self, records: list[Any], hops: Hops) -> None:

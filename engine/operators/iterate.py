@@ -11,7 +11,7 @@ from engine.batch import Hops, copy_records, spread, uniform
 from engine.capture import OperatorCapture
 from engine.errors import user_error
 from engine.operators.base import OperatorRuntime, Place
-from engine.sending import Send
+from engine.sending import Send, taking_records
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Edge
 from recovery.cut import OperatorState
@@ -27,9 +27,9 @@ class IterateOperator(OperatorRuntime):
         self._records: list[Any] = []
         self._hops: list[int] = []
 
-    def accept(self, edge: Edge) -> Send:
-        """The start goes into the body at once; what the body returned waits for the next round."""
-        return self._gather if edge.input == "returned" else self._send_body
+    def door(self, edge: Edge) -> Send:
+        """The start goes into the body at once; what the body returned waits, as records, for the next round."""
+        return taking_records(self._gather) if edge.input == "returned" else self._send_body
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Take back what was gathered."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from engine.batch import Hops, copy_records
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import Send
+from engine.sending import TakeRecords
 from graphs.plan import Edge
 
 
@@ -15,18 +16,18 @@ class MapOperator(OperatorRuntime):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._function = place.operator.function
+        self._function: Callable[[Any], Any] = place.operator.function
         self._send = self.send_to("out")
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+    def accept(self, edge: Edge) -> TakeRecords:
+        """The function that takes the records that this edge brings."""
         return self._run_carefully if self.sets_aside else self._run
 
     def _run(self, records: list[Any], hops: Hops) -> None:
         function = self._function
         iterator = iter(records)
         try:
-            results = [function(record) for record in iterator]
+            results: list[Any] = list(map(function, iterator))
         except Exception as error:
             raise self.failure(error, records, iterator) from error
         self._send(results, hops)

@@ -10,7 +10,7 @@ from engine.batch import Hops, spread
 from engine.capture import OperatorCapture, dump
 from engine.errors import user_error
 from engine.operators.base import OperatorRuntime, Place
-from engine.sending import Send
+from engine.sending import TakeRecords
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
 from recovery.cut import OperatorState
@@ -27,8 +27,8 @@ class MapAsyncOperator(OperatorRuntime):
         self._send = self.send_to("out")
         self.waiting: dict[int, bytes] = {}
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+    def accept(self, edge: Edge) -> TakeRecords:
+        """The function that takes the records that this edge brings."""
         return self._wait
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:

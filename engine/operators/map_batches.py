@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.batch import Hops, copy_records, runs, uniform
+from engine.batch import Batch, Hops, merge, own_copy, runs
+from engine.columns import Records, as_records
 from engine.errors import TaskError, user_error
-from engine.formats import to_format, to_records
+from engine.formats import from_format, to_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from graphs.plan import Edge
 from recovery.cut import OperatorState
 
+SHOWN_RECORDS = 20
+
 
 class MapBatchesOperator(OperatorRuntime):
     """Calls the user's function on at most `batch_size` records; it waits for none. A class is made once a task.
 
-    Records of different hop counts are never in one call: nobody could tell which results came from which.
+    Records of different hop counts are never in one call: nobody could tell which results came from which. Columns are
+    given as they come and sent on as they are given back: nothing here looks at a single record.
     """
 
     def __init__(self, place: Place) -> None:
@@ -28,7 +32,7 @@ class MapBatchesOperator(OperatorRuntime):
         self._size: int | None = options.get("batch_size")
         self._function = place.operator.function
 
-    def accept(self, edge: Edge) -> Send:
+    def door(self, edge: Edge) -> Send:
         """The function that takes what this edge brings."""
         return self._run
 
@@ -40,27 +44,31 @@ class MapBatchesOperator(OperatorRuntime):
             except Exception as error:
                 raise user_error(self.name, error, hook="__init__", can_set_aside=False) from error
 
-    def _run(self, records: list[Any], hops: Hops) -> None:
-        results: list[Any] = []
-        results_hops: list[int] = []
+    def _run(self, records: Records, hops: Hops) -> None:
+        results: list[Batch] = []
         for batch, hop in self._batches(records, hops):
-            arrived = copy_records(batch) if self.sets_aside else batch
+            arrived = own_copy(batch) if self.sets_aside else batch
             try:
-                made = to_records(self._function(to_format(batch, self._format)))
+                made = from_format(self._function(to_format(batch, self._format)))
             except TaskError:
                 raise
             except Exception as error:
                 if not self.sets_aside:
-                    raise user_error(self.name, error, batch, hook=f"a batch of {len(batch)}") from error
+                    hook = f"a batch of {len(batch)}"
+                    raise user_error(self.name, error, as_records(batch[:SHOWN_RECORDS]), hook=hook) from error
                 self._send_dead(arrived, hop)
             else:
-                results += made
-                results_hops += [hop] * len(made)
-        if results:
-            self._send(results, uniform(results_hops))
+                if len(made):
+                    results.append(Batch(made, hop))
+        for result in merge(results) if len(results) > 1 else results:
+            self._send(result.records, result.hops)
 
-    def _batches(self, records: list[Any], hops: Hops) -> Iterator[tuple[list[Any], int]]:
-        for stretch, hop in runs(records, hops):
-            size = self._size or len(stretch)
+    def _batches(self, records: Records, hops: Hops) -> Iterator[tuple[Records, int]]:
+        size = self._size or len(records)
+        if isinstance(hops, int):
+            for start in range(0, len(records), size):
+                yield records[start : start + size], hops
+            return
+        for stretch, hop in runs(as_records(records), hops):
             for start in range(0, len(stretch), size):
                 yield stretch[start : start + size], hop

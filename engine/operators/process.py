@@ -6,6 +6,7 @@
     on_timer(ctx, at_ms)       on_round_end(ctx)       on_end(ctx)
     capture() -> state         restore(state)          state of the class's own, of the whole task
     split(state, parts), merge(states)                 static methods that let it move to another number of tasks
+    close()                                            when the task is over, well or not: close connections
 
 A hook that raises fails the run; on_error="dead_letter" is for on_record and on_batch: what the call emitted is taken
 back, its records are set aside as they arrived; changes that it made to the state stay.
@@ -24,7 +25,7 @@ from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place
 from engine.operators.context import Context
 from engine.operators.emission import Emission
-from engine.sending import Send
+from engine.sending import TakeRecords
 from engine.state import decode_entries
 from engine.timers import Timers
 from graphs.ids import Attempt, Epoch
@@ -50,8 +51,8 @@ class ProcessOperator(OperatorRuntime):
         self._hops_max = 0
         self._instance: Any = None
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+    def accept(self, edge: Edge) -> TakeRecords:
+        """The function that takes the records that this edge brings."""
         key = self._keys.get(edge.input)
         if key is not None:
             key = key_function(edge.by if edge.routing is Routing.HASH else key)
@@ -195,6 +196,10 @@ class ProcessOperator(OperatorRuntime):
         self._context.starting = False
         if state is not None:
             self._restore(state, whole)
+
+    def close(self) -> None:
+        """Have the instance let go of what it has opened."""
+        self.close_instance(self._instance)
 
     def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
         """Values and timers by key, and what belongs to the task."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.batch import Hops
 from engine.capture import OperatorCapture
+from engine.columns import Records
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from engine.services import Writer
@@ -23,8 +24,8 @@ class SinkOperator(OperatorRuntime):
         self._writer: Writer | None = None
         self.transactions: dict[str, Transaction] = {}
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+    def door(self, edge: Edge) -> Send:
+        """The function that takes what this edge brings. A writer takes columns and makes of them what it needs."""
         return self._write
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
@@ -53,5 +54,5 @@ class SinkOperator(OperatorRuntime):
             self.writer.commit(name)
             del self.transactions[name]
 
-    def _write(self, records: list[Any], hops: Hops) -> None:
+    def _write(self, records: Records, hops: Hops) -> None:
         self.writer.write(records)

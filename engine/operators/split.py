@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
+from operator import not_, truth
 from typing import Any
 
-from engine.batch import Hops, copy_records
+from engine.batch import Hops, copy_records, uniform
 from engine.errors import MisuseError, show
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import Send
+from engine.sending import TakeRecords
 from graphs.plan import Edge
 
 
@@ -22,9 +24,29 @@ class SplitOperator(OperatorRuntime):
         by_name = place.operator.options.get("by_name", False)
         self._output_of = self._by_name(outputs) if by_name else self._by_truth(*outputs[:2])
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
-        return self._run_carefully if self.sets_aside else self._run
+    def accept(self, edge: Edge) -> TakeRecords:
+        """The function that takes the records that this edge brings."""
+        if self.sets_aside:
+            return self._run_carefully
+        return self._run if self.place.operator.options.get("by_name", False) else self._run_by_truth
+
+    def _run_by_truth(self, records: list[Any], hops: Hops) -> None:
+        (_, send_true), (_, send_false) = self._sends[:2]
+        function: Callable[[Any], Any] = self.place.operator.function
+        iterator = iter(records)
+        try:
+            truths = list(map(truth, map(function, iterator)))
+        except Exception as error:
+            raise self.failure(error, records, iterator) from error
+        if all(truths):
+            send_true(records, hops)
+        elif not any(truths):
+            send_false(records, hops)
+        else:
+            lies = list(map(not_, truths))
+            for send, chosen in ((send_true, truths), (send_false, lies)):
+                chosen_hops = hops if isinstance(hops, int) else uniform(list(compress(hops, chosen)))
+                send(list(compress(records, chosen)), chosen_hops)
 
     def _run(self, records: list[Any], hops: Hops) -> None:
         output_of = self._output_of

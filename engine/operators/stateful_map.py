@@ -11,7 +11,7 @@ from engine.capture import OperatorCapture
 from engine.errors import NO_KEY, TaskError, UserFunctionError, serialization_error, user_error, user_frames
 from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import Send
+from engine.sending import TakeRecords
 from engine.state import decode_entries
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge, Routing
@@ -30,8 +30,8 @@ class StatefulMapOperator(OperatorRuntime):
         self._state = place.keyed_state(self.name)
         self._initial = self._fresh_values(place.operator.options.get("initial"))
 
-    def accept(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+    def accept(self, edge: Edge) -> TakeRecords:
+        """The function that takes the records that this edge brings."""
         key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.key)
         if self.sets_aside:
             return lambda records, hops: self._run_carefully(records, hops, key)
@@ -50,14 +50,14 @@ class StatefulMapOperator(OperatorRuntime):
         function, initial, state = self._function, self._initial, self._state
         values = state.values
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
-        get = state.touch if state.is_captured else values.get
+        get = state.touch_if_needed if state.is_captured else values.get
         results: list[Any] = []
         key: Any = NO_KEY
         iterator = iter(records)
         try:
-            for record in iterator:
-                key = NO_KEY
-                key = key_of(record)
+            keys = list(map(key_of, iterator))
+            iterator = iter(records)
+            for record, key in zip(iterator, keys, strict=True):
                 value = get(key, _MISSING)
                 value, result = function(initial() if value is _MISSING else value, record)
                 values[key] = value

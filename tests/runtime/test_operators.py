@@ -21,7 +21,7 @@ def flow_of(step: Any) -> Flow:
 
 def sent(tasks: Tasks, records: list[Any], hops: Any = 0) -> list[tuple[str, list[Any], Any]]:
     """Where each batch went, its records, its hops."""
-    return [(str(c.receiver), b.records, b.hops) for c, b in tasks.feed("op", records, hops)]
+    return [(str(c.receiver), list(b.records), b.hops) for c, b in tasks.feed("op", records, hops)]
 
 
 def fail_on_three(n: int) -> int:

@@ -319,3 +319,23 @@ def test_a_capture_without_restore_is_refused():
         MisuseError, match=r"operator 'op' has a capture\(\) in its class and no restore\(state\): add it"
     ):
         Tasks(tasks.flow, restored=states)
+
+
+def test_what_an_instance_has_opened_is_closed_with_its_task(capsys: pytest.CaptureFixture[str]):
+    closed: list[str] = []
+
+    class Opened:
+        def on_record(self, ctx: Any, value: Any) -> None:
+            ctx.emit(value)
+
+        def close(self) -> None:
+            closed.append("connection")
+            raise OSError("the other side was faster")
+
+    flow = Flow("opened")
+    flow.read(Items([1]), name="source").rebalance().process(Opened, name="op").write(Collect())
+    tasks = Tasks(flow)
+    tasks.feed("op", [1])
+    tasks.home("op").close()
+    assert closed == ["connection"]
+    assert "OSError: the other side was faster in close" in capsys.readouterr().err
