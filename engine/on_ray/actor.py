@@ -1,0 +1,55 @@
+"""The Ray actor that hosts tasks. It stays from attempt to attempt: healthy ones roll back in place."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from engine.on_ray import cluster
+from engine.on_ray.control import Arrival, Begin, Outcome
+from engine.on_ray.loop import ActorLoop
+from engine.on_ray.mailbox import Keys, Mailbox
+from engine.on_ray.storing import open_services, open_store
+from engine.services import Services
+
+GC_THRESHOLD = 100_000
+SWITCH_S = 0.0005
+
+
+class TaskActor:
+    """A process for tasks, or a spare one that waits to become such a process."""
+
+    def __init__(self) -> None:
+        self._mailbox: Mailbox | None = None
+        # Records come and go by the hundred thousand and seldom refer to each other: what is here now stays, and the
+        # search for circles among the rest can wait for more of them (measured: 15 % of a loop's time).
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 50)
+        # The thread that writes snapshots asks for its turn many times a snapshot, and must not wait 5 ms each time.
+        sys.setswitchinterval(SWITCH_S)
+
+    def arrive(self, keys: Keys, on_network: bool) -> Arrival:
+        """Open the mailbox of the next attempt."""
+        if self._mailbox is not None:
+            self._mailbox.close()
+        place = cluster.place()
+        self._mailbox = Mailbox(place, cluster.own_address() if on_network else None, keys)
+        return Arrival(os.getpid(), place, self._mailbox.address)
+
+    def take_part(self, begin: Begin) -> Outcome:
+        """Run the tasks of one attempt, until it is over."""
+        if self._mailbox is None:
+            raise RuntimeError("an actor takes part in an attempt only after it has arrived")
+        options = begin.options
+
+        def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:
+            return open_services(options, deliver)
+
+        try:
+            store = open_store(options, begin.deployment.plan)
+            return ActorLoop(begin, self._mailbox, store, make_services).run()
+        finally:
+            self._mailbox.close()

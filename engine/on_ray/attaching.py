@@ -1,0 +1,58 @@
+"""Whether there is a Ray cluster at the address that the environment names.
+
+Ray itself tries for minutes to reach an address where nothing listens, and tells of every attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+
+ANSWER_TIMEOUT_S = 5.0
+PROBE_TIMEOUT_S = 10.0
+_PROBE = """
+import sys
+from ray._raylet import GcsClient
+try:
+    GcsClient(address=sys.argv[1])
+except Exception as error:
+    print(type(error).__name__)
+    sys.exit(1)
+"""
+
+
+class ClusterError(ConnectionError):
+    """There is no Ray cluster to run on, or it does not let us in."""
+
+
+def check_address(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise `ClusterError` unless a cluster answers at RAY_ADDRESS, where that names a host and a port.
+
+    >>> check_address({"RAY_ADDRESS": "auto"})
+    """
+    address = environment.get("RAY_ADDRESS", "")
+    host, _, port = address.rpartition(":")
+    if "://" in address or not (host and port.isdigit()):
+        # Ray's to make out: a name such as "auto", the address of a client, or one that it refuses at once.
+        return
+    fix = "start one there, correct RAY_ADDRESS, or unset it to run on a local Ray"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(f"no Ray cluster at RAY_ADDRESS={address} ({error}): {fix}") from error
+    try:
+        # Where something else listens Ray goes on trying for long, in code that cannot be interrupted.
+        probe = [sys.executable, "-c", _PROBE, address]
+        found = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise ClusterError(f"what listens at RAY_ADDRESS={address} does not answer like a Ray cluster: {fix}") from None
+    if found.stdout.strip() == "AuthenticationError":
+        raise ClusterError(
+            f"the Ray cluster at RAY_ADDRESS={address} wants its token: set RAY_AUTH_MODE=token, and have the token in "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN"
+        )
+    if found.returncode != 0:
+        raise ClusterError(f"what listens at RAY_ADDRESS={address} is no Ray cluster, or of another version: {fix}")

@@ -1,0 +1,174 @@
+"""What an actor does beside its loop: writing snapshots in a thread, and calls outside in others.
+
+What comes of it goes into one queue, and wakes the loop up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from engine.batch import copy_value
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import TaskSnapshot
+
+RETRY_PAUSE_S = 0.5
+
+
+class TaskFilesStore(Protocol):
+    """Where snapshots go."""
+
+    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> Any:
+        """Make a snapshot durable; says what its files are."""
+        ...
+
+    def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        """Remove the files of an aborted epoch."""
+        ...
+
+
+class Written(NamedTuple):
+    """A snapshot is durable, or could not be made so."""
+
+    task: TaskId
+    epoch: Epoch | None
+    files: Any
+    failure: str | None
+
+
+class Answered(NamedTuple):
+    """A call outside has answered or failed."""
+
+    task: TaskId
+    call_id: int
+    result: Any
+    error: Exception | None
+
+
+class Background:
+    """The threads of an actor in one attempt. `store` is None for a run that keeps no snapshots."""
+
+    def __init__(self, store: TaskFilesStore | None, wake: Callable[[], None]) -> None:
+        self.done: deque[Written | Answered] = deque()
+        self._store = store
+        self._wake = wake
+        self._writer = ThreadPoolExecutor(1, "snapshots")
+        self._events: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+
+    def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
+        """Make a snapshot durable."""
+        if self._store is None:
+            self._finish(Written(task, epoch, None, None))
+        else:
+            self._writer.submit(self._write, self._store, attempt, epoch, task, snapshot)
+
+    def _write(
+        self,
+        store: TaskFilesStore,
+        attempt: Attempt,
+        epoch: Epoch | None,
+        task: TaskId,
+        snapshot: Callable[[], TaskSnapshot],
+    ) -> None:
+        try:
+            written = Written(task, epoch, store.write_task(attempt, epoch, snapshot()), None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the epoch is declined and the run goes on
+            if epoch is None:
+                time.sleep(RETRY_PAUSE_S)
+            written = Written(task, epoch, None, f"{type(error).__name__}: {error}")
+        self._finish(written)
+
+    def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        """Remove what was written of an aborted epoch, behind what is being written."""
+        if self._store is not None:
+            self._writer.submit(self._store.discard_task, attempt, epoch, task)
+
+    def call(
+        self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
+    ) -> None:
+        """Call outside; the answer arrives in `done`. A thread that takes too long goes on, and nobody listens."""
+        if inspect.iscoroutinefunction(function):
+            asking = function
+        elif timeout_s is None:
+            _in_background(lambda: self._run(task, call_id, function, record))
+            return
+        else:
+            asking = partial(self._in_thread, function)
+        asyncio.run_coroutine_threadsafe(self._await(task, call_id, asking, record, timeout_s), self._event_loop())
+
+    async def _in_thread(self, function: Callable[[Any], Any], record: Any) -> Any:
+        events = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = events.create_future()
+
+        def settle(settling: Callable[[Any], None], outcome: Any) -> None:
+            if not answer.done():
+                settling(outcome)
+
+        def ask() -> None:
+            try:
+                settling, outcome = answer.set_result, copy_value(function(record))
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
+                settling, outcome = answer.set_exception, error
+            with suppress(RuntimeError):  # the attempt is over, and nobody listens any more
+                events.call_soon_threadsafe(settle, settling, outcome)
+
+        _in_background(ask)
+        return await answer
+
+    def _run(self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any) -> None:
+        try:
+            answered = Answered(task, call_id, copy_value(function(record)), None)
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
+            answered = Answered(task, call_id, None, error)
+        self._finish(answered)
+
+    async def _await(
+        self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
+    ) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                answered = Answered(task, call_id, await function(record), None)
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
+            answered = Answered(task, call_id, None, error)
+        self._finish(answered)
+
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._events is None:
+            self._events = asyncio.new_event_loop()
+            threading.Thread(target=_run_and_close, args=(self._events,), name="calls", daemon=True).start()
+        return self._events
+
+    def _finish(self, what: Written | Answered) -> None:
+        if not self._is_closed:
+            self.done.append(what)
+            self._wake()
+
+    def close(self) -> None:
+        """Nobody asks any more. What is being written is written to its end, what is being called is left alone."""
+        self._is_closed = True
+        self._writer.shutdown(wait=True, cancel_futures=True)
+        if self._events is not None:
+            self._events.call_soon_threadsafe(self._events.stop)
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    """In a thread that no process waits for when it ends: a call may take as long as it likes."""
+    threading.Thread(target=work, name="calls", daemon=True).start()
+
+
+def _run_and_close(events: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped. Calls that are still out are given up: their records are in the cut, and asked again."""
+    events.run_forever()
+    for call in asyncio.all_tasks(events):
+        call.cancel()
+    events.run_until_complete(asyncio.sleep(0))
+    events.close()

@@ -1,0 +1,142 @@
+"""Ray, as far as we use it: every call of it stands here, typed as we mean it."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from typing import Any, NamedTuple, cast
+
+import ray as untyped_ray
+from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError, RayTaskError
+
+from engine.on_ray.attaching import ClusterError, check_address
+
+__all__ = ["ActorDiedError", "ActorUnavailableError", "GetTimeoutError", "RayError", "RayTaskError"]
+
+ray = cast(Any, untyped_ray)
+Actor = Any
+Pending = Any
+
+_DEATH = "A worker died or was killed"
+
+
+class Needs(NamedTuple):
+    """What an actor needs of a machine. Tasks need no CPU of their own unless told so: a laptop runs wide graphs."""
+
+    num_cpus: float = 0
+    num_gpus: float = 0
+    resources: tuple[tuple[str, float], ...] = ()
+
+    def told(self) -> str:
+        """These needs in words."""
+        amounts = {"CPU": self.num_cpus, "GPU": self.num_gpus, **dict(self.resources)}
+        return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount) or "nothing but a process"
+
+
+def connect() -> None:
+    """Use the Ray that is there: one that is connected already, that of RAY_ADDRESS, or a local one of our own.
+
+    `ClusterError` if that cannot be.
+    """
+    if is_connected():
+        return
+    check_address()
+    try:
+        ray.init(logging_level=logging.ERROR, include_dashboard=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ClusterError(f"no Ray to run on: {first_line(error)}") from error
+    _tell_deaths_once()
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    return bool(ray.is_initialized())
+
+
+def disconnect() -> None:
+    """Leave the cluster; a local one of our own ends."""
+    ray.shutdown()
+
+
+def _tell_deaths_once() -> None:
+    """Have Ray keep quiet about processes that died: the run tells it, with what it does about it."""
+    from ray._private import worker as untyped_driver
+
+    driver = cast(Any, untyped_driver)
+    tell = getattr(driver, "print_to_stdstream", None)
+
+    def tell_others(data: dict[str, Any], **options: Any) -> None:
+        if data.get("pid") != "raylet" or not str(data["lines"][0]).startswith(_DEATH):
+            cast(Any, tell)(data, **options)
+
+    # Ray has no setting for it. Without this function of its own, all that is missed is some quiet.
+    if tell is not None and tell.__name__ != tell_others.__name__:
+        driver.print_to_stdstream = tell_others
+
+
+def cpus() -> int:
+    """How many CPUs the cluster has."""
+    return int(ray.cluster_resources().get("CPU", 1))
+
+
+def machines() -> int:
+    """How many Ray daemons take part."""
+    return sum(bool(daemon["Alive"]) for daemon in ray.nodes())
+
+
+def hosts() -> int:
+    """How many hosts they are on."""
+    return len({daemon["NodeManagerHostname"] for daemon in ray.nodes() if daemon["Alive"]})
+
+
+def place() -> str:
+    """Names the daemon that this process belongs to."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def own_address() -> str:
+    """This host, as the others of the cluster reach it."""
+    return str(ray.util.get_node_ip_address())
+
+
+def start_actor(
+    kind: type, *arguments: Any, name: str, space: str, needs: Needs, strategy: str = "DEFAULT", threads: int
+) -> Actor:
+    """Start an actor. It is not started again by Ray, nor are its calls repeated: both would break the protocol."""
+    options = dict[str, Any](
+        num_cpus=needs.num_cpus,
+        num_gpus=needs.num_gpus,
+        resources=dict(needs.resources),
+        max_restarts=0,
+        max_task_retries=0,
+        max_concurrency=threads,
+        name=name,
+        namespace=space,
+        scheduling_strategy=strategy,
+    )
+    return ray.remote(kind).options(**options).remote(*arguments)
+
+
+def get(pending: Pending, timeout_s: float | None = None) -> Any:
+    """Wait for an answer."""
+    return ray.get(pending, timeout=timeout_s)
+
+
+def future(pending: Pending) -> Future[Any]:
+    """An answer to come, that calls back from a thread of Ray's."""
+    return pending.future()
+
+
+def is_over(pending: Pending, timeout_s: float) -> bool:
+    """Whether an answer comes within that time."""
+    return bool(ray.wait([pending], timeout=timeout_s)[0])
+
+
+def kill(actor: Actor) -> None:
+    """End an actor's process, whatever it does."""
+    ray.kill(actor)
+
+
+def first_line(error: BaseException) -> str:
+    """What Ray has to say, without its advice."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,132 @@
+"""What supervisor and actors say to each other: the beginning of an attempt, orders one way, reports the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from engine.on_ray.faults import Kill
+from engine.on_ray.mailbox import Address
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, TaskId
+from recovery.effects import Effect
+from recovery.restored import TaskRestore
+
+SUPERVISOR = "(supervisor)"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may wait where: on the way in a regular channel; in memory at either end of a back edge; on disk, in one
+    process."""
+
+    credit_bytes: int = 4_000_000
+    loop_bytes_max: int = 64_000_000
+    spill_bytes_max: int = 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How tasks run, where they write, and how much they take at a time."""
+
+    seed: int = 0
+    read_records_max: int = 4_096
+    take_records_max: int = 8_192
+    limits: Limits = Limits()
+    root: str | None = None
+    job: str = "flow"
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What an actor needs to take part in an attempt."""
+
+    attempt: Attempt
+    actor: str
+    deployment: Deployment
+    restores: Mapping[TaskId, TaskRestore | None]
+    addresses: Mapping[str, Address]
+    options: TaskOptions
+    kills: tuple[Kill, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An actor is there: where it runs, and where its mailbox is."""
+
+    pid: int
+    place: str
+    address: Address
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the tasks of an actor have done in this attempt, and how much waits in their loops."""
+
+    records: int = 0
+    hops: int = 0
+    in_loops: int = 0
+    spilled_bytes: int = 0
+    stale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an actor's part in an attempt came to its end.
+
+    `stopped`: it was told to. `failed`: the attempt cannot go on. `broken`: user code raised, the run cannot go on.
+    """
+
+    end: str
+    reason: str = ""
+    counts: Counts = field(default_factory=Counts)
+    error: Exception | None = None
+
+
+class Restored(NamedTuple):
+    """All tasks of the actor have their state back, and all its peers have found it."""
+
+    tasks: tuple[TaskId, ...]
+
+
+class TaskReport(NamedTuple):
+    """What a task's core has to say. `files` are those of the snapshot that it acknowledges."""
+
+    task: TaskId
+    effect: Effect
+    files: Any = None
+
+
+class Progress(NamedTuple):
+    """How far an actor is."""
+
+    counts: Counts
+
+
+class Published(NamedTuple):
+    """Output for the driver, of a transaction that is committed."""
+
+    sink: str
+    transaction: str
+    records: list[Any]
+
+
+class FaultReached(NamedTuple):
+    """A planned fault is due here; the process waits for its death."""
+
+    pid: int
+    kill: Kill
+    task: TaskId
+
+
+class Stop(NamedTuple):
+    """Leave the attempt."""
+
+
+class Die(NamedTuple):
+    """End the process at once, as a fault would."""
+
+
+Report = Restored | TaskReport | Progress | Published | FaultReached

@@ -1,0 +1,167 @@
+"""The actors of a run: started, found again by name, replaced when they die.
+
+An actor that dies is replaced by a spare one, which is there already, or by a new one. What becomes of an actor's part
+in an attempt is told through `on_over`, from another thread: its outcome, or None if the process died.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from engine.errors import describe
+from engine.on_ray import cluster
+from engine.on_ray.actor import TaskActor
+from engine.on_ray.cluster import Needs
+from engine.on_ray.control import Arrival, Begin, Outcome
+from engine.on_ray.mailbox import Keys
+from graphs.deployment import Deployment
+
+OnOver = Callable[[str, Any, "Outcome | None"], None]
+ARRIVAL_TIMEOUT_S = 60.0
+
+
+class CrewError(RuntimeError):
+    """An actor could not be started, or died before it took part."""
+
+
+class NoRoomError(RuntimeError):
+    """The cluster has no place for an actor."""
+
+
+def needs_of(deployment: Deployment) -> dict[str, Needs]:
+    """The actors of a deployment, and what each needs."""
+    found: dict[str, Needs] = {}
+    for task in deployment.tasks.values():
+        options = deployment.plan.operators[task.operators[0]].options
+        resources = tuple(sorted(options.get("resources", {}).items()))
+        found[task.actor] = Needs(options.get("num_cpus", 0), options.get("num_gpus", 0), resources)
+    return found
+
+
+class Crew:
+    """The actors of one run. `strategy` is Ray's scheduling strategy."""
+
+    def __init__(self, job: str, run: str, strategy: str, spares: int, on_over: OnOver) -> None:
+        self._job = job
+        self._space = f"backedge-{run}"
+        self._strategy = strategy
+        self._spares_wanted = spares
+        self._on_over = on_over
+        self._actors: dict[str, Any] = {}
+        self._needs: Mapping[str, Needs] = {}
+        self._spares: list[Any] = []
+        self._taking_part: dict[str, Future[Outcome]] = {}
+        self._started = 0
+        self.arrivals: dict[str, Arrival] = {}
+
+    def fill(self, needs: Mapping[str, Needs]) -> None:
+        """Have an actor for each of these: those that are there stay, spare ones take the place of those that died."""
+        self._needs = needs
+        for name in self._actors.keys() - needs.keys():
+            self.dismiss(name)
+        for name, wanted in needs.items():
+            if name not in self._actors:
+                is_spare = bool(self._spares) and wanted == Needs()
+                self._actors[name] = self._spares.pop() if is_spare else self._start(name, wanted)
+
+    def fill_spares(self) -> None:
+        """Have the spare ones, once nobody waits for the machine any more."""
+        while len(self._spares) < self._spares_wanted:
+            self._spares.append(self._start(f"spare-{self._started}", Needs()))
+
+    def _start(self, name: str, needs: Needs) -> Any:
+        self._started += 1
+        label = f"{self._job}/{name}"
+        options = dict[str, Any](space=self._space, needs=needs, strategy=self._strategy, threads=2)
+        try:
+            return cluster.start_actor(TaskActor, name=label, **options)
+        except ValueError:
+            # The name of a process that died a moment ago is not free yet.
+            return cluster.start_actor(TaskActor, name=f"{label}#{self._started}", **options)
+
+    def arrive(self, keys: Keys) -> dict[str, Arrival]:
+        """Have all actors open their mailboxes; between hosts if they are on several."""
+        on_network = cluster.machines() > 1
+        refs = {name: actor.arrive.remote(keys, on_network) for name, actor in self._actors.items()}
+        arrived: dict[str, Arrival] = {}
+        for name, ref in refs.items():
+            try:
+                arrived[name] = cluster.get(ref, ARRIVAL_TIMEOUT_S)
+            except cluster.GetTimeoutError as error:
+                raise NoRoomError(
+                    f"actor {self._job}/{name} was given no place within {ARRIVAL_TIMEOUT_S:.0f} s; it needs "
+                    f"{self._needs[name].told()}: add such a machine to the cluster, or ask for less at its operator"
+                ) from error
+            except cluster.RayError as error:
+                self.lose(name)
+                raise CrewError(
+                    f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}"
+                ) from error
+        self.arrivals = arrived
+        return arrived
+
+    def begin(self, name: str, begin: Begin) -> None:
+        """Have an actor take part in an attempt."""
+        future: Future[Outcome] = cluster.future(self._actors[name].take_part.remote(begin))
+        self._taking_part[name] = future
+        future.add_done_callback(lambda done: self._on_done(name, begin.attempt, done))
+
+    def _on_done(self, name: str, attempt: Any, done: Future[Outcome]) -> None:
+        try:
+            outcome = done.result()
+        except cluster.RayError as error:
+            outcome = _outcome_of(error)
+        self._on_over(name, attempt, outcome)
+
+    def taking_part(self) -> list[str]:
+        """Actors whose part in an attempt is not over."""
+        return [name for name, future in self._taking_part.items() if not future.done() and name in self._actors]
+
+    def random_member(self, chance: random.Random) -> str | None:
+        """One of those that take part."""
+        names = sorted(self.taking_part())
+        return chance.choice(names) if names else None
+
+    def lose(self, name: str) -> None:
+        """This actor is dead."""
+        self._actors.pop(name, None)
+        self._taking_part.pop(name, None)
+        self._clear_up(name)
+
+    def dismiss(self, name: str) -> None:
+        """End this actor, whatever it does."""
+        actor = self._actors.pop(name, None)
+        self._taking_part.pop(name, None)
+        if actor is not None:
+            cluster.kill(actor)
+        self._clear_up(name)
+
+    def _clear_up(self, name: str) -> None:
+        """Remove the mailbox that a process leaves behind when it dies before everyone is connected."""
+        arrival = self.arrivals.pop(name, None)
+        if arrival is not None and arrival.place == cluster.place():
+            arrival.address.remove_folder()
+
+    def dismiss_all(self) -> None:
+        """End all actors."""
+        for name in list(self._actors):
+            self.dismiss(name)
+        for spare in self._spares:
+            cluster.kill(spare)
+        self._spares.clear()
+
+
+def _outcome_of(error: cluster.RayError) -> Outcome | None:
+    """What becomes of an attempt whose actor has raised: a disk or a network may be well again, a mistake of ours not.
+
+    None if the process is gone.
+    """
+    cause: BaseException | None = getattr(error, "cause", None)
+    if cause is None:
+        return None
+    if isinstance(cause, OSError):
+        return Outcome("failed", describe(cause))
+    return Outcome("broken", f"{describe(cause)}, which is a mistake in Backedge; please report it with this:\n{error}")

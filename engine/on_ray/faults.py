@@ -1,0 +1,86 @@
+"""Planned faults, for tests and demonstrations: WHO@WHEN, each once.
+
+WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as `count/1`, or `random`. WHEN is
+
+- `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored;
+- `records=100000`: when the task has processed so many records in this run;
+- `every=2s`: again and again, only for `random`.
+
+The actor that a fault is due in says so and waits; the supervisor then ends its process with SIGKILL. So a planned
+fault is known to have happened.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from graphs.deployment import Deployment, Task
+
+_FORM = re.compile(r"(?P<who>[^@]+)@(?P<when>epoch|records|every)=(?P<amount>\d+(?:\.\d+)?)(?P<unit>s|ms)?")
+ROLES = ("head", "body", "source", "sink")
+
+
+class KillSpecError(ValueError):
+    """A fault that nobody can plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One planned fault. `amount` counts epochs, records or milliseconds.
+
+    >>> Kill.parse("head@epoch=3")
+    Kill(who='head', when='epoch', amount=3)
+    """
+
+    who: str
+    when: str
+    amount: int
+
+    @staticmethod
+    def parse(text: str) -> Kill:
+        """A fault from its short form."""
+        found = _FORM.fullmatch(text.strip())
+        form = "write WHO@WHEN, such as head@epoch=3, body@records=100000 or random@every=2s"
+        if found is None:
+            raise KillSpecError(f"--kill {text!r} names no fault: {form}")
+        who, when, amount, unit = found["who"], found["when"], float(found["amount"]), found["unit"]
+        if (when == "every") != (who == "random") or (unit is not None) != (when == "every"):
+            raise KillSpecError(
+                f"--kill {text!r}: every=SECONDS goes with random, epoch and records with a task: {form}"
+            )
+        if when == "every":
+            amount *= 1000 if unit == "s" else 1
+        if amount < 1:
+            raise KillSpecError(f"--kill {text!r}: give at least 1")
+        return Kill(who, when, int(amount))
+
+    def __str__(self) -> str:
+        amount = f"{self.amount / 1000:g}s" if self.when == "every" else str(self.amount)
+        return f"{self.who}@{self.when}={amount}"
+
+    def concerns(self, task: Task) -> bool:
+        """Whether this fault is for the actor of that task."""
+        if self.who in ROLES:
+            return role_of(task) == self.who
+        return self.who in (str(task.id), *task.operators)
+
+
+def role_of(task: Task) -> str:
+    """What a task is in its graph.
+
+    A task that is head and body at once, for its loop needs no other, is a head.
+    """
+    if task.is_source:
+        return "source"
+    if task.is_head:
+        return "head"
+    return "body" if task.outputs else "sink"
+
+
+def check_kills(kills: tuple[Kill, ...], deployment: Deployment) -> None:
+    """Raise unless every planned fault concerns a task of this run."""
+    for kill in kills:
+        if kill.who != "random" and not any(kill.concerns(task) for task in deployment.tasks.values()):
+            tasks = ", ".join(f"{task.id} ({role_of(task)})" for task in deployment.tasks.values())
+            raise KillSpecError(f"--kill {kill}: no task is called so or has that role; there are {tasks}")

@@ -1,0 +1,208 @@
+"""Channels as an actor sees them: where they lead, and how much may be on the way in them (rule 9).
+
+- A regular channel is bounded by credit: a task takes nothing, while one of the channels that it sends into is full.
+  It goes on receiving, so that barriers, ENDs and control, which need no credit, are never kept from it.
+- A back edge is never full: what the receiver cannot take yet waits at the sender, in memory and then on disk, and
+  what it has no time for waits at the receiver in the same way.
+- Between tasks of one actor a channel is a queue; its batches go by reference.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from engine.batch import encode
+from engine.on_ray.frames import pack_credit, pack_item
+from engine.on_ray.mailbox import Link
+from engine.on_ray.spill import Spilled, SpillSpace
+from graphs.deployment import Channel
+from graphs.ids import Attempt, ChannelId
+from recovery.channels import Inbox
+from recovery.messages import Data, Item
+
+LOCAL_BATCHES_MAX = 4
+LOCAL_RECORD_BYTES = 64
+
+Delivery = tuple[ChannelId, Item]
+
+
+class LocalChannel:
+    """A channel to a task of the same actor."""
+
+    __slots__ = ("_deliveries", "id", "is_local", "receiver")
+
+    def __init__(self, channel: Channel, deliveries: deque[Delivery]) -> None:
+        self.id = channel.id
+        self.is_local = True
+        self._deliveries = deliveries
+        self.receiver: Inbox | None = None
+
+    def send(self, item: Item) -> None:
+        """Put it into the queue."""
+        self._deliveries.append((self.id, item))
+
+    def is_full(self) -> bool:
+        """Whether nothing more should be sent for now."""
+        return self.receiver is not None and len(self.receiver.queue) >= LOCAL_BATCHES_MAX
+
+
+class RemoteChannel:
+    """A regular channel to a task of another actor. The receiver gives credit back for what it has consumed."""
+
+    __slots__ = ("_attempt", "_credit", "_index", "_link", "id", "is_local")
+
+    def __init__(self, channel: Channel, index: int, attempt: Attempt, link: Link, credit_bytes: int) -> None:
+        self.id = channel.id
+        self.is_local = False
+        self._index = index
+        self._attempt = attempt
+        self._link = link
+        self._credit = credit_bytes
+
+    def send(self, item: Item) -> None:
+        """Put it on the wire."""
+        if type(item) is Data:
+            self._credit -= len(item.payload)
+        self._link.send(pack_item(self._attempt, self._index, item))
+
+    def is_full(self) -> bool:
+        """Whether nothing more should be sent for now."""
+        return self._credit <= 0
+
+    def give_credit(self, bytes_consumed: int) -> None:
+        """The receiver has consumed so much."""
+        self._credit += bytes_consumed
+
+
+class RemoteBackEdge(RemoteChannel):
+    """A back edge to a task of another actor: never full.
+
+    The receiver gives credit back for what it has received. What it has not had time to receive waits here: in memory,
+    and on disk beyond `memory_bytes_max`.
+    """
+
+    __slots__ = ("_memory", "_space", "_waiting", "_waiting_bytes")
+
+    def __init__(
+        self,
+        channel: Channel,
+        index: int,
+        attempt: Attempt,
+        link: Link,
+        credit_bytes: int,
+        memory_bytes_max: int,
+        space: SpillSpace,
+    ) -> None:
+        super().__init__(channel, index, attempt, link, credit_bytes)
+        self._memory = memory_bytes_max
+        self._space = space
+        self._waiting: deque[Item] = deque()
+        self._waiting_bytes = 0
+
+    def send(self, item: Item) -> None:
+        """Put it on the wire, or behind what waits for that."""
+        if not self._waiting and self._credit > 0:
+            super().send(item)
+            return
+        if type(item) is Data:
+            if self._waiting_bytes + len(item.payload) > self._memory:
+                item = item._replace(payload=self._space.store(item.payload))
+            else:
+                self._waiting_bytes += len(item.payload)
+        self._waiting.append(item)
+
+    def is_full(self) -> bool:
+        """Never: a loop must not wait for itself."""
+        return False
+
+    def give_credit(self, bytes_consumed: int) -> None:
+        """The receiver has received so much: what waits goes on its way."""
+        self._credit += bytes_consumed
+        while self._waiting and self._credit > 0:
+            item = self._waiting.popleft()
+            if type(item) is Data:
+                if isinstance(item.payload, Spilled):
+                    item = item._replace(payload=item.payload.load())
+                else:
+                    self._waiting_bytes -= len(item.payload)
+            super().send(item)
+
+
+OutChannel = LocalChannel | RemoteChannel
+
+
+class Arrivals:
+    """What has been received on one channel and not yet consumed, in bytes.
+
+    Gives credit back where there is a link for it: for what is consumed on a regular channel, for what is received on a
+    back edge. On a back edge what exceeds `memory_bytes_max` is put on disk.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_consumed",
+        "_index",
+        "_link",
+        "_memory",
+        "_owed",
+        "_sizes",
+        "_space",
+        "_window",
+        "bytes_waiting",
+        "inbox",
+    )
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        attempt: Attempt,
+        index: int,
+        link: Link | None,
+        credit_bytes: int,
+        memory_bytes_max: int,
+        space: SpillSpace,
+    ) -> None:
+        self.inbox = inbox
+        self.bytes_waiting = 0
+        self._sizes: deque[int] = deque()
+        self._consumed = inbox.consumed
+        self._attempt = attempt
+        self._index = index
+        self._link = link
+        self._owed = 0
+        self._window = credit_bytes // 4
+        self._memory = memory_bytes_max
+        self._space = space
+        if inbox.is_back:
+            inbox.store = self._store
+
+    def _store(self, payload: Any) -> Any:
+        """What is kept in place of a payload that has just been received."""
+        if self.bytes_waiting <= self._memory:
+            return payload
+        return self._space.store(payload if isinstance(payload, bytes) else encode(payload))
+
+    def on_received(self, payload: Any) -> None:
+        """One batch has arrived."""
+        size = len(payload) if isinstance(payload, bytes) else LOCAL_RECORD_BYTES * len(payload)
+        self._sizes.append(size)
+        self.bytes_waiting += size
+        if self._link is not None and self.inbox.is_back:
+            self._owe(size)
+
+    def on_consumed(self) -> None:
+        """Some batches may have been taken."""
+        size = 0
+        while self._consumed < self.inbox.consumed:
+            self._consumed += 1
+            size += self._sizes.popleft()
+        self.bytes_waiting -= size
+        if self._link is not None and not self.inbox.is_back:
+            self._owe(size)
+
+    def _owe(self, size: int) -> None:
+        self._owed += size
+        if self._owed > self._window and self._link is not None:
+            self._link.send(pack_credit(self._attempt, self._index, self._owed))
+            self._owed = 0

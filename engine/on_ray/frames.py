@@ -1,0 +1,78 @@
+"""What travels between two actors: a header of fixed size, then the payload, as the two frames of one message.
+
+    kind | attempt | channel | number        then the payload
+
+`channel` is the channel's place in the deployment, which every actor counts alike. `number` is the batch's number for
+data, the bytes that were consumed for credit. Messages of another attempt are dropped by their header alone. Barriers,
+ENDs, orders and reports are pickled; they come from actors of this run alone (`mailbox.py`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+from graphs.ids import Attempt
+from recovery.messages import Barrier, Data, End, Item, marker_in
+
+_HEADER = struct.Struct("<BIIQ")
+pack_header: Callable[[int, int, int, int], bytes] = _HEADER.pack
+unpack_header: Callable[[bytes], tuple[int, Attempt, int, int]] = _HEADER.unpack
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    BATCH = 0
+    MARKER = 1
+    BARRIER = 2
+    END = 3
+    CREDIT = 4
+    HELLO = 5
+    ORDERS = 6
+    REPORT = 7
+    WAKE = 8
+
+
+NO_CHANNEL = 0xFFFFFFFF
+
+HEADER_BYTES = _HEADER.size
+Message = tuple[bytes, bytes]
+WAKE: Message = (_HEADER.pack(Kind.WAKE, 0, NO_CHANNEL, 0), b"")
+
+
+def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
+    """A message that carries what a core sends into a channel.
+
+    >>> unpack_item(Kind.END, 0, pack_item(Attempt(1), 3, End(7, 1))[1])
+    End(count=7, digest=1)
+    """
+    if isinstance(item, Data):
+        kind = Kind.BATCH if item.marker is None else Kind.MARKER
+        return pack_header(kind, attempt, channel, item.seq), item.payload
+    kind = Kind.BARRIER if isinstance(item, Barrier) else Kind.END
+    return pack_header(kind, attempt, channel, 0), pickle.dumps(tuple(item), 5)
+
+
+def unpack_item(kind: int, number: int, payload: bytes) -> Item:
+    """What came over a channel."""
+    if kind == Kind.BATCH:
+        return Data(number, payload)
+    if kind == Kind.MARKER:
+        return Data(number, payload, marker_in(payload))
+    if kind == Kind.BARRIER:
+        return Barrier(*pickle.loads(payload))
+    return End(*pickle.loads(payload))
+
+
+def pack_note(kind: Kind, attempt: Attempt, value: Any = None, number: int = 0) -> Message:
+    """A message between the supervisor and an actor, or between two actors, that belongs to no channel."""
+    return pack_header(kind, attempt, NO_CHANNEL, number), pickle.dumps(value, 5)
+
+
+def pack_credit(attempt: Attempt, channel: int, bytes_consumed: int) -> Message:
+    """Says how much of a channel was consumed since the last such message."""
+    return pack_header(Kind.CREDIT, attempt, channel, bytes_consumed), b""

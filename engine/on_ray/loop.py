@@ -1,0 +1,330 @@
+"""The loop of one actor in one attempt: one mailbox for data, barriers and control, and the tasks in turn.
+
+Each turn serves what has arrived, then every task once; what the tasks of this actor send each other is delivered as
+it comes, so that it passes a slice of the graph in one turn. With nothing to do, the loop sleeps until a message comes,
+a thread is done, a timer is due or a source may read on.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from engine.batch import encode
+from engine.errors import TaskError
+from engine.on_ray.background import Answered, Background, TaskFilesStore
+from engine.on_ray.control import (
+    SUPERVISOR,
+    Begin,
+    Counts,
+    Die,
+    FaultReached,
+    Outcome,
+    Progress,
+    Published,
+    Report,
+    Restored,
+    Stop,
+    TaskReport,
+)
+from engine.on_ray.flow import Arrivals, Delivery, LocalChannel, OutChannel, RemoteBackEdge, RemoteChannel
+from engine.on_ray.frames import Kind, pack_note, unpack_header, unpack_item
+from engine.on_ray.host import Host
+from engine.on_ray.mailbox import Mailbox
+from engine.on_ray.spill import SpillSpace
+from engine.runtime import TaskRuntime
+from engine.services import Services
+from engine.task import TaskCore
+from graphs.deployment import Channel, Task
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from graphs.io import Collect
+from graphs.plan import Kind as OperatorKind
+from recovery.cut import TaskSnapshot
+from recovery.effects import Effect
+from recovery.errors import ProtocolError
+from recovery.messages import Data
+from recovery.orders import StartTasks
+from recovery.restored import TaskRestore
+
+MESSAGES_MAX = 512
+IDLE_MS = 200
+PROGRESS_MS = 250
+READ_PAUSE_MS = 5
+LAST_OF_CHANNEL, LAST_OF_DATA = int(Kind.END), int(Kind.MARKER)
+BACK_EDGE_BYTES_MIN = 1_000_000
+
+MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
+
+
+class ActorLoop:
+    """One actor's part in one attempt."""
+
+    def __init__(
+        self, begin: Begin, mailbox: Mailbox, store: TaskFilesStore | None, make_services: MakeServices
+    ) -> None:
+        self.begin = begin
+        self.mailbox = mailbox
+        self.attempt = begin.attempt
+        self.now_ms = time.time_ns() // 1_000_000
+        self.counts = Counts()
+        self.outcome: Outcome | None = None
+        self.is_started = False
+        self.is_waiting_to_die = False
+        self.early: list[tuple[bytes, bytes]] = []
+        self.deliveries: deque[Delivery] = deque()
+        self.background = Background(store, mailbox.wake)
+        self.services = make_services(self._publish)
+        self.links = mailbox.links(begin.addresses)
+        self.missing = set(begin.addresses) - {SUPERVISOR}
+        self.told_at_ms = 0
+        self.take_max, self.read_max = begin.options.take_records_max, begin.options.read_records_max
+        self.space = SpillSpace(begin.options.limits.spill_bytes_max)
+        self.records_of: dict[TaskId, int] = {}
+        self.channels: list[Channel] = list(begin.deployment.channels.values())
+        self.hosts: dict[TaskId, Host] = {}
+        self.turns: list[Host] = []
+        self.reading: list[Host] = []
+        self.waiting: list[Host] = []
+
+    # -- setting up ----------------------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        """Make the tasks of this actor, with the state they take back."""
+        for task in self.begin.deployment.tasks.values():
+            if task.actor == self.begin.actor:
+                self.hosts[task.id] = self._host(task, self.begin.restores.get(task.id))
+        self.turns = list(self.hosts.values())
+        self.reading = [host for host in self.turns if host.is_source]
+        self.waiting = [host for host in self.turns if host.waits]
+        self._connect()
+
+    def _host(self, task: Task, restored: TaskRestore | None) -> Host:
+        core = TaskCore(task, self.attempt, encode, restored)
+        runtime = TaskRuntime(task, self.begin.deployment, self.services, seed=self.begin.options.seed)
+        runtime.open(None if restored is None else restored.operators)
+        if restored is not None:
+            runtime.commit(restored.transactions)
+        plan = self.begin.deployment.plan
+        calling = [
+            plan.operators[name] for name in task.operators if plan.operators[name].kind is OperatorKind.MAP_ASYNC
+        ]
+        return Host(core, runtime, self, self.begin.options.limits.loop_bytes_max, calling)
+
+    def _connect(self) -> None:
+        credit, memory = self.begin.options.limits.credit_bytes, self.begin.options.limits.loop_bytes_max
+        index_of = {channel.id: index for index, channel in enumerate(self.channels)}
+        tasks = self.begin.deployment.tasks
+        for host in self.turns:
+            outputs: dict[ChannelId, OutChannel] = {}
+            for channel in host.core.task.outputs:
+                outputs[channel.id] = self._way(channel, index_of[channel.id])
+            arrivals: dict[ChannelId, Arrivals] = {}
+            for channel in host.core.task.inputs:
+                link = None if channel.within_actor else self.links[tasks[channel.id.sender].actor]
+                inbox, index = host.core.inboxes[channel.id], index_of[channel.id]
+                arrivals[channel.id] = Arrivals(inbox, self.attempt, index, link, credit, memory, self.space)
+            host.connect(outputs, arrivals)
+
+    def _way(self, channel: Channel, index: int) -> OutChannel:
+        if channel.within_actor:
+            way = LocalChannel(channel, self.deliveries)
+            way.receiver = self.hosts[channel.id.receiver].core.inboxes[channel.id]
+            return way
+        link = self.links[self.begin.deployment.tasks[channel.id.receiver].actor]
+        options = self.begin.options
+        if not channel.is_back:
+            return RemoteChannel(channel, index, self.attempt, link, options.limits.credit_bytes)
+        window, memory = max(options.limits.credit_bytes, BACK_EDGE_BYTES_MIN), options.limits.loop_bytes_max
+        return RemoteBackEdge(channel, index, self.attempt, link, window, memory, self.space)
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Take part until told to stop, or until something fails."""
+        try:
+            self._set_up()
+            for name in self.missing:
+                self.links[name].send(pack_note(Kind.HELLO, self.attempt, self.begin.actor))
+            self._say_restored()
+            has_more = True
+            while self.outcome is None:
+                has_more = self._turn(0 if has_more else self._idle_ms())
+            return self.outcome
+        except TaskError as error:
+            return Outcome("broken", str(error), self.counts, _picklable(error))
+        except ProtocolError as error:
+            return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self.counts)
+        finally:
+            self.background.close()
+            for host in self.turns:
+                host.runtime.close()
+            self.mailbox.close(last=self.links[SUPERVISOR])
+
+    def _turn(self, wait_ms: int) -> bool:
+        """Serve everything once; says whether there may be more to do before anything arrives."""
+        messages = self.mailbox.receive(MESSAGES_MAX, wait_ms)
+        self.now_ms = time.time_ns() // 1_000_000
+        for header, payload in messages:
+            self._on_message(header, payload)
+        if self.is_waiting_to_die:
+            return False
+        while self.background.done:
+            self._on_done()
+        self._deliver()
+        has_more = bool(self.background.done)
+        if self.is_started:
+            for host in self.turns:
+                has_more |= host.turn(self.take_max, self.read_max)
+                self._deliver()
+            if self.is_waiting_to_die:
+                return False
+        if self.now_ms - self.told_at_ms >= PROGRESS_MS:
+            self.told_at_ms = self.now_ms
+            self._tell_progress()
+        return has_more or any(map(Host.can_go_on, self.turns))
+
+    def _idle_ms(self) -> int:
+        if self.is_waiting_to_die or not self.is_started:
+            return IDLE_MS
+        for host in self.reading:
+            if not host.core.ended:
+                return READ_PAUSE_MS
+        due = [timer for host in self.waiting if (timer := host.runtime.next_timer_ms) is not None]
+        return min(IDLE_MS, max(0, min(due) - self.now_ms)) if due else IDLE_MS
+
+    def _deliver(self) -> None:
+        """Let the tasks of this actor receive what they have sent each other."""
+        deliveries, hosts, attempt = self.deliveries, self.hosts, self.attempt
+        while deliveries:
+            channel, item = deliveries.popleft()
+            hosts[channel.receiver].receive(channel, attempt, item, type(item) is Data)
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    def _on_message(self, header: bytes, payload: bytes) -> None:
+        kind, attempt, index, number = unpack_header(header)
+        if attempt != self.attempt:
+            self.counts.stale += kind != Kind.WAKE
+        elif kind <= LAST_OF_CHANNEL:
+            if not self.is_started:
+                self.early.append((header, payload))
+                return
+            channel = self.channels[index].id
+            item = unpack_item(kind, number, payload)
+            self.hosts[channel.receiver].receive(channel, self.attempt, item, kind <= LAST_OF_DATA)
+        elif kind == Kind.CREDIT:
+            out = self.hosts[self.channels[index].id.sender].outputs[self.channels[index].id]
+            if isinstance(out, RemoteChannel):
+                out.give_credit(number)
+        elif kind == Kind.HELLO:
+            self.missing.discard(pickle.loads(payload))
+            self._say_restored()
+        elif kind == Kind.ORDERS:
+            for order in pickle.loads(payload):
+                self._obey(order)
+
+    def _obey(self, order: Any) -> None:
+        match order:
+            case Stop():
+                self.outcome = Outcome("stopped", counts=self.counts)
+            case Die():
+                os.kill(os.getpid(), signal.SIGKILL)
+            case StartTasks():
+                self._start()
+            case _:
+                if not self.is_waiting_to_die:
+                    self.hosts[order.task].obey(order)
+
+    def _start(self) -> None:
+        self.is_started = True
+        self.mailbox.all_are_connected()
+        for host in self.turns:
+            host.start()
+        early, self.early = self.early, []
+        for header, payload in early:
+            self._on_message(header, payload)
+
+    def _on_done(self) -> None:
+        done = self.background.done.popleft()
+        host = self.hosts[done.task]
+        if isinstance(done, Answered):
+            host.on_answer(done.call_id, done.result, done.error)
+        else:
+            host.on_written(done.epoch, done.files, done.failure)
+
+    # -- what the hosts need -------------------------------------------------------------------------------------
+
+    def tell(self, report: Report) -> None:
+        """Say something to the supervisor."""
+        self.links[SUPERVISOR].send(pack_note(Kind.REPORT, self.attempt, (self.begin.actor, report)))
+
+    def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
+        """What a task's core has to say to the coordinator."""
+        self.tell(TaskReport(task, effect, files))
+
+    def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
+        """Make a snapshot durable, in the background."""
+        self.background.write(attempt, epoch, task, snapshot)
+
+    def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        """Remove what was written of an aborted epoch."""
+        self.background.discard(attempt, epoch, task)
+
+    def call(
+        self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
+    ) -> None:
+        """Call outside."""
+        self.background.call(task, call_id, function, record, timeout_s)
+
+    def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
+        """A planned fault may be due."""
+        for kill in self.begin.kills:
+            if (
+                kill.when == "epoch"
+                and epoch is not None
+                and epoch >= kill.amount
+                and kill.concerns(self.hosts[task].core.task)
+            ):
+                self._wait_to_die(kill, task)
+
+    def on_records(self, task: TaskId, records: int) -> None:
+        """A planned fault may be due."""
+        if self.begin.kills:
+            total = self.records_of[task] = self.records_of.get(task, 0) + records
+            for kill in self.begin.kills:
+                if kill.when == "records" and total >= kill.amount and kill.concerns(self.hosts[task].core.task):
+                    self._wait_to_die(kill, task)
+
+    def _wait_to_die(self, kill: Any, task: TaskId) -> None:
+        if not self.is_waiting_to_die:
+            self.is_waiting_to_die = True
+            self.tell(FaultReached(os.getpid(), kill, task))
+
+    def _publish(self, sink: str, transaction: str, records: list[Any]) -> None:
+        is_kept = isinstance(self.begin.deployment.plan.operators[sink].function, Collect)
+        if not (is_kept and self.begin.options.root is not None):  # else it is read from its folder in the end
+            self.tell(Published(sink, transaction, records))
+
+    def _say_restored(self) -> None:
+        if not self.missing:
+            self.tell(Restored(tuple(self.hosts)))
+
+    def _tell_progress(self) -> None:
+        self.counts.spilled_bytes = self.space.bytes_ever
+        self.counts.in_loops = sum(arrivals.bytes_waiting for host in self.turns for arrivals in host.looping)
+        self.tell(Progress(self.counts))
+
+
+def _picklable(error: TaskError) -> TaskError | None:
+    """The error as the driver can have it: without its cause, which may be anything."""
+    error.__cause__ = None
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - then its words must do
+        return None
+    return error

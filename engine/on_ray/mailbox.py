@@ -1,0 +1,203 @@
+"""The one mailbox of an actor, for data and control alike, and the links to the mailboxes of others.
+
+Each process binds a PULL socket and connects a PUSH socket to every process that it sends to: so there is one
+connection a pair and direction, order holds between two processes, and nothing that is sent ever blocks the sender.
+
+- Within a host they talk over a Unix socket in a folder that only this user can enter. The folder is removed as soon
+  as everyone is connected: a process that is killed leaves nothing behind.
+- Between hosts over TCP with CURVE, on the host's own address. A mailbox lets in only who knows the key of this
+  attempt, which Ray hands out; without that check CURVE would let any key in.
+
+Each attempt has a mailbox of its own, so that nothing of an earlier one is still on its way into it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+from engine.on_ray.frames import HEADER_BYTES, WAKE, Message
+
+ONE_FRAME_BYTES_MAX = 65_536
+COPIED_BYTES_MAX = 4_000_000
+LAST_WORDS_MS = 1_000
+READABLE = int(zmq.POLLIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a mailbox is: for processes on the same host, and for the others if there are any."""
+
+    place: str
+    local: str
+    remote: str | None = None
+    server_key: bytes | None = None
+
+    def remove_folder(self) -> None:
+        """Remove the folder of the local way in, of a process that is dead."""
+        shutil.rmtree(Path(self.local.removeprefix("ipc://")).parent, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What a process shows to get into the mailboxes of its attempt."""
+
+    public: bytes
+    secret: bytes
+
+    @staticmethod
+    def new() -> Keys:
+        """Keys of a new attempt."""
+        return Keys(*zmq.curve_keypair())
+
+
+class _OneKey:
+    """Lets in who has the key of the attempt."""
+
+    def __init__(self, public: bytes) -> None:
+        self._public = public
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Called by ZeroMQ for each connection."""
+        return key == self._public
+
+
+class Mailbox:
+    """Where a process receives, in one attempt.
+
+    `host` is its own address on the network if other hosts are to reach it, else None. `place` names the host.
+    """
+
+    def __init__(self, place: str, host: str | None, keys: Keys) -> None:
+        self._context = zmq.Context()
+        self._keys = keys
+        self._place = place
+        self._authenticator: ThreadAuthenticator | None = None
+        self._server: tuple[bytes, bytes] | None = None
+        self._box = self._context.socket(zmq.PULL)
+        self._box.rcvhwm = 0
+        self._timeout_ms = self._box.rcvtimeo = 0
+        if host is not None:
+            self._let_in_members()
+        self._folder: Path | None = Path(tempfile.mkdtemp(prefix="backedge-"))
+        local = f"ipc://{self._folder}/box"
+        self._box.bind(local)
+        remote = None if host is None else self._bind(host)
+        self.address = Address(place, local, remote, None if self._server is None else self._server[0])
+        self._links: list[Link] = []
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._own = self.link(self.address)
+
+    def _let_in_members(self) -> None:
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback("*", _OneKey(self._keys.public))
+        self._server = zmq.curve_keypair()
+        self._box.curve_server = True
+        self._box.curve_publickey, self._box.curve_secretkey = self._server
+
+    def _bind(self, host: str) -> str:
+        self._box.ipv6 = ":" in host
+        address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
+        return f"{address}:{self._box.bind_to_random_port(address)}"
+
+    def link(self, to: Address) -> Link:
+        """A way to somebody else's mailbox."""
+        address = to.local if to.place == self._place else to.remote
+        if address is None:
+            raise ValueError(f"the mailbox at {to.place} is for its own host alone, and {self._place} is another")
+        socket = self._context.socket(zmq.PUSH)
+        socket.sndhwm = 0
+        socket.linger = 0
+        if to.server_key is not None:
+            socket.curve_serverkey = to.server_key
+            socket.curve_publickey, socket.curve_secretkey = self._keys.public, self._keys.secret
+        socket.ipv6 = "[" in address
+        socket.connect(address)
+        link = Link(socket)
+        self._links.append(link)
+        return link
+
+    def links(self, addresses: Mapping[str, Address]) -> dict[str, Link]:
+        """The ways to several."""
+        return {name: self.link(address) for name, address in addresses.items()}
+
+    def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
+        """What has arrived, at most so many messages; waits that long for the first, or until `wake` is called."""
+        box = self._box
+        if timeout_ms != self._timeout_ms:
+            self._timeout_ms = box.rcvtimeo = timeout_ms
+        try:
+            found = [self._message(box.recv())]
+        except zmq.Again:
+            return []
+        while len(found) < messages_max and cast(int, box.get(zmq.EVENTS)) & READABLE:
+            found.append(self._message(box.recv()))
+        return found
+
+    def _message(self, frame: bytes) -> Message:
+        if len(frame) == HEADER_BYTES and self._box.get(zmq.RCVMORE):
+            return frame, self._box.recv()
+        return frame[:HEADER_BYTES], frame[HEADER_BYTES:]
+
+    def wake(self) -> None:
+        """Have `receive` return, from any thread; after `close` nobody waits."""
+        with self._closing:
+            if not self._is_closed:
+                self._own.send(WAKE)
+
+    def all_are_connected(self) -> None:
+        """Nobody needs to find the way in any more."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def close(self, last: Link | None = None) -> None:
+        """Let go of everything. What was sent over `last` has a second to leave; the rest is of no use any more."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self.all_are_connected()
+        for link in self._links:
+            link.close(LAST_WORDS_MS if link is last else 0)
+        self._box.close(0)
+        if self._authenticator is not None:
+            self._authenticator.stop()
+        self._context.term()
+
+
+class Link:
+    """A way to one mailbox. Sending never blocks."""
+
+    __slots__ = ("_send", "_socket")
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._send = socket.send
+
+    def send(self, message: Message) -> None:
+        """Send one message: small ones in one frame, which takes half the time.
+
+        Only very large ones are not copied: ZeroMQ gives the memory of those back through a thread of its own, and
+        waiting for that to have its turn in Python takes longer than the copy.
+        """
+        header, payload = message
+        if len(payload) < ONE_FRAME_BYTES_MAX:
+            self._send(header + payload)
+        else:
+            self._send(header, zmq.SNDMORE)
+            self._send(payload, copy=len(payload) < COPIED_BYTES_MAX)
+
+    def close(self, linger_ms: int) -> None:
+        """Send nothing more; what was sent has that long to leave."""
+        self._socket.close(linger_ms)

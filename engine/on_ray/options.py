@@ -1,0 +1,29 @@
+"""What a run is asked for, checked and complete, as the supervisor gets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.on_ray.control import TaskOptions
+from engine.on_ray.faults import Kill
+from graphs.deployment import Deployment
+from graphs.ids import Epoch
+from recovery.coordinator import SnapshotOptions
+
+
+class RunFailedError(RuntimeError):
+    """The run has failed for good; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One run. `resume_from` is the epoch to go on from; None stands for the latest cut, or the beginning."""
+
+    deployment: Deployment
+    options: TaskOptions
+    snapshots: SnapshotOptions
+    restarts_max: int = 10
+    spares: int = 0
+    strategy: str = "DEFAULT"
+    resume_from: Epoch | None = None
+    kills: tuple[Kill, ...] = field(default_factory=tuple[Kill, ...])

@@ -1,0 +1,70 @@
+"""The output of a run as its supervisor sees it: what is rolled back at a restore, and what is given to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from engine.cut_view import Transactions
+from engine.files.services import FileServices
+from engine.on_ray.control import TaskOptions
+from engine.on_ray.storing import open_services
+from graphs.io import Collect, Print
+from graphs.plan import Kind, Operator, Plan
+
+
+class Output:
+    """All sinks of a run. What Collect and Print sinks publish comes here; said twice, it counts once."""
+
+    def __init__(self, plan: Plan, options: TaskOptions) -> None:
+        self._sinks = {o.name: o for o in plan.operators.values() if o.kind is Kind.SINK}
+        self._is_durable = options.root is not None
+        self._services: FileServices = open_services(options, self.publish)
+        self._published: dict[str, tuple[str, list[Any]]] = {}
+        self.printed: list[str] = []
+
+    def publish(self, sink: str, transaction: str, records: list[Any]) -> None:
+        """A transaction of a Collect or a Print sink is committed."""
+        if transaction in self._published:
+            return
+        operator = self._sinks[sink]
+        if isinstance(operator.function, Print):
+            self._published[transaction] = (sink, [])
+            self.printed += [f"{operator.function.prefix}{record}" for record in records]
+        else:
+            # With a folder the records are there; without one this is the only place.
+            self._published[transaction] = (sink, [] if self._is_durable else records)
+
+    def roll_back(self, keep: Collection[str]) -> None:
+        """Remove what is prepared, but for these transactions."""
+        for operator in self._sinks.values():
+            self._services.roll_back(operator, keep)
+
+    def collected(self) -> dict[str, list[Any]]:
+        """What each Collect sink was given, over all attempts, and all runs that were resumed."""
+        return {name: self._records(operator) for name, operator in self._sinks.items() if _is_collect(operator)}
+
+    def transactions(self) -> tuple[Transactions, Transactions]:
+        """What the Collect sinks have published, and what they have prepared, as `stop_when` sees it."""
+        published = {f"({name})": (name, records) for name, records in self.collected().items()}
+        prepared = {
+            transaction: (name, records)
+            for name, operator in self._sinks.items()
+            if _is_collect(operator)
+            for transaction, records in self._services.prepared(name).items()
+        }
+        return published, prepared
+
+    def _records(self, operator: Operator) -> list[Any]:
+        if self._is_durable:
+            return self._services.collected(operator.name)
+        return [record for sink, records in self._published.values() if sink == operator.name for record in records]
+
+
+def _is_collect(operator: Operator) -> bool:
+    return isinstance(operator.function, Collect)
+
+
+def listed_in(parts: Mapping[Any, Any]) -> set[str]:
+    """The transactions that the parts of a cut list."""
+    return {name for part in parts.values() if part is not None for name in part.transactions}

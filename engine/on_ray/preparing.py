@@ -1,0 +1,85 @@
+"""What is looked at before anything runs: where input, output and cuts are, and whether they can be used."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.files.checks import check_sink, check_source
+from engine.on_ray.control import TaskOptions
+from engine.on_ray.storing import staging_of
+from graphs.errors import BadOptionError
+from graphs.ids import Epoch
+from graphs.io import CSV, JsonLines, Parquet, TextLines
+from graphs.plan import Kind, Operator, Plan
+from recovery.stores.local import LocalStore
+
+
+class RunExistsError(ValueError):
+    """The folder for the cuts holds a run of this name already."""
+
+
+def with_absolute_paths(plan: Plan) -> Plan:
+    """The same plan for processes that run in another folder."""
+    return replace(plan, operators={name: _absolute(operator) for name, operator in plan.operators.items()})
+
+
+def _absolute(operator: Operator) -> Operator:
+    files: Any = operator.function
+    if not isinstance(files, JsonLines | CSV | Parquet | TextLines) or "://" in files.path:
+        return operator
+    return replace(operator, function=replace(files, path=os.path.abspath(files.path)))
+
+
+def storage_folder(given: str, hosts: int) -> str:
+    """The folder for the cuts, which all processes must be able to reach.
+
+    >>> storage_folder("file:///shared/cuts", hosts=3)
+    '/shared/cuts'
+    """
+    if given.startswith("file:///"):
+        return given.removeprefix("file://")
+    if "://" in given:
+        raise BadOptionError(
+            f"snapshots={given!r}: cuts are kept in a folder, and this is none: give a folder that every host of the "
+            "cluster has mounted, as file:///FOLDER"
+        )
+    if hosts > 1:
+        raise BadOptionError(
+            f"snapshots={given!r} is a folder of one host, and the cluster has {hosts}: give one that all of them have "
+            "mounted, and say so by writing it as file:///FOLDER"
+        )
+    return str(Path(given).absolute())
+
+
+def is_fresh(options: TaskOptions, resume: object) -> bool:
+    """Whether the run begins anew; raises where another of its name is there and was not asked for."""
+    if options.root is None:
+        return True
+    store = LocalStore(options.root, options.job)
+    if isinstance(resume, int):
+        store.manifest_of(Epoch(resume))
+    if not store.holds_a_run:
+        return True
+    if resume == "never":
+        raise RunExistsError(
+            f'{store.path} holds a run of {options.job!r} already: go on with it by resume="latest", give another '
+            "folder, or remove this one"
+        )
+    return False
+
+
+def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Raise unless all input is there; returns the splits of the sources of files."""
+    sources = (operator for operator in plan.operators.values() if operator.kind is Kind.SOURCE)
+    found = {operator.name: check_source(operator) for operator in sources}
+    return {name: splits for name, splits in found.items() if splits}
+
+
+def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
+    """Raise unless all output can be written."""
+    for operator in plan.operators.values():
+        if operator.kind is Kind.SINK:
+            check_sink(operator, fresh, staging_of(options))

@@ -1,0 +1,42 @@
+"""What each task of an attempt takes back from a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.batch import decode
+from engine.moving import move_whole
+from engine.rerouting import reroute
+from graphs.deployment import Deployment
+from graphs.errors import GraphError
+from graphs.ids import TaskId
+from recovery.cut import Cut
+from recovery.messages import marker_in
+from recovery.rescale import plan_restore
+from recovery.restored import TaskRestore
+
+Part = TaskRestore | None
+
+
+class GraphMismatchError(GraphError):
+    """The cut is of another graph."""
+
+
+def place(deployment: Deployment, cut: Cut | None) -> dict[TaskId, Part]:
+    """The part of each task; None where the run begins."""
+    if cut is None:
+        return dict.fromkeys(deployment.tasks)
+    if cut.graph_hash != deployment.plan.hash:
+        known = sorted({operator for snapshot in cut.snapshots.values() for operator in snapshot.operators})
+        raise GraphMismatchError(
+            f"epoch {cut.epoch} was taken of another graph ({cut.graph_hash}) than flow {deployment.plan.name!r} has "
+            f"now ({deployment.plan.hash}); its operators were {', '.join(known)}: run the graph that it was taken of, "
+            "or begin anew in another folder. Functions may be edited; operators and edges may not"
+        )
+    return dict(plan_restore(cut, deployment, reroute, move_whole))
+
+
+def records_in_logs(parts: Mapping[TaskId, Part]) -> int:
+    """How many records the loop logs of a cut hold."""
+    payloads = [payload for part in parts.values() if part is not None for log in part.logs for payload in log.payloads]
+    return sum(len(decode(payload)) for payload in payloads if marker_in(payload) is None)

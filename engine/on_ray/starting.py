@@ -1,0 +1,124 @@
+"""Where a user starts a flow on Ray: `run`, and `start` for those who want to do something meanwhile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from engine.on_ray import cluster
+from engine.on_ray.control import Limits, TaskOptions
+from engine.on_ray.faults import Kill, check_kills
+from engine.on_ray.job import Job, RunResult
+from engine.on_ray.options import RunSpec
+from engine.on_ray.overseer import SupervisorActor
+from engine.on_ray.paths import checked_paths
+from engine.on_ray.preparing import check_input, check_output, is_fresh, storage_folder, with_absolute_paths
+from graphs.deployment import Deployment
+from graphs.errors import BadOptionError
+from graphs.expansion import Actors, expand
+from graphs.flow import Flow
+from graphs.ids import Epoch
+from graphs.options import check_choice
+from graphs.plan import Plan
+from recovery.coordinator import SnapshotOptions
+from recovery.messages import Mode
+
+Policy = Literal["aligned", "unaligned", "drain"]
+Resume = Literal["latest", "never"] | int
+NEVER_MS = 10**12
+
+
+def run(flow: Flow, **options: Any) -> RunResult:
+    """Run a flow to its end; takes what `start` takes.
+
+    Raises a `TaskError`, such as `UserFunctionError`, if a function of the user's raised, `FencedError` if another run
+    has taken over the job, and `RunFailedError` if processes died too often.
+    """
+    return start(flow, **options).wait()
+
+
+def start(
+    flow: Flow,
+    *,
+    snapshots: str | os.PathLike[str] | None = None,
+    every: float = 1.0,
+    keep: int = 3,
+    resume: Resume = "never",
+    parallelism: int = 1,
+    actors: Actors = "auto",
+    policy: Policy = "aligned",
+    max_restarts: int = 10,
+    spares: int = 0,
+    placement: Literal["DEFAULT", "SPREAD"] = "DEFAULT",
+    seed: int = 0,
+    credit_bytes: int = 4_000_000,
+    loop_bytes: int = 64_000_000,
+    loop_disk_bytes: int = 10_000_000_000,
+    kills: Sequence[str] = (),
+    progress: bool = True,
+) -> Job:
+    """Start a flow on Ray and return at once.
+
+    - snapshots: a folder for its cuts. Without one, the death of a process fails the run.
+    - every: seconds between cuts; keep: how many are kept. policy: how they are taken.
+    - resume: "latest" goes on from the latest cut, or begins if there is none; a number goes on from that one.
+    - actors: one process a task, or one for task i of every operator ("slice"); "auto" chooses by the CPUs there are.
+    - max_restarts: how often processes may die. spares: processes that wait to replace them.
+    - credit_bytes: what may be on the way in a channel. loop_bytes: what waits in memory in a channel of a loop; the
+      rest waits on disk, up to loop_disk_bytes a process, beyond which the run fails with `LoopOverflowError`.
+    - kills: planned faults, such as "head@epoch=3".
+    """
+    planned = tuple(Kill.parse(text) for text in kills)
+    plan = with_absolute_paths(checked_paths(flow.plan(), snapshots))
+    _check(plan, snapshots, resume, actors, policy, placement, every)
+    _check_amounts(plan, 1, parallelism=parallelism, keep=keep, credit_bytes=credit_bytes)
+    _check_amounts(plan, 0, max_restarts=max_restarts, spares=spares, loop_bytes=loop_bytes)
+    splits = check_input(plan)
+    cluster.connect()
+    cpus = cluster.cpus()
+    deployment = expand(plan, parallelism, actors, cpus)
+    check_kills(planned, deployment)
+    root = None if snapshots is None else storage_folder(os.fspath(snapshots), cluster.hosts())
+    limits = Limits(credit_bytes, loop_bytes, loop_disk_bytes)
+    options = TaskOptions(seed=seed, root=root, job=plan.name, splits=splits, limits=limits)
+    check_output(plan, options, is_fresh(options, resume))
+    interval_ms = int(every * 1000) if root is not None else NEVER_MS
+    cuts = SnapshotOptions(mode=Mode(policy), interval_ms=interval_ms, keep=keep)
+    wanted = None if isinstance(resume, str) else Epoch(resume)
+    spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, planned)
+    return Job(_start_supervisor(spec), describe(deployment, actors, cpus), progress, [str(kill) for kill in planned])
+
+
+def _check(
+    plan: Plan, snapshots: object, resume: Resume, actors: str, policy: str, placement: str, every: float
+) -> None:
+    flow = f"flow {plan.name!r}"
+    check_choice(actors, ("task", "slice", "auto"), "actors", flow)
+    check_choice(policy, ("aligned", "unaligned", "drain"), "policy", flow)
+    check_choice(placement, ("DEFAULT", "SPREAD"), "placement", flow)
+    if every <= 0:
+        raise BadOptionError(f"{flow} has every={every!r}: give seconds above 0")
+    if plan.stop_when is not None and snapshots is None:
+        raise BadOptionError(f"{flow} has stop_when, which is asked on complete cuts: give it snapshots=")
+    if resume not in ("latest", "never") and (isinstance(resume, bool | str) or resume < 1):
+        raise BadOptionError(f"{flow} has resume={resume!r}: give 'latest', 'never' or the number of an epoch")
+
+
+def _check_amounts(plan: Plan, least: int, **amounts: object) -> None:
+    for option, value in amounts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise BadOptionError(f"flow {plan.name!r} has {option}={value!r}: give an integer of at least {least}")
+
+
+def describe(deployment: Deployment, actors: str, cpus: int) -> str:
+    """What runs where, in a line."""
+    count = len({task.actor for task in deployment.tasks.values()})
+    chosen = f' (actors="auto" with {cpus} CPUs)' if actors == "auto" else ""
+    return f"{len(deployment.tasks)} tasks in {count} actors{chosen}"
+
+
+def _start_supervisor(spec: RunSpec) -> cluster.Actor:
+    space = f"backedge-{os.getpid()}-{os.urandom(4).hex()}"
+    name = f"{spec.options.job}/supervisor"
+    return cluster.start_actor(SupervisorActor, spec, name=name, space=space, needs=cluster.Needs(), threads=4)

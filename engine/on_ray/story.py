@@ -1,0 +1,97 @@
+"""What a run tells its user: how far it is, what happened, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.on_ray.control import Counts
+from engine.on_ray.faults import Kill
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.orders import Manifest
+
+
+@dataclass(slots=True)
+class Story:
+    """Grows while the run goes on; the driver is given it as it stands."""
+
+    job: str
+    state: str = "starting"
+    error: Exception | None = None
+    attempt: int = 0
+    last_epoch: int | None = None
+    snapshots: int = 0
+    snapshots_with_log: int = 0
+    log_bytes: int = 0
+    kills: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    restores: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    restarts: int = 0
+    stale: int = 0
+    lines: list[str] = field(default_factory=list[str])
+    outputs: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    printed: list[str] = field(default_factory=list[str])
+    counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])
+    pids: dict[str, int] = field(default_factory=dict[str, int])
+    began_s: float = field(default_factory=time.time)
+    ended_s: float | None = None
+
+    def say(self, line: str) -> None:
+        """Something that the user should know."""
+        self.lines.append(line)
+
+    def on_progress(self, attempt: Attempt, actor: str, counts: Counts) -> None:
+        """How far one actor is."""
+        self.counts[attempt, actor] = counts
+
+    def on_kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
+        """A planned fault happens now."""
+        self.kills.append({"fault": str(kill), "actor": actor, "pid": pid, "signal": "SIGKILL"})
+        self.say(f"kill {kill}: process {pid} of actor {actor} gets SIGKILL, at task {where}")
+
+    def on_restart(self, reason: str) -> None:
+        """An attempt has failed."""
+        self.restarts += 1
+        self.state = "recovering"
+        self.say(f"attempt {self.attempt} failed: {reason}")
+
+    def on_attempt(self, attempt: Attempt, epoch: Epoch | None, in_logs: int) -> None:
+        """An attempt begins."""
+        self.attempt = attempt
+        if epoch is not None:
+            self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs})
+            self.say(f"attempt {attempt} restores epoch {epoch}: {in_logs} records were in loops, from the log")
+        elif self.restarts:
+            self.restores.append({"epoch": None, "attempt": attempt, "in_loop_records": 0})
+            self.say(f"attempt {attempt} starts from the beginning: no cut was complete")
+
+    def on_running(self, pids: Mapping[str, int]) -> None:
+        """All tasks run."""
+        self.state = "running"
+        self.pids = dict(pids)
+
+    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
+        """A cut is complete."""
+        self.last_epoch = manifest.epoch
+        self.snapshots += 1
+        batches = sum(getattr(of_task, "log_batches", 0) for of_task in files.values())
+        self.log_bytes = sum(getattr(of_task, "log_bytes", 0) for of_task in files.values())
+        self.snapshots_with_log += batches > 0
+
+    def finish(self, state: str, error: Exception | None = None) -> None:
+        """The run is over; the first end counts."""
+        if self.ended_s is not None:
+            return
+        self.state = state
+        self.error = error
+        self.ended_s = time.time()
+
+    def total(self) -> Counts:
+        """What all actors have done, in all attempts."""
+        return Counts(
+            records=sum(counts.records for counts in self.counts.values()),
+            hops=sum(counts.hops for counts in self.counts.values()),
+            spilled_bytes=sum(counts.spilled_bytes for counts in self.counts.values()),
+            stale=self.stale + sum(counts.stale for counts in self.counts.values()),
+        )

@@ -1,0 +1,148 @@
+"""The supervisor's lines to the actors of an attempt: who takes part, what they are told, what they report.
+
+Orders to one actor go out together, once a turn. The mailbox is made anew for each attempt, as those of the actors are.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.on_ray import cluster
+from engine.on_ray.control import SUPERVISOR, Begin, Outcome, Stop, TaskOptions
+from engine.on_ray.crew import Crew, needs_of
+from engine.on_ray.faults import Kill
+from engine.on_ray.frames import Kind, pack_note, unpack_header
+from engine.on_ray.mailbox import Keys, Link, Mailbox
+from engine.on_ray.restoring import Part
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, TaskId
+
+MESSAGES_MAX = 512
+STOP_TIMEOUT_S = 5.0
+STOP_PAUSE_MS = 5
+
+Over = tuple[str, Attempt, Outcome | None]
+"""An actor's part in an attempt is over: with an outcome, or None if its process died."""
+
+
+class Switchboard:
+    """Between one supervisor and its actors."""
+
+    def __init__(self, job: str, run: str, strategy: str, spares: int) -> None:
+        self.crew = Crew(job, run, strategy, spares, self._on_over)
+        self.attempt = Attempt(0)
+        self.overs: deque[Over] = deque()
+        self.stale = 0
+        self._mailbox = Mailbox(cluster.place(), None, Keys.new())
+        self._links: dict[str, Link] = {}
+        self._orders: dict[str, list[Any]] = {}
+
+    def begin(
+        self,
+        attempt: Attempt,
+        deployment: Deployment,
+        parts: Mapping[TaskId, Part],
+        options: TaskOptions,
+        kills: tuple[Kill, ...],
+    ) -> None:
+        """Have all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
+        self.attempt = attempt
+        self._links = {}
+        self._orders = {}
+        self.overs.clear()
+        self.crew.fill(needs_of(deployment))
+        keys = Keys.new()
+        arrivals = self.crew.arrive(keys)
+        place = cluster.place()
+        on_network = any(arrival.place != place for arrival in arrivals.values())
+        self._mailbox.close()
+        self._mailbox = Mailbox(place, cluster.own_address() if on_network else None, keys)
+        self._links = self._mailbox.links({name: arrival.address for name, arrival in arrivals.items()})
+        peers = _peers(deployment)
+        for name in arrivals:
+            addresses = {SUPERVISOR: self._mailbox.address}
+            addresses |= {peer: arrivals[peer].address for peer in peers.get(name, ())}
+            restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
+            self.crew.begin(name, Begin(attempt, name, deployment, restores, addresses, options, kills))
+
+    def all_are_connected(self) -> None:
+        """Every actor has found the way."""
+        self._mailbox.all_are_connected()
+
+    def actors(self) -> list[str]:
+        """Who takes part."""
+        return list(self._links)
+
+    # -- saying --------------------------------------------------------------------------------------------------
+
+    def tell(self, actor: str, order: Any) -> None:
+        """Order something, with the next `flush`."""
+        self._orders.setdefault(actor, []).append(order)
+
+    def flush(self) -> None:
+        """Send what was ordered."""
+        orders, self._orders = self._orders, {}
+        for actor, listed in orders.items():
+            if actor in self._links:
+                self._links[actor].send(pack_note(Kind.ORDERS, self.attempt, listed))
+
+    # -- hearing -------------------------------------------------------------------------------------------------
+
+    def reports(self, timeout_ms: int = 0) -> Iterator[tuple[str, Any]]:
+        """What has arrived from the actors of this attempt; waits that long for something to happen."""
+        for header, payload in self._mailbox.receive(MESSAGES_MAX, timeout_ms):
+            kind, attempt, _, _ = unpack_header(header)
+            if kind == Kind.REPORT and attempt == self.attempt:
+                yield pickle.loads(payload)
+            elif kind != Kind.WAKE:
+                self.stale += 1
+
+    def wake(self) -> None:
+        """End a `wait`, from any thread."""
+        self._mailbox.wake()
+
+    def _on_over(self, actor: str, attempt: Any, outcome: Outcome | None) -> None:
+        # Called from Ray's thread.
+        self.overs.append((actor, attempt, outcome))
+        self._mailbox.wake()
+
+    # -- ending --------------------------------------------------------------------------------------------------
+
+    def stop_all(self) -> Iterator[tuple[str, Any]]:
+        """Have everyone leave the attempt; who does not in time is ended. Gives what they still report."""
+        for actor in self.crew.taking_part():
+            self.tell(actor, Stop())
+        self.flush()
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        while (left := self.crew.taking_part()) and time.monotonic() < deadline_s:
+            yield from self.reports(STOP_PAUSE_MS)
+        for actor in left:
+            self.crew.dismiss(actor)
+        yield from self.reports()
+        while self.overs:
+            actor, attempt, outcome = self.overs.popleft()
+            if outcome is None:
+                self.crew.lose(actor)
+            elif attempt == self.attempt:
+                yield actor, outcome
+
+    def close(self) -> None:
+        """End all actors."""
+        self.crew.dismiss_all()
+        self._mailbox.close()
+
+
+def _peers(deployment: Deployment) -> dict[str, set[str]]:
+    """For each actor those that it exchanges batches or credit with."""
+    peers: dict[str, set[str]] = {}
+    for channel in deployment.channels.values():
+        sender = deployment.tasks[channel.id.sender].actor
+        receiver = deployment.tasks[channel.id.receiver].actor
+        if sender != receiver:
+            peers.setdefault(sender, set()).add(receiver)
+            peers.setdefault(receiver, set()).add(sender)
+    return peers

@@ -1,0 +1,191 @@
+"""Rays for tests: a local one in this process, and clusters that jobs are submitted to. Each leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.on_ray import cluster
+
+GONE_S = 20.0
+READY_S = 60.0
+JOB_S = 120.0
+NOT_YET = "No available agent to submit job"
+READY = "This command will now block forever"
+
+
+@contextmanager
+def short_folder() -> Iterator[str]:
+    """A temporary folder for Ray, whose sockets do not bear the long names that pytest gives to folders."""
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def collect_what_ray_leaves() -> None:
+    """Ray leaves files and sockets to the garbage collector, whose warnings would hit any test that comes later."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@contextmanager
+def local_ray() -> Iterator[None]:
+    """A Ray of this process's own."""
+    with short_folder() as folder, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_TMPDIR", folder)
+        environment.delenv("RAY_ADDRESS", raising=False)
+        before = set(descendants(os.getpid()))
+        cluster.connect()
+        started = set(descendants(os.getpid())) - before
+        try:
+            yield
+        finally:
+            cluster.disconnect()
+            check_gone(started)
+            collect_what_ray_leaves()
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """The parent and the command of every process that runs."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True)
+    rows = (line.split(None, 3) for line in listed.stdout.splitlines())
+    return {int(row[0]): (int(row[1]), row[3]) for row in rows if len(row) == 4 and not row[2].startswith("Z")}
+
+
+def descendants(ancestor: int) -> list[int]:
+    """The processes below one."""
+    parents = {pid: parent for pid, (parent, _) in processes().items()}
+    found = [ancestor]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def check_gone(pids: set[int]) -> None:
+    """Fails unless all of these end within some time."""
+    deadline_s = time.monotonic() + GONE_S
+    while left := pids & processes().keys():
+        assert time.monotonic() < deadline_s, f"left behind: {[processes().get(pid) for pid in left]}"
+
+
+class Submitted:
+    """A cluster that takes jobs, started as `ray start --head` by one Python, and what its users do."""
+
+    def __init__(self, python: Path, folder: str) -> None:
+        self._python = python
+        self.folder = folder
+        home = {"RAY_AUTH_MODE": "token", "RAY_TMPDIR": folder, "PIP_NO_INDEX": "1"}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PIP_", "PYTHON"))}
+        self.environment = {**kept, **home, "PATH": f"{python.parent}:{os.environ['PATH']}"}
+        self._start()
+
+    def _start(self) -> None:
+        head, client, dashboard, agent = _free_ports(4)
+        self.environment["RAY_API_SERVER_ADDRESS"] = f"http://127.0.0.1:{dashboard}"
+        self._ray("get-auth-token", "--generate")
+        # Those that are fixed unless told otherwise: another Ray on this host may have them.
+        ports = ["--port", head, "--ray-client-server-port", client, "--dashboard-port", dashboard]
+        ports += ["--dashboard-agent-listen-port", agent]
+        command = ["start", "--head", "--block", "--disable-usage-stats", "--num-cpus", "4", "--temp-dir", self.folder]
+        words = [*self._command, *command, *map(str, ports)]
+        output = subprocess.PIPE
+        self._head = subprocess.Popen(
+            words, env=self.environment, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT, text=True
+        )
+        said: list[str] = []
+        for line in self._head.stdout or ():
+            said.append(line)
+            if READY in line:
+                return
+        raise RuntimeError(f"the cluster did not start: {''.join(said)}")
+
+    @property
+    def _command(self) -> list[str]:
+        return [str(self._python), "-m", "ray.scripts.scripts"]
+
+    def _ray(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self._command, *words], env=self.environment, capture_output=True, text=True, timeout=JOB_S
+        )
+
+    def job(self, *words: str) -> str:
+        """`ray job ...`; what it says."""
+        deadline_s = time.monotonic() + READY_S
+        while True:
+            done = self._ray("job", *words)
+            said = re.sub(r"\x1b\[\d+m", "", done.stdout + done.stderr)
+            if NOT_YET not in said or time.monotonic() > deadline_s:
+                return said
+
+    def actors(self) -> list[str]:
+        """The processes of actors that are not Ray's own."""
+        commands = [
+            command
+            for _, command in map(
+                processes().get,
+                descendants(self._head.pid),
+            )
+            if command
+        ]
+        own = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::JobSupervisor")
+        return [command for command in commands if command.startswith("ray::") and not command.startswith(own)]
+
+    def wait_for(self, path: Path) -> None:
+        """Until a job has made this file."""
+        deadline_s = time.monotonic() + READY_S
+        while not path.exists():
+            assert time.monotonic() < deadline_s, f"{path} is not there after {READY_S} s"
+            with suppress(subprocess.TimeoutExpired):
+                self._head.wait(timeout=0.1)
+
+    def close(self) -> None:
+        """End it, and see that all of it ends."""
+        started = {self._head.pid, *descendants(self._head.pid)}
+        self._head.send_signal(signal.SIGTERM)
+        self._head.communicate(timeout=GONE_S)
+        check_gone(started)
+
+
+@contextmanager
+def submitted(python: Path) -> Iterator[Submitted]:
+    """A cluster that takes jobs, for as long as the block."""
+    with short_folder() as folder:
+        found = Submitted(python, folder)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+def last_json(output: str) -> dict[str, Any]:
+    """The last line that is a JSON object."""
+    return json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,96 @@
+"""What a driver shows: one line over and over on a terminal, a line every few seconds in a log."""
+
+from __future__ import annotations
+
+import io
+
+from engine.on_ray.control import Counts
+from engine.on_ray.job import missed
+from engine.on_ray.progress import LIVE_S, PLAIN_S, Display
+from engine.on_ray.story import Story
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def story(records: int, hops: int = 0) -> Story:
+    found = Story("rank", state="running", attempt=2, last_epoch=7, log_bytes=1_500)
+    found.counts[1, "a"] = Counts(in_loops=1_000)
+    found.counts[2, "a"] = Counts(records=records, hops=hops, in_loops=12)
+    return found
+
+
+def test_a_log_gets_a_line_every_few_seconds():
+    stream, clock = io.StringIO(), Clock()
+    display = Display(True, stream, clock)
+    display.show(story(100))
+    assert stream.getvalue() == ""
+    clock.now_s = PLAIN_S
+    display.show(story(1_000, hops=500))
+    display.show(story(9_999))
+    line = "running, attempt 2, epoch 7: 200 records/s, 100 hops/s, 12 bytes in loops, 1,500 in the log"
+    assert stream.getvalue() == f"backedge: {line}\n"
+
+
+def test_rates_are_those_since_the_line_before():
+    stream, clock = io.StringIO(), Clock()
+    display = Display(True, stream, clock)
+    for second, records in ((PLAIN_S, 1_000), (2 * PLAIN_S, 1_500)):
+        clock.now_s = second
+        display.show(story(records))
+    assert "100 records/s" in stream.getvalue().splitlines()[1]
+
+
+def test_on_a_terminal_rates_are_those_of_the_last_second():
+    stream, clock = Terminal(), Clock()
+    display = Display(True, stream, clock)
+    for turn in range(1, 10):
+        clock.now_s = turn * LIVE_S
+        display.show(story(1_000 * (turn // 4)))
+    assert stream.getvalue().count(" 1,000 records/s") == 6
+
+
+def test_a_terminal_gets_one_line_that_is_written_over():
+    stream, clock = Terminal(), Clock()
+    display = Display(True, stream, clock)
+    for turn in (1, 2, 3):
+        clock.now_s = turn * LIVE_S
+        display.show(story(turn))
+    assert "\n" not in stream.getvalue()
+    assert stream.getvalue().count("\r\x1b[Krunning, ") == 3
+
+
+def test_what_happens_takes_the_live_line_away_first():
+    stream, clock = Terminal(), Clock()
+    display = Display(True, stream, clock)
+    clock.now_s = LIVE_S
+    display.show(story(1))
+    display.say("attempt 2 failed")
+    display.say("attempt 3 restores epoch 7")
+    assert stream.getvalue().endswith("\r\x1b[Kbackedge: attempt 2 failed\nbackedge: attempt 3 restores epoch 7\n")
+
+
+def test_nothing_is_shown_where_nothing_is_wanted():
+    stream, clock = io.StringIO(), Clock()
+    display = Display(False, stream, clock)
+    clock.now_s = 2 * PLAIN_S
+    display.show(story(1))
+    display.say("attempt 1 failed")
+    display.make_room()
+    assert stream.getvalue() == ""
+
+
+def test_a_fault_that_did_not_happen_is_missed_as_often_as_it_did_not():
+    planned = ["head@epoch=2", "head@epoch=2", "body@records=5"]
+    assert missed(planned, ["head@epoch=2"]) == ("head@epoch=2", "body@records=5")
+    assert missed(planned, planned) == ()

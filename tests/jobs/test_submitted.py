@@ -1,0 +1,134 @@
+"""The two recipes of the README for `ray job submit`, with kills, a stop in the middle, and the way on from there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.cyclic.transfers import OPENING
+from tests.jobs.rays import Submitted, last_json, submitted
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+FLOW = "examples.cyclic.transfers:flow"
+SMALL = ["--set", "transfers=700", "--set", "accounts=20", "--json"]
+TOTAL = f"20 accounts, opened with {20 * OPENING:,}, closed with {20 * OPENING:,}"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Submitted]:
+    """A cluster whose Python has Backedge."""
+    with submitted(Path(sys.executable)) as found:
+        yield found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """What somebody would submit: a folder with a flow in it."""
+    shutil.copytree(ROOT / "examples", tmp_path / "project" / "examples")
+    return tmp_path / "project"
+
+
+def test_the_readme_submits_as_it_is_tested_here():
+    assert "ray job submit --working-dir . -- backedge run" in README
+    assert '"${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/' in README
+    assert "pip wheel --no-deps" in README
+
+
+def test_a_job_survives_two_kills_where_backedge_is_installed(cluster: Submitted, project: Path, tmp_path: Path):
+    out, cuts = tmp_path / "run.json", tmp_path / "cuts"
+    kills = ["--kill", "head@epoch=2", "--kill", "body@epoch=4", "--snapshots", str(cuts), "--json-out", str(out)]
+    said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", FLOW, *SMALL, *kills)
+    assert "succeeded" in said, said
+    assert TOTAL in said
+    summary = last_json(said)
+    assert (summary["state"], summary["kills"], summary["restores"]) == ("finished", 2, 2)
+    assert summary["outputs"] == {"booked": 700 * 5}
+    assert json.loads(out.read_text()) == summary
+    assert cluster.actors() == []
+
+
+def test_a_job_that_was_stopped_goes_on_from_its_last_cut(cluster: Submitted, project: Path, tmp_path: Path):
+    out, cuts = tmp_path / "run.json", tmp_path / "cuts"
+    words = ["--set", "transfers=1500", "--set", "accounts=20", "--snapshots", str(cuts), "--json-out", str(out)]
+    run = ["--working-dir", str(project), "--", "backedge", "run", FLOW, *words, "--resume", "latest", "--json"]
+    cluster.job("submit", "--no-wait", "--submission-id", "stopped", *run)
+    cluster.wait_for(cuts / "transfers" / "chain" / "00000003.json")
+    assert "was stopped" in cluster.job("stop", "stopped")
+    assert cluster.actors() == []
+    stopped = json.loads(out.read_text())
+    assert stopped["state"] == "cancelled"
+    assert stopped["last_epoch"] >= 1
+
+    said = cluster.job("submit", *run)
+    assert "succeeded" in said, said
+    assert TOTAL in said
+    summary = last_json(said)
+    assert (summary["state"], summary["restores"], summary["outputs"]) == ("finished", 1, {"booked": 1500 * 5})
+    assert summary["restored"][0]["epoch"] == stopped["last_epoch"]
+    assert cluster.actors() == []
+
+
+def test_a_relative_path_is_refused_in_a_submitted_job(cluster: Submitted, project: Path):
+    said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", FLOW, "--snapshots", "cuts")
+    assert "failed" in said
+    assert "--snapshots 'cuts' is relative, and this is a submitted job" in said
+    payments = ["examples.cyclic.payments:flow", "--set", "payments=examples/cyclic/data/payments.jsonl"]
+    said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", *payments)
+    assert "source 'arriving' reads 'examples/cyclic/data/payments.jsonl' is relative" in said
+
+
+# -- a wheel in the runtime environment ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has what Backedge depends on, and not Backedge."""
+    home = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    python = home / "bin" / "python"
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip())
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "backedge" not in entry.name and not entry.name.startswith("__pycache__"):
+            (packages / entry.name).symlink_to(entry)
+    assert subprocess.run([python, "-c", "import ray, zmq"], cwd=home, check=False).returncode == 0
+    assert subprocess.run([python, "-c", "import backedge"], cwd=home, capture_output=True, check=False).returncode == 1
+    return python
+
+
+@pytest.fixture
+def wheel(project: Path, tmp_path: Path) -> str:
+    """The wheel in the folder that is submitted: its name there."""
+    copy = tmp_path / "sources"
+    for name in ("backedge", "engine", "graphs", "recovery"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "-w", str(project / "wheels")]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", *options, str(copy)], cwd=copy, check=True)
+    (path,) = (project / "wheels").glob("*.whl")
+    return f"wheels/{path.name}"
+
+
+def test_a_job_brings_backedge_as_a_wheel(bare: Path, wheel: str, project: Path, tmp_path: Path):
+    environment = {"pip": {"packages": ["${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/" + wheel]}}
+    run = ["backedge", "run", FLOW, *SMALL, "--kill", "head@epoch=2", "--kill", "body@epoch=4"]
+    kept = ["--snapshots", str(tmp_path / "cuts"), "--json-out", str(tmp_path / "run.json")]
+    with submitted(bare) as cluster:
+        options = ["--working-dir", str(project), "--runtime-env-json", json.dumps(environment)]
+        said = cluster.job("submit", *options, "--", *run, *kept)
+        assert "succeeded" in said, said
+        assert TOTAL in said
+        assert cluster.actors() == []
+    summary = json.loads((tmp_path / "run.json").read_text())
+    assert (summary["state"], summary["kills"], summary["restores"]) == ("finished", 2, 2)

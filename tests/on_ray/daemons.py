@@ -1,0 +1,78 @@
+"""A flow on three daemons of Ray, of which one dies: python -m tests.on_ray.daemons FOLDER
+
+A process of its own, for a process can be part of one cluster only. Its last line is JSON.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+from backedge import start
+from engine.on_ray import cluster
+from tests.on_ray.flows import trips, trips_made, until
+from tests.on_ray.leftovers import Leftovers, actors_below, parent_of
+
+COUNT = 500
+
+
+def daemon_of(pid: int) -> int:
+    """The process of the daemon that an actor belongs to."""
+    return parent_of(pid)
+
+
+def run_and_lose_one(machines: Any, far: list[Any], folder: str) -> dict[str, Any]:
+    """What came of a run that lost one of the daemons that `far` actors are on, but not its supervisor."""
+    flow = trips(count=COUNT, resources={"far": 1})
+    job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", placement="SPREAD", progress=False)
+    story = until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
+    daemons = {actor: daemon_of(pid) for actor, pid in story.pids.items()}
+    (supervisor,) = (
+        pid for pid, name in actors_below(1).items() if name.startswith("ray::Supervisor") and is_ours(pid)
+    )
+    processes = {daemon: daemon.all_processes["raylet"][0].process.pid for daemon in far}
+    lost = next(daemon for daemon, pid in processes.items() if pid in daemons.values() and pid != daemon_of(supervisor))
+    hit = [actor for actor, daemon in daemons.items() if daemon == processes[lost]]
+    machines.remove_node(lost, allow_graceful=False)
+    result = job.wait()
+    return {
+        "is_exact": sorted(result.outputs["done"]) == trips_made(COUNT),
+        "restores": [restore["epoch"] for restore in result.restores],
+        "daemons": len(set(daemons.values())),
+        "hit": hit,
+    }
+
+
+def is_ours(pid: int) -> bool:
+    """Whether this process has started the daemon that the actor belongs to."""
+    return parent_of(daemon_of(pid)) == os.getpid()
+
+
+def main(folder: str) -> None:
+    """Run, lose a daemon, tell what came of it and what is left."""
+    home = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)  # where Ray notes the address of a cluster
+    machines = importlib.import_module("ray.cluster_utils").Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": home, "include_dashboard": False}
+    )
+    far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
+    try:
+        cluster.ray.init(address=machines.address, log_to_driver=False, logging_level=logging.ERROR)
+        before = Leftovers.now()
+        said = run_and_lose_one(machines, far, folder)
+        Leftovers.now().without(before).expect_none()
+    finally:
+        cluster.disconnect()
+        machines.shutdown()
+        shutil.rmtree(home, ignore_errors=True)
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,79 @@
+"""Drivers as processes of their own, for tests that end them: python -m tests.on_ray.drivers SCENARIO FOLDER
+
+Each prints a line of JSON whenever the run has come further, and one with what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from backedge import start
+from engine.on_ray import cluster
+from tests.on_ray.flows import LOOK_S, trips
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNT = 600
+
+
+def say(**said: Any) -> None:
+    """A line for the test."""
+    print(json.dumps(said), flush=True)
+
+
+def follow(folder: str) -> None:
+    """Run `trips` and tell of every cut."""
+    job = start(trips(count=COUNT), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
+    last = None
+    while not cluster.is_over(job._over, LOOK_S):
+        story = job.status()
+        if story.last_epoch != last:
+            last = story.last_epoch
+            say(epoch=last, pids=story.pids)
+    say(state=job.wait().state)
+
+
+def wait(folder: str) -> None:
+    """Run `trips` and wait for its end, as a script does."""
+    job = start(trips(count=COUNT), snapshots=folder, every=0.1, actors="slice", spares=1, progress=False)
+    while not job.status().last_epoch:
+        cluster.is_over(job._over, LOOK_S)
+    say(epoch=job.status().last_epoch, pids=job.status().pids)
+    say(state=job.wait().state)
+
+
+@contextmanager
+def driver(module: str, *arguments: str, address: str | None) -> Iterator[subprocess.Popen[str]]:
+    """A Python module in a process of its own, connected to a cluster; ended when the test is over."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if address is not None:
+        environment["RAY_ADDRESS"] = address
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a driver says next; what others print on its output is passed over."""
+    if process.stdout is None:
+        raise ValueError("the driver was started without an output to read")
+    for line in process.stdout:
+        if line.startswith("{"):
+            return json.loads(line)
+    raise AssertionError(f"the driver is over, with exit code {process.wait()}")
+
+
+if __name__ == "__main__":
+    {"follow": follow, "wait": wait}[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,87 @@
+"""Flows that tell at their end whether every record counted once, and what they must give."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from backedge import Collect, Flow, Job, Range, RunResult, start
+from engine.on_ray import cluster
+from engine.on_ray.story import Story
+
+DEADLINE_S = 40.0
+LOOK_S = 0.05
+Record = tuple[int, int]
+
+
+def grow(rounds: int, record: Record) -> tuple[int, Record]:
+    """One more round; the state counts them, so what counts twice shows."""
+    number, _ = record
+    return rounds + 1, (number, rounds + 1)
+
+
+def trips(count: int, trips: int = 5, rate: float | None = 300, name: str = "trips", **placing: Any) -> Flow:
+    """Every number goes round so often, under state by number; source, head, body and sink are tasks of their own.
+
+    `placing` says what head and body need of a machine.
+    """
+    flow = Flow(name)
+    again = flow.loop("again")
+    numbers = flow.read(Range(count, rate=rate), name="numbers").map(lambda number: (number, 0), name="begin")
+    keyed = numbers.merge(again).key_by(lambda record: record[0])
+    grown = keyed.stateful_map(grow, initial=0, name="grow", **placing)
+    done, rest = grown.rebalance().split(lambda record: record[1] >= trips, name="enough", **placing)
+    again.feed(rest.rebalance())
+    done.rebalance().write(Collect(), name="done")
+    return flow
+
+
+def trips_made(count: int, trips: int = 5) -> list[Record]:
+    """What `trips` must give."""
+    return [(number, trips) for number in range(count)]
+
+
+def watch(job: Job, look: Callable[[Story], object]) -> RunResult:
+    """Look at a run again and again until it is over."""
+    while not cluster.is_over(job._over, LOOK_S):
+        look(job.status())
+    return job.wait()
+
+
+def until(job: Job, holds: Callable[[Story], Any], what: str) -> Story:
+    """Wait until a run has come so far."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not holds(story := job.status()):
+        if cluster.is_over(job._over, LOOK_S):
+            raise AssertionError(f"the run is over before this: {what}; {job.wait()}")
+        assert time.monotonic() < deadline_s, f"not in time: {what}; {story}"
+    return story
+
+
+def finish(flow: Flow, **options: Any) -> tuple[Job, RunResult]:
+    """Run a flow to its end; its planned faults must all have happened."""
+    job = start(flow, **{"progress": False, **options})
+    result = job.wait()
+    assert result.state == "finished"
+    assert result.missed_faults == ()
+    return job, result
+
+
+def expect(result: RunResult, expected: Iterable[Any], sink: str = "done") -> None:
+    """Raise unless a sink holds exactly these records, each as often as here."""
+    found, wanted = Counter(result.outputs[sink]), Counter(expected)
+    assert found == wanted, (
+        f"lacking {list((wanted - found).items())[:9]}, surplus {list((found - wanted).items())[:9]}"
+    )
+
+
+def killed(result: RunResult) -> list[str]:
+    """The planned faults that happened, in order."""
+    return [kill["fault"] for kill in result.kills]
+
+
+def kills_of(roles: Sequence[str]) -> list[str]:
+    """One death of each role, an epoch after the other."""
+    return [f"{role}@epoch={epoch}" for epoch, role in enumerate(roles, 1)]

@@ -1,0 +1,295 @@
+"""The loop of an actor, over real mailboxes: what it does on a barrier, an order, a stale message, a broken channel."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from engine.batch import Batch, decode, encode
+from engine.on_ray.control import FaultReached, Limits
+from engine.on_ray.faults import Kill
+from engine.on_ray.frames import Kind, Message, pack_item, pack_note, unpack_header
+from engine.on_ray.restoring import place
+from graphs import Collect, Flow, Generate, Items, Range, expand
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import Cut
+from recovery.effects import Committed, Decline
+from recovery.messages import Data, Mode
+from recovery.orders import Abort
+from tests.on_ray.in_process import Attending, Snapshots, options
+
+SOURCE, SINK = TaskId("numbers", 0), TaskId("kept", 0)
+
+
+def pipe(count: int | None = None) -> Flow:
+    """A source and a sink, each in its own actor; endless unless it is told how many."""
+    flow = Flow("pipe")
+    flow.read(Generate(lambda position: position, count), name="numbers").rebalance().write(Collect(), name="kept")
+    return flow
+
+
+def ring(tokens: int) -> Flow:
+    """Tokens that go round for ever, between two actors."""
+    flow = Flow("ring")
+    again = flow.loop("again", endless=True)
+    passed = flow.read(Items(list(range(tokens))), name="tokens").merge(again).map(lambda token: token, name="head")
+    returned = passed.rebalance().map(lambda token: token, name="body")
+    again.feed(returned.rebalance())
+    returned.filter(lambda token: False, name="nobody").write(Collect(), name="kept")
+    return flow
+
+
+def records_of(run: Attending, task: TaskId) -> int:
+    """What a task has taken or read so far."""
+    return run.loops[run.deployment.tasks[task].actor].counts.records
+
+
+def position_in(store: Snapshots, epoch: int) -> int:
+    """How far the source had read."""
+    (position,) = store.kept[SOURCE, Epoch(epoch)].operators["numbers"].splits.values()
+    return pickle.loads(position)
+
+
+# -- the beginning -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_runs_before_it_is_told_to():
+    with Attending(pipe()) as run:
+        run.until(lambda: len(run.restored()) == 2, "both are restored")
+        assert [loop.counts.records for loop in run.loops.values()] == [0, 0]
+
+
+def test_what_comes_before_the_start_is_kept_for_it():
+    with Attending(pipe(count=300), options=options()) as run:
+        run.until(lambda: len(run.restored()) == 2, "both are restored")
+        run.start(run.deployment.tasks[SOURCE].actor)
+        run.until(lambda: (SOURCE, None) in run.acknowledged(), "the source has sent all, END included")
+        assert records_of(run, SINK) == 0
+        run.start(run.deployment.tasks[SINK].actor)
+        run.until(run.have_ended, "the sink has ended too")
+        run.complete(1)
+        run.until(lambda: len(run.published()) == 300, "all is published")
+        assert run.published() == list(range(300))
+
+
+def test_no_actor_is_restored_before_its_peers_have_found_it():
+    first: list[Message] = []
+
+    def keep_hello(message: Message) -> Iterable[Message]:
+        is_hello = unpack_header(message[0])[0] == Kind.HELLO
+        first.extend([message] if is_hello else [])
+        return [] if is_hello else [message]
+
+    source, sink = "numbers/0", "kept/0"
+    with Attending(pipe(), disturb={(source, sink): keep_hello}) as run:
+        run.until(lambda: bool(run.restored()) and bool(first), "the source is restored and has said hello")
+        assert run.restored() == {SOURCE}
+        run.send(sink, first[0])
+        run.until(lambda: run.restored() == {SOURCE, SINK}, "the sink is restored too")
+
+
+# -- epochs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("actors", ["task", "slice"])
+@pytest.mark.parametrize("mode", [Mode.ALIGNED, Mode.UNALIGNED])
+def test_a_cut_holds_what_was_read_in_output_or_on_the_way(actors: Any, mode: Mode):
+    store = Snapshots()
+    with Attending(pipe(), actors=actors, store=store, options=options()) as run:
+        run.begin()
+        for epoch in (1, 2, 3):
+            run.until(lambda: min(loop.counts.records for loop in run.loops.values()) > 100, "records flow")
+            run.trigger(epoch, mode)
+            run.until(lambda epoch=epoch: run.has_acknowledged(epoch), "both have acknowledged")
+            run.complete(epoch)
+            run.until(lambda epoch=epoch: (SINK, Committed(Epoch(epoch))) in run.effects(Committed), "it is committed")
+            position = position_in(store, epoch)
+            logged = [entry for record in store.kept[SINK, Epoch(epoch)].inputs for entry in record.log]
+            on_the_way = [record for entry in logged for record in decode(entry.payload).records]
+            assert run.published() + on_the_way == list(range(position))
+
+
+@pytest.mark.parametrize("actors", ["task", "slice"])
+def test_every_token_of_a_ring_is_in_the_log_of_a_cut(actors: Any):
+    store = Snapshots()
+    with Attending(ring(tokens=50), actors=actors, store=store, options=options()) as run:
+        run.begin()
+        run.until(lambda: sum(loop.counts.hops for loop in run.loops.values()) > 500, "tokens go round")
+        for epoch in range(1, 6):
+            run.trigger(epoch)
+            run.until(lambda epoch=epoch: run.has_acknowledged(epoch), "all have acknowledged")
+            records = store.kept[TaskId("head", 0), Epoch(epoch)].inputs
+            payloads = [entry.payload for record in records for entry in record.log]
+            assert sorted(token for payload in payloads for token in decode(payload).records) == list(range(50))
+
+
+def test_a_ring_goes_on_after_a_restore_from_its_log():
+    store = Snapshots()
+    with Attending(ring(tokens=50), store=store, options=options()) as run:
+        run.begin()
+        run.until(lambda: sum(loop.counts.hops for loop in run.loops.values()) > 500, "tokens go round")
+        run.trigger(1)
+        run.until(lambda: run.has_acknowledged(1), "all have acknowledged")
+    kept = {task.id: store.kept.get((task.id, Epoch(1))) for task in run.deployment.tasks.values()}
+    kept = {task: snapshot or store.kept[task, None] for task, snapshot in kept.items()}
+    plan, parallelism = run.deployment.plan, run.deployment.parallelism
+    cut = Cut(Epoch(1), Attempt(1), plan.hash, "aligned", False, kept, parallelism)
+    parts = place(expand(plan), cut)
+    again = Snapshots()
+    with Attending(ring(tokens=50), attempt=2, parts=parts, store=again, options=options()) as run:
+        run.begin()
+        run.trigger(2)
+        run.until(lambda: run.has_acknowledged(2), "all have acknowledged")
+        records = again.kept[TaskId("head", 0), Epoch(2)].inputs
+        payloads = [entry.payload for record in records for entry in record.log]
+        assert sorted(token for payload in payloads for token in decode(payload).records) == list(range(50))
+
+
+def test_a_snapshot_that_cannot_be_written_is_declined_and_the_next_one_is_whole():
+    store = Snapshots(failures=1)
+    with Attending(pipe(), store=store, options=options()) as run:
+        run.begin()
+        run.trigger(1)
+        run.until(lambda: bool(run.effects(Decline)), "somebody declines")
+        ((_, decline),) = run.effects(Decline)
+        assert decline == Decline(Epoch(1), "OSError: [Errno 28] No space left on device")
+        for task in (SOURCE, SINK):
+            run.order(task, Abort(task, Epoch(1), Mode.ALIGNED))
+        run.trigger(2)
+        run.until(lambda: run.has_acknowledged(2), "the next epoch")
+        run.complete(2)
+        run.until(lambda: (SINK, Committed(Epoch(2))) in run.effects(Committed), "it is committed")
+        assert run.published() == list(range(position_in(store, 2))), (
+            "what the aborted epoch had prepared is published with it"
+        )
+
+
+# -- control -------------------------------------------------------------------------------------------------------
+
+
+def test_told_to_stop_it_stops():
+    with Attending(pipe()) as run:
+        run.begin()
+        run.until(lambda: records_of(run, SINK) > 100, "records flow")
+        run.stop()
+        assert {outcome.end for outcome in run.outcomes.values()} == {"stopped"}
+
+
+def test_told_to_stop_before_it_has_begun_it_stops():
+    with Attending(pipe()) as run:
+        run.until(lambda: len(run.restored()) == 2, "both are restored")
+        run.stop()
+        assert {outcome.end for outcome in run.outcomes.values()} == {"stopped"}
+
+
+def test_messages_of_another_attempt_are_counted_and_without_effect():
+    with Attending(pipe(count=50), attempt=3) as run:
+        run.until(lambda: len(run.restored()) == 2, "both are restored")
+        for attempt in (Attempt(2), Attempt(4)):
+            run.send("kept/0", pack_item(attempt, 0, Data(1, encode(Batch(["of another attempt"])))))
+            run.send("kept/0", pack_note(Kind.ORDERS, attempt, ["no order at all"]))
+        run.start(*run.names)
+        run.until(run.have_ended, "all have ended")
+        run.complete(1)
+        run.until(lambda: len(run.published()) == 50, "all is published")
+        run.stop()
+        assert run.published() == list(range(50))
+        assert run.outcomes["kept/0"].counts.stale == 4 and run.outcomes["numbers/0"].counts.stale == 0
+
+
+def test_a_planned_fault_is_told_and_waited_for():
+    with Attending(pipe(), kills=(Kill("source", "epoch", 2),)) as run:
+        run.begin()
+        for epoch in (1, 2):
+            run.trigger(epoch)
+            run.until(lambda epoch=epoch: (SINK, epoch) in run.acknowledged(), "the sink has acknowledged")
+        run.until(lambda: any(isinstance(report, FaultReached) for _, report in run.reports), "the fault is due")
+        before = records_of(run, SOURCE)
+        run.trigger(3)
+        run.stop()
+        assert records_of(run, SOURCE) == before
+        assert (SOURCE, Epoch(2)) not in run.acknowledged(), "its snapshot of 2 is not acknowledged any more"
+
+
+# -- credit --------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_the_same():
+    limits = Limits(credit_bytes=1_000)
+    with Attending(pipe(), options=options(limits=limits)) as run:
+        run.until(lambda: len(run.restored()) == 2, "both are restored")
+        run.start("numbers/0")
+        run.until(lambda: records_of(run, SOURCE) > 100, "the source reads")
+        run.trigger(1)
+        run.until(lambda: (SOURCE, Epoch(1)) in run.acknowledged(), "it has acknowledged")
+        (channel,) = run.loops["numbers/0"].turns[0].bounded
+        assert channel.is_full()
+        before = records_of(run, SOURCE)
+        run.trigger(2)
+        run.until(lambda: (SOURCE, Epoch(2)) in run.acknowledged(), "it has acknowledged again")
+        assert records_of(run, SOURCE) == before < 1_000
+        run.start("kept/0")
+        run.until(lambda: records_of(run, SINK) > 10_000, "with a receiver it goes on")
+
+
+@pytest.mark.parametrize("actors", ["task", "slice"])
+def test_a_ring_with_credit_for_one_batch_does_not_stand_still(actors: Any):
+    limits = Limits(credit_bytes=1, loop_bytes_max=100)
+    with Attending(ring(tokens=2_000), actors=actors, options=options(limits=limits)) as run:
+        run.begin()
+        run.until(lambda: sum(loop.counts.hops for loop in run.loops.values()) > 20_000, "tokens go round")
+        assert any(loop.space.bytes_ever for loop in run.loops.values()), "some wait on disk"
+
+
+# -- the end -------------------------------------------------------------------------------------------------------
+
+
+def answered(number: int) -> int:
+    return -number
+
+
+class Delayed:
+    """Emits each record some time after it came."""
+
+    def on_record(self, ctx: Any, value: int) -> None:
+        ctx.state.set(value)
+        ctx.set_timer(ctx.now + 20)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        ctx.emit(-ctx.state.get())
+
+
+class DelayedOnce:
+    """The same without keys: the records wait together, for one timer."""
+
+    def on_record(self, ctx: Any, value: int) -> None:
+        waiting = ctx.state.get() or []
+        ctx.state.set([*waiting, value])
+        if not waiting:
+            ctx.set_timer(ctx.now + 20)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        for value in ctx.state.get():
+            ctx.emit(-value)
+        ctx.state.set([])
+
+
+@pytest.mark.parametrize("step", ["map_async", "timers"])
+@pytest.mark.parametrize("is_chained", [True, False])
+def test_no_task_ends_while_it_waits_for_a_timer_or_a_call(step: str, is_chained: bool):
+    flow = Flow("waiting")
+    numbers = flow.read(Range(30), name="numbers")
+    stream = numbers if is_chained else numbers.rebalance()
+    keyed = stream.map_async(answered, concurrency=4, name="ask") if step == "map_async" else stream
+    if step == "timers":
+        keyed = (numbers if is_chained else numbers.key_by(abs)).process(DelayedOnce if is_chained else Delayed)
+    keyed.rebalance().write(Collect(), name="kept")
+    with Attending(flow, options=options()) as run:
+        run.begin()
+        run.until(run.have_ended, "all have ended")
+        run.complete(1)
+        run.until(lambda: len(run.published()) == 30, "all is published")
+        assert sorted(run.published()) == sorted(-number for number in range(30))

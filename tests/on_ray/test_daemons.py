@@ -1,0 +1,22 @@
+"""A cluster of several daemons: what travels between them, and what becomes of a run when one dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.on_ray.drivers import driver, next_line
+
+
+@pytest.mark.slow
+def test_a_run_on_three_daemons_survives_the_death_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its actors are on several, so what they send each other travels over TCP, under the keys of the attempt."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with driver("tests.on_ray.daemons", str(tmp_path), address=None) as process:
+        said = next_line(process)
+        assert process.wait() == 0
+    assert said["is_exact"]
+    assert said["daemons"] >= 2
+    assert said["hit"], "actors were on the daemon that died"
+    assert said["restores"] and said["restores"][0] is not None

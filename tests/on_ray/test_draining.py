@@ -1,0 +1,31 @@
+"""Policy "drain" on Ray: loops run dry for each cut, though channels have room for one batch alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backedge import Collect, Flow, Range, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+
+def test_probes_get_past_what_waits_for_a_head_that_holds_its_inputs(tmp_path: Path):
+    flow = Flow("drained")
+    numbers = flow.read(Range(3000, rate=2000), name="numbers").rebalance().map(lambda n: (n, 30), name="near")
+    again = flow.loop("again")
+    entered = numbers.rebalance().map(lambda record: record, name="far").merge(again)
+    counted = entered.key_by(lambda record: record[0] % 7).stateful_map(
+        lambda seen, record: (seen + 1, (record[0], record[1] - 1)), initial=0, name="head"
+    )
+    done, more = (
+        counted.key_by(lambda record: record[0] % 5)
+        .map(lambda record: record, name="body")
+        .split(lambda record: record[1] <= 0, name="over")
+    )
+    again.feed(more)
+    done.write(Collect(), name="done")
+    result = run(flow, snapshots=tmp_path, every=0.3, policy="drain", credit_bytes=1, actors="task", progress=False)
+    assert sorted(record[0] for record in result.outputs["done"]) == list(range(3000))
+    assert result.snapshots >= 3 and result.snapshots_with_log == 0

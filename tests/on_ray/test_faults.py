@@ -1,0 +1,106 @@
+"""Planned faults are understood or refused before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.on_ray.faults import Kill, KillSpecError, check_kills, role_of
+from engine.on_ray.job import missed
+from graphs import Collect, Flow, Items, expand
+from graphs.deployment import Deployment
+from graphs.ids import TaskId
+
+
+def loop() -> Deployment:
+    flow = Flow("loop")
+    again = flow.loop("again")
+    numbers = flow.read(Items([1, 2]), name="numbers").rebalance().map(abs, name="clean")
+    grown = numbers.rebalance().merge(again).map(lambda n: n + 1, name="grow")
+    done, rest = grown.rebalance().split(lambda n: n > 3, name="enough")
+    again.feed(rest.rebalance())
+    done.rebalance().write(Collect(), name="done")
+    return expand(flow.plan(), parallelism=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "kill"),
+    [
+        ("head@epoch=3", Kill("head", "epoch", 3)),
+        (" count/1@records=100000 ", Kill("count/1", "records", 100_000)),
+        ("random@every=2s", Kill("random", "every", 2_000)),
+        ("random@every=0.25s", Kill("random", "every", 250)),
+        ("random@every=40ms", Kill("random", "every", 40)),
+        ("a name@epoch=1", Kill("a name", "epoch", 1)),
+    ],
+)
+def test_a_fault_is_read_from_its_short_form(text: str, kill: Kill):
+    assert Kill.parse(text) == kill
+    assert Kill.parse(str(kill)) == kill
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "head",
+        "head@",
+        "@epoch=1",
+        "head@epoch",
+        "head@epoch=",
+        "head@epoch=-1",
+        "head@epoch=0",
+        "head@epoch=1s",
+        "head@records=0.5",
+        "head@every=2s",
+        "random@epoch=1",
+        "random@every=2",
+        "random@every=0s",
+        "random@every=2h",
+        "head@epoch=1@epoch=2",
+        "head@EPOCH=1",
+    ],
+)
+def test_what_is_no_fault_is_refused(text: str):
+    with pytest.raises(KillSpecError, match="--kill "):
+        Kill.parse(text)
+
+
+def test_every_task_has_a_role():
+    tasks = loop().tasks
+    roles = {name: role_of(tasks[TaskId(name, 0)]) for name in ("numbers", "clean", "grow", "enough", "done")}
+    assert roles == {"numbers": "source", "clean": "body", "grow": "head", "enough": "body", "done": "sink"}
+
+
+@pytest.mark.parametrize(
+    ("who", "tasks"),
+    [
+        ("head", {"grow/0", "grow/1"}),
+        ("source", {"numbers/0", "numbers/1"}),
+        ("sink", {"done/0", "done/1"}),
+        ("enough", {"enough/0", "enough/1"}),
+        ("enough/1", {"enough/1"}),
+        ("nobody", set[str]()),
+    ],
+)
+def test_a_fault_concerns_the_tasks_that_it_names(who: str, tasks: set[str]):
+    kill = Kill(who, "epoch", 1)
+    assert {str(task.id) for task in loop().tasks.values() if kill.concerns(task)} == tasks
+
+
+def test_a_fault_for_an_operator_concerns_the_task_that_it_is_chained_into():
+    flow = Flow("chain")
+    flow.read(Items([1]), name="numbers").map(abs, name="clean").write(Collect(), name="kept")
+    (task,) = expand(flow.plan()).tasks.values()
+    concerned = {who for who in ("numbers", "clean", "kept", "other") if Kill(who, "epoch", 1).concerns(task)}
+    assert concerned == {"numbers", "clean", "kept"}
+
+
+def test_a_fault_that_concerns_nobody_is_refused_with_the_tasks_there_are():
+    check_kills((Kill("random", "every", 100), Kill("head", "epoch", 1)), loop())
+    with pytest.raises(KillSpecError, match=r"--kill grow/7@epoch=1: no task .*grow/1 \(head\)"):
+        check_kills((Kill("grow/7", "epoch", 1),), loop())
+
+
+def test_a_planned_fault_that_happened_too_rarely_is_told():
+    assert missed(["a@epoch=1", "a@epoch=1", "b@epoch=1"], ["a@epoch=1"]) == ("a@epoch=1", "b@epoch=1")
+    assert missed(["random@every=1s"], ["random@every=1s"] * 5) == ()

@@ -1,0 +1,90 @@
+"""Loops that grow: what does not fit into memory waits on disk, and what does not fit there fails the run in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backedge import Collect, Flow, LoopOverflowError, Range, run, start
+from engine.on_ray.story import Story
+from tests.on_ray.flows import expect, watch
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+ROUNDS, COUNT = 10, 400
+PADDING = "x" * 200
+LEAVES_BYTES = COUNT * 2**ROUNDS * len(PADDING)
+MEMORY_BYTES_MAX = 120_000_000
+
+
+def fork(record: tuple[int, str]) -> list[tuple[int, str]]:
+    """Two records that share nothing, or one would travel as a reference to the other."""
+    depth, text = record
+    return [(depth, text + "a"), (depth, text + "b")]
+
+
+def tree() -> Flow:
+    """Each record yields two, ten rounds deep; what leaves is counted, so that the output is small."""
+    flow = Flow("tree")
+    again = flow.loop("again")
+    begun = flow.read(Range(COUNT), name="numbers").map(lambda number: (0, f"{number}{PADDING}"), name="begin")
+    grown = begun.rebalance().merge(again).map(lambda record: (record[0] + 1, record[1]), name="grow")
+    twice = grown.rebalance().flat_map(fork, name="fork")
+    done, rest = twice.split(lambda record: record[0] == ROUNDS, name="enough")
+    again.feed(rest.rebalance())
+    leaves = done.map_batches(lambda records: [len(records)], name="count").rebalance()
+    leaves.process(Total, name="total", parallelism=1).write(Collect(), name="done")
+    return flow
+
+
+class Total:
+    """The sum of what comes."""
+
+    def on_record(self, ctx: object, value: int) -> None:
+        ctx.state.set((ctx.state.get() or 0) + value)  # type: ignore[attr-defined]
+
+    def on_end(self, ctx: object) -> None:
+        ctx.emit(ctx.state.get())  # type: ignore[attr-defined]
+
+
+def memory_bytes_max(pid: int) -> int:
+    """The most memory that a process has had; 0 if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def test_a_loop_that_doubles_ten_times_with_credit_for_one_batch_finishes_in_bounded_memory():
+    job = start(tree(), actors="task", credit_bytes=1, loop_bytes=20_000, progress=False)
+    idle: dict[int, int] = {}
+    most: dict[int, int] = {}
+    spilled = 0
+
+    def look(story: Story) -> None:
+        nonlocal spilled
+        spilled = max(spilled, story.total().spilled_bytes)
+        for pid in story.pids.values():
+            most[pid] = max(most.get(pid, 0), memory_bytes_max(pid))
+            idle.setdefault(pid, most[pid])
+
+    result = watch(job, look)
+    expect(result, [COUNT * 2**ROUNDS])
+    assert spilled > 0, "it did not fit into memory"
+    grown = max(most[pid] - idle[pid] for pid in most)
+    assert grown < MEMORY_BYTES_MAX, f"{grown:,} bytes more than at the start; all leaves are {LEAVES_BYTES:,}"
+
+
+def test_a_loop_that_outgrows_its_disk_fails_the_run_in_words(tmp_path: Path):
+    with pytest.raises(LoopOverflowError, match=r"outgrown its 100,000 bytes of disk: .* loop_disk_bytes="):
+        run(
+            tree(),
+            snapshots=tmp_path,
+            actors="task",
+            credit_bytes=1,
+            loop_bytes=20_000,
+            loop_disk_bytes=100_000,
+            progress=False,
+        )

@@ -1,0 +1,264 @@
+"""One mailbox a process: open to those of its attempt, on the host's own address alone, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import zmq
+
+from engine.on_ray.frames import NO_CHANNEL, WAKE, Kind, Message, pack_header
+from engine.on_ray.mailbox import Address, Keys, Mailbox
+from graphs.ids import Attempt
+
+HOST = "127.0.0.1"
+DEADLINE_MS = 5_000
+REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+KEYS = Keys.new()
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Mailbox]]:
+    """Mailboxes that a test has opened, closed behind it."""
+    boxes: list[Mailbox] = []
+    yield boxes
+    for box in boxes:
+        box.close()
+
+
+def here(opened: list[Mailbox], place: str = "here", host: str | None = None, keys: Keys = KEYS) -> Mailbox:
+    opened.append(Mailbox(place, host, keys))
+    return opened[-1]
+
+
+def received(box: Mailbox, count: int) -> list[Message]:
+    """So many messages, as soon as they are there."""
+    found: list[Message] = []
+    while len(found) < count:
+        new = box.receive(count - len(found), DEADLINE_MS)
+        assert new, f"{len(found)} of {count} messages arrived"
+        found += [message for message in new if message != WAKE]
+    return [tuple(message) for message in found]
+
+
+def message(number: int, payload: bytes = b"") -> Message:
+    return pack_header(Kind.BATCH, Attempt(1), NO_CHANNEL, number), payload
+
+
+def folder_of(box: Mailbox) -> Path:
+    return Path(box.address.local.removeprefix("ipc://")).parent
+
+
+# -- within a host -------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_of_a_host_talk_in_order(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address)
+    sent = [message(number, b"x" * number) for number in range(2_000)]
+    for one_of_them in sent:
+        link.send(one_of_them)
+    assert received(other, 2_000) == sent
+
+
+def test_a_payload_of_many_megabytes_arrives_whole(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    payload = os.urandom(8_000_000)
+    one.link(other.address).send(message(1, payload))
+    assert received(other, 1) == [message(1, payload)]
+
+
+def test_sending_never_waits_for_the_receiver(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address)
+    for number in range(20_000):
+        link.send(message(number))
+    assert received(other, 1) == [message(0)]
+
+
+def test_only_the_user_can_enter_the_folder(opened: list[Mailbox]):
+    assert folder_of(here(opened)).stat().st_mode & 0o777 == 0o700
+
+
+def test_the_folder_is_gone_when_all_are_connected_and_messages_still_come(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address)
+    link.send(message(1))
+    received(other, 1)
+    folder = folder_of(other)
+    other.all_are_connected()
+    assert not folder.exists()
+    link.send(message(2))
+    assert received(other, 1) == [message(2)]
+
+
+def test_the_folder_is_gone_when_the_mailbox_is_closed():
+    box = Mailbox("here", None, KEYS)
+    folder = folder_of(box)
+    assert folder.is_dir()
+    box.close()
+    assert not folder.exists()
+
+
+def test_a_mailbox_for_its_own_host_listens_on_no_port(opened: list[Mailbox]):
+    before = listening()
+    box = here(opened)
+    assert box.address.remote is None
+    assert listening() == before
+
+
+def test_a_mailbox_for_its_own_host_is_not_to_be_reached_from_another(opened: list[Mailbox]):
+    with pytest.raises(ValueError, match="for its own host alone, and there is another"):
+        here(opened, "there", HOST).link(here(opened).address)
+
+
+def test_waking_ends_a_wait_and_does_no_harm_when_all_is_over():
+    box = Mailbox("here", None, KEYS)
+    box.wake()
+    assert box.receive(1, DEADLINE_MS) == [WAKE]
+    assert box.receive(1) == []
+    box.close()
+    box.wake()
+
+
+def test_opening_and_closing_leaves_no_descriptor_behind():
+    def open_and_close() -> None:
+        one, other = Mailbox("here", HOST, KEYS), Mailbox("there", HOST, KEYS)
+        one.link(other.address).send(message(1))
+        received(other, 1)
+        one.close()
+        other.close()
+
+    open_and_close()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        open_and_close()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_one_who_sends_all_the_time_does_not_keep_another_from_being_heard(opened: list[Mailbox]):
+    box, near, far = here(opened, host=HOST), here(opened), here(opened, "there", HOST)
+    near_link, far_link = near.link(box.address), far.link(box.address)
+    far_link.send(message(0))
+    for _ in range(10_000):
+        near_link.send(message(1))
+        near_link.send(message(1))
+        if message(0) in box.receive(1, DEADLINE_MS):
+            return
+    raise AssertionError("the other was never heard")
+
+
+# -- between hosts -------------------------------------------------------------------------------------------------
+
+
+def test_two_hosts_talk_under_the_keys_of_the_attempt(opened: list[Mailbox]):
+    one, other = here(opened, "here", HOST), here(opened, "there", HOST)
+    there, back = one.link(other.address), other.link(one.address)
+    for number in range(500):
+        there.send(message(number))
+    assert received(other, 500) == [message(number) for number in range(500)]
+    back.send(message(1, b"thanks"))
+    assert received(one, 1) == [message(1, b"thanks")]
+
+
+def test_nothing_listens_on_every_address(opened: list[Mailbox]):
+    before = listening()
+    box = here(opened, "here", HOST)
+    assert box.address.remote is not None
+    new = listening() - before
+    assert [f"tcp://{address}" for address in new] == [box.address.remote]
+
+
+def stranger(context: zmq.Context[zmq.Socket[bytes]], address: Address, keys: Keys | None) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.PUSH)
+    socket.linger = 0
+    if keys is not None:
+        socket.curve_serverkey = address.server_key or b""
+        socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
+    socket.connect(address.remote or "")
+    return socket
+
+
+@contextmanager
+def heard(box: Mailbox, what: int) -> Iterator[zmq.Socket[bytes]]:
+    """Hears what happens where a mailbox listens."""
+    port = box._box
+    events = port.get_monitor_socket(what)
+    try:
+        yield events
+    finally:
+        port.disable_monitor()
+        events.close()
+
+
+@pytest.mark.parametrize("keys", [None, Keys.new()], ids=["no key", "the key of another attempt"])
+def test_a_stranger_is_refused_and_the_mailbox_goes_on(opened: list[Mailbox], keys: Keys | None):
+    box, friend = here(opened, "here", HOST), here(opened, "there", HOST)
+    with heard(box, REFUSED) as events, zmq.Context() as context:
+        socket = stranger(context, box.address, keys)
+        socket.send_multipart([b"let me", b"in"])
+        assert events.poll(DEADLINE_MS), "nobody was refused"
+        socket.close()
+    friend.link(box.address).send(message(7, b"friend"))
+    assert received(box, 1) == [message(7, b"friend")]
+    assert box.receive(10) == []
+
+
+def test_who_takes_the_mailbox_for_another_is_refused(opened: list[Mailbox]):
+    box, friend = here(opened, "here", HOST), here(opened, "there", HOST)
+    wrong = Address("here", box.address.local, box.address.remote, Keys.new().public)
+    with heard(box, REFUSED) as events:
+        friend.link(wrong).send(message(1, b"let me in"))
+        assert events.poll(DEADLINE_MS), "nobody was refused"
+    friend.link(box.address).send(message(7, b"friend"))
+    assert received(box, 1) == [message(7, b"friend")]
+
+
+@pytest.mark.parametrize(
+    "spoken",
+    [b"GET / HTTP/1.0\r\n\r\n", b"\x00" * 64, b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"],
+    ids=["HTTP", "zeros", "half a greeting"],
+)
+def test_bytes_that_are_no_zeromq_do_no_harm(opened: list[Mailbox], spoken: bytes):
+    box, friend = here(opened, "here", HOST), here(opened, "there", HOST)
+    port = int((box.address.remote or "").rpartition(":")[2])
+    with socket.create_connection((HOST, port), DEADLINE_MS / 1000) as plain:
+        plain.sendall(spoken)
+        with suppress(OSError):  # it may have been thrown out already
+            plain.shutdown(socket.SHUT_WR)
+            while plain.recv(4096):
+                continue
+    friend.link(box.address).send(message(7, b"friend"))
+    assert received(box, 1) == [message(7, b"friend")]
+    assert box.receive(10) == []
+
+
+def listening() -> set[str]:
+    """The addresses on which this process listens, as HOST:PORT."""
+    own = {os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if _is_there(name)}
+    found: set[str] = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in own:
+                host, port = local.split(":")
+                dotted = ".".join(str(byte) for byte in reversed(bytes.fromhex(host)))
+                found.add(f"{dotted}:{int(port, 16)}")
+    return found
+
+
+def _is_there(name: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{name}")
+
+
+def test_what_a_mailbox_leaves_in_the_temporary_folder_is_nothing():
+    before = set(os.listdir(tempfile.gettempdir()))
+    boxes = [Mailbox("here", HOST, KEYS) for _ in range(3)]
+    for box in boxes:
+        box.close()
+    assert set(os.listdir(tempfile.gettempdir())) == before

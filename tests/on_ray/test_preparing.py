@@ -1,0 +1,221 @@
+"""What is looked at before anything runs, and what each task takes back from a cut."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backedge import (
+    CSV,
+    BadOptionError,
+    Collect,
+    Flow,
+    GraphMismatchError,
+    Items,
+    JsonLines,
+    NoInputError,
+    NoSuchCutError,
+    OutputError,
+    Range,
+    RunExistsError,
+    start,
+)
+from engine.batch import Batch, encode
+from engine.on_ray import cluster
+from engine.on_ray.control import TaskOptions
+from engine.on_ray.preparing import check_input, check_output, is_fresh, storage_folder, with_absolute_paths
+from engine.on_ray.restoring import place, records_in_logs
+from graphs import expand
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
+from recovery.orders import AttemptStart
+from recovery.stores.local import LocalStore
+
+
+def files(path: str) -> Flow:
+    flow = Flow("files")
+    flow.read(JsonLines(path), name="orders").write(CSV("out"), name="out")
+    return flow
+
+
+def loop(function: object = abs) -> Flow:
+    flow = Flow("loop")
+    again = flow.loop("again")
+    tried = flow.read(Items([1]), name="numbers").merge(again).map(function, name="grow")  # type: ignore[arg-type]
+    done, rest = tried.split(bool, name="enough")
+    again.feed(rest)
+    done.write(Collect(), name="done")
+    return flow
+
+
+# -- paths ---------------------------------------------------------------------------------------------------------
+
+
+def test_relative_paths_of_files_are_those_of_the_driver():
+    operators = with_absolute_paths(files("in/orders.jsonl").plan()).operators
+    assert operators["orders"].function.path == os.path.abspath("in/orders.jsonl")
+    assert operators["out"].function.path == os.path.abspath("out")
+
+
+@pytest.mark.parametrize("path", ["/in/orders", "s3://bucket/orders", "file:///in/orders"])
+def test_absolute_paths_and_uris_stay_as_they_are(path: str):
+    assert with_absolute_paths(files(path).plan()).operators["orders"].function.path == path
+
+
+def test_what_is_no_file_stays_as_it_is():
+    plan = loop().plan()
+    assert with_absolute_paths(plan) == plan
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "folder"),
+    [
+        ("/cuts", 1, "/cuts"),
+        ("file:///cuts", 1, "/cuts"),
+        ("file:///cuts", 5, "/cuts"),
+        ("cuts", 1, os.path.abspath("cuts")),
+    ],
+)
+def test_cuts_are_kept_where_all_processes_find_them(given: str, hosts: int, folder: str):
+    assert storage_folder(given, hosts) == folder
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "why"),
+    [
+        ("/cuts", 2, "a folder of one host, and the cluster has 2"),
+        ("cuts", 3, "a folder of one host, and the cluster has 3"),
+        ("s3://bucket/cuts", 1, "cuts are kept in a folder, and this is none"),
+        ("file://host/cuts", 1, "cuts are kept in a folder, and this is none"),
+    ],
+)
+def test_a_folder_that_some_process_cannot_reach_is_refused(given: str, hosts: int, why: str):
+    with pytest.raises(BadOptionError, match=why):
+        storage_folder(given, hosts)
+
+
+# -- runs that are there already -----------------------------------------------------------------------------------
+
+
+def kept_in(folder: Path) -> TaskOptions:
+    return TaskOptions(root=str(folder), job="loop")
+
+
+def begun(folder: Path) -> TaskOptions:
+    """The folder of a run that has begun."""
+    LocalStore(str(folder), "loop").create(1, AttemptStart(Attempt(1), None))
+    return kept_in(folder)
+
+
+@pytest.mark.parametrize("resume", ["never", "latest"])
+def test_a_run_in_an_empty_folder_is_fresh(tmp_path: Path, resume: str):
+    assert is_fresh(kept_in(tmp_path), resume)
+    assert is_fresh(TaskOptions(), resume), "and so is one without a folder"
+
+
+def test_a_run_of_the_same_name_is_not_mixed_with(tmp_path: Path):
+    options = begun(tmp_path)
+    with pytest.raises(RunExistsError, match=r"holds a run of 'loop' already: .*resume=\"latest\""):
+        is_fresh(options, "never")
+    assert not is_fresh(options, "latest")
+    assert is_fresh(replace(options, job="other"), "never")
+
+
+def test_an_epoch_that_is_no_cut_is_refused(tmp_path: Path):
+    with pytest.raises(NoSuchCutError, match="7"):
+        is_fresh(begun(tmp_path), 7)
+
+
+def test_an_epoch_of_a_run_that_never_was_is_refused(tmp_path: Path):
+    with pytest.raises(NoSuchCutError, match="7"):
+        is_fresh(kept_in(tmp_path), 7)
+
+
+# -- input and output ----------------------------------------------------------------------------------------------
+
+
+def test_input_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(NoInputError, match="is not there"):
+        check_input(files(str(tmp_path / "nothing")).plan())
+
+
+def test_only_sources_of_files_have_splits(tmp_path: Path):
+    (tmp_path / "orders.jsonl").write_text('{"n": 1}\n')
+    assert len(check_input(files(str(tmp_path / "orders.jsonl")).plan())["orders"]) == 1
+    assert check_input(loop().plan()) == {}
+
+
+def test_output_of_another_run_is_not_mixed_with(tmp_path: Path):
+    flow = Flow("written")
+    flow.read(Range(3)).write(JsonLines(str(tmp_path)), name="out")
+    (tmp_path / "part.jsonl").write_text("{}\n")
+    with pytest.raises(OutputError, match="holds 1 files already"):
+        check_output(flow.plan(), TaskOptions(), fresh=True)
+    check_output(flow.plan(), TaskOptions(), fresh=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"policy": "hopeful"}, "policy='hopeful'"),
+        ({"placement": "NEAR"}, "placement='NEAR'"),
+        ({"keep": 0}, "keep=0"),
+        ({"every": 0}, "every=0"),
+        ({"parallelism": 0}, "parallelism=0"),
+        ({"actors": "thread"}, "actors='thread'"),
+        ({"resume": "lates"}, "resume='lates'"),
+        ({"resume": 0}, "resume=0"),
+        ({"credit_bytes": 0}, "credit_bytes=0"),
+        ({"loop_bytes": -1}, "loop_bytes=-1"),
+        ({"max_restarts": -1}, "max_restarts=-1"),
+        ({"spares": 0.5}, "spares=0.5"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused_before_ray_starts(
+    wrong: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
+    with pytest.raises(BadOptionError, match=why):
+        start(loop(), progress=False, **wrong)  # type: ignore[arg-type]
+
+
+# -- what a cut gives back -----------------------------------------------------------------------------------------
+
+
+def cut_of(flow: Flow, log: tuple[LogEntry, ...] = ()) -> Cut:
+    """A cut of all tasks, with a log in the loop."""
+    deployment = expand(flow.plan())
+    snapshots: dict[TaskId, TaskSnapshot] = {}
+    for id, task in deployment.tasks.items():
+        inputs = tuple(InputRecord(c.id, c.is_back, 0, 0, log if c.is_back else (), False) for c in task.inputs)
+        states = dict.fromkeys(task.operators, OperatorState())
+        snapshots[id] = TaskSnapshot(id, Epoch(3), Attempt(1), states, inputs, (), False, None)
+    plan, parallelism = deployment.plan, deployment.parallelism
+    return Cut(Epoch(3), Attempt(1), plan.hash, "aligned", False, snapshots, parallelism)
+
+
+def test_where_a_run_begins_no_task_takes_anything_back():
+    deployment = expand(loop().plan())
+    assert place(deployment, None) == dict.fromkeys(deployment.tasks)
+
+
+def test_what_is_in_the_log_of_a_cut_is_counted():
+    entries = tuple(LogEntry(seq, encode(Batch(list(range(seq)))), 0, 0) for seq in (1, 2, 3))
+    parts = place(expand(loop().plan()), cut_of(loop(), entries))
+    assert records_in_logs(parts) == 6
+    assert records_in_logs(place(expand(loop().plan()), None)) == 0
+
+
+def test_the_cut_of_another_graph_is_refused_with_what_was_in_it():
+    other = loop()
+    other.read(Range(3), name="more").write(Collect(), name="more_done")
+    with pytest.raises(GraphMismatchError, match=r"epoch 3 was taken of another graph"):
+        place(expand(other.plan()), cut_of(loop()))
+
+
+def test_functions_may_be_edited_between_two_runs():
+    parts = place(expand(loop(function=lambda number: number + 1).plan()), cut_of(loop()))
+    assert all(part is not None for part in parts.values())

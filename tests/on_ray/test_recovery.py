@@ -1,0 +1,145 @@
+"""A run goes on from its last cut, whatever dies: every record counts once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, Range, RunFailedError, run, start
+from tests.on_ray.flows import expect, finish, killed, kills_of, trips, trips_made, until
+from tests.on_ray.leftovers import actors_below, end
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+
+@pytest.mark.parametrize(("actors", "parallelism"), [("task", 1), ("slice", 2)])
+def test_each_role_may_die_in_its_turn(tmp_path: Path, actors: Any, parallelism: int):
+    kills = kills_of(["source", "head", "body", "sink"])
+    flow = trips(count=400)
+    _, result = finish(
+        flow, snapshots=tmp_path, every=0.2, actors=actors, parallelism=parallelism, kills=kills, spares=1
+    )
+    expect(result, trips_made(400))
+    assert sorted(killed(result)) == sorted(kills)
+    assert len(result.restores) == 4
+
+
+def test_the_loop_log_is_restored_when_the_head_dies_again_and_again(tmp_path: Path):
+    kills = ["head@epoch=2", "head@epoch=4"]
+    flow = trips(count=30, trips=1_000, rate=20)
+    _, result = finish(flow, snapshots=tmp_path, every=0.2, actors="task", kills=kills, spares=1)
+    expect(result, trips_made(30, trips=1_000))
+    assert killed(result) == kills
+    assert sum(restore["in_loop_records"] for restore in result.restores) > 0, "records were in the loop"
+    assert result.snapshots_with_log > 0
+
+
+def test_a_head_that_dies_between_capture_and_manifest_goes_on_from_the_cut_before(tmp_path: Path):
+    _, result = finish(trips(count=300), snapshots=tmp_path, every=0.2, actors="slice", kills=["head@epoch=3"])
+    expect(result, trips_made(300))
+    (restore,) = result.restores
+    assert restore["epoch"] is not None and restore["epoch"] < 3
+
+
+@pytest.mark.parametrize("policy", ["unaligned", "drain"])
+def test_the_other_policies_survive_a_death_too(tmp_path: Path, policy: Any):
+    kills = ["head@records=500"]
+    _, result = finish(
+        trips(count=300), snapshots=tmp_path, every=0.15, actors="task", policy=policy, kills=kills, spares=1
+    )
+    expect(result, trips_made(300))
+    assert killed(result) == kills
+
+
+def test_processes_that_die_at_random_lose_nothing(tmp_path: Path):
+    flow, kills = trips(count=500), ["random@every=1500ms"]
+    _, result = finish(
+        flow, snapshots=tmp_path, every=0.1, actors="slice", parallelism=2, kills=kills, spares=2, max_restarts=100
+    )
+    expect(result, trips_made(500))
+    assert len(result.kills) >= 1
+
+
+def test_a_process_that_dies_before_any_cut_is_complete_lets_the_run_begin_anew(tmp_path: Path):
+    _, result = finish(trips(count=200), snapshots=tmp_path, every=30, actors="slice", kills=["head@records=300"])
+    expect(result, trips_made(200))
+    assert [restore["epoch"] for restore in result.restores] == [None]
+
+
+@pytest.mark.parametrize("who", ["source", "head", "sink"])
+def test_a_death_near_the_end_loses_nothing(tmp_path: Path, who: str):
+    """The last cut is taken when all tasks have ended; whoever has ended says so again."""
+    flow = trips(count=150, rate=None)
+    records = {"source": 150, "head": 750, "sink": 150}[who]
+    kills = [f"{who}@records={records}"]
+    _, result = finish(flow, snapshots=tmp_path, every=0.05, actors="task", kills=kills, spares=1)
+    expect(result, trips_made(150))
+    assert killed(result) == kills
+
+
+def test_a_death_after_a_source_has_ended_loses_nothing(tmp_path: Path):
+    """One of two sources is through; the cut counts on its last state."""
+    flow = Flow("two_sources")
+    short = flow.read(Range(10), name="short").rebalance()
+    long = flow.read(Range(400, start=10, rate=300), name="long").rebalance()
+    short.merge(long).map(lambda number: -number, name="turn").rebalance().write(Collect(), name="done")
+    _, result = finish(flow, snapshots=tmp_path, every=0.15, actors="task", kills=["turn@epoch=3"], spares=1)
+    expect(result, [-number for number in range(400)])
+    assert len(result.restores) == 1 and result.restores[0]["epoch"] is not None
+
+
+def test_a_spare_takes_the_place_of_the_dead(tmp_path: Path):
+    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", spares=1, progress=False)
+    until(job, lambda story: story.last_epoch and len(actors_below(os.getpid())) == 3, "the spare is there")
+    story = job.status()
+    spares = set(actors_below(os.getpid())) - set(story.pids.values())
+    end(story.pids["slice-0"])
+    later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
+    assert later.pids["slice-0"] in spares
+    expect(job.wait(), trips_made(300))
+
+
+def test_healthy_processes_stay_and_roll_back_in_place(tmp_path: Path):
+    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", progress=False)
+    story = until(job, lambda story: story.last_epoch, "a cut is complete")
+    end(story.pids["grow/0"])
+    later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
+    stayed = {actor for actor, pid in later.pids.items() if story.pids[actor] == pid}
+    assert stayed == story.pids.keys() - {"grow/0"}
+    expect(job.wait(), trips_made(300))
+
+
+def test_too_many_deaths_fail_the_run(tmp_path: Path):
+    kills = ["head@epoch=1"] * 3
+    with pytest.raises(RunFailedError, match=r"restarted 2 times, and then: the process of actor .* died"):
+        run(trips(count=400), snapshots=tmp_path, every=0.1, kills=kills, max_restarts=2, spares=1, progress=False)
+
+
+def test_a_death_without_snapshots_fails_the_run_and_says_what_to_do():
+    with pytest.raises(RunFailedError, match=r"process of actor slice-0 died; without snapshots= .* give it a folder"):
+        run(trips(count=400), actors="slice", kills=["head@records=100"], progress=False)
+
+
+def test_descriptors_do_not_pile_up_from_attempt_to_attempt(tmp_path: Path):
+    """What an attempt opens in a process that stays, it closes: mailboxes, threads, calls, timers, spilled loops."""
+
+    async def ask(number: int) -> int:
+        return number
+
+    flow = Flow("attempts")
+    asked = flow.read(Range(10**9, rate=200), name="numbers").rebalance().map_async(ask, name="ask")
+    asked.rebalance().write(Collect(), name="done")
+    job = start(flow, snapshots=tmp_path, every=0.1, actors="task", spares=1, progress=False)
+    opened: list[int] = []
+    for attempt in range(1, 7):
+        story = until(
+            job, lambda story, attempt=attempt: story.attempt == attempt and story.state == "running", "it runs"
+        )
+        until(job, lambda later, epoch=story.last_epoch or 0: (later.last_epoch or 0) > epoch, "one more cut")
+        opened.append(len(os.listdir(f"/proc/{story.pids['ask/0']}/fd")))
+        end(story.pids["numbers/0"])
+    job.cancel()
+    assert opened[-1] - opened[1] < 4, f"less than one an attempt, or it piles up: {opened}"

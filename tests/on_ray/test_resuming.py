@@ -1,0 +1,179 @@
+"""A run that was ended from outside is gone from the machine, and goes on where its last cut was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import (
+    Collect,
+    CutView,
+    FencedError,
+    Flow,
+    Generate,
+    GraphMismatchError,
+    NoSuchCutError,
+    RunExistsError,
+    run,
+    start,
+)
+from engine.on_ray import cluster
+from recovery.orders import AttemptStart, Manifest
+from recovery.stores.local import LocalStore
+from tests.on_ray.drivers import COUNT, driver, next_line
+from tests.on_ray.flows import expect, finish, trips, trips_made, until
+from tests.on_ray.leftovers import actors_below, has_ended
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+
+def address() -> str:
+    """Where the Ray of these tests listens."""
+    return cluster.ray.get_runtime_context().gcs_address
+
+
+def cancelled(flow: Flow, folder: Path, **options: Any) -> int:
+    """Run a flow until it has two cuts, then cancel it; the last epoch."""
+    job = start(flow, snapshots=folder, every=0.1, progress=False, **options)
+    until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
+    job.cancel()
+    assert job.result is not None and job.result.state == "cancelled"
+    return job.result.last_epoch or 0
+
+
+# -- drivers that end ----------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path: Path):
+    with driver("tests.on_ray.drivers", "follow", str(tmp_path), address=address()) as process:
+        while not (said := next_line(process))["epoch"]:
+            continue
+        began = set(actors_below(os.getpid()))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert set(said["pids"].values()) <= began
+        assert all(has_ended(pid) for pid in began)
+    _, result = finish(trips(count=COUNT), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+    expect(result, trips_made(COUNT))
+    assert result.restores[0]["epoch"] >= said["epoch"]
+    entries = LocalStore(str(tmp_path), "trips").chain()
+    epochs = [entry.epoch for entry in entries if isinstance(entry, Manifest)]
+    assert epochs == sorted(set(epochs)), "no number of an epoch is used twice"
+    assert [entry.attempt for entry in entries if isinstance(entry, AttemptStart)] == [1, 2]
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(tmp_path: Path, by: signal.Signals):
+    with driver("tests.on_ray.drivers", "wait", str(tmp_path), address=address()) as process:
+        said = next_line(process)
+        began = set(actors_below(os.getpid()))
+        process.send_signal(by)
+        assert process.wait(30) != 0
+        assert set(said["pids"].values()) <= began
+        assert all(has_ended(pid) for pid in began)
+    cuts = [entry for entry in LocalStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
+    assert cuts[-1].epoch >= said["epoch"]
+
+
+# -- two at once ---------------------------------------------------------------------------------------------------
+
+
+def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp_path: Path):
+    first = start(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
+    until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
+    with pytest.raises(RunExistsError, match="holds a run of 'trips' already"):
+        start(trips(count=2400), snapshots=tmp_path, progress=False)
+    _, result = finish(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+    with pytest.raises(FencedError, match="another run has taken over job 'trips'"):
+        first.wait()
+    expect(result, trips_made(2400))
+    entries = LocalStore(str(tmp_path), "trips").chain()
+    starts = [entry for entry in entries if isinstance(entry, AttemptStart)]
+    assert [entry.attempt for entry in starts] == [1, 2]
+    behind = entries[entries.index(starts[1]) :]
+    assert {entry.attempt for entry in behind} == {2}, "nothing of the first behind the start of the second"
+
+
+# -- going on otherwise --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 1)])
+def test_a_run_goes_on_under_another_parallelism(tmp_path: Path, before: int, after: int):
+    cancelled(trips(count=300, trips=20), tmp_path, parallelism=before, actors="slice")
+    flow = trips(count=300, trips=20)
+    _, result = finish(flow, snapshots=tmp_path, every=0.1, parallelism=after, actors="slice", resume="latest")
+    expect(result, trips_made(300, trips=20))
+
+
+def test_a_run_goes_on_from_the_cut_that_is_asked_for_and_loses_nothing(tmp_path: Path):
+    last = cancelled(trips(count=300), tmp_path, actors="slice", keep=100)
+    cuts = [entry.epoch for entry in LocalStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
+    assert cuts[-1] == last and len(cuts) >= 2
+    _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume=cuts[0])
+    assert set(result.outputs["done"]) == set(trips_made(300))
+    assert result.restores[0]["epoch"] == cuts[0]
+
+
+def test_a_cut_that_is_not_there_is_refused(tmp_path: Path):
+    cancelled(trips(count=300), tmp_path, actors="slice")
+    with pytest.raises(NoSuchCutError, match="epoch 9999 is no complete cut"):
+        run(trips(count=300), snapshots=tmp_path, actors="slice", resume=9999, progress=False)
+
+
+def test_a_cut_of_another_graph_is_refused_before_any_record(tmp_path: Path):
+    cancelled(trips(count=300), tmp_path, actors="slice")
+    other = trips(count=300)
+    other.read(Generate(lambda position: position, 5), name="more").write(Collect(), name="more_done")
+    job = start(other, snapshots=tmp_path, every=0.1, actors="slice", resume="latest", progress=False)
+    with pytest.raises(GraphMismatchError, match=r"was taken of another graph .* its operators were .*grow"):
+        job.wait()
+    assert job.result is not None and job.result.records == 0
+    _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+    expect(result, trips_made(300))
+
+
+# -- ends that are asked for ---------------------------------------------------------------------------------------
+
+
+def test_a_run_stops_at_the_first_cut_that_its_condition_holds_for(tmp_path: Path):
+    def has_enough(view: CutView) -> bool:
+        return len(view.output("done")) >= 100
+
+    flow = Flow("enough", stop_when=has_enough)
+    numbers = flow.read(Generate(lambda position: position, rate=500), name="numbers").rebalance()
+    numbers.map(lambda number: number, name="same").rebalance().write(Collect(), name="done")
+    _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["same@epoch=1"], spares=1)
+    found = result.outputs["done"]
+    assert sorted(found) == list(range(len(found))) and len(found) >= 100
+
+
+def test_a_savepoint_is_kept_by_its_name_beside_the_cuts_that_are_dropped(tmp_path: Path):
+    job = start(trips(count=300), snapshots=tmp_path, every=0.1, keep=1, actors="slice", progress=False)
+    until(job, lambda story: story.last_epoch, "a cut is complete")
+    job.savepoint("before the change")
+    store = LocalStore(str(tmp_path), "trips")
+    named: list[Manifest] = []
+
+    def is_kept(_: object) -> bool:
+        named[:] = [e for e in store.chain() if isinstance(e, Manifest) and e.savepoint == "before the change"]
+        return bool(named)
+
+    until(job, is_kept, "the savepoint is complete")
+    at = named[0].epoch
+    until(job, lambda story: (story.last_epoch or 0) > at + 2, "cuts behind it are complete")
+    expect(job.wait(), trips_made(300))
+    assert store.cut(at).epoch == at
+    flow = trips(count=300)
+    _, result = finish(flow, snapshots=tmp_path, every=0.1, actors="slice", resume=int(at))
+    assert set(result.outputs["done"]) == set(trips_made(300))
+
+
+def test_a_run_that_is_cancelled_before_it_runs_leaves_nothing(tmp_path: Path):
+    job = start(trips(count=300), snapshots=tmp_path, actors="task", parallelism=2, progress=False)
+    job.cancel()
+    assert job.result is not None and job.result.state == "cancelled"
+    assert job.result.records == 0

@@ -1,0 +1,122 @@
+"""What goes wrong in user code is told at once, with where and with what; what is set aside is set aside exactly."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, Range, StateSerializationError, UserFunctionError, start
+from tests.on_ray.flows import expect, finish, trips, trips_made
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+
+def weigh(number: int) -> float:
+    """Fails for one record."""
+    return 1 / (number - 140)
+
+
+def weighing(**options: Any) -> Flow:
+    flow = Flow("weighing")
+    numbers = flow.read(Range(300, rate=300), name="numbers").key_by(lambda number: number % 7)
+    weighed = numbers.map(weigh, name="weigh", **options)
+    weighed.rebalance().write(Collect(), name="done")
+    if options:
+        weighed.dead_letters.rebalance().write(Collect(), name="aside")
+    return flow
+
+
+def test_a_poison_record_fails_the_run_at_once_and_is_named(tmp_path: Path):
+    job = start(weighing(), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
+    with pytest.raises(UserFunctionError) as raised:
+        job.wait()
+    text = str(raised.value)
+    assert "operator 'weigh' raised ZeroDivisionError: division by zero" in text
+    assert "record: 140" in text and "return 1 / (number - 140)" in text
+    assert "engine/" not in text, "no frame of ours"
+    assert job.result is not None and job.result.state == "failed"
+    assert job.result.restores == (), "what would fail again is not run again"
+    assert job.result.snapshots > 0, "though it could have been restored"
+
+
+def test_records_that_fail_are_set_aside_exactly_once_though_processes_die(tmp_path: Path):
+    flow = weighing(on_error="dead_letter")
+    _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["weigh@records=200"], spares=1)
+    expect(result, [140], "aside")
+    assert Counter(result.outputs["done"]) == Counter(weigh(number) for number in range(300) if number != 140)
+
+
+def test_an_exception_in_on_start_fails_the_run_at_once(tmp_path: Path):
+    class Broken:
+        def on_start(self, ctx: Any) -> None:
+            raise ConnectionError("no model server at this address")
+
+        def on_record(self, ctx: Any, value: Any) -> None:
+            ctx.emit(value)
+
+    flow = Flow("broken")
+    flow.read(Range(3), name="numbers").process(Broken, name="infer").write(Collect(), name="done")
+    job = start(flow, snapshots=tmp_path, progress=False)
+    with pytest.raises(UserFunctionError, match=r"operator 'infer' raised ConnectionError: no model server"):
+        job.wait()
+    assert job.result is not None and job.result.restores == ()
+
+
+def test_state_that_does_not_pickle_fails_the_run_and_leaves_the_cuts_before_intact(tmp_path: Path):
+    def lock_late(count: int, number: int) -> tuple[Any, int]:
+        return (threading.Lock() if number >= 150 else (count or 0) + 1), number
+
+    def locking(function: Callable[[Any, int], tuple[Any, int]]) -> Flow:
+        flow = Flow("locking")
+        numbers = flow.read(Range(300, rate=300), name="numbers").key_by(lambda number: number)
+        numbers.stateful_map(function, initial=None, name="locks").rebalance().write(Collect(), name="done")
+        return flow
+
+    with pytest.raises(StateSerializationError, match=r"operator 'locks' holds .* that no snapshot can keep"):
+        start(locking(lock_late), snapshots=tmp_path, every=0.1, progress=False).wait()
+    _, result = finish(locking(lambda count, number: (1, number)), snapshots=tmp_path, every=0.1, resume="latest")
+    expect(result, range(300))
+    assert [restore["epoch"] is not None for restore in result.restores] == [True]
+
+
+def test_an_exception_that_does_not_pickle_is_told_all_the_same():
+    class Odd(Exception):
+        def __init__(self, one: Any, two: Any) -> None:
+            super().__init__("odd")
+            self.lock = threading.Lock()
+
+    def fail(number: int) -> int:
+        raise Odd(1, 2)
+
+    flow = Flow("odd")
+    flow.read(Range(3), name="numbers").map(fail, name="fail").write(Collect(), name="done")
+    with pytest.raises(UserFunctionError, match=r"operator 'fail' raised .*Odd: odd"):
+        start(flow, progress=False).wait()
+
+
+def test_the_run_that_failed_for_one_record_goes_on_when_the_function_is_mended(tmp_path: Path):
+    def picky(number: int) -> int:
+        if number == 200:
+            raise ValueError("not this one")
+        return number
+
+    def choosing(function: Callable[[int], int]) -> Flow:
+        flow = Flow("choosing")
+        numbers = flow.read(Range(300, rate=300), name="numbers").rebalance()
+        numbers.map(function, name="choose").rebalance().write(Collect(), name="done")
+        return flow
+
+    with pytest.raises(UserFunctionError, match="not this one"):
+        start(choosing(picky), snapshots=tmp_path, every=0.1, progress=False).wait()
+    _, result = finish(choosing(abs), snapshots=tmp_path, every=0.1, resume="latest")
+    expect(result, range(300))
+
+
+def test_a_run_without_snapshots_gives_its_output_all_the_same():
+    _, result = finish(trips(count=100, rate=None), actors="slice", parallelism=2)
+    expect(result, trips_made(100))
