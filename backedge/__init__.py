@@ -3,7 +3,7 @@
 Write a flow: `Flow`, the streams it gives, the sources and sinks below. See it: `draw`, or `backedge graph`.
 What a flow does wrong is a `GraphError` of some kind, raised before anything runs; what a function of yours does wrong
 is a `TaskError`, mostly a `UserFunctionError`. Try it: `simulate` runs it in this process under crashes, and raises a
-`ScheduleError` if they change what the sinks hold.
+`ScheduleError` if they change what the sinks hold. Run it on Ray: `run`, or `start` to do something meanwhile.
 
 >>> from backedge import Collect, Flow, Items
 >>> flow = Flow("retries")
@@ -29,6 +29,7 @@ check_own_packages(Path(__file__).resolve().parent.parent)
 from engine.cut_view import CutView
 from engine.errors import (
     LoopLimitError,
+    LoopOverflowError,
     MisuseError,
     RecordSerializationError,
     RoutingError,
@@ -36,6 +37,21 @@ from engine.errors import (
     TaskError,
     UserFunctionError,
 )
+from engine.files.errors import (
+    DamagedOutputError,
+    InputChangedError,
+    MalformedInputError,
+    NoInputError,
+    OutputError,
+    UnknownTransactionError,
+    UnwritableRecordError,
+)
+from engine.on_ray.faults import KillSpecError
+from engine.on_ray.job import Job, RunResult
+from engine.on_ray.options import RunFailedError
+from engine.on_ray.preparing import RunExistsError
+from engine.on_ray.restoring import GraphMismatchError
+from engine.on_ray.starting import run, start
 from engine.simulation.narrate import Narration, narrate
 from engine.simulation.simulate import ScheduleError, SimulationResult, simulate
 from engine.simulation.simulation import SimulationError
@@ -68,6 +84,8 @@ from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, P
 from graphs.loop import Loop
 from graphs.plan import Plan
 from graphs.stream import KeyedStream, Stream
+from recovery.errors import FencedError, RescaleError
+from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 
 __version__ = VERSION
 
@@ -78,52 +96,74 @@ __all__ = [
     "Call",
     "Collect",
     "CutView",
+    "DamagedOutputError",
     "DuplicateNameError",
     "FedTwiceError",
+    "FencedError",
     "Flow",
     "ForeignStreamError",
     "Generate",
     "GraphError",
+    "GraphMismatchError",
     "ImportShadowError",
+    "InputChangedError",
     "InputsError",
     "Items",
     "IterationError",
+    "Job",
     "JsonLines",
     "KeyedStream",
+    "KillSpecError",
     "Loop",
     "LoopError",
     "LoopLimitError",
+    "LoopOverflowError",
+    "MalformedInputError",
     "MissingNameError",
     "MisuseError",
     "Narration",
     "NoCycleError",
+    "NoInputError",
     "NoSinkError",
     "NoSourceError",
+    "NoSuchCutError",
     "NoWayOutError",
     "NothingEntersError",
     "OpenLoopError",
+    "OutputError",
     "Parquet",
     "Plan",
     "Print",
     "Range",
     "RecordSerializationError",
+    "RescaleError",
     "RoutingError",
+    "RunExistsError",
+    "RunFailedError",
+    "RunResult",
     "ScheduleError",
     "SimulationError",
     "SimulationResult",
     "Sink",
+    "SnapshotAuthError",
+    "SnapshotCorruptError",
     "Source",
     "StateSerializationError",
+    "StoreError",
     "Stream",
     "TaskError",
     "TextLines",
     "UnkeyableError",
     "UnkeyedStreamError",
     "UnknownOutputError",
+    "UnknownTransactionError",
     "UnnamedCycleError",
     "UnreadLoopError",
+    "UnwritableRecordError",
     "UserFunctionError",
     "draw",
     "narrate",
+    "run",
     "simulate",
+    "start",
 ]

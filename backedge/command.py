@@ -1,94 +1,132 @@
-"""The command `backedge`: its version, and the drawing of a flow."""
+"""The command `backedge`: run a flow, look at its cuts, draw it."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
-from inspect import isfunction, signature
-from types import FunctionType
 from typing import get_args
 
+from backedge.flows import WrongCallError, flow_at
 from backedge.version import VERSION
 from graphs.drawing import Format, draw
 from graphs.errors import GraphError
-from graphs.flow import Flow
+from graphs.expansion import Actors
+
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code: 0 done, 1 a graph that cannot run, 2 a wrong call.
+    """Runs the command line and returns its exit code: 0 done, 1 what was to be run has failed, 2 a wrong call.
 
     >>> main(["graph", "shop"])
     2
     """
     options = _parser().parse_args(arguments)
-    return _graph(options.flow, options.format)
+    try:
+        return _obey(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _obey(options: argparse.Namespace) -> int:
+    # What runs on Ray is imported when it is asked for: a drawing does not wait for it.
+    match options.command:
+        case "run":
+            from backedge.running import run_flow
+
+            return run_flow(options)
+        case "snapshots":
+            from backedge.cuts import list_cuts, show_cut
+
+            return list_cuts(options) if options.what == "list" else show_cut(options)
+        case _:
+            return _graph(options.flow, options.format)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="backedge", description="Dataflow graphs with cycles.")
     parser.add_argument("--version", action="version", version=f"backedge {VERSION}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
+    _add_run(commands.add_parser("run", help="run a flow on Ray", description="Run a flow on Ray, to its end."))
+    _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
-    graph.add_argument("flow", metavar="MODULE:NAME", help="a module, and the Flow in it or a function that gives one")
+    _add_flow(graph)
     graph.add_argument("--format", choices=get_args(Format), default="text", help="default: text")
     return parser
 
 
+def _add_flow(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("flow", metavar="MODULE:NAME", help="a module, and the Flow in it or a function that gives one")
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    _add_flow(run)
+    setting = "an argument of that function, as JSON or else as text; may be given again"
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=setting)
+    keeping = run.add_argument_group("cuts")
+    keeping.add_argument("--snapshots", metavar="URI", help="the folder for them; without it, a death fails the run")
+    keeping.add_argument("--every", type=_seconds, default=0.5, metavar="SECONDS", help="default: 0.5")
+    keeping.add_argument("--keep", type=_count, default=3, metavar="N", help="how many are kept; default: 3")
+    keeping.add_argument("--policy", choices=("aligned", "unaligned", "drain"), default="aligned")
+    resume = "latest: go on from the latest cut, or begin; EPOCH: from that one; default: never"
+    keeping.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help=resume)
+    placing = run.add_argument_group("processes")
+    placing.add_argument("--parallelism", type=_count, default=1, metavar="N", help="tasks an operator; default: 1")
+    actors = "one process a task, or one for task i of every operator; default: auto, by the CPUs there are"
+    placing.add_argument("--actors", choices=get_args(Actors), default="auto", help=actors)
+    placing.add_argument("--spares", type=_number, default=0, metavar="N", help="processes that wait to replace others")
+    restarts = "how often processes may die; default: 10"
+    placing.add_argument("--max-restarts", type=_number, default=10, metavar="N", help=restarts)
+    faults = run.add_argument_group("planned faults")
+    kill = "end a process with SIGKILL: head@epoch=3, body@records=100000, random@every=2s; may be given again"
+    faults.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
+    faults.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
+    told = run.add_argument_group("results")
+    told.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
+    told.add_argument("--json-out", metavar="URI", help="write the summary to a file, too")
+
+
+def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
+    whats = snapshots.add_subparsers(title="commands", dest="what", required=True, metavar="COMMAND")
+    for what, help in (("list", "all cuts, the oldest first"), ("show", "what is in one, every file verified")):
+        parser = whats.add_parser(what, help=help)
+        if what == "show":
+            parser.add_argument("epoch", type=_count, metavar="EPOCH", help="the number of the cut")
+        parser.add_argument("--snapshots", required=True, metavar="DIR", help="what `backedge run` was given")
+        parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
+        parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds above 0")
+    return seconds
+
+
 def _graph(where: str, form: Format) -> int:
     try:
-        print(draw(_flow(where).plan(), form))
-    except _WrongCallError as wrong:
+        print(draw(flow_at(where).plan(), form))
+    except WrongCallError as wrong:
         print(f"backedge graph: {wrong}", file=sys.stderr)
         return 2
     except GraphError as refused:
         print(f"backedge graph: {where} cannot run: {refused}", file=sys.stderr)
         return 1
     return 0
-
-
-class _WrongCallError(Exception):
-    """What the caller wrote names no flow."""
-
-
-def _flow(where: str) -> Flow:
-    module_name, colon, name = where.partition(":")
-    if not (module_name and colon and name):
-        raise _WrongCallError(f"{where!r} names no flow: write MODULE:NAME, for example shop.orders:flow")
-    # A command installed into bin/ finds the modules of the current folder no sooner than it is told to.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as missing:
-        # The module is there and lacks one of its own: its author needs the traceback.
-        if missing.name is None or not f"{module_name}.".startswith(f"{missing.name}."):
-            raise
-        raise _WrongCallError(
-            f"no module {missing.name!r} here or among the installed ones: "
-            "run the command in the folder that holds it, and write a.b for a/b.py"
-        ) from None
-    found = getattr(module, name, None)
-    flow = _made_by(found, where) if isfunction(found) else found
-    if isinstance(flow, Flow):
-        return flow
-    verb = "gives something" if isfunction(found) else "is"
-    fault = "is not there" if found is None else f"{verb} of type {type(flow).__name__}, not a Flow"
-    flows = sorted(other for other, value in vars(module).items() if isinstance(value, Flow))
-    others = f"its flows are {', '.join(flows)}" if flows else "it holds no Flow at all"
-    raise _WrongCallError(f"{name!r} in {module_name} {fault}; {others}")
-
-
-def _made_by(function: FunctionType, where: str) -> object:
-    needed = [
-        parameter.name
-        for parameter in signature(function).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if needed:
-        raise _WrongCallError(
-            f"{where} is a function that needs {', '.join(needed)}: name one that needs nothing, or a Flow"
-        )
-    return function()

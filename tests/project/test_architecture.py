@@ -20,7 +20,9 @@ def files_in_the_map(folder: str) -> set[str]:
     return {name for row in rows for name in re.findall(r"`([\w.]+\.py|\w+/)`", row.split("|")[1])}
 
 
-@pytest.mark.parametrize("folder", ["graphs", "recovery", "engine", "engine/simulation"])
+@pytest.mark.parametrize(
+    "folder", ["graphs", "recovery", "recovery/stores", "engine", "engine/files", "engine/on_ray", "engine/simulation"]
+)
 def test_the_map_names_every_file_and_no_other(folder: str):
     files = {file.name for file in (ROOT / folder).glob("*.py")} - {"__init__.py"}
     folders = {"operators/"} if folder == "engine" else set[str]()

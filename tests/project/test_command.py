@@ -96,7 +96,7 @@ def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: p
         ("module_with_flows:flaw", "'flaw' in module_with_flows is not there; its flows are flow, open_loop"),
         ("module_with_flows:number", "'number' in module_with_flows is of type int, not a Flow"),
         ("module_with_flows:made_wrong", "'made_wrong' in module_with_flows gives something of type int, not a Flow"),
-        ("module_with_flows:made_of", "module_with_flows:made_of is a function that needs parts: name one that"),
+        ("module_with_flows:made_of", "made_of is a function that needs parts: give --set parts=VALUE"),
         ("os:getcwd", "'getcwd' in os is of type builtin_function_or_method, not a Flow; it holds no Flow at all"),
     ],
 )

@@ -25,7 +25,7 @@ MAY_IMPORT = {
 """For each folder the folders of ours that it may import, itself aside. Examples show users what they can have."""
 
 FOREIGN_HOMES = {
-    "ray": ("engine/on_ray/", "backedge/command.py"),
+    "ray": ("engine/on_ray/", "backedge/command.py", "bench/"),
     "pyspark": ("recovery/spark/", "examples/"),
 }
 """The only places that may import a package which not every installation has."""

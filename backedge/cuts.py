@@ -1,0 +1,173 @@
+"""`backedge snapshots`: which cuts a folder holds, and what is in one. Nothing is made or changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from backedge.flows import WrongCallError
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.orders import Manifest
+from recovery.stores.documents import opened
+from recovery.stores.errors import StoreError
+from recovery.stores.local import LocalStore
+from recovery.stores.manifests import CutDescription
+from recovery.stores.names import JOB, MANIFEST, attempt_folder, epoch_folder
+
+Facts = dict[str, Any]
+
+
+def list_cuts(options: argparse.Namespace) -> int:
+    """`backedge snapshots list`: all cuts that are there, the oldest first."""
+    try:
+        cuts = [facts for store in _stores(options) for facts in _cuts(store)]
+    except (WrongCallError, StoreError, OSError) as refused:
+        return _refuse(refused)
+    if options.json:
+        print(json.dumps({"cuts": cuts}))
+        return 0
+    rows = [("job", "epoch", "attempt", "time", "tasks", "bytes", "in loops", "savepoint", "restorable")]
+    for facts in cuts:
+        loops = ", ".join(f"{loop} {_records(log)}" for loop, log in facts["loops"].items())
+        restorable = "yes" if facts["restorable"] else f"no: {facts['fault']}"
+        time_s, savepoint = facts["time"].replace("T", " ")[:19], facts["savepoint"] or "-"
+        numbers = str(facts["epoch"]), str(facts["attempt"]), time_s, str(facts["tasks"]), f"{facts['bytes']:,}"
+        rows.append((facts["job"], *numbers, loops or "-", savepoint, restorable))
+    if len(rows) == 1:
+        print(f"no cut is complete in {options.snapshots}")
+    else:
+        _print_table(rows)
+    return 0
+
+
+def show_cut(options: argparse.Namespace) -> int:
+    """`backedge snapshots show EPOCH`: its tasks and files. Everything is verified; 1 if something does not hold."""
+    try:
+        store = _one(list(_stores(options)), options)
+        described = store.manifest_of(Epoch(options.epoch))
+        facts = _facts(store, described.epoch, described.attempt)
+        try:
+            store.cut(described.epoch)
+        except StoreError as fault:
+            facts.update(restorable=False, fault=str(fault))
+    except (WrongCallError, StoreError, OSError) as refused:
+        return _refuse(refused)
+    facts["of_tasks"] = [_of_task(described, task) for task in described.tasks]
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        _print_cut(facts)
+    return 0 if facts["restorable"] else 1
+
+
+def _stores(options: argparse.Namespace) -> Iterator[LocalStore]:
+    root: str = options.snapshots.removeprefix("file://")
+    if "://" in root or not os.path.isdir(root):
+        raise WrongCallError(
+            f"--snapshots {options.snapshots} is no folder: give the one that `backedge run` was given"
+        )
+    jobs = [_job_in(root, name) for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name, JOB))]
+    if not jobs:
+        raise WrongCallError(f"--snapshots {root} holds no job: give the folder that `backedge run` was given")
+    if options.job is not None and options.job not in jobs:
+        raise WrongCallError(f"--job {options.job} is not in {root}: it holds {', '.join(jobs)}")
+    for job in jobs:
+        if options.job in (None, job):
+            yield LocalStore(root, job)
+
+
+def _job_in(root: str, name: str) -> str:
+    path = os.path.join(root, name, JOB)
+    with open(path, "rb") as file:
+        return str(opened(file.read(), None, path)["job"])
+
+
+def _one(stores: list[LocalStore], options: argparse.Namespace) -> LocalStore:
+    if len(stores) == 1:
+        return stores[0]
+    jobs = ", ".join(store.job for store in stores)
+    raise WrongCallError(f"--snapshots {options.snapshots} holds several jobs: give --job, one of {jobs}")
+
+
+def _cuts(store: LocalStore) -> Iterator[Facts]:
+    """The cuts that are there. What retention has dropped is in the chain still, and in no folder."""
+    for entry in store.chain():
+        if isinstance(entry, Manifest) and os.path.isdir(os.path.join(store.path, epoch_folder(entry.epoch))):
+            yield _facts(store, entry.epoch, entry.attempt)
+
+
+def _facts(store: LocalStore, epoch: Epoch, attempt: Attempt) -> Facts:
+    facts: Facts = {"job": store.job, "epoch": epoch, "attempt": attempt, "time": "", "tasks": 0, "bytes": 0}
+    facts |= {"policy": None, "savepoint": None, "loops": {}, "restorable": False, "fault": None}
+    try:
+        cut = store.manifest_of(epoch)
+        written_s = os.path.getmtime(os.path.join(store.path, *attempt_folder(attempt, epoch), MANIFEST))
+    except (StoreError, OSError) as fault:
+        return facts | {"fault": str(fault)}
+    missing = [file.name for file in cut.files if _size(store, file.name) != file.size]
+    return facts | {
+        "time": datetime.fromtimestamp(written_s).astimezone().isoformat(timespec="seconds"),
+        "tasks": len(cut.tasks),
+        "bytes": cut.size,
+        "policy": cut.policy,
+        "savepoint": cut.savepoint,
+        "loops": {loop: {"batches": log.batches, "records": log.records} for loop, log in cut.logs.items()},
+        "restorable": not missing,
+        "fault": f"{missing[0]} is not there as it was written" if missing else None,
+    }
+
+
+def _size(store: LocalStore, name: str) -> int | None:
+    try:
+        return os.path.getsize(os.path.join(store.path, name))
+    except OSError:
+        return None
+
+
+def _of_task(cut: CutDescription, task: TaskId) -> Facts:
+    files = cut.tasks[task]
+    return {
+        "task": str(task),
+        "epoch": files.epoch,
+        "ended": files.ended,
+        "state_rows": files.state_rows,
+        "loops": {log.loop: {"batches": log.batches, "records": log.records} for log in files.logs},
+        "transactions": list(files.transactions),
+        "files": [file._asdict() for file in files.files],
+    }
+
+
+def _records(log: Facts) -> str:
+    return f"{log['batches']} batches" if log["records"] is None else f"{log['records']:,} records"
+
+
+def _print_cut(facts: Facts) -> None:
+    verdict = "every file is as it was written" if facts["restorable"] else f"not restorable: {facts['fault']}"
+    kept = f", kept as {facts['savepoint']}" if facts["savepoint"] else ""
+    where = f"epoch {facts['epoch']} of {facts['job']}, attempt {facts['attempt']}"
+    print(f"{where}, {facts['policy']}, {facts['time']}{kept}")
+    print(f"{facts['tasks']} tasks, {facts['bytes']:,} bytes; {verdict}")
+    rows = [("task", "state rows", "in loops", "bytes", "")]
+    for task in facts["of_tasks"]:
+        loops = ", ".join(f"{loop} {_records(log)}" for loop, log in task["loops"].items())
+        size = sum(file["size"] for file in task["files"])
+        rows.append(
+            (task["task"], f"{task['state_rows']:,}", loops or "-", f"{size:,}", "ended" if task["ended"] else "")
+        )
+    _print_table(rows)
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _refuse(refused: Exception) -> int:
+    print(f"backedge snapshots: {' '.join(str(refused).splitlines())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,73 @@
+"""Where the summary of a run goes: to people, and as JSON to a file or a URI that a job can keep."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from backedge.flows import WrongCallError
+from engine.files.arrow import filesystems
+from engine.on_ray.paths import check_path
+
+
+class JsonFile:
+    """A file for one JSON document, at a path or a URI. Whether it can be written is known before it has to be.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = JsonFile(f"{folder}/results/run.json")
+    ...     file.write({"state": "finished"})
+    ...     Path(folder, "results", "run.json").read_text()
+    '{"state": "finished"}\\n'
+    """
+
+    def __init__(self, given: str) -> None:
+        check_path("--json-out", given, " or s3://BUCKET/")
+        self._given = given
+        self._path: Path | None = None
+        if "://" not in given or given.startswith("file:///"):
+            self._path = Path(given.removeprefix("file://")).absolute()
+        try:
+            if self._path is None:
+                self._filesystem, self._remote = filesystems().FileSystem.from_uri(given)
+            elif self._path.is_dir():
+                raise IsADirectoryError(f"{self._path} is a folder")
+            else:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._temporary.touch()
+                self._temporary.unlink()
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise WrongCallError(f"--json-out {given} cannot be written ({error}): give another path") from error
+
+    def write(self, document: dict[str, Any]) -> None:
+        """Write it whole, over what was there."""
+        data = (json.dumps(document) + "\n").encode()
+        if self._path is None:
+            with self._filesystem.open_output_stream(self._remote) as stream:
+                stream.write(data)
+            return
+        self._temporary.write_bytes(data)
+        os.replace(self._temporary, self._path)
+
+    @property
+    def _temporary(self) -> Path:
+        path = self._path or Path(self._given)
+        return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def told(summary: dict[str, Any]) -> str:
+    """A summary in a few lines.
+
+    >>> print(told({"job": "rank", "state": "finished", "seconds": 2.5, "records": 1200, "hops": 900, "snapshots": 3,
+    ...     "snapshots_with_log": 1, "kills": 1, "restores": 1, "missed_faults": [], "outputs": {"done": 400}}))
+    rank: finished in 2.5 s; 1,200 records, 900 hops; 3 cuts, 1 with records in loops; 1 kills, 1 restores
+      done: 400 records
+    """
+    how = f"{summary['job']}: {summary['state']} in {summary['seconds']:.1f} s"
+    cuts = f"{summary['snapshots']} cuts, {summary['snapshots_with_log']} with records in loops"
+    faults = f"{summary['kills']} kills, {summary['restores']} restores"
+    lines = [f"{how}; {summary['records']:,} records, {summary['hops']:,} hops; {cuts}; {faults}"]
+    lines += [f"  {sink}: {count:,} records" for sink, count in summary["outputs"].items()]
+    return "\n".join(lines)

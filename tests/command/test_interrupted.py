@@ -1,0 +1,89 @@
+"""Ctrl-C and SIGTERM end a run as they should: soon, with a cut to go on from, and with no process left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge.command import main
+from tests.jobs.rays import check_gone, descendants, last_json, processes, short_folder
+
+pytestmark = pytest.mark.slow
+
+END_S = 60.0
+AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+MODULE = """
+from backedge import Flow, Generate, Print
+
+flow = Flow("endless")
+again = flow.loop("again", endless=True)
+numbers = flow.read(Generate(lambda n: n, rate=20)).merge(again).key_by(lambda n: n).map(lambda n: n + 1, name="grow")
+again.feed(numbers.filter(lambda n: n % 5, name="some"))
+numbers.write(Print(), name="shown")
+"""
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], set[int]]]:
+    """A run that has a cut, and the processes that it has started."""
+    (folder / "endless.py").write_text(MODULE)
+    options = ["--snapshots", "cuts", "--every", "0.2", "--json"]
+    with short_folder() as short:
+        environment = {**os.environ, "RAY_TMPDIR": short, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment.pop("RAY_ADDRESS", None)
+        run = subprocess.Popen(
+            [sys.executable, "-m", "backedge", "run", "endless:flow", *options],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert run.stdout is not None
+        assert run.stdout.readline(), "what is printed is committed, so there is a cut"
+        started = set(descendants(run.pid))
+        assert len(started) > 5, "a Ray of its own runs"
+        yield run, started
+
+
+def cuts(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert main(["snapshots", "list", "--snapshots", str(folder / "cuts"), "--json"]) == 0
+    return last_json(capsys.readouterr().out)["cuts"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_a_cut_and_no_process(
+    number: signal.Signals, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with running(tmp_path) as (run, started):
+        run.send_signal(number)
+        output, errors = run.communicate(timeout=END_S)
+        check_gone(started)
+    assert run.returncode == code, errors
+    assert "Traceback" not in errors
+    assert "--resume latest to go on" in errors
+    summary = json.loads(output.splitlines()[-1])
+    assert summary["state"] == "cancelled"
+    last = cuts(tmp_path, capsys)[-1]
+    assert (last["epoch"], last["restorable"]) == (summary["last_epoch"], True)
+
+
+def test_a_driver_that_dies_leaves_a_cut_and_no_actor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with running(tmp_path) as (run, started):
+        # Agents of Ray's own take a minute to find out that all the others are gone.
+        agents = {pid for pid, (_, command) in processes().items() if command.startswith(AGENTS)}
+        run.kill()
+        run.communicate(timeout=END_S)
+        check_gone(started - agents)
+    assert run.returncode == -signal.SIGKILL
+    assert cuts(tmp_path, capsys)[-1]["restorable"]

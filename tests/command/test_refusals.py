@@ -1,0 +1,136 @@
+"""A wrong call of `backedge run` and `backedge snapshots`: one line that says what to do, and exit code 2."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backedge.command import main
+
+MODULE = """
+from backedge import Collect, Flow, Items
+
+
+def flow(size: int = 3, name: str = "sizes"):
+    flow = Flow(name)
+    flow.read(Items(list(range(size)))).write(Collect(), name="sizes")
+    return flow
+
+
+def needing(path):
+    return flow()
+
+
+fixed = flow()
+number = 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "module_to_run.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != ""])
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    yield
+    sys.modules.pop("module_to_run", None)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a call says that must be refused in one line."""
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["no_such_module:flow"], "no module 'no_such_module' here"),
+        (["module_to_run:number"], "'number' in module_to_run is of type int, not a Flow"),
+        (["module_to_run:needing"], "is a function that needs path: give --set path=VALUE"),
+        (["module_to_run:flow", "--set", "sise=3"], "has no parameter 'sise', which --set gives: it takes size, name"),
+        (["module_to_run:flow", "--set", "size"], "--set 'size' sets nothing: write key=value"),
+        (["module_to_run:flow", "--set", "size=1", "--set", "size=2"], "--set gives size twice"),
+        (["module_to_run:fixed", "--set", "size=1"], "is a Flow, not a function, and takes no --set size="),
+        (["module_to_run:flow", "--kill", "head"], "names no fault: write WHO@WHEN"),
+        (["module_to_run:flow", "--resume", "latest"], "say by --snapshots in which folder"),
+        (["module_to_run:flow", "--resume", "7"], "say by --snapshots in which folder"),
+        (["module_to_run:flow", "--resume", "soon"], "write latest, never or the number of a cut"),
+        (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], "nowhere is not there"),
+        (["module_to_run:flow", "--json-out", "module_to_run.py/run.json"], "--json-out module_to_run.py/run.json"),
+        (["module_to_run:flow", "--json-out", "."], "is a folder"),
+        (["module_to_run:flow", "--json-out", "nothing://at/all"], "cannot be written"),
+    ],
+)
+def test_a_wrong_run_is_refused_in_one_line(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]):
+    said = refused(capsys, "run", *words)
+    assert said.startswith("backedge run: ")
+    assert complaint in said
+
+
+@pytest.mark.parametrize("words", [["--every", "0"], ["--parallelism", "0"], ["--spares", "-1"], ["--actors", "all"]])
+def test_a_value_that_an_option_does_not_take_is_refused(words: list[str]):
+    with pytest.raises(SystemExit) as end:
+        main(["run", "module_to_run:flow", *words])
+    assert end.value.code == 2
+
+
+def test_a_cluster_where_nothing_listens_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{taken.getsockname()[1]}")
+        said = refused(capsys, "run", "module_to_run:flow")
+    assert "no Ray cluster at RAY_ADDRESS=127.0.0.1:" in said
+    assert "unset it to run on a local Ray" in said
+
+
+@pytest.mark.slow
+def test_a_port_where_something_else_listens_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        answering = threading.Thread(target=_answer_all, args=(server,), daemon=True)
+        answering.start()
+        said = refused(capsys, "run", "module_to_run:flow")
+        server.shutdown(socket.SHUT_RDWR)
+    answering.join(timeout=10)
+    assert "what listens at RAY_ADDRESS=127.0.0.1:" in said
+
+
+def _answer_all(server: socket.socket) -> None:
+    """A server of something else."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["list", "--snapshots", "nowhere"], "--snapshots nowhere is no folder"),
+        (["list", "--snapshots", "."], "--snapshots . holds no job"),
+        (["show", "1", "--snapshots", "."], "--snapshots . holds no job"),
+    ],
+)
+def test_a_folder_without_cuts_is_refused(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]):
+    assert complaint in refused(capsys, "snapshots", *words)
+
+
+def test_settings_reach_the_function_that_makes_the_flow(capsys: pytest.CaptureFixture[str]):
+    said = refused(capsys, "run", "module_to_run:flow", "--set", "name=../x", "--set", "size=2")
+    assert "'../x'" in said
