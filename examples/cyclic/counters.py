@@ -1,0 +1,94 @@
+"""Counters: every number is added, goes round the loop once, and is subtracted. In the end all counters are at zero.
+
+    python -m examples.cyclic.counters
+
+This is the plainest test of a loop that crashes. A number whose addition is in a snapshot and which is itself nowhere,
+since it was in the loop, is never subtracted. One that comes twice is subtracted twice. Here processes are killed three
+times, and then every counter is compared: with zero, and with how often it was to be changed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from typing import Any
+
+from backedge import Collect, Flow, Generate, run
+
+Number = dict[str, int]
+
+KILLS = ("head@epoch=2", "body@epoch=3", "head@epoch=5")
+
+
+class Counters:
+    """State by counter: its sum, and how many numbers were added and subtracted."""
+
+    outputs = ("added", "subtracted", "counters")
+
+    def on_record(self, ctx: Any, number: Number) -> None:
+        """Count one number, and send it on: round the loop, or out of it."""
+        total, added, subtracted = ctx.state.get((0, 0, 0))
+        is_new = number["sign"] > 0
+        total += number["sign"] * number["value"]
+        ctx.state.set((total, added + is_new, subtracted + (not is_new)))
+        ctx.emit(number, output="added" if is_new else "subtracted")
+
+    def on_end(self, ctx: Any) -> None:
+        """All numbers have been here twice: say how the counters stand."""
+        for counter in ctx.keys():  # noqa: SIM118
+            total, added, subtracted = ctx.state.get()
+            ctx.emit({"counter": counter, "total": total, "added": added, "subtracted": subtracted}, output="counters")
+
+
+def flow(numbers: int = 8_000, counters: int = 97, rate: float = 2_500, pause_ms: float = 0.3) -> Flow:
+    """The graph: the counters are the head, and what turns a number into its subtraction is the body.
+
+    The body takes a moment for each number, so that there is always something in the loop.
+    """
+
+    def number(position: int) -> Number:
+        return {"id": position, "counter": position % counters, "value": position % 1_000 + 1, "sign": 1}
+
+    def turned(added: Number) -> Number:
+        time.sleep(pause_ms / 1000)
+        return {**added, "sign": -1}
+
+    flow = Flow("counters")
+    source = flow.read(Generate(number, count=numbers, rate=rate), name="numbers")
+    again = flow.loop("again", of=dict, max_rounds=1, on_limit="fail")
+    counted = source.merge(again).key_by("counter").process(Counters, name="counted")
+    again.feed(counted.key_by("id").map(turned, name="turned"))
+    counted.side("subtracted").map(lambda gone: gone["id"], name="ids").write(Collect(), name="gone")
+    counted.side("counters").write(Collect(), name="totals")
+    return flow
+
+
+def check(totals: list[dict[str, int]], gone: list[int], numbers: int, counters: int) -> None:
+    """Raises unless every number was added once and subtracted once."""
+    expected = Counter(position % counters for position in range(numbers))
+    for found in totals:
+        wanted = {"total": 0, "added": expected[found["counter"]], "subtracted": expected[found["counter"]]}
+        if found != {"counter": found["counter"], **wanted}:
+            raise ValueError(f"counter {found['counter']} should stand at {wanted}, and stands at {found}")
+    if sorted(found["counter"] for found in totals) != sorted(expected):
+        raise ValueError(f"{len(expected)} counters were to be told of, and {len(totals)} were")
+    if sorted(gone) != list(range(numbers)):
+        raise ValueError(f"{numbers} numbers were to leave the loop once each, and {len(gone)} did")
+
+
+def main() -> None:
+    """Runs it with kills, and compares the counters."""
+    numbers, counters = 8_000, 97
+    with tempfile.TemporaryDirectory(prefix="counters-") as folder:
+        result = run(flow(numbers, counters), snapshots=folder, every=0.5, actors="task", kills=KILLS)
+    check(result.outputs["totals"], result.outputs["gone"], numbers, counters)
+    in_loop = ", ".join(str(restore["in_loop_records"]) for restore in result.restores)
+    print(f"{len(result.kills)} processes were killed; numbers found in the loop by the restores: {in_loop}")
+    print(f"{numbers:,} numbers, each added once and subtracted once; all {counters} counters are at zero")
+    if result.missed_faults:
+        raise SystemExit(f"these kills did not happen: {', '.join(result.missed_faults)}")
+
+
+if __name__ == "__main__":
+    main()
