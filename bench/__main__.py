@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from bench.measuring import TURNS_MIN
+from bench.options import Options
+from bench.peers import PeerError
 
 BENCHES = {
     "core": "what the protocol core costs a batch, and the schedules a second of the simulator",
+    "loop": "a loop under load on Ray, beside two processes by hand",
+    "hop": "one record alone in a loop on Ray, beside ping-pongs",
+    "count": "a keyed count on Ray, beside two processes by hand and bytewax",
+    "snapshot": "a run on Ray with cuts, beside the same without, and its stall beside dict.copy()",
+    "recover": "from a SIGKILL to new output on Ray, beside the start of an actor",
+    "superstep": "an empty round of iterate on Ray, beside two actors by hand",
 }
 
 
@@ -24,11 +33,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("name", choices=BENCHES, metavar="NAME", help=f"one of: {', '.join(BENCHES)}")
     parser.add_argument("--seed", type=int, default=0, help="what is drawn is drawn by it (default 0)")
-    parser.add_argument("--repeats", type=_turns, default=TURNS_MIN, help=f"turns (default {TURNS_MIN}, the least)")
-    options = parser.parse_args(arguments)
-    report = importlib.import_module(f"bench.{options.name}").run(options.seed, options.repeats)
+    parser.add_argument(
+        "--repeats", type=_turns, default=TURNS_MIN, dest="turns", help=f"turns (default {TURNS_MIN}, the least)"
+    )
+    parser.add_argument("--peer", metavar="FILE", help="a module whose run(workload) stands in for a peer")
+    parser.add_argument("--seconds", type=float, help="measure each case so long a turn: for a short trial")
+    parser.add_argument("--records", type=int, help="take so many records: for a short trial")
+    parser.add_argument("--large", action="store_true", help="loop: ten times as many records, to their end")
+    given = vars(parser.parse_args(arguments))
+    name = given.pop("name")
+    load_before = os.getloadavg()[0]
+    try:
+        report = importlib.import_module(f"bench.{name}").run(Options(**given))
+    except PeerError as error:
+        print(f"python -m bench {name}: {error}", file=sys.stderr)
+        return 2
     print(report.table())
-    print(report.as_json())
+    print(report.as_json(load_before))
     return 0 if report.ok else 1
 
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from backedge import Collect, Flow, Items
 from bench.measuring import Case, Limit, Report, Samples, interleaved
+from bench.options import Options
 from bench.schedules import measure_schedules
 from engine.batch import Batch, encode
 from engine.task import TaskCore
@@ -41,8 +42,9 @@ ATTEMPT = Attempt(1)
 KINDS = ("batch", "back edge", "open log", "round")
 
 
-def run(seed: int, turns: int) -> Report:
+def run(options: Options) -> Report:
     """Measure both; the figures of the simulator are in schedules a second."""
+    seed, turns = options.seed, options.turns
     found = interleaved(cases(seed), turns)
     rates = measure_schedules(seed, turns)
     figures = {name: samples for name, samples in found.items() if name not in PEERS}

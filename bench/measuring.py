@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -36,14 +36,17 @@ class Samples:
         return median(mine / others for mine, others in zip(self.figures, other.figures, strict=True))
 
 
-def interleaved(cases: Mapping[str, Case], turns: int) -> dict[str, Samples]:
-    """Measure every case once a turn. A turn before the first is not counted: it finds everything cold."""
+def interleaved(cases: Mapping[str, Case], turns: int, cold: Mapping[str, Case] | None = None) -> dict[str, Samples]:
+    """Measure every case once a turn. A turn before the first is not counted: it finds everything cold.
+
+    `cold` says what that turn does for some cases instead, if measuring them takes long.
+    """
+    for name, case in cases.items():
+        (cold or {}).get(name, case)()
     figures: dict[str, list[float]] = {name: [] for name in cases}
-    for turn in range(turns + 1):
+    for _ in range(turns):
         for name, case in cases.items():
-            figure = case()
-            if turn:
-                figures[name].append(figure)
+            figures[name].append(case())
     return {name: Samples(tuple(found)) for name, found in figures.items()}
 
 
@@ -55,9 +58,21 @@ class Limit:
     holds: bool
 
 
+def at_least(ratios: Mapping[str, float], limits: Mapping[str, float]) -> tuple[Limit, ...]:
+    """The limits of those ratios that were measured."""
+    return tuple(
+        Limit(f"ratios.{name}: {ratios[name]:.2f}, at least {least}", ratios[name] >= least)
+        for name, least in limits.items()
+        if name in ratios
+    )
+
+
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark found. `figures` and `peers` are in `unit`, unless their name ends in another."""
+    """What a benchmark found. `figures` and `peers` are in `unit`, unless their name ends in another.
+
+    `ours` names the figure that the ratios are about, where there is one; `more` goes into the JSON as it is.
+    """
 
     bench: str
     unit: str
@@ -66,6 +81,8 @@ class Report:
     peers: Mapping[str, Samples]
     ratios: Mapping[str, float]
     limits: tuple[Limit, ...]
+    ours: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def ok(self) -> bool:
@@ -81,16 +98,19 @@ class Report:
         width = max(len(name) for name, *_ in rows)
         lines = [f"{self.bench}: {self.unit}; {self.turns} turns", f"{'':{width}}     median         min  spread"]
         lines += [f"{name:{width}} {' '.join(cells)}" for name, *cells in rows]
+        lines += [f"ratios.{name}: {ratio:.2f}" for name, ratio in self.ratios.items()]
+        lines += [f"{name}: {value}" for name, value in self.more.items()]
         lines += [f"{'holds' if limit.holds else 'MISSED':6} {limit.claim}" for limit in self.limits]
         return "\n".join(lines)
 
-    def as_json(self) -> str:
-        """For a program, in one line. `load` is the machine's load average: over `cores`, others were running too."""
+    def as_json(self, load_before: float = 0.0) -> str:
+        """For a program, in one line. `load` is the machine's load average, ours included; `load_before` is without."""
         found: dict[str, Any] = {
             "bench": self.bench,
             "unit": self.unit,
             "turns": self.turns,
             "cores": os.cpu_count(),
+            "load_before": round(load_before, 1),
             "load": round(os.getloadavg()[0], 1),
             "figures": {name: round(samples.median, 3) for name, samples in self.figures.items()},
             "peers": {name: round(samples.median, 3) for name, samples in self.peers.items()},
@@ -98,5 +118,8 @@ class Report:
             "spread": {name: round(samples.spread, 3) for name, samples in {**self.figures, **self.peers}.items()},
             "missed": [limit.claim for limit in self.limits if not limit.holds],
             "ok": self.ok,
+            **self.more,
         }
+        if self.ours:
+            found["ours"] = found["figures"][self.ours]
         return json.dumps(found)

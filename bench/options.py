@@ -1,0 +1,25 @@
+"""What a benchmark is asked for: the same few options for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.measuring import TURNS_MIN
+
+
+@dataclass(frozen=True)
+class Options:
+    """`None` stands for what the benchmark takes of itself.
+
+    - seed: draws the input. turns: how often each case is measured.
+    - peer: a file whose `run(workload)` stands in for a peer, see `bench.peers`.
+    - seconds: how long a case is measured a turn. records: how many records the input has. Both are for short trials.
+    - large: only for `loop`, its workload ten times as large, to its end.
+    """
+
+    seed: int = 0
+    turns: int = TURNS_MIN
+    peer: str | None = None
+    seconds: float | None = None
+    records: int | None = None
+    large: bool = False

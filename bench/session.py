@@ -1,0 +1,48 @@
+"""Ray for a benchmark: the one that is there, or a local one with a home of its own, which goes with the process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import ray as untyped_ray
+
+from engine.on_ray import cluster
+
+ray = cast(Any, untyped_ray)
+ROOT = str(Path(__file__).resolve().parent.parent)
+
+
+@contextmanager
+def session() -> Generator[Any]:
+    """Ray, connected. Its processes find `bench` too, which is not installed."""
+    before = {name: os.environ.get(name) for name in ("HOME", "PYTHONPATH")}
+    was_connected = ray.is_initialized()
+    os.environ["HOME"] = _home()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, before["PYTHONPATH"])))
+    try:
+        cluster.connect()
+        yield ray
+    finally:
+        if not was_connected:
+            ray.shutdown()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@cache
+def _home() -> str:
+    """One for all sessions of this process: Ray keeps its token there, and reads it only once."""
+    home = tempfile.mkdtemp(prefix="bench-home-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return home

@@ -1,0 +1,95 @@
+"""A round of `iterate` in which nothing is computed: what it costs to exchange, to find the round over, and to decide.
+
+Parallelism 2, a process a slice. In each round both tasks send one tiny record to the other, and both heads decide
+whether there is another round, by what all have measured. Ours takes a cut every second meanwhile. The record carries
+the time, so that nothing but rounds is measured.
+
+Peers: ray, two Ray actors that are called by a driver with each other's arrays; ray_led, the same where one calls the
+other, told for those who would write it so.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import fmean
+
+from bench.measuring import Report, Samples, at_least, interleaved
+from bench.options import Options
+from bench.ours import run_to_end
+from bench.peers import peers, superstep_ray, superstep_ray_led
+from bench.session import session
+from bench.workloads import RoundWorkload
+from graphs import Collect, Flow, Items, Stream
+
+LIMITS = {"ray": 4.0}
+
+Record = tuple[int, int, float, float]
+"""Whose turn it is, rounds since the warm-up (negative before), when that ended, and now."""
+
+
+def run(options: Options) -> Report:
+    """Measure ours and the peers in turns."""
+    workload = RoundWorkload(seed=options.seed, seconds=options.seconds or 3.0)
+    known = peers({"ray": superstep_ray.run, "ray_led": superstep_ray_led.run}, options.peer)
+    with session():
+        found = interleaved(
+            {
+                "ours": lambda: measure(workload),
+                "ray": lambda: known["ray"](workload),
+                "ray_led": lambda: known["ray_led"](workload),
+            },
+            options.turns,
+        )
+    return compare(found)
+
+
+def compare(found: dict[str, Samples]) -> Report:
+    """How much faster ours is than the peers."""
+    others = {name: samples for name, samples in found.items() if name != "ours"}
+    ratios = {name: samples.over(found["ours"]) for name, samples in others.items()}
+    return Report(
+        bench="superstep",
+        unit="us a round",
+        turns=len(found["ours"].figures),
+        figures={"ours": found["ours"]},
+        peers=others,
+        ratios=ratios,
+        limits=at_least(ratios, LIMITS),
+        ours="ours",
+    )
+
+
+def measure(workload: RoundWorkload) -> float:
+    """Microseconds a round, as the records tell it that have been through all of them."""
+    result = run_to_end(make_flow(workload), every=1.0, parallelism=2, actors="slice")
+    return fmean((now_s - began_s) / rounds * 1e6 for _, rounds, began_s, now_s in result.outputs["done"])
+
+
+def make_flow(workload: RoundWorkload) -> Flow:
+    """Two records that change places in every round, until time is up."""
+    seconds = workload.seconds
+
+    def is_over(record: Record) -> int:
+        return int(record[1] >= 1 and record[3] - record[2] >= seconds)
+
+    def body(records: Stream[Record]) -> Stream[Record]:
+        return records.route(side_of).map(turn, name="turn")
+
+    flow = Flow("superstep")
+    start: list[Record] = [(side, -workload.warm_up_rounds, 0.0, 0.0) for side in range(2)]
+    records = flow.read(Items(start), name="start")
+    ended = flow.iterate(records, body, measure=is_over, until=bool, name="rounds")
+    ended.write(Collect(), name="done")
+    return flow
+
+
+def side_of(record: Record) -> int:
+    """The task of this round: not the one of the last."""
+    return (record[0] + record[1]) % 2
+
+
+def turn(record: Record) -> Record:
+    """Count the round, and look at the clock."""
+    side, rounds, began_s, _ = record
+    now_s = time.perf_counter()
+    return side, rounds + 1, began_s if rounds >= 0 else now_s, now_s

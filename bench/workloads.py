@@ -1,0 +1,171 @@
+"""The workloads: what a peer is given, and the user functions that it must call, as ours does.
+
+A peer is a module with `run(workload) -> float`. It starts what it needs, warms up for `warm_up_s`, measures for
+`seconds` without its own start, stops everything it has started, and returns one figure in the unit that stands with
+the workload. Workloads are frozen and can be pickled; so can the functions, which are found here by name.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LoopRecord = tuple[int, int]
+"""An id, and how many hops are left."""
+
+IDS = 1 << 30
+LOOP_KEYS = 1_000
+
+
+@dataclass(frozen=True)
+class LoopWorkload:
+    """Unit: hops a second. A hop is one record that comes back to the head.
+
+    All `records` stand in the loop from the start and make `rounds` hops each, `repetitions` times in a row. With one
+    repetition that is the plain workload; to measure for `seconds` there are so many that nobody is done before.
+    A record passes `climb` in the head, and in the body `tally`, with the state of its key. A key's state is an int and
+    begins at 0. Who `is_done` leaves, the others go back. The key changes from hop to hop.
+    """
+
+    records: int = 100_000
+    rounds: int = 20
+    repetitions: int = 1
+    seed: int = 0
+    seconds: float = 10.0
+    warm_up_s: float = 2.0
+
+    @property
+    def hops(self) -> int:
+        """How many hops there are until the last record is done."""
+        return self.records * self.rounds * self.repetitions
+
+    def start(self) -> list[LoopRecord]:
+        """The records as they enter the loop."""
+        rng = random.Random(self.seed)
+        return [(rng.randrange(IDS), self.rounds * self.repetitions) for _ in range(self.records)]
+
+
+def climb(record: LoopRecord) -> LoopRecord:
+    """What the head does."""
+    return record[0], record[1] - 1
+
+
+def loop_key(record: LoopRecord) -> int:
+    """The key of this hop; neighbours go to different tasks."""
+    return (record[0] + record[1]) % LOOP_KEYS
+
+
+def tally(seen: int, record: LoopRecord) -> tuple[int, LoopRecord]:
+    """What the body does, with the state of the key."""
+    return seen + 1, record
+
+
+def is_done(record: LoopRecord) -> bool:
+    """Whether the record leaves: it has made its hops and been in the body once more."""
+    return record[1] < 0
+
+
+HopRecord = tuple[int, float, float]
+"""Hops since the warm-up (negative before), when the warm-up ended, and now."""
+
+WARM_UP_HOPS = 2_000
+
+
+@dataclass(frozen=True)
+class HopWorkload:
+    """Unit: us a hop. One record goes round through two processes, alone, so a hop is two messages.
+
+    The first `WARM_UP_HOPS` do not count. With `apart` each process stays on a core of its own: `ours.keep_apart`.
+    """
+
+    seed: int = 0
+    seconds: float = 3.0
+    apart: bool = False
+
+    def start(self) -> HopRecord:
+        """The record as it enters the loop."""
+        return -WARM_UP_HOPS, 0.0, 0.0
+
+
+def hop(record: HopRecord) -> HopRecord:
+    """What the second process does: count, and look at the clock."""
+    hops, began_s, _ = record
+    now_s = time.perf_counter()
+    return hops + 1, began_s if hops >= 0 else now_s, now_s
+
+
+def us_a_hop(record: HopRecord) -> float:
+    """What a record tells that has been going round."""
+    hops, began_s, now_s = record
+    return (now_s - began_s) / hops * 1e6
+
+
+Counted = tuple[str, int]
+"""A word, and how many times it has been seen."""
+
+WORDS = 10_000
+TOLD_EVERY = 1_000
+WORD_STEP = 7_919
+
+
+@dataclass(frozen=True)
+class CountWorkload:
+    """Unit: records a second. Record number p is `make(p)`; two processes read every second one each, without end.
+
+    Records are shuffled by `word_key` to the process that keeps the state of their key, an int that begins at 0, and
+    counted there by `count_word`. Of what that gives, what `is_told` chooses is kept: a thousandth.
+    """
+
+    words: int = WORDS
+    seed: int = 0
+    seconds: float = 10.0
+    warm_up_s: float = 2.0
+
+    def make(self) -> Callable[[int], str]:
+        """The function that gives the record at a position; every word comes as often as any other."""
+        rng = random.Random(self.seed)
+        words = [f"word-{rng.randrange(IDS)}-{number}" for number in range(self.words)]
+        count = len(words)
+        return lambda position: words[position * WORD_STEP % count]
+
+
+def word_key(word: str) -> str:
+    """What is counted by."""
+    return word
+
+
+def count_word(seen: int, word: str) -> tuple[int, Counted]:
+    """One more."""
+    return seen + 1, (word, seen + 1)
+
+
+def is_told(counted: Counted) -> bool:
+    """Whether this count is kept."""
+    return counted[1] % TOLD_EVERY == 0
+
+
+@dataclass(frozen=True)
+class CopyWorkload:
+    """Unit: ms. A dict of so many keys, ints to ints, is copied by `dict.copy()`; nothing shares the process."""
+
+    keys: int = 1_000_000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class StartWorkload:
+    """Unit: ms. From asking Ray for an actor with nothing in it until it has answered its first call."""
+
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RoundWorkload:
+    """Unit: us a round. Two actors each have an array of `values` numbers; in a round each gets the other's."""
+
+    values: int = 4
+    seed: int = 0
+    seconds: float = 3.0
+    warm_up_rounds: int = 500

@@ -1,0 +1,57 @@
+"""Each benchmark runs, small and short, and tells what it must tell."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bench import loop
+from bench.options import Options
+from bench.session import session
+from tests.jobs.rays import collect_what_ray_leaves
+
+pytestmark = pytest.mark.slow
+
+TOLD = {"bench", "unit", "ours", "peers", "ratios", "spread", "ok", "missed", "load"}
+PEERS = {
+    "loop": {"bare", "bare_task"},
+    "hop": {"bare", "ray", "bare_apart"},
+    "count": {"bare"},
+    "snapshot": {"none", "none_100ms", "dict_copy"},
+    "recover": {"actor_start", "actor_start_without_spare"},
+    "superstep": {"ray", "ray_led"},
+}
+MORE = {
+    "loop": {"epochs", "epochs_with_log", "ours_task"},
+    "snapshot": {"epochs_requested", "epochs_completed", "epochs_requested_100ms", "epochs_completed_100ms"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray() -> Iterator[None]:
+    # The home of the tests: Ray reads the token that it keeps there only once a process, and others follow.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.session._home", lambda: os.environ["HOME"])
+        with session():
+            yield
+        collect_what_ray_leaves()
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_benchmark_on_ray_tells_its_figure_its_peers_and_the_ratios(name: str):
+    options = Options(turns=1, seconds=0.5, records=20_000)
+    told: dict[str, Any] = json.loads(importlib.import_module(f"bench.{name}").run(options).as_json())
+    assert told.keys() >= TOLD | MORE.get(name, set())
+    assert told["bench"] == name and told["ours"] > 0
+    assert told["peers"].keys() >= PEERS[name] and told["ratios"].keys() == told["peers"].keys()
+    assert all(figure > 0 for figure in (*told["peers"].values(), *told["ratios"].values()))
+
+
+def test_a_large_loop_runs_to_its_end():
+    report = loop.run(Options(large=True, records=5_000))
+    assert report.ok and json.loads(report.as_json())["ours"] > 0
