@@ -1,0 +1,97 @@
+"""What the channels of each edge held at a cut, summed up for the picture and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EdgeFigures:
+    """Batches sent (n), received (m) and logged (L) in the channels of one edge, and the records in those logs.
+
+    `restored_batches` are those that a restore put in front of a channel and that are still to be processed: they are
+    in flight like the logged ones, but this attempt has not sent them, so that n = m + L does not speak of them.
+    """
+
+    channels: int = 0
+    within_actor: int = 0
+    sent: int = 0
+    consumed: int = 0
+    logged: int = 0
+    restored_batches: int = 0
+    records: int = 0
+    is_violated: bool = False
+
+    @property
+    def batches_in_flight(self) -> int:
+        """Logged batches, whoever sent them."""
+        return self.logged + self.restored_batches
+
+
+def figures_of_edges(cut: Mapping[str, Any]) -> dict[str, EdgeFigures]:
+    """Edge -> its figures; an edge within a task has no channel, and is not there.
+
+    >>> cut = {"channels": [{"edge": "again", "sent": 9, "consumed": 7, "logged": 2, "records": 40}]}
+    >>> figures_of_edges(cut)["again"].batches_in_flight
+    2
+    """
+    channels: dict[str, list[Mapping[str, Any]]] = {}
+    for channel in cut.get("channels", ()):
+        channels.setdefault(channel["edge"], []).append(channel)
+    violated = violated_channels(cut)
+    return {edge: _sum(of_edge, violated) for edge, of_edge in channels.items()}
+
+
+def in_flight(batches: int, records: int) -> str:
+    """What was on its way, in words.
+
+    >>> in_flight(2, 40), in_flight(0, 0)
+    ('40 records in 2 batches', 'nothing in flight')
+    """
+    if not batches:
+        return "nothing in flight"
+    told = "1 batch" if batches == 1 else f"{batches:,} batches"
+    return f"{'1 record' if records == 1 else f'{records:,} records'} in {told}"
+
+
+def in_flight_of(cut: Mapping[str, Any]) -> str:
+    """What was on its way in all channels of a cut, in words."""
+    channels: Sequence[Mapping[str, Any]] = cut.get("channels", ())
+    return in_flight(_total(channels, "logged"), _total(channels, "records"))
+
+
+def violated_channels(cut: Mapping[str, Any]) -> set[str]:
+    """The channels that findings of this cut name, as they name them."""
+    return {finding["channel"] for finding in cut.get("findings", ()) if finding.get("channel")}
+
+
+def name_of_channel(channel: Mapping[str, Any]) -> str:
+    """A channel in one word, as findings name it.
+
+    >>> ends = {"sender": "try", "sender_index": 0, "receiver": "try", "receiver_index": 1}
+    >>> name_of_channel({"edge": "again", **ends, "restored": True})
+    'again try/0->try/1 (restored)'
+    """
+    ends = f"{channel['sender']}/{channel['sender_index']}->{channel['receiver']}/{channel['receiver_index']}"
+    return f"{channel['edge']} {ends}{' (restored)' if channel.get('restored') else ''}"
+
+
+def _sum(channels: Sequence[Mapping[str, Any]], violated: set[str]) -> EdgeFigures:
+    live = [channel for channel in channels if not channel.get("restored")]
+    restored = [channel for channel in channels if channel.get("restored")]
+    return EdgeFigures(
+        channels=len(live),
+        within_actor=sum(bool(channel.get("within_actor")) for channel in live),
+        sent=_total(live, "sent"),
+        consumed=_total(live, "consumed"),
+        logged=_total(live, "logged"),
+        restored_batches=_total(restored, "logged"),
+        records=_total(channels, "records"),
+        is_violated=any("sender" in channel and name_of_channel(channel) in violated for channel in channels),
+    )
+
+
+def _total(channels: Sequence[Mapping[str, Any]], figure: str) -> int:
+    return sum(channel.get(figure) or 0 for channel in channels)
