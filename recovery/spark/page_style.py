@@ -56,7 +56,7 @@ th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); v
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 tr.violated td { color: var(--bad); font-weight: 600; }
 svg { display: block; margin: .4rem 0; }
-svg.picture { max-width: 100%; height: auto; min-width: min(100%, 34rem); }
+svg.picture { max-width: 100%; height: auto; }
 svg text { fill: var(--ink); font: 13px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 svg .name, svg .kind, svg .label { text-anchor: middle; }
 svg .name { font-weight: 600; }

@@ -66,6 +66,8 @@ class _Picture:
             *lanes,
             *boxes,
             class_="picture",
+            # On a phone it is scrolled, not made too small to read.
+            style=f"min-width: min({self.width:.0f}px, 40rem)",
             role="img",
             viewBox=f"0 0 {self.width:.0f} {height:.0f}",
             width=round(self.width),
