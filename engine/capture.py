@@ -27,6 +27,7 @@ class OperatorCapture:
     whole: dict[str, Any] = field(default_factory=dict[str, Any])
     whole_can_move: bool = True
     transactions: tuple[Transaction, ...] = ()
+    records: int = 0
 
 
 class OperatorEncoding:
@@ -64,6 +65,7 @@ class OperatorEncoding:
             self._whole,
             capture.whole_can_move,
             capture.transactions,
+            capture.records,
         )
 
     def release(self) -> None:

@@ -76,6 +76,11 @@ class ListWriter:
         self._store = store
         self._open: list[Any] = []
 
+    @property
+    def records(self) -> int:
+        """How many records the open transaction holds."""
+        return len(self._open)
+
     def write(self, records: Records) -> None:
         """Adds records to the transaction that is open; columns row by row."""
         self._open += records.to_records() if isinstance(records, Columns) else copy_records(records)

@@ -30,6 +30,11 @@ class Reader(Protocol):
 class Writer(Protocol):
     """Writes the output of a sink in transactions. Every method but `write` may be called again without harm."""
 
+    @property
+    def records(self) -> int:
+        """How many records the open transaction holds."""
+        ...
+
     def write(self, records: Records) -> None:
         """Adds records or columns to the transaction that is open."""
         ...

@@ -14,11 +14,15 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Output that a sink has prepared and not yet committed. `name` is unique among all attempts of a job."""
+    """Output that a sink has prepared and not yet committed. `name` is unique among all attempts of a job.
+
+    `records` is how many it holds, counted by what wrote it; the operator's own count is in `OperatorState`.
+    """
 
     name: str
     epoch: Epoch
     attempt: Attempt
+    records: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class OperatorState:
     - pending: encoded inputs that wait for an answer (map_async) or their round (an iteration's head), one a record.
     - whole: the rest, which belongs to this very task (random state, turn of a rebalance, a class's own capture).
     - whole_can_move: another parallelism may leave `whole` behind, or the operator's class splits and merges it.
+    - records: how many a source has sent, or a sink has written, since the job began. It is evidence: no restore needs
+      it. Under another parallelism the first task takes the sum.
     """
 
     groups: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
@@ -38,6 +44,7 @@ class OperatorState:
     whole: bytes | None = None
     whole_can_move: bool = True
     transactions: tuple[Transaction, ...] = ()
+    records: int = 0
 
 
 class LogEntry(NamedTuple):

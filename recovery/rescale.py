@@ -177,7 +177,7 @@ def redistribute(
     wholes = move_whole(operator, [old[index].whole for index in sorted(old)], parallelism)
     moved = {index: replace(state, groups=groups[index], whole=wholes[index]) for index, state in enumerate(new)}
     transactions = tuple(t for index in sorted(old) for t in old[index].transactions)
-    moved[0] = replace(moved[0], transactions=transactions)
+    moved[0] = replace(moved[0], transactions=transactions, records=sum(state.records for state in old.values()))
     return moved
 
 

@@ -43,7 +43,13 @@ class StagedWriter:
         self._part: Part | None = None
         self._prepared_last: str | None = None
         self._failure: OSError | None = None
+        self._count = 0
         staging.remove_open(index)
+
+    @property
+    def records(self) -> int:
+        """How many records the open transaction holds."""
+        return self._count
 
     def write(self, records: Records) -> None:
         """Add records to the transaction that is open."""
@@ -55,6 +61,7 @@ class StagedWriter:
                 self._path = self._staging.new_part(self._index)
                 self._part = self._new_part(self._path)
             self._part.write(records)
+            self._count += len(records)
         except OSError as error:
             self._failure = error
             raise
@@ -72,7 +79,7 @@ class StagedWriter:
         except OSError as error:
             self._failure = error
             raise
-        self._part, self._path, self._prepared_last = None, None, name
+        self._part, self._path, self._prepared_last, self._count = None, None, name, 0
         return True
 
     def commit(self, name: str) -> None:
@@ -83,7 +90,7 @@ class StagedWriter:
         """Drop the transaction that is open; the writer is not used any more."""
         if self._path is not None:
             self._disk.remove(self._path)
-        self._part, self._path = None, None
+        self._part, self._path, self._count = None, None, 0
 
     def _place_of(self, name: str) -> Path:
         """Where a published transaction is, or the note that it was."""

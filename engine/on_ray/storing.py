@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from engine.files.services import FileServices
 from engine.on_ray.control import TaskOptions
 from graphs.deployment import Deployment
+from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut, TaskSnapshot
@@ -18,6 +19,10 @@ from recovery.stores.task_files import TaskFiles
 
 class JobStore(Protocol):
     """The durable part of a run, as the supervisor uses it."""
+
+    def describe(self, plan: Plan) -> None:
+        """Keep what the graph is, for those who look at the cuts."""
+        ...
 
     def chain(self) -> list[Entry]:
         """Attempt starts and manifests, in order."""
@@ -46,6 +51,9 @@ class ChainInMemory:
     def __init__(self) -> None:
         self._entries: list[Entry] = []
 
+    def describe(self, plan: Plan) -> None:
+        """Nobody will look at cuts."""
+
     def chain(self) -> list[Entry]:
         """Attempt starts and manifests, in order."""
         return list(self._entries)
@@ -72,6 +80,10 @@ class ChainInFolder:
     def __init__(self, store: LocalStore) -> None:
         self._store = store
 
+    def describe(self, plan: Plan) -> None:
+        """Keep what the graph is, for those who look at the cuts."""
+        self._store.describe_graph(plan.hash, describe_plan(plan))
+
     def chain(self) -> list[Entry]:
         """Attempt starts and manifests, in order."""
         return self._store.chain()
@@ -80,8 +92,7 @@ class ChainInFolder:
         """Create one entry; False if its place is taken."""
         if not isinstance(entry, Manifest):
             return self._store.create(number, entry)
-        parallelism, graph_hash = deployment.parallelism, deployment.plan.hash
-        return self._store.create(number, entry, files, parallelism=parallelism, graph_hash=graph_hash)
+        return self._store.create(number, entry, files, deployment)
 
     def cut(self, epoch: Epoch) -> Cut:
         """A complete cut, verified."""
@@ -97,15 +108,16 @@ class ChainInFolder:
 
 
 class TasksInFolder:
-    """Where the tasks of a run write their snapshots. `loops` tells the loop of each back edge."""
+    """Where the tasks of a run write their snapshots."""
 
-    def __init__(self, store: LocalStore, loops: Mapping[str, str]) -> None:
+    def __init__(self, store: LocalStore, plan: Plan) -> None:
         self._store = store
-        self._loops = loops
+        self._loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
+        self._kinds = {name: operator.kind.value for name, operator in plan.operators.items()}
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:
         """Make a snapshot durable; says what its files are."""
-        return self._store.write_task(attempt, epoch, snapshot, loops=self._loops)
+        return self._store.write_task(attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the files of an aborted epoch."""
@@ -116,8 +128,7 @@ def open_store(options: TaskOptions, plan: Plan) -> TasksInFolder | None:
     """Where the tasks of a run write their snapshots; None if it keeps none."""
     if options.root is None:
         return None
-    loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
-    return TasksInFolder(LocalStore(options.root, options.job), loops)
+    return TasksInFolder(LocalStore(options.root, options.job), plan)
 
 
 def open_chain(options: TaskOptions) -> JobStore:

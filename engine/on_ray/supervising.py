@@ -283,6 +283,7 @@ class Supervising:
                 f"epoch {epoch} is older than the latest cut, {later[-1]}: what was published since is published again"
             )
         parts = place(self.spec.deployment, None if epoch is None else self.store.cut(epoch))
+        self.store.describe(self.deployment.plan)
         self.output.roll_back(listed_in(parts))
         self.files = {}
         self.supervisor.on_placed(self.deployment.tasks)

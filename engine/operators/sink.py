@@ -23,6 +23,7 @@ class SinkOperator(OperatorRuntime):
         super().__init__(place)
         self._writer: Writer | None = None
         self.transactions: dict[str, Transaction] = {}
+        self._written = 0
 
     def door(self, edge: Edge) -> Send:
         """The function that takes what this edge brings. A writer takes columns and makes of them what it needs."""
@@ -33,6 +34,7 @@ class SinkOperator(OperatorRuntime):
         self._writer = self.place.services.writer(self.place.operator, self.place.task)
         if state is not None:
             self.transactions = {transaction.name: transaction for transaction in state.transactions}
+            self._written = state.records
 
     @property
     def writer(self) -> Writer:
@@ -44,9 +46,10 @@ class SinkOperator(OperatorRuntime):
     def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
         """Prepare what was written since the last capture, and hand over all that is not yet committed."""
         name = f"{self.name}.{self.place.task.index}.attempt-{attempt}.epoch-{epoch}"
+        records = self.writer.records
         if self.writer.prepare(name):
-            self.transactions[name] = Transaction(name, epoch, attempt)
-        return OperatorCapture(transactions=tuple(self.transactions.values()))
+            self.transactions[name] = Transaction(name, epoch, attempt, records)
+        return OperatorCapture(transactions=tuple(self.transactions.values()), records=self._written)
 
     def commit(self, names: set[str]) -> None:
         """Publish those of these transactions that this sink prepared, in the order in which it did."""
@@ -56,3 +59,4 @@ class SinkOperator(OperatorRuntime):
 
     def _write(self, records: Records, hops: Hops) -> None:
         self.writer.write(records)
+        self._written += len(records)

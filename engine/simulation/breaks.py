@@ -6,7 +6,8 @@ not told. A rule whose breaking is not found is a hole in the checker, or no rul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Inbox
 from recovery.coordinator import Coordinator
-from recovery.cut import Cut
+from recovery.cut import Cut, OperatorState
 from recovery.effects import Acknowledge, Effect, Report, Send, Write
 from recovery.messages import Barrier, Item, Mode
 from recovery.rescale import MoveWhole, Reroute, plan_restore
@@ -240,6 +241,21 @@ def wrong_key_group(
     return turned
 
 
+def source_skips_a_record(
+    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> dict[TaskId, TaskRestore]:
+    """A source goes on behind the record that it should send next."""
+    plan = plan_restore(cut, deployment, reroute, move_whole)
+    return {task: replace(part, operators=_shifted(part.operators)) for task, part in plan.items()}
+
+
+def _shifted(operators: Mapping[str, OperatorState]) -> dict[str, OperatorState]:
+    return {
+        name: replace(state, splits={split: pickle.dumps(pickle.loads(at) + 1) for split, at in state.splits.items()})
+        for name, state in operators.items()
+    }
+
+
 class SharedWhileEncoding(KeyedState):
     def must_copy(self, value: Any) -> bool:
         return False
@@ -305,6 +321,9 @@ BREAKS = {
         "a loop ends with records in it", lambda: Parts(coordinator=TerminateWhileInFlight)
     ),
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
+    "source-skips-a-record": Break(
+        "a source is restored one record too far", lambda: Parts(plan_restore=source_skips_a_record)
+    ),
     "mutated-while-encoding": Break(
         "user code changes what is being encoded", lambda: Parts(keyed_state=SharedWhileEncoding)
     ),

@@ -1,8 +1,8 @@
 """Judges a simulated run by what it leaves behind. It shares no code with what it judges.
 
 `cuts.py` holds each complete cut against the statements that a validator proves, `trail.py` against the trace,
-`theorem.py` moves and replays the run around it; `effects.py` looks at the output. The data classes of cuts, messages
-and graphs are the only thing in common with the engine.
+`theorem.py` moves and replays the run around it; `counts.py` and `effects.py` look at input and output. The data
+classes of cuts, messages and graphs are the only thing in common with the engine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from engine.simulation.counts import check_counts, check_held
 from engine.simulation.cuts import ONCE, check_cover, check_cut
 from engine.simulation.effects import check_conservation, check_output, check_transactions
 from engine.simulation.plain import Result, reference
@@ -62,7 +63,9 @@ def _check_protocol(record: Record, trails: Mapping[Attempt, Trail]) -> list[Vio
         trail = trails.get(cut.attempt)
         previous = lineage(cut, record.cuts, trails)
         found += check_cut(cut, record.deployments[cut.attempt], previous, trail.logs if trail is not None else None)
+        found += check_counts(record, cut, previous)
         if trail is not None:
             found += check_against(trail, cut)
+    found += check_held(record)
     found += check_transactions(record)
     return found

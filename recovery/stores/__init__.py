@@ -2,8 +2,8 @@
 
     ROOT/JOB/job.json                                       who the job is
     ROOT/JOB/chain/00000001.json                            starts of attempts, and manifests, in their order
-    ROOT/JOB/graph-HASH.json                                what the graph was
-    ROOT/JOB/epoch=7/attempt=2/manifest.json                which files make the cut
+    ROOT/JOB/graph-HASH.json                                what the graph was: operators, edges, loops
+    ROOT/JOB/epoch=7/attempt=2/manifest.json                the files that make the cut, its tasks and channels
     ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0.parquet
     ROOT/JOB/epoch=last/attempt=2/...                       last states of tasks that have ended
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.stores.chain import Chain, Link, ManifestFile
-from recovery.stores.documents import opened, sealed, sha256
+from recovery.stores.documents import Document, opened, sealed, sha256
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError
 from recovery.stores.folder import Folder, Write
 from recovery.stores.manifests import CutDescription, description_in, manifest_document
@@ -77,20 +78,23 @@ class LocalStore:
         number: int,
         entry: Entry,
         files: Mapping[TaskId, TaskFiles] | None = None,
-        *,
-        parallelism: Mapping[str, int] | None = None,
-        graph_hash: str = "",
+        deployment: Deployment | None = None,
     ) -> bool:
         """Create an entry of the chain exclusively; False if its place is taken.
 
-        For a manifest, `files` are what `write_task` gave for each task. The cut is complete when this returns True.
+        For a manifest, `files` are what `write_task` gave for each task of the deployment. The cut is complete when
+        this returns True.
         """
         if self._chain.is_taken(number):
             return False
         parent = self._chain.parent_of(number)
         if isinstance(entry, AttemptStart):
             return self._chain.create(number, entry, parent, None)
-        manifest = self._write_manifest(number, entry, files or {}, parallelism or {}, graph_hash, parent)
+        if deployment is None:
+            raise ValueError(
+                f"the manifest of epoch {entry.epoch} is created without a deployment: give the one it is of"
+            )
+        manifest = self._write_manifest(number, entry, manifest_document(entry, files or {}, deployment), parent)
         is_ours = False
         try:
             is_ours = self._chain.create(number, entry, parent, manifest)
@@ -105,12 +109,9 @@ class LocalStore:
         self,
         number: int,
         entry: Manifest,
-        files: Mapping[TaskId, TaskFiles],
-        parallelism: Mapping[str, int],
-        graph_hash: str,
+        document: Document,
         parent: str | None,
     ) -> ManifestFile:
-        document = manifest_document(entry, files, parallelism, graph_hash)
         document["job"], document["job_id"] = self.job, self.job_id
         document["parent"] = {"number": number - 1, "sha256": parent}
         data = sealed(document, self._key)
@@ -121,6 +122,8 @@ class LocalStore:
 
     def describe_graph(self, graph_hash: str, description: Any) -> None:
         """Keep what a graph was, as JSON. The first description of a hash stays."""
+        if self._folder.exists(graph_file(graph_hash)):
+            return
         document = {"job_id": self.job_id, "graph_hash": graph_hash, "graph": description}
         self._folder.create(graph_file(graph_hash), sealed(document, self._key))
 
@@ -144,13 +147,14 @@ class LocalStore:
         snapshot: TaskSnapshot,
         *,
         loops: Mapping[str, str] | None = None,
+        kinds: Mapping[str, str] | None = None,
         count_records: CountRecords = records_in_batch,
     ) -> TaskFiles:
         """Make the part of one task durable; `epoch` None is its last state. A full disk is an `OSError`.
 
-        `loops` tells the loop of each back edge, whose log is filed under it.
+        `loops` tells the loop of each back edge, whose log is filed under it; `kinds` what kind each operator is.
         """
-        payloads, described = encode_task(attempt, epoch, snapshot, loops or {}, count_records)
+        payloads, described = encode_task(attempt, epoch, snapshot, loops or {}, kinds or {}, count_records)
         if payloads:
             self._folder.write(payloads)
         return described

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from graphs.deployment import Deployment
+from graphs.describing import describe_deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
@@ -17,7 +19,7 @@ from recovery.stores.documents import Document
 from recovery.stores.errors import SnapshotCorruptError
 from recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
 
-CODECS: Mapping[str, int] = {"state": 1, "log": 1, "channels": 1, "positions": 1, "transactions": 1, "rounds": 1}
+CODECS: Mapping[str, int] = {"state": 1, "log": 1, "channels": 1, "positions": 1, "transactions": 2, "rounds": 1}
 """The version of each table's columns, and of what is pickled in them."""
 
 T = TypeVar("T")
@@ -103,10 +105,8 @@ def _entry(document: Document) -> Entry:
 # -- manifests ---------------------------------------------------------------------------------------------------
 
 
-def manifest_document(
-    entry: Manifest, files: Mapping[TaskId, TaskFiles], parallelism: Mapping[str, int], graph_hash: str
-) -> Document:
-    """The manifest of a cut. An entry that names other files than there are is refused."""
+def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deployment: Deployment) -> Document:
+    """The manifest of a cut of that deployment. An entry that names other files than there are is refused."""
     for task, epoch in entry.files.items():
         found = files.get(task)
         if found is None or (found.task, found.attempt, found.filed) != (task, entry.attempt, epoch):
@@ -122,8 +122,9 @@ def manifest_document(
         "attempt": entry.attempt,
         "mode": entry.mode.value,
         "savepoint": entry.savepoint,
-        "graph_hash": graph_hash,
-        "parallelism": dict(parallelism),
+        "graph_hash": deployment.plan.hash,
+        "parallelism": dict(deployment.parallelism),
+        "deployment": describe_deployment(deployment),
         "codecs": dict(CODECS),
         "tasks": [_task_document(files[task]) for task in entry.files],
         "transactions": _by_task(entry.transactions),

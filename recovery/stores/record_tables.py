@@ -49,7 +49,9 @@ LOG = schema(
     }
 )
 POSITIONS = schema({"task_index": "int32", "split": "string", "position_int": "int64", "data": "binary"})
-TRANSACTIONS = schema({"task_index": "int32", "name": "string", "epoch": "int64", "attempt": "int64"})
+TRANSACTIONS = schema(
+    {"task_index": "int32", "name": "string", "epoch": "int64", "attempt": "int64", "records": "int64"}
+)
 ROUNDS = schema({"task_index": "int32", "phase": "string", "current": "string", "data": "binary"})
 
 REPEATING = ("edge", "sender", "receiver")
@@ -155,12 +157,15 @@ def positions_in(table: Any) -> dict[str, bytes]:
 
 def transactions_table(transactions: Iterable[Transaction], task_index: int) -> Any:
     """What a sink has prepared and not yet committed."""
-    return from_rows(TRANSACTIONS, [(task_index, t.name, t.epoch, t.attempt) for t in transactions])
+    return from_rows(TRANSACTIONS, [(task_index, t.name, t.epoch, t.attempt, t.records) for t in transactions])
 
 
 def transactions_in(table: Any) -> tuple[Transaction, ...]:
     """The transactions, in the order in which they were prepared."""
-    return tuple(Transaction(name, Epoch(epoch), Attempt(attempt)) for _, name, epoch, attempt in to_rows(table))
+    return tuple(
+        Transaction(name, Epoch(epoch), Attempt(attempt), records)
+        for _, name, epoch, attempt, records in to_rows(table)
+    )
 
 
 def rounds_table(rounds: RoundsSnapshot, task_index: int) -> Any:

@@ -32,10 +32,15 @@ class StoredFile(NamedTuple):
 
 
 class OperatorFacts(NamedTuple):
-    """An operator of a task, and whether what belongs to the task can move."""
+    """An operator of a task: whether what belongs to the task can move, what kind it is, and what it sent or wrote.
+
+    `kind` is that of the plan, None if nobody told; `records` is told of sources and sinks.
+    """
 
     name: str
     whole_can_move: bool
+    kind: str | None
+    records: int
 
 
 class ChannelFigures(NamedTuple):
@@ -98,9 +103,13 @@ def encode_task(
     filed: Epoch | None,
     snapshot: TaskSnapshot,
     loops: Mapping[str, str],
+    kinds: Mapping[str, str],
     count_records: CountRecords,
 ) -> Encoded:
-    """A snapshot as files. `loops` tells the loop of a back edge; the log of another edge goes under its own name."""
+    """A snapshot as files. `loops` tells the loop of a back edge; the log of another edge goes under its own name.
+
+    `kinds` tells what kind each operator is.
+    """
     payloads, state_rows = _operator_files(attempt_folder(attempt, filed), snapshot)
     by_loop: dict[str, list[InputRecord]] = {}
     for record in snapshot.inputs:
@@ -123,7 +132,10 @@ def encode_task(
         filed=filed,
         epoch=snapshot.epoch,
         ended=snapshot.ended,
-        operators=tuple(OperatorFacts(name, state.whole_can_move) for name, state in snapshot.operators.items()),
+        operators=tuple(
+            OperatorFacts(name, state.whole_can_move, kinds.get(name), state.records)
+            for name, state in snapshot.operators.items()
+        ),
         files=tuple(StoredFile(path_of(parts), len(data), sha256(data)) for parts, data in payloads.items()),
         transactions=tuple(t.name for state in snapshot.operators.values() for t in state.transactions),
         channels=_figures(snapshot),
@@ -226,4 +238,5 @@ class TaskReader:
             whole=whole,
             whole_can_move=facts.whole_can_move,
             transactions=() if transactions is None else records.transactions_in(transactions),
+            records=facts.records,
         )

@@ -118,6 +118,15 @@ def test_transactions_that_the_cut_lists_are_committed_by_one_task(parallelism: 
     assert sorted(name for part in restored.values() for name in part.transactions) == ["tx-0", "tx-1"]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_what_sources_sent_and_sinks_wrote_is_counted_on(parallelism: int):
+    states = {(name, index): OperatorState(records=10 + index) for name in ("items", "sink") for index in (0, 1)}
+    restored = plan_restore(cut_of(expand(PLAN, 2), states), expand(PLAN, parallelism), reroute, leave_whole)
+    counts = [restored[TaskId("items", index)].operators["items"].records for index in range(parallelism)]
+    assert counts == ([10, 11] if parallelism == 2 else [21, 0, 0][:parallelism])
+    assert sum(part.operators["sink"].records for part in restored.values() if "sink" in part.operators) == 21
+
+
 @pytest.mark.parametrize("parallelism", [1, 3, 4])
 def test_a_loop_log_is_routed_anew_by_key(parallelism: int):
     old = expand(PLAN, 2)

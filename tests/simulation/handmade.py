@@ -110,19 +110,19 @@ def state_of(total: int) -> OperatorState:
 
 def source_snapshot(epoch: int, *, ended: bool = False, attempt: Attempt = FIRST, sent: bool = True) -> TaskSnapshot:
     """The source behind its only record."""
-    state = OperatorState(splits={"0-of-1": pickle.dumps(1)})
+    state = OperatorState(splits={"0-of-1": pickle.dumps(1)}, records=1)
     entry = OutputRecord(ENTRY, 1, digest(THREE)) if sent else OutputRecord(ENTRY, 0, 0)
     return TaskSnapshot(IN, Epoch(epoch), attempt, {"in": state}, (), (entry,), ended)
 
 
 def loop_snapshot(epoch: int, total: int, consumed: int, sent: list[bytes], *, ended: bool = False) -> TaskSnapshot:
     """The loop, with so much of its own output consumed: the rest is in the log."""
-    transactions = (Transaction(TRANSACTION, Epoch(0), FIRST),) if ended else ()
+    transactions = (Transaction(TRANSACTION, Epoch(0), FIRST, 1),) if ended else ()
     return TaskSnapshot(
         DOWN,
         Epoch(epoch),
         FIRST,
-        {"down": state_of(total), "out": OperatorState(transactions=transactions)},
+        {"down": state_of(total), "out": OperatorState(transactions=transactions, records=len(transactions))},
         (
             InputRecord(ENTRY, False, 1, digest(THREE), (), ended),
             InputRecord(BACK, True, consumed, digest(*sent[:consumed]), log(sent, consumed + 1), ended),

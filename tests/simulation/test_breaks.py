@@ -13,7 +13,7 @@ NAMED = {
     "abort-ignored", "acknowledged-before-durable", "prepared-dropped-on-abort", "stale-attempt-accepted",
     "duplicate-barrier", "end-not-counted-as-barrier", "terminate-while-in-flight", "wrong-key-group-on-rescale",
     "mutated-while-encoding", "wall-clock-capture", "hold-at-round-markers", "heads-choose-the-cut-between-rounds",
-    "blocking-variant",
+    "blocking-variant", "source-skips-a-record",
 }  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def test_a_transaction_of_another_sink_is_found() -> None:
     record.committed = {TRANSACTION: ("elsewhere", [0])}
     assert LISTED in {violation.statement for violation in check_protocol(record)}
     record = good_record()
-    two = OperatorState(transactions=(Transaction(TRANSACTION, Epoch(0), FIRST),))
+    two = OperatorState(transactions=(Transaction(TRANSACTION, Epoch(0), FIRST, 1),))
     record.cuts[Epoch(3)] = with_states(
         record.cuts[Epoch(3)], DOWN, {"down": replace(state_of(6), transactions=two.transactions)}
     )

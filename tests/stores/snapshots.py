@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from graphs.deployment import Deployment
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from graphs.plan import Plan
 from graphs.routing import key_group
 from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot, Transaction
 from recovery.messages import Marker, Mode, encode_marker
@@ -26,6 +28,8 @@ IN = ChannelId("orders.out->rank.in", SOURCE, RANK)
 BACK = ChannelId(AGAIN, RANK, RANK)
 OUT = ChannelId("rank.done->done.in", RANK, SINK)
 LOOPS = {AGAIN: "again"}
+KINDS = {"orders": "source", "cleaned": "map", "rank": "process", "counts": "stateful_map", "done": "sink"}
+DEPLOYMENT = Deployment(Plan("job", {}, (), "abc"), {}, {}, (), {"rank": 1})
 LARGE = 1 << 70
 
 
@@ -93,7 +97,7 @@ def batch_of(*records: Any) -> bytes:
 
 def source(epoch: int, attempt: int = 1) -> TaskSnapshot:
     splits = {"a.jsonl": pickle.dumps(7, 5), "b.jsonl": pickle.dumps((3, 4), 5), "ä/ö": pickle.dumps(LARGE, 5)}
-    states = {"orders": OperatorState(splits=splits), "cleaned": OperatorState()}
+    states = {"orders": OperatorState(splits=splits, records=10), "cleaned": OperatorState()}
     return TaskSnapshot(SOURCE, Epoch(epoch), Attempt(attempt), states, (), (OutputRecord(IN, 3, 0xDEADBEEF),))
 
 
@@ -131,8 +135,11 @@ def rank(epoch: int, attempt: int = 1) -> TaskSnapshot:
 
 
 def sink(epoch: int, attempt: int = 1, *, ended: bool = False) -> TaskSnapshot:
-    transactions = (Transaction("done.0.late", Epoch(3), Attempt(1)), Transaction("done.0.early", Epoch(1), Attempt(1)))
-    states = {"done": OperatorState(transactions=transactions)}
+    transactions = (
+        Transaction("done.0.late", Epoch(3), Attempt(1), 4),
+        Transaction("done.0.early", Epoch(1), Attempt(1), 3),
+    )
+    states = {"done": OperatorState(transactions=transactions, records=7)}
     inputs = (InputRecord(OUT, False, 1, 1, ended=ended),)
     return TaskSnapshot(SINK, Epoch(epoch), Attempt(attempt), states, inputs, (), ended)
 
@@ -146,7 +153,7 @@ def snapshots_of(epoch: int, attempt: int = 1, *, ended: bool = False) -> dict[T
 def write(store: LocalStore, snapshots: Mapping[TaskId, TaskSnapshot]) -> dict[TaskId, TaskFiles]:
     """What the tasks do: make their parts durable."""
     return {
-        task: store.write_task(part.attempt, None if part.ended else part.epoch, part, loops=LOOPS)
+        task: store.write_task(part.attempt, None if part.ended else part.epoch, part, loops=LOOPS, kinds=KINDS)
         for task, part in snapshots.items()
     }
 
@@ -177,7 +184,7 @@ def complete(
 def _create(store: LocalStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | None = None) -> None:
     number = len(store.chain()) + 1
     # Not an assertion: under -O the entry would not be created.
-    if not store.create(number, entry, files, parallelism={"rank": 1}, graph_hash="abc"):
+    if not store.create(number, entry, files, DEPLOYMENT):
         raise LookupError(f"entry {number} is taken")
 
 

@@ -13,7 +13,7 @@ from recovery.orders import AttemptStart, Manifest
 from recovery.stores import documents
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import RANK, SINK, begin, complete, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, complete, manifest_for, snapshots_of, write
 
 
 def chain_of(tmp_path: Path, key: bytes | None = None) -> LocalStore:
@@ -53,7 +53,7 @@ def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_leaves_nothing(
     begin(late)
     files = write(late, snapshots_of(1))
     begin(other, 2)
-    assert not late.create(2, manifest_for(files, 1), files)
+    assert not late.create(2, manifest_for(files, 1), files, DEPLOYMENT)
     assert not (tmp_path / "job" / "epoch=1" / "attempt=1" / "manifest.json").exists()
     assert late.chain() == [AttemptStart(Attempt(1), None), AttemptStart(Attempt(2), None)]
 
@@ -97,7 +97,9 @@ def test_a_manifest_that_names_other_files_than_are_given_is_refused(tmp_path: P
     of_another_attempt = {**files, RANK: write(store, snapshots_of(1, 2))[RANK]}
     for given in (None, without, of_another_attempt, {**files, RANK: files[SINK]}):
         with pytest.raises(ValueError, match=r"for task rank/0 it names epoch 1|for task orders/0 .* given is no file"):
-            store.create(2, entry, given)
+            store.create(2, entry, given, DEPLOYMENT)
+    with pytest.raises(ValueError, match="without a deployment"):
+        store.create(2, entry, files)
     assert len(store.chain()) == 1
     assert not list(tmp_path.rglob("manifest.json"))
 
@@ -249,13 +251,13 @@ def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
     del body["seal"]
     again = documents.sealed(body, None)
     assert again == path.read_bytes()
-    path.write_bytes(again.replace(b'"format":1', b'"format":2'))
+    path.write_bytes(again.replace(b'"format":2', b'"format":3'))
     with pytest.raises(SnapshotCorruptError, match="its digest does not hold"):
         LocalStore(str(tmp_path), "job").chain()
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(documents, "FORMAT", 2)
+        later.setattr(documents, "FORMAT", 3)
         path.write_bytes(documents.sealed(body, None))
-    with pytest.raises(StoreError, match=r"00000001\.json has format 2, and this version reads 1"):
+    with pytest.raises(StoreError, match=r"00000001\.json has format 3, and this version reads 2"):
         LocalStore(str(tmp_path), "job").chain()
 
 

@@ -14,7 +14,7 @@ from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart
 from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import begin, complete, manifest_for, meaning, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +73,7 @@ def test_a_full_disk_leaves_no_half_manifest_and_the_next_cut_completes(tmp_path
     while not made:
         disk.writes_left = writes
         try:
-            made = store.create(2, entry, files)
+            made = store.create(2, entry, files, DEPLOYMENT)
         except OSError as error:
             assert error.errno == errno.ENOSPC
             assert temporary_files(tmp_path) == []

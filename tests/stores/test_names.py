@@ -11,7 +11,7 @@ from recovery.cut import OperatorState, TaskSnapshot
 from recovery.orders import AttemptStart
 from recovery.stores.local import LocalStore
 from recovery.stores.names import encoded, entry_number, number_in, parts_of, table_file
-from tests.stores.snapshots import entries_of, manifest_for, meaning
+from tests.stores.snapshots import DEPLOYMENT, entries_of, manifest_for, meaning
 
 HOSTILE = [
     "../rank",
@@ -102,7 +102,7 @@ def test_operators_of_hostile_names_are_stored_and_found_again_within_the_folder
     parts = {task: TaskSnapshot(task, Epoch(1), Attempt(1), states, (), ()) for task in tasks[:5]}
     files = {task: store.write_task(Attempt(1), Epoch(1), part) for task, part in parts.items()}
     store.create(1, AttemptStart(Attempt(1), None))
-    assert store.create(2, manifest_for(files, 1), files)
+    assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
     found = store.cut(Epoch(1)).snapshots
     assert {task: meaning(part) for task, part in found.items()} == {
         task: meaning(part) for task, part in parts.items()

@@ -10,7 +10,19 @@ import pytest
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import RANK, SINK, begin, complete, manifest_for, rank, sink, snapshots_of, source, write
+from tests.stores.snapshots import (
+    DEPLOYMENT,
+    RANK,
+    SINK,
+    begin,
+    complete,
+    manifest_for,
+    rank,
+    sink,
+    snapshots_of,
+    source,
+    write,
+)
 
 
 @pytest.fixture
@@ -55,7 +67,7 @@ def test_last_states_stay_while_a_later_manifest_names_them(store: LocalStore):
     for epoch in (1, 2, 3):
         files = {part.task: store.write_task(Attempt(1), Epoch(epoch), part) for part in (source(epoch), rank(epoch))}
         files[SINK] = ended
-        assert store.create(epoch + 1, manifest_for(files, epoch), files)
+        assert store.create(epoch + 1, manifest_for(files, epoch), files, DEPLOYMENT)
     store.drop(Epoch(1))
     store.drop(Epoch(2))
     assert store.task_snapshot(Epoch(3), SINK).ended

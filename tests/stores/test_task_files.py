@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from itertools import pairwise
@@ -128,8 +129,27 @@ def test_empty_tables_make_no_file(tmp_path: Path):
     files = store.write_task(Attempt(1), Epoch(1), bare)
     assert files.files == ()
     store.create(1, AttemptStart(Attempt(1), None))
-    assert store.create(2, made.manifest_for({RANK: files}, 1), {RANK: files})
+    assert store.create(2, made.manifest_for({RANK: files}, 1), {RANK: files}, made.DEPLOYMENT)
     assert store.cut(Epoch(1)).snapshots == {RANK: bare}
+
+
+def test_what_an_auditor_needs_is_told_without_decoding_anything(store: LocalStore):
+    complete(store, 7)
+    folder = "epoch=7/attempt=1"
+    manifest = json.loads((Path(store.path) / folder / "manifest.json").read_bytes())
+    assert {
+        facts["name"]: (facts["kind"], facts["records"]) for task in manifest["tasks"] for facts in task["operators"]
+    } == {
+        "orders": ("source", 10),
+        "cleaned": ("map", 0),
+        "rank": ("process", 0),
+        "counts": ("stateful_map", 0),
+        "done": ("sink", 7),
+    }
+    assert manifest["deployment"] == {"tasks": [], "channels": []}
+    transactions = rows_of(store, f"{folder}/table=transactions/operator=done/done.0.parquet")
+    assert [(row["name"], row["records"]) for row in transactions] == [("done.0.late", 4), ("done.0.early", 3)]
+    assert store.cut(Epoch(7)).snapshots[made.SOURCE].operators["orders"].records == 10
 
 
 def test_what_is_told_of_the_files_travels_between_processes(store: LocalStore):
@@ -248,7 +268,7 @@ def test_every_cut_of_simulated_runs_comes_back(tmp_path: Path):
                 for task, part in cut.snapshots.items()
             }
             entry = made.manifest_for(files, epoch, cut.attempt)
-            assert store.create(len(store.chain()) + 1, entry, files, parallelism=cut.parallelism)
+            assert store.create(len(store.chain()) + 1, entry, files, world.record.deployments[cut.attempt])
             found = store.cut(epoch)
             assert {t: repr(meaning(p)) for t, p in found.snapshots.items()} == {
                 t: repr(meaning(p)) for t, p in cut.snapshots.items()

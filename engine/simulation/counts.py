@@ -1,0 +1,61 @@
+"""6. What sources and sinks have counted, against what was counted elsewhere.
+
+- A source has sent as much as its positions say, where positions count records.
+- A sink has written what the transactions hold that it has prepared in this lineage, aborted epochs included.
+- A transaction holds what it is said to hold, and no two epochs share one.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+
+from engine.simulation.record import Record, Violation
+from graphs.plan import Kind
+from recovery.cut import Cut, OperatorState, Transaction
+
+COUNTED = "6: what was read was sent, and what was written is in transactions"
+
+_COUNTING_SPLIT = re.compile(r"\d+-of-\d+")
+"""A split of what is in memory: its position counts records."""
+
+
+def check_counts(record: Record, cut: Cut, previous: Sequence[Cut]) -> Iterator[Violation]:
+    """What is counted in a cut. `previous` is its lineage."""
+    listed: dict[str, dict[str, Transaction]] = {}
+    for earlier in (*previous, cut):
+        for name, state in _states(earlier):
+            for transaction in state.transactions:
+                known = listed.setdefault(name, {}).setdefault(transaction.name, transaction)
+                if known != transaction:
+                    story = f"sink {name!r} has {transaction}, which another cut lists as {known}"
+                    yield Violation(COUNTED, story, cut.epoch)
+    for name, operator in record.plan.operators.items():
+        states = [state for of, state in _states(cut) if of == name]
+        counted = sum(state.records for state in states)
+        positions = {split: position for state in states for split, position in state.splits.items()}
+        if operator.kind is Kind.SINK:
+            held = sum(transaction.records for transaction in listed.get(name, {}).values())
+            if held != counted:
+                story = f"sink {name!r} has written {counted} records, and its transactions hold {held}"
+                yield Violation(COUNTED, story, cut.epoch)
+        elif operator.kind is Kind.SOURCE and all(map(_COUNTING_SPLIT.fullmatch, positions)):
+            read = sum(map(pickle.loads, positions.values()))
+            if read != counted:
+                yield Violation(COUNTED, f"source {name!r} has sent {counted} records, and read {read}", cut.epoch)
+
+
+def check_held(record: Record) -> Iterator[Violation]:
+    """What the transactions of all cuts hold, as far as they are still to be found."""
+    told = {t for cut in record.cuts.values() for _, state in _states(cut) for t in state.transactions}
+    for transaction in sorted(told, key=lambda transaction: transaction.name):
+        stored = record.committed.get(transaction.name) or record.prepared.get(transaction.name)
+        if stored is not None and len(stored[1]) != transaction.records:
+            story = f"transaction {transaction.name!r} holds {len(stored[1])} records, not {transaction.records}"
+            yield Violation(COUNTED, story, transaction.epoch)
+
+
+def _states(cut: Cut) -> Iterator[tuple[str, OperatorState]]:
+    for snapshot in cut.snapshots.values():
+        yield from snapshot.operators.items()

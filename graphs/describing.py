@@ -1,0 +1,83 @@
+"""A plan and a deployment as plain JSON: what those read who look at a run later, without the code that ran it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphs.deployment import Channel, Deployment, Task
+from graphs.plan import Edge, Kind, Operator, Plan
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The operators and edges of a graph, without the user's functions.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("squares")
+    >>> flow.read(Items([1, 2]), name="numbers").map(lambda n: n * n).write(Collect(), name="kept")
+    >>> [(o["name"], o["source"], o["sink"]) for o in describe_plan(flow.plan())["operators"]]
+    [('numbers', 'Items', None), ('map-1', None, None), ('kept', None, 'Collect')]
+    """
+    return {
+        "name": plan.name,
+        "operators": [_operator(operator) for operator in plan.operators.values()],
+        "edges": [_edge(edge) for edge in plan.edges],
+    }
+
+
+def describe_deployment(deployment: Deployment) -> dict[str, Any]:
+    """The tasks and channels of a graph: what runs where, and what leads where.
+
+    >>> from graphs import Collect, Flow, Items, expand
+    >>> flow = Flow("squares")
+    >>> flow.read(Items([1, 2]), name="numbers").rebalance().write(Collect(), name="kept")
+    >>> described = describe_deployment(expand(flow.plan()))
+    >>> [(task["task"], task["operators"]) for task in described["tasks"]], len(described["channels"])
+    ([('numbers', ['numbers']), ('kept', ['kept'])], 1)
+    """
+    return {
+        "tasks": [_task(task) for task in deployment.tasks.values()],
+        "channels": [_channel(channel) for channel in deployment.channels.values()],
+    }
+
+
+def _operator(operator: Operator) -> dict[str, Any]:
+    reads_or_writes = type(operator.function).__name__
+    return {
+        "name": operator.name,
+        "kind": operator.kind.value,
+        "inputs": list(operator.inputs),
+        "outputs": list(operator.outputs),
+        "keyed": operator.key is not None,
+        "source": reads_or_writes if operator.kind is Kind.SOURCE else None,
+        "sink": reads_or_writes if operator.kind is Kind.SINK else None,
+    }
+
+
+def _edge(edge: Edge) -> dict[str, Any]:
+    return {
+        "name": edge.name,
+        "sender": edge.sender,
+        "output": edge.output,
+        "receiver": edge.receiver,
+        "input": edge.input,
+        "routing": edge.routing.value,
+        "loop": edge.loop,
+        "max_rounds": edge.max_rounds,
+        "endless": edge.endless,
+    }
+
+
+def _task(task: Task) -> dict[str, Any]:
+    return {"task": task.id.name, "index": task.id.index, "operators": list(task.operators), "actor": task.actor}
+
+
+def _channel(channel: Channel) -> dict[str, Any]:
+    return {
+        "edge": channel.id.edge,
+        "sender": channel.id.sender.name,
+        "sender_index": channel.id.sender.index,
+        "receiver": channel.id.receiver.name,
+        "receiver_index": channel.id.receiver.index,
+        "is_back": channel.is_back,
+        "within_actor": channel.within_actor,
+    }
