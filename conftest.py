@@ -1,11 +1,18 @@
-"""Every test run has a home and a temporary folder of its own, so that no test sees or touches the user's."""
+"""Every test run has a home and a temporary folder of its own, so that no test sees or touches the user's.
+
+It has one Spark session, too: to start one takes seconds.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,3 +27,15 @@ def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> I
         # tempfile remembers the folder that it found first.
         environment.setattr(tempfile, "tempdir", None)
         yield
+
+
+@pytest.fixture(scope="session")
+def spark(own_home_and_temporary_folder: None) -> Iterator[SparkSession]:
+    from recovery.spark.session import close_session, open_session
+
+    with pytest.MonkeyPatch.context() as environment:
+        for variable in ("MASTER", "SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+            environment.delenv(variable, raising=False)
+        session = open_session("tests", master="local[2]")
+    yield session
+    close_session(session)

@@ -1,0 +1,75 @@
+"""What manifests tell, as rows: small tables, one row for each task, operator, file or channel of a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from recovery.spark.job import JobFolder
+from recovery.stores.names import MANIFEST, attempt_folder, encoded, path_of
+
+Document = Mapping[str, Any]
+Row = tuple[Any, ...]
+
+
+def rows_of(table: str, folder: JobFolder, manifests: Mapping[int, Document]) -> list[Row]:
+    """The rows of one of these tables, for all cuts."""
+    if table == "cuts":
+        return list(_cuts(folder, manifests))
+    return [
+        (epoch, manifest["attempt"], *row) for epoch, manifest in manifests.items() for row in _ROWS[table](manifest)
+    ]
+
+
+def _cuts(folder: JobFolder, manifests: Mapping[int, Document]) -> Iterator[Row]:
+    numbers = {getattr(link.entry, "epoch", None): link.number for link in folder.links() if link.manifest}
+    for epoch, manifest in manifests.items():
+        name = path_of((*attempt_folder(manifest["attempt"], manifest["epoch"]), MANIFEST))
+        told = [manifest[key] for key in ("mode", "savepoint", "graph_hash", "parallelism")]
+        yield epoch, manifest["attempt"], numbers[epoch], *told, name
+
+
+def _tasks(manifest: Document) -> Iterator[Row]:
+    placed = {(task["task"], task["index"]): task["actor"] for task in _deployment(manifest)["tasks"]}
+    for task in manifest["tasks"]:
+        name = (task["task"], task["index"])
+        yield *name, task["epoch"], task["filed"], task["ended"], task["state_rows"], placed.get(name)
+
+
+def _operators(manifest: Document) -> Iterator[Row]:
+    for task in manifest["tasks"]:
+        for facts in task["operators"]:
+            told = (facts["name"], facts.get("kind"), facts["whole_can_move"], facts.get("records"))
+            yield task["task"], task["index"], *told
+
+
+def _files(manifest: Document) -> Iterator[Row]:
+    for task in manifest["tasks"]:
+        owners = [facts["name"] for facts in task["operators"]] + [log["loop"] for log in task["logs"]] + [task["task"]]
+        # A folder's name is a name encoded, and cut short where it is long.
+        names = {encoded(name): name for name in owners}
+        for file in task["files"]:
+            _, _, table, of, _ = file["name"].split("/")
+            told = (table.partition("=")[2], names[of.partition("=")[2]], file["name"], file["size"], file["sha256"])
+            yield task["task"], task["index"], *told
+
+
+def _graph_channels(manifest: Document) -> Iterator[Row]:
+    columns = ("edge", "sender", "sender_index", "receiver", "receiver_index", "is_back", "within_actor")
+    for channel in _deployment(manifest)["channels"]:
+        yield tuple(channel[column] for column in columns)
+
+
+def _deployment(manifest: Document) -> Document:
+    return manifest.get("deployment") or {"tasks": [], "channels": []}
+
+
+_ROWS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
+    "tasks": _tasks,
+    "operators": _operators,
+    "files": _files,
+    "graph_channels": _graph_channels,
+}
+
+DESCRIBED = ("cuts", *_ROWS)
+"""The tables that manifests alone tell."""

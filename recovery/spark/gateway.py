@@ -1,0 +1,84 @@
+"""The Java process of a Spark session: started quietly, and gone when the session is.
+
+Spark and Java say several lines on stderr at every start, whatever is configured. Those are left out; what else comes
+is passed on, and kept for the error if the start fails. If this process is killed, the end of its pipes ends the other.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from subprocess import TimeoutExpired
+from threading import Thread
+from typing import Any
+
+from recovery.spark.errors import SparkJobError
+
+_NOISE = (
+    "Using incubator modules",
+    "Using Spark's default log4j profile",
+    "Setting default log level to",
+    "To adjust logging level use",
+    "Setting Spark log level to",
+    " WARN ",
+)
+_LINES_KEPT = 20
+_EXIT_S = 30
+
+
+def start_gateway(settings: Mapping[str, str]) -> Any:
+    """A gateway to a new Java process, to which `spark-submit` gives these settings."""
+    conf: Any = import_module("pyspark.conf").SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    launch: Any = import_module("pyspark.java_gateway").launch_gateway
+    said: deque[str] = deque(maxlen=_LINES_KEPT)
+    read_end, write_end = os.pipe()
+    reader = Thread(target=_pass_on, args=(read_end, said), name="spark-stderr", daemon=True)
+    reader.start()
+    failure: Exception | None = None
+    try:
+        gateway = launch(conf, {"stderr": write_end})
+    except Exception as error:  # noqa: BLE001  # whatever it is, what the process said tells more
+        gateway, failure = None, error
+    finally:
+        os.close(write_end)
+    if failure is not None:
+        reader.join(_EXIT_S)
+        raise SparkJobError(f"Spark did not start: {_reason(said, failure)}") from failure
+    return gateway
+
+
+def end_gateway(gateway: Any) -> None:
+    """Ends the Java process, and waits until it is gone."""
+    gateway.shutdown()
+    process = gateway.proc
+    if process is None:
+        return
+    process.stdin.close()
+    try:
+        process.wait(_EXIT_S)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _pass_on(read_end: int, said: deque[str]) -> None:
+    with os.fdopen(read_end, errors="replace") as lines:
+        for line in lines:
+            if any(noise in line for noise in _NOISE):
+                continue
+            said.append(line.strip())
+            # Whoever closed stderr does not want to know.
+            with suppress(OSError, ValueError):
+                sys.stderr.write(line)
+
+
+def _reason(said: deque[str], failure: Exception) -> str:
+    """What tells most in one line: the first that names an error, or what came last."""
+    lines = [line for line in said if line]
+    named = [line for line in lines if "rror" in line or "xception" in line]
+    return next(iter(named or lines[-1:]), " ".join(str(failure).split()))

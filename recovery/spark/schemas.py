@@ -1,0 +1,62 @@
+"""What the tables of a cut hold: their columns, and the version of all of it.
+
+Every table begins with the epoch and attempt of the cut that a row belongs to, so the tables of many cuts are one. What
+each column means stands in docs/tables.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+VERSION = 1
+"""The version of the tables. It changes when a column is taken away or means something else."""
+
+_CUT = "epoch bigint, attempt bigint"
+_TASK = "task string, task_index int"
+_ENDS = "edge string, sender string, sender_index int, receiver string, receiver_index int"
+
+TABLES: Mapping[str, str] = {
+    "cuts": f"{_CUT}, number bigint, mode string, savepoint string, graph_hash string, parallelism map<string,int>, "
+    "manifest string",
+    "tasks": f"{_CUT}, {_TASK}, captured_epoch bigint, filed bigint, ended boolean, state_rows bigint, actor string",
+    "operators": f"{_CUT}, {_TASK}, operator string, kind string, whole_can_move boolean, records bigint",
+    "files": f"{_CUT}, {_TASK}, `table` string, `of` string, name string, size bigint, sha256 string",
+    "graph_channels": f"{_CUT}, {_ENDS}, is_back boolean, within_actor boolean",
+    "channels": f"{_CUT}, {_TASK}, direction string, {_ENDS}, restored boolean, is_back boolean, `count` bigint, "
+    "digest bigint, ended boolean, log_count bigint",
+    "log": f"{_CUT}, loop string, {_TASK}, position bigint, {_ENDS}, restored boolean, seq bigint, "
+    "digest_before bigint, digest_after bigint, payload binary",
+    "in_flight": f"{_CUT}, loop string, {_ENDS}, seq bigint, record string, hops bigint",
+    "state": f"{_CUT}, operator string, task_index int, kind string, key_group int, key_int bigint, key_str string, "
+    "`key` string, value_int bigint, value_float double, value_str string, `value` string, data binary",
+    "positions": f"{_CUT}, operator string, task_index int, split string, position_int bigint, data binary",
+    "transactions": f"{_CUT}, operator string, task_index int, name string, prepared_epoch bigint, "
+    "prepared_attempt bigint, records bigint",
+    "rounds": f"{_CUT}, {_TASK}, phase string, current string, data binary",
+}
+"""Table -> its columns with their types, as Spark's SQL writes them."""
+
+FILES: Mapping[str, str] = {
+    "channels": f"direction string, {_ENDS}, restored boolean, is_back boolean, `count` bigint, digest bigint, "
+    "ended boolean, log_count bigint",
+    "log": f"position bigint, {_ENDS}, restored boolean, seq bigint, digest_before bigint, digest_after bigint, "
+    "payload binary",
+    "state": "kind string, key_group int, key_int bigint, key_str string, value_int bigint, value_float double, "
+    "value_str string, data binary",
+    "positions": "split string, position_int bigint, data binary",
+    "transactions": "name string, epoch bigint, attempt bigint, records bigint",
+    "rounds": "phase string, current string, data binary",
+}
+"""Table on disk -> the columns of its files that are read."""
+
+RENAMED = {"transactions": {"epoch": "prepared_epoch", "attempt": "prepared_attempt"}}
+"""Table on disk -> its columns whose names would be another's."""
+
+
+def columns_of(ddl: str) -> list[str]:
+    """The names of columns.
+
+    >>> columns_of("epoch bigint, `of` string, parallelism map<string,int>")
+    ['epoch', 'of', 'parallelism']
+    """
+    return [part.split()[0].strip("`") for part in ddl.split(", ")]
