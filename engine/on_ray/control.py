@@ -37,6 +37,7 @@ class TaskOptions:
     root: str | None = None
     job: str = "flow"
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    broken_rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 from engine.batch import encode
 from engine.errors import TaskError
 from engine.on_ray.background import Answered, Background, TaskFilesStore
+from engine.on_ray.breaking import core_of
 from engine.on_ray.control import (
     SUPERVISOR,
     Begin,
@@ -39,7 +40,6 @@ from engine.on_ray.mailbox import Mailbox
 from engine.on_ray.spill import SpillSpace
 from engine.runtime import TaskRuntime
 from engine.services import Services
-from engine.task import TaskCore
 from graphs.deployment import Channel, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.io import Collect
@@ -79,6 +79,7 @@ class ActorLoop:
         self.deliveries: deque[Delivery] = deque()
         self.background = Background(store, mailbox.wake)
         self.services = make_services(self._publish)
+        self.make_core = core_of(begin.options.broken_rule)
         self.links = mailbox.links(begin.addresses)
         self.missing = set(begin.addresses) - {SUPERVISOR}
         self.told_at_ms = 0
@@ -104,7 +105,7 @@ class ActorLoop:
         self._connect()
 
     def _host(self, task: Task, restored: TaskRestore | None) -> Host:
-        core = TaskCore(task, self.attempt, encode, restored)
+        core = self.make_core(task, self.attempt, encode, restored)
         runtime = TaskRuntime(task, self.begin.deployment, self.services, seed=self.begin.options.seed)
         runtime.open(None if restored is None else restored.operators)
         if restored is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from engine.on_ray import cluster
+from engine.on_ray.breaking import core_of
 from engine.on_ray.control import Limits, TaskOptions
 from engine.on_ray.faults import Kill, check_kills
 from engine.on_ray.job import Job, RunResult
@@ -57,6 +58,7 @@ def start(
     loop_disk_bytes: int = 10_000_000_000,
     kills: Sequence[str] = (),
     progress: bool = True,
+    broken_rule: str | None = None,
 ) -> Job:
     """Start a flow on Ray and return at once.
 
@@ -68,26 +70,25 @@ def start(
     - credit_bytes: what may be on the way in a channel. loop_bytes: what waits in memory in a channel of a loop; the
       rest waits on disk, up to loop_disk_bytes a process, beyond which the run fails with `LoopOverflowError`.
     - kills: planned faults, such as "head@epoch=3".
+    - broken_rule: for tests and demonstrations: a rule of the protocol to break, such as "no-loop-log".
     """
     planned = tuple(Kill.parse(text) for text in kills)
     plan = with_absolute_paths(checked_paths(flow.plan(), snapshots))
     _check(plan, snapshots, resume, actors, policy, placement, every)
     _check_amounts(plan, 1, parallelism=parallelism, keep=keep, credit_bytes=credit_bytes)
     _check_amounts(plan, 0, max_restarts=max_restarts, spares=spares, loop_bytes=loop_bytes)
+    core_of(broken_rule)
     splits = check_input(plan)
-    cluster.connect()
-    cpus = cluster.cpus()
-    deployment = expand(plan, parallelism, actors, cpus)
-    check_kills(planned, deployment)
+    deployment, description = _deploy(plan, parallelism, actors, planned)
     root = None if snapshots is None else storage_folder(os.fspath(snapshots), cluster.hosts())
     limits = Limits(credit_bytes, loop_bytes, loop_disk_bytes)
-    options = TaskOptions(seed=seed, root=root, job=plan.name, splits=splits, limits=limits)
+    options = TaskOptions(seed=seed, root=root, job=plan.name, splits=splits, limits=limits, broken_rule=broken_rule)
     check_output(plan, options, is_fresh(options, resume))
     interval_ms = int(every * 1000) if root is not None else NEVER_MS
     cuts = SnapshotOptions(mode=Mode(policy), interval_ms=interval_ms, keep=keep)
     wanted = None if isinstance(resume, str) else Epoch(resume)
     spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, planned)
-    return Job(_start_supervisor(spec), describe(deployment, actors, cpus), progress, [str(kill) for kill in planned])
+    return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned])
 
 
 def _check(
@@ -109,6 +110,15 @@ def _check_amounts(plan: Plan, least: int, **amounts: object) -> None:
     for option, value in amounts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise BadOptionError(f"flow {plan.name!r} has {option}={value!r}: give an integer of at least {least}")
+
+
+def _deploy(plan: Plan, parallelism: int, actors: Actors, planned: tuple[Kill, ...]) -> tuple[Deployment, str]:
+    """What runs where, and the same in words."""
+    cluster.connect()
+    cpus = cluster.cpus()
+    deployment = expand(plan, parallelism, actors, cpus)
+    check_kills(planned, deployment)
+    return deployment, describe(deployment, actors, cpus)
 
 
 def describe(deployment: Deployment, actors: str, cpus: int) -> str:

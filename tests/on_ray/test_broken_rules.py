@@ -1,0 +1,38 @@
+"""A rule that tasks break on purpose shows what it is for: the same kill that loses nothing then loses records."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from backedge import BadOptionError, start
+from tests.on_ray.flows import finish, trips, trips_made
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Path):
+    flow = trips(count=30, trips=1_000, rate=20)
+    _, result = finish(
+        flow, snapshots=tmp_path, every=0.2, actors="slice", kills=["head@epoch=4"], broken_rule="no-loop-log"
+    )
+    found, wanted = Counter(result.outputs["done"]), Counter(trips_made(30, trips=1_000))
+    assert wanted - found, "what was in the loop at the cut is in no snapshot"
+    assert not found - wanted
+    assert [restore["in_loop_records"] for restore in result.restores] == [0]
+
+
+@pytest.mark.parametrize("rule", ["gravity", "acknowledged-before-durable", "wall-clock-capture"])
+def test_a_rule_that_tasks_cannot_break_is_refused_before_anything_starts(rule: str):
+    with pytest.raises(BadOptionError, match=rf"broken_rule='{rule}' is no rule .*; there are no-loop-log, "):
+        start(trips(count=1), broken_rule=rule)
+
+
+def test_what_runs_on_ray_does_not_load_the_simulator():
+    code = "import engine.on_ray.actor, engine.on_ray.overseer, sys; print('engine.simulation' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout == "False\n"
