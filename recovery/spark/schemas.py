@@ -49,7 +49,7 @@ FILES: Mapping[str, str] = {
 }
 """Table on disk -> the columns of its files that are read."""
 
-RENAMED = {"transactions": {"epoch": "prepared_epoch", "attempt": "prepared_attempt"}}
+RENAMED: Mapping[str, Mapping[str, str]] = {"transactions": {"epoch": "prepared_epoch", "attempt": "prepared_attempt"}}
 """Table on disk -> its columns whose names would be another's."""
 
 

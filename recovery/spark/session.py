@@ -134,6 +134,8 @@ def local_settings() -> dict[str, str]:
 
 
 _EVERYWHERE = {
+    # Batches of a loop log may be large, and thousands of them go to Python at once.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
