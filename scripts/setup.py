@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup-stamp"
-FREE_MB_MIN = 2000
+FREE_MB_MIN = 3000
 REQUIREMENT_FILES = ("pyproject.toml", "constraints.txt", "backedge/version.py", "scripts/setup.py")
 PYTHON_IDENTITY = "import sys; print(sys.version.split()[0], sys.base_prefix)"
 
@@ -30,7 +30,7 @@ def main() -> int:
     if runs and made_for == wanted:
         return 0
     started = time.monotonic()
-    print("setup: up to 300 MB to download, 1,000 MB on disk in .venv, 1 to 4 minutes", flush=True)
+    print("setup: up to 750 MB to download, 1,500 MB on disk in .venv, 2 to 8 minutes", flush=True)
     check_disk()
     moved = made_for is not None and not made_for.startswith(place)
     if not runs or moved:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finds a Python that the project runs on (or installs one by apt when root) and leaves the rest to setup.py.
+# Finds a Python and a Java that the project runs on (or installs them by apt when root), and leaves the rest to setup.py.
 # Written for bash 3.2, the one that macOS has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -63,6 +63,52 @@ if ! python=$(find_python); then
     DEBIAN_FRONTEND=noninteractive apt-get install -y "$package"
     if ! python=$(find_python); then
         echo "setup: apt installed $package, yet no Python 3.11 to 3.14 is on PATH; run: PYTHON=/path/to/python3 make setup" >&2
+        exit 1
+    fi
+fi
+
+# Java is for Spark, which audits what runs leave behind: tests and the demo have it do so.
+java_suits() { # Looks where PySpark will: JAVA_HOME if it is set, else PATH.
+    local java version
+    java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    version=$("$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p') || return 1
+    [ "${version:-0}" -ge 17 ]
+}
+
+java_package() { # The first of those that Spark is known to run on which this system's apt offers.
+    local version
+    for version in 17 21 25; do
+        if apt-cache show "openjdk-$version-jre-headless" >/dev/null 2>&1; then
+            echo "openjdk-$version-jre-headless"
+            return
+        fi
+    done
+    return 1
+}
+
+if ! java_suits; then
+    if [ -n "${JAVA_HOME:-}" ]; then
+        echo "setup: JAVA_HOME=$JAVA_HOME is no Java 17 or newer, which Spark needs; name another, or leave JAVA_HOME unset" >&2
+        exit 1
+    fi
+    if ! command -v apt-get >/dev/null; then
+        echo "setup: no Java 17 or newer found, which Spark needs. Install one (macOS: brew install openjdk@17) and let PATH or JAVA_HOME name it, then: make setup" >&2
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "setup: no Java 17 or newer found, which Spark needs. Run this, then make setup again:" >&2
+        echo "  sudo apt-get update && sudo apt-get install -y $(java_package || echo openjdk-17-jre-headless)" >&2
+        exit 1
+    fi
+    echo "setup: no Java 17 or newer found, which Spark needs; installing one by apt (about 50 MB to download, 200 MB on disk, 1 minute)"
+    apt-get update
+    if ! package=$(java_package); then
+        echo "setup: apt offers no Java 17 or newer; install one by hand, let JAVA_HOME name it, then: make setup" >&2
+        exit 1
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$package"
+    if ! java_suits; then
+        echo "setup: apt installed $package, yet no Java 17 or newer is on PATH; let JAVA_HOME name it, then: make setup" >&2
         exit 1
     fi
 fi

@@ -4,8 +4,8 @@
 there. `job.py` reads the folder of a job and verifies what it reads, without Spark.
 
 Cuts as tables: `schemas.py` says which there are, `tables.py` has Spark read them by itself, `source.py` is the format
-"backedge", for those who have nothing but a session. `described.py` is what manifests tell, `file_rows.py` what one file
-holds, and `decoding.py` makes JSON of pickles and batches without running anything that they name.
+"backedge", for those who have nothing but a session. `described.py` is what manifests tell, `file_rows.py` what one
+file holds, and `decoding.py` makes JSON of pickles and batches without running anything that they name.
 
 `errors.py` has one line for whatever goes wrong. Nothing here imports the engine, and PySpark is imported here alone.
 """
