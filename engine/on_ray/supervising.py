@@ -49,6 +49,7 @@ from recovery.stores.errors import StoreError
 from recovery.supervisor import Supervisor
 
 TICK_MS = 10
+CLAIM_PAUSE_MS = 500
 REFUSALS = (StoreError, RescaleError, GraphError, FencedError, NoRoomError)
 
 
@@ -71,6 +72,8 @@ class Supervising:
         self.chance = random.Random(spec.options.seed)
         self.random_due_ms: dict[Kill, int] = {}
         self.stops_with: str | None = None
+        self.claim_due_ms: int | None = None
+        self.unclaimed = ""
         self.is_over = False
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -104,6 +107,8 @@ class Supervising:
         if self.coordinator is not None:
             self._obey(self.coordinator.on_tick(_now_ms()))
             self._kill_at_random()
+        if self.claim_due_ms is not None and _now_ms() >= self.claim_due_ms:
+            self._claim_again()
         self.actors.flush()
 
     # -- what happened -------------------------------------------------------------------------------------------
@@ -231,10 +236,13 @@ class Supervising:
         try:
             is_ours = self.store.create(append.number, entry, files, self.deployment)
         except OSError as error:
-            if self.coordinator is None or not isinstance(entry, Manifest):
-                raise
-            self.story.say(f"the manifest of epoch {entry.epoch} could not be written: {error}")
-            self._obey(self.coordinator.on_manifest_failed(entry.epoch, str(error), _now_ms()))
+            if self.coordinator is not None and isinstance(entry, Manifest):
+                self.story.say(f"the manifest of epoch {entry.epoch} could not be written: {error}")
+                self._obey(self.coordinator.on_manifest_failed(entry.epoch, str(error), _now_ms()))
+            else:
+                self.unclaimed = f"the start of attempt {entry.attempt} could not be recorded: {error}"
+                self.story.say(self.unclaimed)
+                self.claim_due_ms = _now_ms() + CLAIM_PAUSE_MS
             return
         if not is_ours:
             self._obey(self.supervisor.on_taken(append.number, self.store.chain()))
@@ -242,6 +250,11 @@ class Supervising:
         self._obey(self.supervisor.on_appended(entry))
         if isinstance(entry, Manifest) and self.coordinator is not None:
             self._complete(entry, files, self.coordinator)
+
+    def _claim_again(self) -> None:
+        """Try another start, which counts as a restart: there may be room on the disk by now."""
+        self.claim_due_ms = None
+        self._obey(self.supervisor.on_failure(self.unclaimed, self.store.chain()))
 
     def _complete(self, manifest: Manifest, files: dict[TaskId, Any], coordinator: Coordinator) -> None:
         epoch = manifest.epoch
@@ -283,14 +296,14 @@ class Supervising:
                 f"epoch {epoch} is older than the latest cut, {later[-1]}: what was published since is published again"
             )
         parts = place(self.spec.deployment, None if epoch is None else self.store.cut(epoch))
-        self.store.describe(self.deployment.plan)
         self.output.roll_back(listed_in(parts))
         self.files = {}
         self.supervisor.on_placed(self.deployment.tasks)
         self.story.on_attempt(attempt, epoch, records_in_logs(parts))
         try:
+            self.store.describe(self.deployment.plan)
             self.actors.begin(attempt, self.deployment, parts, self.spec.options, self._planned())
-        except CrewError as error:
+        except (CrewError, OSError) as error:
             self.actors.overs.append(("", attempt, Outcome("failed", str(error))))
 
     def _planned(self) -> tuple[Kill, ...]:

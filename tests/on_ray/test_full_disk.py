@@ -77,6 +77,18 @@ def test_a_run_whose_disk_is_full_fails_in_words_and_goes_on_later(tmp_path: Pat
         assert result.restores[0]["epoch"] is not None
 
 
+def test_a_restart_that_finds_no_room_is_tried_again_until_there_is_some(tmp_path: Path):
+    with small_disk(tmp_path / "disk") as disk:
+        job = start(trips(count=300), snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
+        until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
+        filler = fill(disk)
+        until(job, lambda story: any("could not be recorded" in line for line in story.lines), "no start finds room")
+        filler.unlink()
+        result = job.wait()
+        assert result.state == "finished" and result.restores[0]["epoch"] is not None
+        expect(result, trips_made(300))
+
+
 def test_epochs_that_find_no_room_are_given_up_and_the_run_goes_on_when_there_is_some(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
