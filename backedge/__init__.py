@@ -26,6 +26,7 @@ from backedge.version import VERSION
 # Before the first import of one of them, or a foreign package would run first.
 check_own_packages(Path(__file__).resolve().parent.parent)
 
+from backedge.preparing import prepare, read_output
 from engine.cut_view import CutView
 from engine.errors import (
     LoopLimitError,
@@ -85,6 +86,7 @@ from graphs.loop import Loop
 from graphs.plan import Plan
 from graphs.stream import KeyedStream, Stream
 from recovery.errors import FencedError, RescaleError
+from recovery.spark.preparing import PreparationError, Prepared
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 
 __version__ = VERSION
@@ -133,6 +135,8 @@ __all__ = [
     "OutputError",
     "Parquet",
     "Plan",
+    "PreparationError",
+    "Prepared",
     "Print",
     "Range",
     "RecordSerializationError",
@@ -163,6 +167,8 @@ __all__ = [
     "UserFunctionError",
     "draw",
     "narrate",
+    "prepare",
+    "read_output",
     "run",
     "simulate",
     "start",

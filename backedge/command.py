@@ -36,6 +36,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.running import run_flow
 
             return run_flow(options)
+        case "prepare":
+            from backedge.preparing import prepare_input
+
+            return prepare_input(options)
         case "snapshots":
             from backedge.cuts import list_cuts, show_cut
 
@@ -49,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"backedge {VERSION}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="run a flow on Ray", description="Run a flow on Ray, to its end."))
+    _add_prepare(commands.add_parser("prepare", help="make raw input ready for a flow, by Spark"))
     _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
     _add_flow(graph)
@@ -85,6 +90,23 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     told = run.add_argument_group("results")
     told.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
     told.add_argument("--json-out", metavar="URI", help="write the summary to a file, too")
+
+
+def _add_prepare(prepare: argparse.ArgumentParser) -> None:
+    prepare.add_argument("source", metavar="SOURCE", help="a file or a folder of CSV, JSON lines or Parquet")
+    prepare.add_argument("target", metavar="TARGET", help="a folder to make; a flow reads Parquet(TARGET/data)")
+    prepare.add_argument("--key", metavar="COLUMN", help="what the flow keys by: each task gets the keys it keeps")
+    prepare.add_argument("--tasks", type=_count, default=1, metavar="N", help="the parallelism to lay it out for")
+    prepare.add_argument(
+        "--schema", metavar="DDL", help="as in 'id BIGINT NOT NULL, amount DOUBLE'; else Spark finds it"
+    )
+    prepare.add_argument("--format", choices=("csv", "json", "parquet"), help="default: by the endings of the files")
+    prepare.add_argument("--unique", default="", metavar="COLUMNS", help="separated by commas; no two rows share them")
+    prepare.add_argument("--where", metavar="SQL", help="a condition that a good row fulfils")
+    expression = "the value of a column, also of a new one; may be given again"
+    prepare.add_argument("--set", action="append", default=[], metavar="COLUMN=SQL", dest="clean", help=expression)
+    prepare.add_argument("--master", metavar="URL", help="of the Spark to run on; default: this machine")
+    prepare.add_argument("--json", action="store_true", help="tell the counts as JSON")
 
 
 def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:

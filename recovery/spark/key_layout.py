@@ -6,7 +6,7 @@ key groups that task n modulo P keeps, when records are keyed by that column.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +52,17 @@ def deal_groups(groups: Collection[int], tasks: int, files: int) -> dict[int, in
 def key_group_of(column: str) -> Column:
     """The key group of a column, as the engine computes it; of a null, any."""
     functions: Any = F
-    return functions.arrow_udf(_groups, "int", functions.ArrowUDFType.SCALAR)(column_named(column))
+    return functions.arrow_udf(_grouping(), "int")(column_named(column))
 
 
 def file_of(group: Column, dealt: dict[int, int]) -> Column:
     """The number of the file of a key group."""
     return F.element_at(F.array(*(F.lit(dealt.get(number, 0)) for number in range(KEY_GROUPS))), group + 1)
+
+
+def _grouping() -> Callable[[Any], Any]:
+    """`_groups` without annotations, of which Spark would want others."""
+    return lambda keys: _groups(keys)
 
 
 def _groups(keys: Any) -> Any:

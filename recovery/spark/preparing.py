@@ -100,7 +100,7 @@ def prepare(
     recipe = Recipe(source, key, schema, format, tuple(unique), where, clean or {}, tasks)
     if not 1 <= tasks <= KEY_GROUPS:
         raise PreparationError(f"tasks={tasks} is no parallelism: give a number from 1 to {KEY_GROUPS}")
-    _check_places(source, target)
+    check_places(source, target, format)
     with _one_line(source), _replacing(Path(target)) as folder:
         screened = folder / "screened"
         screen(spark, recipe, screened)
@@ -123,7 +123,10 @@ def read_output(spark: SparkSession, path: str, schema: str | None = None) -> Da
         return read_published(spark, path, schema)
 
 
-def _check_places(source: str, target: str) -> None:
+def check_places(source: str, target: str, format: str | None = None) -> None:
+    """Raise if there is nothing to read, or what is at the target may not be replaced. This needs no Spark."""
+    from recovery.spark.raw_input import check_format, format_of
+
     for place in (source, target):
         if "://" in place:
             raise PreparationError(
@@ -132,11 +135,14 @@ def _check_places(source: str, target: str) -> None:
     read, written = Path(source).resolve(), Path(target).resolve()
     if read == written or read in written.parents or written in read.parents:
         raise PreparationError(f"{target} and {source} lie in one another: give a target outside of the source")
-    if not written.exists() or (written.is_dir() and (_is_ours(written) or not any(written.iterdir()))):
-        return
-    raise PreparationError(
-        f"{target} is there, and holds no earlier preparation that could be replaced: give another target, or remove it"
-    )
+    if written.exists() and not (written.is_dir() and (_is_ours(written) or not any(written.iterdir()))):
+        raise PreparationError(
+            f"{target} is there, and is no earlier preparation that could be replaced: give another, or remove it"
+        )
+    if format is None:
+        format_of(source)
+    else:
+        check_format(source, format)
 
 
 def _is_ours(folder: Path) -> bool:

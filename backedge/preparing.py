@@ -1,0 +1,147 @@
+"""Spark before and after a run: raw input made ready for a flow, and what a flow has written, read back.
+
+`backedge prepare` is here too, from the words on the command line to an exit code. 0: prepared. 2: it could not be
+read, was not understood, or may not be replaced; what was there stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backedge.flows import WrongCallError
+
+if TYPE_CHECKING:
+    from recovery.spark.preparing import Prepared
+
+DONE, WRONG_CALL = 0, 2
+
+
+def prepare(
+    spark: Any,
+    source: str,
+    target: str,
+    *,
+    key: str | None = None,
+    schema: str | None = None,
+    format: str | None = None,
+    unique: Sequence[str] = (),
+    where: str | None = None,
+    clean: Mapping[str, str] | None = None,
+    tasks: int = 1,
+) -> Prepared:
+    """Read CSV, JSON lines or Parquet, and write what fits as Parquet, for a flow that keys it by `key`.
+
+    `flow.read(Parquet(prepared.data))` reads it. What does not fit lies beside it, with its reason, and is counted.
+
+    - schema: columns and types in Spark's DDL, as in "id BIGINT NOT NULL, amount DOUBLE"; found by Spark if not given.
+    - format: csv, json or parquet; by the endings of the files if not given.
+    - unique: columns whose values no two rows share; of rows that do, one is kept.
+    - where: a condition in SQL that a good row fulfils.
+    - clean: column -> expression in SQL that gives its value, also of a new one; text is trimmed before.
+    - tasks: the parallelism of the source that is to read it: each task gets the keys that it keeps.
+
+    An earlier preparation in `target` is replaced. Any other folder is refused, unless it is empty.
+    """
+    # Spark is imported by whoever uses it: a flow without it does not wait.
+    from recovery.spark import preparing
+
+    return preparing.prepare(
+        spark,
+        source,
+        target,
+        key=key,
+        schema=schema,
+        format=format,
+        unique=unique,
+        where=where,
+        clean=clean,
+        tasks=tasks,
+    )
+
+
+def read_output(spark: Any, path: str, schema: str | None = None) -> Any:
+    """A DataFrame of what a sink of JSON lines, CSV or Parquet has published in a folder.
+
+    A line that does not fit the schema, in Spark's DDL, is an error when the rows are used. Without one, Spark finds
+    the types.
+    """
+    from recovery.spark import preparing
+
+    return preparing.read_output(spark, path, schema)
+
+
+def prepare_input(options: argparse.Namespace) -> int:
+    """Does what `backedge prepare` was told to; returns the exit code."""
+    from recovery.spark.errors import SparkJobError
+    from recovery.spark.preparing import check_places
+    from recovery.spark.session import close_session, open_session
+
+    try:
+        clean = expressions_in(options.clean)
+        # Before Spark is started, which takes seconds.
+        check_places(options.source, options.target, options.format)
+        spark = open_session("backedge prepare", master=options.master)
+        try:
+            unique = [name.strip() for name in options.unique.split(",")] if options.unique else []
+            prepared = prepare(
+                spark,
+                options.source,
+                options.target,
+                key=options.key,
+                schema=options.schema,
+                format=options.format,
+                unique=unique,
+                where=options.where,
+                clean=clean,
+                tasks=options.tasks,
+            )
+        finally:
+            close_session(spark)
+    except (SparkJobError, WrongCallError) as refused:
+        print(f"backedge prepare: {refused}", file=sys.stderr, flush=True)
+        return WRONG_CALL
+    print(json.dumps(prepared.to_json()) if options.json else told(prepared.to_json(), options.target), flush=True)
+    return DONE
+
+
+def expressions_in(pairs: Sequence[str]) -> dict[str, str]:
+    """The expressions that --set gives, by column.
+
+    >>> expressions_in(["cents=round(amount * 100)"])
+    {'cents': 'round(amount * 100)'}
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        column, equals, expression = (part.strip() for part in pair.partition("="))
+        if not (column and equals and expression):
+            raise WrongCallError(f"--set {pair!r} sets nothing: write COLUMN=SQL, such as --set name=upper(name)")
+        if column in found:
+            raise WrongCallError(f"--set gives {column} twice: leave out one of them")
+        found[column] = expression
+    return found
+
+
+def told(prepared: Mapping[str, Any], target: str) -> str:
+    """What was prepared, in a few lines.
+
+    >>> rejected = {"malformed": 2, "null": 0}
+    >>> facts = {"rows_in": 1002, "rows_out": 1000, "rejected": rejected, "key": "id", "files": [1, 2], "tasks": 2}
+    >>> print(told({**facts, "data": "/data/orders/data"}, "orders"))
+    1,002 rows in, 1,000 out, 2 rejected (2 malformed)
+      /data/orders/data: 2 files by the key groups of 'id', for 2 tasks
+      orders/rejected: what does not fit, with the reason
+    """
+    reasons = {reason: count for reason, count in prepared["rejected"].items() if count}
+    why = f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
+    rejected = f"{sum(reasons.values()):,} rejected{why}"
+    files = f"{len(prepared['files'])} file{'s' if len(prepared['files']) != 1 else ''}"
+    tasks = f"{prepared['tasks']} task{'s' if prepared['tasks'] != 1 else ''}"
+    layout = f"{files} by the key groups of {prepared['key']!r}, for {tasks}" if prepared["key"] else files
+    lines = [f"{prepared['rows_in']:,} rows in, {prepared['rows_out']:,} out, {rejected}"]
+    lines.append(f"  {prepared['data']}: {layout}")
+    lines += [f"  {target}/rejected: what does not fit, with the reason"] if reasons else []
+    return "\n".join(lines)
