@@ -1,0 +1,147 @@
+"""Nested loops: how tightly is each account tied to others that are tied as tightly? A loop within a loop.
+
+    python -m examples.cyclic.nested_loops
+    backedge compare examples.cyclic.nested_loops --kills 3 --seed 1
+
+Accounts that pay each other are a graph. Its k-core is what is left when everybody with fewer than k partners is taken
+away, then everybody who has fewer than k by now, and so on until nobody has to go. The core number of an account is
+the highest k whose core it is in. Most are low; rings of accounts that all pay each other stand out.
+
+The inner loop peels for one k, until a round takes nobody's partner away: how many rounds that takes, nobody knows
+before. The outer loop raises k, until nobody is left. Both run in rounds, and `ctx.round` is (outer, inner), so k is
+nowhere in the state: a run that is killed in the middle of a round goes on in that round.
+
+Promised: the core numbers are exact. Spark finds them in another way, by the theorem that they are what is left when
+everybody's number becomes, again and again, the highest h for which h partners have a number of at least h.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from backedge import Flow, JsonLines, Parquet, Stream
+
+Record = dict[str, Any]
+
+SIZE = 1_200
+"""How many accounts there are."""
+
+RING = 7
+"""Of so many accounts each is a ring, in which everybody pays everybody."""
+
+SINK = "cores"
+KEYS = ("account",)
+STAYING = """
+    WITH staying AS (SELECT get_json_object(record, '$.account') AS account FROM in_flight
+                     UNION ALL SELECT get_json_object(value, '$[0].account') FROM state WHERE kind = 'pending'
+                     UNION ALL SELECT `key` FROM state
+                               WHERE operator = 'peel' AND kind = 'value' AND value NOT LIKE '[0,%')"""
+INVARIANTS = {
+    "no account is in two places": f"""{STAYING}
+        SELECT account, count(*) AS places FROM staying GROUP BY account HAVING count(*) > 1""",
+    "every account that was read is still in the loops, or is written": f"""{STAYING}
+        SELECT * FROM (SELECT (SELECT sum(records) FROM operators WHERE operator = 'accounts') AS read,
+                              (SELECT sum(records) FROM operators WHERE operator = 'cores') AS written,
+                              (SELECT count(*) FROM staying) AS staying) WHERE read != written + staying""",
+}
+
+
+def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
+    """Accounts with their partners: each pays some that came earlier, old ones more often, and some are rings."""
+    paid = spark.range(1, size).selectExpr("id AS account", "explode(sequence(0, id % 4)) AS time")
+    paid = paid.selectExpr("account", f"pmod(xxhash64(account, time, {seed}), 1000) / 1000 AS chance")
+    paid = paid.selectExpr("account", "CAST(account * chance * chance AS LONG) AS partner")
+    members = spark.range(size).selectExpr("id AS account", f"id DIV {RING} AS ring").where("ring % 20 = 1")
+    rings = members.join(members.withColumnRenamed("account", "partner"), "ring").select("account", "partner")
+    pairs = paid.union(rings).where("account != partner")
+    pairs = pairs.union(pairs.select("partner", "account"))
+    accounts = pairs.groupBy("account").agg({"partner": "collect_set"}).toDF("account", "partners")
+    accounts.selectExpr("account", "sort_array(partners) AS partners").write.mode("overwrite").parquet(
+        f"{inputs}/accounts"
+    )
+
+
+def tell(pause_s: float) -> Callable[[Record], Iterator[Record]]:
+    """Everybody tells all partners, and itself, how many partners it has."""
+
+    def told(account: Record) -> Iterator[Record]:
+        time.sleep(pause_s)
+        for receiver in (account["account"], *account["partners"]):
+            yield {"account": receiver, "sender": account["account"], "partners": len(account["partners"])}
+
+    return told
+
+
+class Peel:
+    """State by account, for one round: how many partners it had, and who of them stays."""
+
+    outputs = ("stays", "cores")
+
+    def on_record(self, ctx: Any, told: Record) -> None:
+        """One of its partners has so many partners; or it has."""
+        had, stay = ctx.state.get((0, []))
+        if told["sender"] == ctx.key:
+            ctx.state.set((told["partners"], stay))
+        elif told["partners"] > ctx.round[0]:
+            ctx.state.set((had, [*stay, told["sender"]]))
+
+    def on_round_end(self, ctx: Any) -> None:
+        """Whoever has too few partners goes, with its core number; the others stay, with the partners who stay."""
+        k = ctx.round[0] + 1
+        for account in ctx.keys():  # noqa: SIM118
+            had, stay = ctx.state.get()
+            ctx.state.clear()
+            if had < k:
+                ctx.emit({"account": account, "core": k - 1}, output="cores")
+            else:
+                ctx.emit({"account": account, "partners": sorted(stay), "lost": had - len(stay)})
+
+
+def flow(inputs: str, output: str = "nested_loops", pause_ms: float = 0.1) -> Flow:
+    """The graph: `peeling` runs inside of `raising`. What is known leaves from the innermost loop."""
+    flow = Flow("nested_loops")
+    accounts = flow.read(Parquet(f"{inputs}/accounts"), name="accounts")
+
+    def peel(staying: Stream[Record]) -> Stream[Record]:
+        told = staying.flat_map(tell(pause_ms / 1000), name="tell")
+        peeled = told.key_by("account").process(Peel, name="peel")
+        peeled.side("cores").write(JsonLines(f"{output}/cores"), name=SINK)
+        return peeled
+
+    def raise_k(staying: Stream[Record]) -> Stream[Record]:
+        return flow.iterate(staying, peel, measure=lost, until=lambda losses: losses == 0, name="peeling")
+
+    flow.iterate(accounts, raise_k, name="raising")
+    return flow
+
+
+def lost(account: Record) -> int:
+    """How many partners it has lost in this round."""
+    return account["lost"]
+
+
+def reference(spark: Any, inputs: str) -> Any:
+    """Core numbers as the fixed point of h-indices, which begins with how many partners there are."""
+    accounts = spark.read.parquet(f"{inputs}/accounts")
+    edges = accounts.selectExpr("account", "explode(partners) AS partner").localCheckpoint()
+    cores, total = accounts.selectExpr("account", "size(partners) AS core"), None
+    while True:
+        cores = cores.localCheckpoint()
+        before, total = total, cores.agg({"core": "sum"}).first()[0]
+        if total == before:
+            return cores.selectExpr("account", "CAST(core AS LONG) AS core")
+        seen = edges.join(cores.toDF("partner", "core"), "partner").groupBy("account").agg({"core": "collect_list"})
+        highest = "size(filter(sort_array(cores, false), (core, place) -> core > place))"
+        cores = seen.toDF("account", "cores").selectExpr("account", f"{highest} AS core")
+
+
+def show(rows: list[Record]) -> None:
+    """How many accounts have which core number, and who is tied most tightly."""
+    counts = Counter(row["core"] for row in rows)
+    for core in sorted(counts):
+        print(f"  core {core:>2}: {counts[core]:>6} accounts {'#' * -(-60 * counts[core] // len(rows))}")
+    highest = sorted(row["account"] for row in rows if row["core"] == max(counts))
+    print(f"  tied most tightly: accounts {', '.join(map(str, highest[: 2 * RING]))}")
