@@ -26,6 +26,9 @@ from backedge.version import VERSION
 # Before the first import of one of them, or a foreign package would run first.
 check_own_packages(Path(__file__).resolve().parent.parent)
 
+from backedge.cases import Case, case_of
+from backedge.checked import Checked, run_checked
+from backedge.flows import WrongCallError
 from backedge.preparing import prepare, read_output
 from engine.cut_view import CutView
 from engine.errors import (
@@ -86,6 +89,7 @@ from graphs.loop import Loop
 from graphs.plan import Plan
 from graphs.stream import KeyedStream, Stream
 from recovery.errors import FencedError, RescaleError
+from recovery.spark.errors import ComparisonError, InvariantError, JavaError, SparkJobError, UnreadableError
 from recovery.spark.preparing import PreparationError, Prepared
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 
@@ -96,7 +100,10 @@ __all__ = [
     "BadNameError",
     "BadOptionError",
     "Call",
+    "Case",
+    "Checked",
     "Collect",
+    "ComparisonError",
     "CutView",
     "DamagedOutputError",
     "DuplicateNameError",
@@ -110,8 +117,10 @@ __all__ = [
     "ImportShadowError",
     "InputChangedError",
     "InputsError",
+    "InvariantError",
     "Items",
     "IterationError",
+    "JavaError",
     "Job",
     "JsonLines",
     "KeyedStream",
@@ -152,6 +161,7 @@ __all__ = [
     "SnapshotAuthError",
     "SnapshotCorruptError",
     "Source",
+    "SparkJobError",
     "StateSerializationError",
     "StoreError",
     "Stream",
@@ -163,13 +173,17 @@ __all__ = [
     "UnknownTransactionError",
     "UnnamedCycleError",
     "UnreadLoopError",
+    "UnreadableError",
     "UnwritableRecordError",
     "UserFunctionError",
+    "WrongCallError",
+    "case_of",
     "draw",
     "narrate",
     "prepare",
     "read_output",
     "run",
+    "run_checked",
     "simulate",
     "start",
 ]

@@ -27,7 +27,7 @@ def flow_at(where: str, settings: Mapping[str, Any] | None = None) -> Flow:
     module_name, colon, name = where.partition(":")
     if not (module_name and colon and name):
         raise WrongCallError(f"{where!r} names no flow: write MODULE:NAME, for example shop.orders:flow")
-    module = _module(module_name)
+    module = module_at(module_name)
     found = getattr(module, name, None)
     if isfunction(found):
         flow = found(**_accepted(found, where, settings or {}))
@@ -64,7 +64,8 @@ def settings_in(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _module(name: str) -> ModuleType:
+def module_at(name: str) -> ModuleType:
+    """The module of that name, which may be one of the current folder."""
     # A command installed into bin/ finds the modules of the current folder no sooner than it is told to.
     if "" not in sys.path:
         sys.path.insert(0, "")

@@ -1,0 +1,133 @@
+"""The command line that all examples have: Spark prepares, Ray runs, Spark compares, and a person sees what came of it.
+
+An example ends with
+
+    if __name__ == "__main__":
+        from examples.cyclic.command_line import main
+
+        main(__name__)
+
+and is then called as, for instance,
+
+    python -m examples.cyclic.transfers --size 500 --kill head@epoch=2 --kill body@epoch=4 --audit final
+
+What it needs to have for that is told by `backedge.cases`, and examples/cyclic/transfers.py shows it. Exit codes: 0
+when all is as it should be, 1 when the run failed or something differs, 2 when the call was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+from backedge import (
+    GraphError,
+    KillSpecError,
+    RunExistsError,
+    RunFailedError,
+    SparkJobError,
+    StoreError,
+    TaskError,
+    WrongCallError,
+    run_checked,
+)
+
+FAILED = (RunFailedError, TaskError)
+REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, SparkJobError, StoreError, OSError)
+
+
+def main(name: str, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the example that is the module of this name, and exit."""
+    module = sys.modules[name]
+    sys.exit(call(module, arguments))
+
+
+def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
+    """Run an example as the command line says; the exit code."""
+    options = vars(_parser(module).parse_args(arguments))
+    as_json = options.pop("json")
+    program = f"examples.cyclic.{_short(module)}"
+    try:
+        checked = run_checked(module, kills=options.pop("kill"), resume=_resume(options.pop("resume")), **options)
+    except FAILED as failure:
+        return _say(program, failure, 1)
+    except REFUSED as refusal:
+        return _say(program, refusal, 2)
+    except KeyboardInterrupt:
+        return 130
+    _show(module, checked)
+    if as_json:
+        print(json.dumps(checked.summary()), flush=True)
+    return 1 if checked.failures else 0
+
+
+def _show(module: ModuleType, checked: Any) -> None:
+    result = checked.result
+    if hasattr(module, "show"):
+        module.show(checked.rows)
+        print()
+    for kill, restore in zip(result.kills, result.restores, strict=False):
+        cut = "the beginning" if restore["epoch"] is None else f"cut {restore['epoch']}"
+        print(f"process {kill['pid']} got {kill['signal']}; all went back to {cut}, ", end="")
+        print(f"with {restore['in_loop_records']:,} records that were in a loop")
+    for failure in checked.failures:
+        print(f"WRONG: {failure}")
+    if not checked.failures:
+        how = f"in {result.seconds:.1f} s, with {len(result.kills)} kills and {len(result.restores)} restores"
+        print(f"{len(checked.rows):,} rows {how}: 0 differ from what Spark computes")
+
+
+def _parser(module: ModuleType) -> argparse.ArgumentParser:
+    description = (module.__doc__ or "").strip().split("\n\n")[0]
+    parser = argparse.ArgumentParser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
+    parser.add_argument("--size", type=_count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
+    parser.add_argument("--parallelism", type=_count, default=1, metavar="N", help="tasks an operator; default: 1")
+    parser.add_argument(
+        "--snapshots", metavar="DIR", help="keep cuts, input and output there; default: a temporary one"
+    )
+    parser.add_argument("--every", type=_seconds, default=0.5, metavar="SECONDS", help="between cuts; default: 0.5")
+    kill = "end a process with SIGKILL, such as head@epoch=3 or random@every=2s; may be given again"
+    parser.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
+    parser.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help="go on from a cut")
+    parser.add_argument("--rounds", type=_count, metavar="N", help="at most so many rounds, where there are rounds")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
+    parser.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
+    return parser
+
+
+def _short(module: ModuleType) -> str:
+    name = module.__spec__.name if module.__spec__ is not None else module.__name__
+    return name.rsplit(".", 1)[-1]
+
+
+def _resume(text: str) -> str | int:
+    if text.isdigit():
+        return int(text)
+    if text not in ("latest", "never"):
+        raise WrongCallError(f"--resume {text!r} is nothing to resume from: write latest, never or the number of a cut")
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds above 0")
+    return seconds
+
+
+def _say(program: str, error: Exception, code: int) -> int:
+    print(f"{program}: {' '.join(str(error).split(chr(10)))}", file=sys.stderr, flush=True)
+    return code

@@ -1,0 +1,98 @@
+"""When two values of Spark are the same, by their types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def comparable(value: Column, kind: DataType) -> Column:
+    """A value in a form that groups and sorts: a map as its entries in order, within structs and arrays too."""
+    if not _holds_map(kind):
+        return value
+    if isinstance(kind, ArrayType):
+        return F.transform(value, lambda element: comparable(element, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = [comparable(value[part.name], part.dataType).alias(part.name) for part in kind.fields]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if not isinstance(kind, MapType):
+        raise TypeError(f"a {kind.simpleString()} holds no map")
+
+    def entry(pair: Column) -> Column:
+        key, entered = comparable(pair["key"], kind.keyType), comparable(pair["value"], kind.valueType)
+        return F.struct(key.alias("key"), entered.alias("value"))
+
+    return F.array_sort(F.transform(F.map_entries(value), entry))
+
+
+def differs_in_type(found: DataType, wanted: DataType) -> str | None:
+    """Why values of these types cannot be compared, if that is so."""
+
+    def go_together(here: Any, there: Any) -> bool:
+        if here == there or isinstance(here, NullType) or isinstance(there, NullType):
+            return True
+        if isinstance(here, NumericType) and isinstance(there, NumericType):
+            return True
+        if isinstance(here, StringType) and isinstance(there, DateType | TimestampType):
+            return True
+        match here, there:
+            case ArrayType(), ArrayType():
+                return go_together(here.elementType, there.elementType)
+            case MapType(), MapType():
+                return go_together(here.keyType, there.keyType) and go_together(here.valueType, there.valueType)
+            case StructType(), StructType():
+                return here.names == there.names and all(
+                    go_together(a.dataType, b.dataType) for a, b in zip(here, there, strict=True)
+                )
+            case _:
+                return False
+
+    if go_together(found, wanted):
+        return None
+    return f"{found.simpleString()} in the result and {wanted.simpleString()} in the reference"
+
+
+def is_lossless(value: Column, found: DataType, wanted: DataType) -> Column:
+    """Whether the cast of a value to the wanted type gives the same value."""
+    if isinstance(found, NullType):
+        return F.lit(True)
+    cast = value.try_cast(wanted)
+    if isinstance(found, StringType):
+        return value.isNull() | cast.isNotNull()
+    return comparable(cast.try_cast(found), found).eqNullSafe(comparable(value, found))
+
+
+def within(found: Column, wanted: Column, kind: DataType, tolerance: float) -> Column:
+    """Whether a number, or each in an array, is as near to the wanted one as it should be."""
+    if isinstance(kind, ArrayType):
+        pairs = F.zip_with(found, wanted, lambda one, other: within(one, other, kind.elementType, tolerance))
+        near = (F.size(found) == F.size(wanted)) & F.forall(pairs, lambda pair: pair)
+        return found.eqNullSafe(wanted) | F.coalesce(near, F.lit(False))
+    infinite = F.lit(float("inf"))
+    allowed = F.lit(float(tolerance)) * F.greatest(F.lit(1.0), F.abs(wanted))
+    # NaN is above infinity to Spark, so that no NaN passes here; one that is wanted is the same as the one found.
+    near = (F.abs(wanted) < infinite) & (F.abs(found - wanted) <= allowed)
+    return found.eqNullSafe(wanted) | F.coalesce(near, F.lit(False))
+
+
+def _holds_map(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _holds_map(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_holds_map(part.dataType) for part in kind.fields)
+    return isinstance(kind, MapType)
