@@ -7,6 +7,7 @@ is passed on, and kept for the error if the start fails. If this process is kill
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ def start_gateway(settings: Mapping[str, str]) -> Any:
         os.close(write_end)
     if failure is not None:
         reader.join(_EXIT_S)
-        raise SparkJobError(f"Spark did not start: {_reason(said, failure)}") from failure
+        raise SparkJobError(f"Spark did not start on {settings['spark.master']}: {_reason(said, failure)}") from failure
     return gateway
 
 
@@ -78,7 +79,8 @@ def _pass_on(read_end: int, said: deque[str]) -> None:
 
 
 def _reason(said: deque[str], failure: Exception) -> str:
-    """What tells most in one line: the first that names an error, or what came last."""
+    """What tells most in one line: an exception of Spark's, or what came first."""
     lines = [line for line in said if line]
-    named = [line for line in lines if "rror" in line or "xception" in line]
-    return next(iter(named or lines[-1:]), " ".join(str(failure).split()))
+    line = next(iter([line for line in lines if "Exception:" in line] + lines), " ".join(str(failure).split()))
+    # Who threw it, and in which thread, tells users nothing.
+    return re.sub(r'^(Exception in thread "main" )?([\w$]+\.)+\w+(Exception|Error): ', "", line)

@@ -1,0 +1,258 @@
+"""A session starts where users say, is quiet, listens to nobody else, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recovery.spark import session as sessions
+from recovery.spark.errors import SparkJobError
+from recovery.spark.session import close_session, is_local, local_settings, open_session, user_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 60
+VARIABLES = ("MASTER", "SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON")
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    return monkeypatch
+
+
+class Program:
+    """A program of a user's, in a folder of its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.temporary, self.work = folder / "temporary files", folder / "work"
+        self.temporary.mkdir()
+        self.work.mkdir()
+        monkeypatch.setenv("TMPDIR", str(self.temporary))
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def start(self, script: str) -> subprocess.Popen[str]:
+        script = f"from recovery.spark.session import open_session, close_session\n{script}"
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", script], cwd=self.work, stdout=pipe, stderr=pipe, text=True)
+
+    def run(self, script: str) -> tuple[str, str]:
+        return self.start(script).communicate(timeout=2 * WAIT_S)
+
+    def java(self) -> list[int]:
+        """The Java processes that were started for it."""
+        found: list[int] = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (folder / "cmdline").read_text()
+            except OSError:
+                continue
+            if f"-Djava.io.tmpdir={self.temporary}" in command:
+                found.append(int(folder.name))
+        return found
+
+
+@pytest.fixture
+def program(tmp_path: Path, no_settings: pytest.MonkeyPatch) -> Program:
+    return Program(tmp_path, no_settings)
+
+
+def becomes_true(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def listening() -> Iterator[str]:
+    """The addresses at which this process and its children listen, as /proc writes them."""
+    inodes: set[str] = set()
+    for process in [os.getpid(), *children(os.getpid())]:
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            target = os.readlink(descriptor) if descriptor.is_symlink() else ""
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                yield fields[1].rpartition(":")[0]
+
+
+def children(process: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+# -- one session, in use -----------------------------------------------------------------------------------------
+
+
+def test_a_session_has_what_suits_one_machine(spark: SparkSession):
+    assert is_local(spark)
+    assert spark.conf.get("spark.ui.enabled") == "false"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
+    assert int(spark.conf.get("spark.sql.shuffle.partitions") or "200") <= 64
+
+
+def test_nobody_but_this_machine_can_talk_to_it(spark: SparkSession):
+    assert spark.range(3).rdd.map(lambda n: n).count() == 3
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    found = set(listening())
+    assert found
+    assert found <= loopback
+
+
+def test_a_session_that_is_there_is_reused_and_outlives_all_but_the_last_who_close_it(spark: SparkSession):
+    again = open_session("another", master="local[7]")
+    assert again is spark
+    close_session(again)
+    assert spark.range(3).count() == 3
+
+
+def test_a_query_that_is_wrong_is_told_once(spark: SparkSession, capfd: pytest.CaptureFixture[str]):
+    with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
+        spark.range(3).select("nothing")
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.sql("SELECT * FROM nothing")
+    assert capfd.readouterr().err == ""
+
+
+# -- processes of their own --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_session_is_quiet_and_leaves_nothing_behind(program: Program):
+    said = program.run("spark = open_session()\nprint(spark.range(3).count())\nclose_session(spark)\ninput()")
+    assert said[0] == "3\n"
+    assert said[1].splitlines()[-1:] == ["EOFError: EOF when reading a line"]
+    assert [line for line in said[1].splitlines() if "WARN" in line] == []
+    assert program.java() == []
+    assert list(program.work.iterdir()) == []
+    assert [path for path in program.temporary.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+def test_java_dies_with_a_process_that_is_killed(program: Program):
+    process = program.start("spark = open_session()\nprint('up', flush=True)\nimport signal\nsignal.pause()")
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        assert len(program.java()) == 1
+        process.send_signal(signal.SIGKILL)
+    assert becomes_true(lambda: program.java() == [])
+
+
+@pytest.mark.slow
+def test_a_session_of_somebody_else_is_left_alone_and_one_can_follow_it(program: Program):
+    out, err = program.run(
+        "from pyspark.sql import SparkSession\n"
+        "theirs = SparkSession.builder.config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "ours = open_session()\nprint(ours is theirs)\nclose_session(ours)\n"
+        "print(theirs.range(3).count())\ntheirs.stop()\n"
+        "last = open_session('last')\nprint(last.range(2).count(), last.conf.get('spark.app.name'))\n"
+        "close_session(last)"
+    )
+    assert out == "True\n3\n2 last\n", err
+
+
+@pytest.mark.slow
+def test_a_start_that_fails_says_why_in_one_line(program: Program, no_settings: pytest.MonkeyPatch):
+    script = "try:\n    open_session({})\nexcept RuntimeError as error:\n    print(error)"
+    out, _ = program.run(script.format("master='nonsense'"))
+    assert out == "Spark did not start on nonsense: Master must either be yarn or start with spark, k8s, or local\n"
+    no_settings.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 1z pyspark-shell")
+    out, _ = program.run(script.format(""))
+    assert out.startswith("Spark did not start on local[*]: ")
+    assert "1z" in out
+    assert out.count("\n") == 1
+    assert program.java() == []
+
+
+# -- where it starts ---------------------------------------------------------------------------------------------
+
+
+def test_settings_of_the_user_are_found(tmp_path: Path, no_settings: pytest.MonkeyPatch):
+    assert user_settings() == {}
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# of ours\nspark.master   spark://there:7077\nspark.ui.enabled=true\n\nspark.sql.ansi.enabled\tfalse\nempty\n"
+    )
+    no_settings.setenv("SPARK_CONF_DIR", str(tmp_path))
+    there = {"spark.master": "spark://there:7077", "spark.ui.enabled": "true", "spark.sql.ansi.enabled": "false"}
+    assert user_settings() == there
+    no_settings.setenv(
+        "PYSPARK_SUBMIT_ARGS", "--master local[3] --conf spark.ui.enabled=false --conf 'a=b c' pyspark-shell"
+    )
+    assert user_settings() == {**there, "spark.master": "local[3]", "spark.ui.enabled": "false", "a": "b c"}
+    no_settings.setenv("PYSPARK_SUBMIT_ARGS", "--master=yarn pyspark-shell")
+    assert user_settings()["spark.master"] == "yarn"
+
+
+class Started:
+    """Stands where Java would start: it remembers with which settings, and goes no further."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings: dict[str, str] = {}
+        monkeypatch.setattr(sessions, "start_gateway", self.start)
+        monkeypatch.setattr(sessions, "_active", lambda: None)
+        monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+
+    def start(self, settings: dict[str, str]) -> Any:
+        self.settings = settings
+        raise SparkJobError("that is far enough")
+
+    def on(self, **arguments: str) -> str:
+        with pytest.raises(SparkJobError, match="far enough"):
+            open_session(**arguments)
+        return self.settings["spark.master"]
+
+
+def test_an_argument_goes_before_variables_and_those_before_files(tmp_path: Path, no_settings: pytest.MonkeyPatch):
+    started = Started(no_settings)
+    assert started.on() == "local[*]"
+    (tmp_path / "spark-defaults.conf").write_text("spark.master local[4]\nspark.driver.memory 5g\n")
+    no_settings.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert started.on() == "local[4]"
+    assert "spark.driver.memory" not in started.settings
+    no_settings.setenv("PYSPARK_SUBMIT_ARGS", "--master local[3] pyspark-shell")
+    assert started.on() == "local[3]"
+    no_settings.setenv("MASTER", "local[2]")
+    assert started.on() == "local[2]"
+    assert started.on(master="local[1]") == "local[1]"
+
+
+def test_a_cluster_gets_nothing_that_suits_one_machine(no_settings: pytest.MonkeyPatch):
+    started = Started(no_settings)
+    assert started.on(master="spark://there:7077") == "spark://there:7077"
+    assert set(started.settings) & set(local_settings()) == set()
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_connect_says_what_it_needs(no_settings: pytest.MonkeyPatch):
+    Started(no_settings)
+    no_settings.setattr(sessions, "find_spec", {"grpc": "found", "grpc_status": "found"}.get)
+    with pytest.raises(SparkJobError) as caught:
+        open_session(remote="sc://there")
+    assert str(caught.value) == (
+        "a session on sc://there is of Spark Connect, which needs pandas, zstandard: pip install "
+        "'backedge[connect]', or leave SPARK_REMOTE and remote= away for a Spark on this machine"
+    )
+    no_settings.setenv("SPARK_REMOTE", "sc://elsewhere")
+    with pytest.raises(SparkJobError, match="a session on sc://elsewhere is of Spark Connect"):
+        open_session()
