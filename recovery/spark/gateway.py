@@ -1,7 +1,8 @@
 """The Java process of a Spark session: started quietly, and gone when the session is.
 
-Spark and Java say several lines on stderr at every start, whatever is configured. Those are left out; what else comes
-is passed on, and kept for the error if the start fails. If this process is killed, the end of its pipes ends the other.
+Spark and Java say several lines on stderr at every start, whatever is configured. Those are left out. What else comes
+is passed on, but what comes while it starts is kept: if that fails, the error says it in one line. If this process is
+killed, the end of its pipes ends the other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from subprocess import TimeoutExpired
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from recovery.spark.errors import SparkJobError
@@ -27,7 +28,7 @@ _NOISE = (
     "Setting Spark log level to",
     " WARN ",
 )
-_LINES_KEPT = 20
+_LINES_KEPT = 500
 _EXIT_S = 30
 
 
@@ -37,8 +38,9 @@ def start_gateway(settings: Mapping[str, str]) -> Any:
     conf.setAll(list(settings.items()))
     launch: Any = import_module("pyspark.java_gateway").launch_gateway
     said: deque[str] = deque(maxlen=_LINES_KEPT)
+    started = Event()
     read_end, write_end = os.pipe()
-    reader = Thread(target=_pass_on, args=(read_end, said), name="spark-stderr", daemon=True)
+    reader = Thread(target=_pass_on, args=(read_end, said, started), name="spark-stderr", daemon=True)
     reader.start()
     failure: Exception | None = None
     try:
@@ -50,6 +52,7 @@ def start_gateway(settings: Mapping[str, str]) -> Any:
     if failure is not None:
         reader.join(_EXIT_S)
         raise SparkJobError(f"Spark did not start on {settings['spark.master']}: {_reason(said, failure)}") from failure
+    started.set()
     return gateway
 
 
@@ -67,20 +70,21 @@ def end_gateway(gateway: Any) -> None:
         process.wait()
 
 
-def _pass_on(read_end: int, said: deque[str]) -> None:
+def _pass_on(read_end: int, said: deque[str], started: Event) -> None:
     with os.fdopen(read_end, errors="replace") as lines:
         for line in lines:
             if any(noise in line for noise in _NOISE):
                 continue
-            said.append(line.strip())
+            said.append(line)
             # Whoever closed stderr does not want to know.
             with suppress(OSError, ValueError):
-                sys.stderr.write(line)
+                while started.is_set() and said:
+                    sys.stderr.write(said.popleft())
 
 
 def _reason(said: deque[str], failure: Exception) -> str:
     """What tells most in one line: an exception of Spark's, or what came first."""
-    lines = [line for line in said if line]
+    lines = [line.strip() for line in said if line.strip()]
     line = next(iter([line for line in lines if "Exception:" in line] + lines), " ".join(str(failure).split()))
     # Who threw it, and in which thread, tells users nothing.
     return re.sub(r'^(Exception in thread "main" )?([\w$]+\.)+\w+(Exception|Error): ', "", line)

@@ -175,7 +175,8 @@ def test_a_session_of_somebody_else_is_left_alone_and_one_can_follow_it(program:
 @pytest.mark.slow
 def test_a_start_that_fails_says_why_in_one_line(program: Program, no_settings: pytest.MonkeyPatch):
     script = "try:\n    open_session({})\nexcept RuntimeError as error:\n    print(error)"
-    out, _ = program.run(script.format("master='nonsense'"))
+    out, err = program.run(script.format("master='nonsense'"))
+    assert err == ""
     assert out == "Spark did not start on nonsense: Master must either be yarn or start with spark, k8s, or local\n"
     no_settings.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 1z pyspark-shell")
     out, _ = program.run(script.format(""))
