@@ -30,10 +30,13 @@ SIZE = 1_200
 """How many accounts there are."""
 
 RING = 7
-"""Of so many accounts each is a ring, in which everybody pays everybody."""
+"""How many accounts a ring has, in which everybody pays everybody."""
 
 SINK = "cores"
 KEYS = ("account",)
+IN_LOOP = False
+"""In a cut in the middle of a round the accounts are in states; that may be all of them."""
+
 STAYING = """
     WITH staying AS (SELECT get_json_object(record, '$.account') AS account FROM in_flight
                      UNION ALL SELECT get_json_object(value, '$[0].account') FROM state WHERE kind = 'pending'
@@ -100,13 +103,16 @@ class Peel:
                 ctx.emit({"account": account, "partners": sorted(stay), "lost": had - len(stay)})
 
 
-def flow(inputs: str, output: str = "nested_loops", pause_ms: float = 0.1) -> Flow:
-    """The graph: `peeling` runs inside of `raising`. What is known leaves from the innermost loop."""
+def flow(inputs: str = "inputs", output: str = "nested_loops", size: int = SIZE, seconds: float = 2) -> Flow:
+    """The graph: `peeling` runs inside of `raising`. What is known leaves from the innermost loop.
+
+    All pauses together take some `seconds`, for an account is in some 16 rounds.
+    """
     flow = Flow("nested_loops")
     accounts = flow.read(Parquet(f"{inputs}/accounts"), name="accounts")
 
     def peel(staying: Stream[Record]) -> Stream[Record]:
-        told = staying.flat_map(tell(pause_ms / 1000), name="tell")
+        told = staying.flat_map(tell(seconds / size / 16), name="tell")
         peeled = told.key_by("account").process(Peel, name="peel")
         peeled.side("cores").write(JsonLines(f"{output}/cores"), name=SINK)
         return peeled
@@ -145,3 +151,9 @@ def show(rows: list[Record]) -> None:
         print(f"  core {core:>2}: {counts[core]:>6} accounts {'#' * -(-60 * counts[core] // len(rows))}")
     highest = sorted(row["account"] for row in rows if row["core"] == max(counts))
     print(f"  tied most tightly: accounts {', '.join(map(str, highest[: 2 * RING]))}")
+
+
+if __name__ == "__main__":
+    from examples.cyclic.command_line import main
+
+    main(__name__)
