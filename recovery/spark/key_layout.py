@@ -69,7 +69,8 @@ def _groups(keys: Any) -> Any:
     arrow: Any = import_module("pyarrow")
     kinds = arrow.types
     if kinds.is_integer(keys.type) or kinds.is_floating(keys.type) or kinds.is_boolean(keys.type):
-        return arrow.array(key_groups(keys.fill_null(False).to_numpy(zero_copy_only=False)), arrow.int32())
+        filled = keys.fill_null(False if kinds.is_boolean(keys.type) else 0)
+        return arrow.array(key_groups(filled.to_numpy(zero_copy_only=False)), arrow.int32())
     # A column repeats its keys: each is hashed once.
     encoded = keys.fill_null(b"" if kinds.is_binary(keys.type) else "").dictionary_encode()
     groups = arrow.array(key_groups(encoded.dictionary.to_pylist()), arrow.int32())

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,8 +181,18 @@ def _one_line(source: str) -> Generator[None]:
     """What Spark complains of, in one line."""
     from pyspark.errors import PySparkException
 
+    java: Any = import_module("py4j.protocol")
+
     try:
         yield
     except PySparkException as error:
         lines = [line.strip() for line in str(error).splitlines()]
         raise PreparationError(f"{source}: {next(filter(None, lines), type(error).__name__)}") from error
+    except java.Py4JJavaError as error:
+        raise PreparationError(f"{source}: {_first_cause(error.java_exception)}") from error
+
+
+def _first_cause(java_exception: Any) -> str:
+    while java_exception.getCause() is not None:
+        java_exception = java_exception.getCause()
+    return " ".join(str(java_exception.getMessage() or java_exception).split())

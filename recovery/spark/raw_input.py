@@ -55,7 +55,7 @@ def read_raw(spark: SparkSession, source: str, form: Format, schema: StructType 
     else:
         reader = _reader(spark, source, form).options(**_CSV, ignoreLeadingWhiteSpace=True)
         reader = reader.options(ignoreTrailingWhiteSpace=True)
-        found = reader.option("inferSchema", schema is None).csv(path).schema
+        found = _columns_of(reader, path, with_types=schema is None)
         text = StructType([StructField(field.name, StringType()) for field in found])
         rows = reader.schema(_with_line(text)).csv(path)
     return Raw(rows, schema or found, tuple(field.name for field in found))
@@ -72,7 +72,10 @@ def read_published(spark: SparkSession, path: str, schema: str | None = None) ->
     reader = reader.option("mode", "FAILFAST")
     if form == "json":
         return reader.json(as_is(path))
-    return reader.options(**_CSV, inferSchema=schema is None).csv(as_is(path))
+    reader = reader.options(**_CSV)
+    if schema is None:
+        reader = reader.schema(_columns_of(reader, as_is(path), with_types=True))
+    return reader.csv(as_is(path))
 
 
 def format_of(source: str) -> Format:
@@ -126,6 +129,16 @@ def as_is(path: str) -> str:
 def _reader(spark: SparkSession, source: str, form: Format) -> DataFrameReader:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": LINE, "recursiveFileLookup": True}
     return spark.read.options(**options, pathGlobFilter=_glob(source, form))
+
+
+def _columns_of(reader: DataFrameReader, path: str, with_types: bool) -> StructType:
+    """The columns of CSV, as text or with the types that Spark finds."""
+    # To find types in values of several lines, Spark takes what is in a path for a pattern, whatever is before it.
+    # A reader keeps what it is told: it is told twice.
+    reader = reader.option("multiLine", not {"\\", ","} & set(path)).option("inferSchema", with_types)
+    found = reader.csv(path).schema
+    reader.option("multiLine", True)
+    return found
 
 
 def _glob(source: str, form: Format) -> str:
