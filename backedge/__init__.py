@@ -28,6 +28,7 @@ check_own_packages(Path(__file__).resolve().parent.parent)
 
 from backedge.cases import Case, case_of
 from backedge.checked import Checked, run_checked
+from backedge.comparing import compare
 from backedge.flows import WrongCallError
 from backedge.preparing import prepare, read_output
 from engine.cut_view import CutView
@@ -178,6 +179,7 @@ __all__ = [
     "UserFunctionError",
     "WrongCallError",
     "case_of",
+    "compare",
     "draw",
     "narrate",
     "prepare",

@@ -36,6 +36,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.running import run_flow
 
             return run_flow(options)
+        case "compare":
+            from backedge.comparing import compare_module
+
+            return compare_module(options)
         case "prepare":
             from backedge.preparing import prepare_input
 
@@ -54,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="run a flow on Ray", description="Run a flow on Ray, to its end."))
     _add_prepare(commands.add_parser("prepare", help="make raw input ready for a flow, by Spark"))
+    _add_compare(commands.add_parser("compare", help="a flow run clean, with kills, and by Spark: all three are equal"))
     _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
     _add_flow(graph)
@@ -107,6 +112,23 @@ def _add_prepare(prepare: argparse.ArgumentParser) -> None:
     prepare.add_argument("--set", action="append", default=[], metavar="COLUMN=SQL", dest="clean", help=expression)
     prepare.add_argument("--master", metavar="URL", help="of the Spark to run on; default: this machine")
     prepare.add_argument("--json", action="store_true", help="tell the counts as JSON")
+
+
+def _add_compare(compare: argparse.ArgumentParser) -> None:
+    declared = "a module with a flow and its reference, such as examples.cyclic.transfers"
+    compare.add_argument("module", metavar="MODULE", help=declared)
+    compare.add_argument("--kills", type=_number, default=3, metavar="N", help="how many processes die; default: 3")
+    compare.add_argument("--seed", type=int, default=0, metavar="N", help="who dies, and when; default: 0")
+    compare.add_argument(
+        "--size", type=_count, metavar="N", help="how much there is to do; default: what the module says"
+    )
+    compare.add_argument("--parallelism", type=_count, default=1, metavar="N", help="tasks an operator; default: 1")
+    compare.add_argument("--rounds", type=_count, metavar="N", help="at most so many rounds, where there are rounds")
+    every = "between cuts; default: so that all kills have room in the time of the clean run"
+    compare.add_argument("--every", type=_seconds, metavar="SECONDS", help=every)
+    planted = "change a row of the result, to see that it is found: ends with 1"
+    compare.add_argument("--plant-error", action="store_true", help=planted)
+    compare.add_argument("--json", action="store_true", help="the last line of the output is what was found, as JSON")
 
 
 def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:

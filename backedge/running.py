@@ -168,7 +168,7 @@ def _epoch_or_word(text: str, snapshots: str | None, job: str) -> Any:
 
 
 def _unknown(job: str) -> dict[str, Any]:
-    figures = ("records", "hops", "snapshots", "snapshots_with_log", "seconds", "kills", "restores")
+    figures = ("records", "hops", "snapshots", "snapshots_with_log", "seconds", "starting_seconds", "kills", "restores")
     lists: dict[str, Any] = {"faults": [], "missed_faults": [], "restored": [], "outputs": {}}
     return {"job": job, "state": "lost", **dict.fromkeys(figures, 0), "last_epoch": None, **lists}
 

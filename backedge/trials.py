@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from backedge.cases import FORMS, Case, taken, takes
 from backedge.flows import WrongCallError
@@ -13,35 +13,36 @@ from engine.on_ray.job import RunResult
 from engine.on_ray.starting import run
 from graphs.flow import Flow
 from graphs.io import Collect
-
-if TYPE_CHECKING:
-    from recovery.spark.comparing import Difference
+from recovery.spark.errors import ComparisonError
 
 DataFrame = Any
 SparkSession = Any
 """Only where PySpark is imported does a checker know them."""
 
-BROKEN_MAX = 10
+BROKEN_MAX, SHOWN_MAX = 10, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How a result differs from the reference, and the first rows that break what is promised beyond that."""
+    """How a result differs from what it has to be. `broken` rows break what is promised beyond the reference."""
 
-    difference: Difference
-    broken: list[dict[str, Any]]
-    broken_count: int
+    rows: int
+    differing: int
+    first: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    told: list[str] = field(default_factory=list[str])
+    broken: int = 0
+    fault: str | None = None
 
     def failures(self, what: str) -> list[str]:
         """A line for each thing that is wrong; `what` says what was compared."""
-        lines: list[str] = []
-        if not self.difference.rows_found:
-            lines.append(f"{what}: the result has no rows")
-        if not self.difference.equal:
-            first = "; ".join(self.difference.lines()[:3])
-            lines.append(f"{what}: {self.difference.differing:,} rows differ: {first}")
-        if self.broken_count:
-            lines.append(f"{what}: {self.broken_count:,} rows break what is promised: {self.broken[0]}")
+        if self.fault is not None:
+            return [f"{what}: {self.fault}"]
+        lines = [] if self.rows else [f"{what}: the result has no rows"]
+        told = "; ".join(self.told[:SHOWN_MAX])
+        if self.broken:
+            lines.append(f"{what}: {self.broken:,} rows break what is promised: {told}")
+        elif self.differing:
+            lines.append(f"{what}: {self.differing:,} rows differ: {told}")
         return lines
 
 
@@ -53,9 +54,10 @@ class Trial:
     ) -> None:
         self.case = case
         self.spark = spark
-        self.inputs = os.path.join(folder, "inputs")
+        self.size = size or case.size
         self._folder = folder
-        self._given: dict[str, Any] = {"inputs": self.inputs, "size": size or case.size, "seed": seed}
+        self._inputs = os.path.join(folder, "inputs")
+        self._given: dict[str, Any] = {"inputs": self._inputs, "size": self.size, "seed": seed}
         if rounds is not None:
             if not takes(case.make_flow, "rounds"):
                 raise WrongCallError(f"flow() of {case.name} takes no rounds: leave --rounds away")
@@ -63,12 +65,12 @@ class Trial:
         case.check_sink(self.flow("output").plan())
 
     def flow(self, output: str) -> Flow:
-        """The flow, which writes below `output`."""
+        """The flow, which writes below the folder of that name."""
         return self.case.flow(**self._given, output=os.path.join(self._folder, output))
 
     def prepare(self) -> None:
         """Have Spark write the input."""
-        os.makedirs(self.inputs, exist_ok=True)
+        os.makedirs(self._inputs, exist_ok=True)
         if self.case.prepare is not None:
             self.case.prepare(self.spark, **taken(self.case.prepare, self._given))
 
@@ -84,7 +86,7 @@ class Trial:
 
     def found(self, output: str, result: RunResult, reference: DataFrame) -> DataFrame:
         """The result of a run, as a table."""
-        from recovery.spark.results import frame_of_files, frame_of_records
+        from recovery.spark.outputs import frame_of_files, frame_of_records
 
         sink = self.flow(output).plan().operators[self.case.sink].function
         if isinstance(sink, Collect):
@@ -92,15 +94,26 @@ class Trial:
         return frame_of_files(self.spark, FORMS[type(sink)], sink.path, reference)
 
     def judge(self, found: DataFrame, reference: DataFrame) -> Judged:
-        """Compare. What `promised` of the module looks at may have columns beyond those of the reference."""
+        """Compare a result with the reference, and see whether it breaks what is promised beyond that."""
+        judged = self.differ(found, reference, reference)
+        if self.case.promised is None or judged.fault is not None:
+            return judged
+        broken = self.case.promised(self.spark, **taken(self.case.promised, {**self._given, "result": found}))
+        count = broken.count()
+        if not count:
+            return judged
+        first = [row.asDict(recursive=True) for row in broken.limit(BROKEN_MAX).collect()]
+        told = judged.told or list(map(str, first))
+        return Judged(judged.rows, max(judged.differing, count), judged.first or first, told, count)
+
+    def differ(self, found: DataFrame, wanted: DataFrame, reference: DataFrame) -> Judged:
+        """Compare two results, in the columns of the reference alone where there is a promise on the others."""
         from recovery.spark.comparing import compare_frames
 
-        broken: list[dict[str, Any]] = []
-        count = 0
-        compared = found
         if self.case.promised is not None:
-            rows = self.case.promised(self.spark, **taken(self.case.promised, {**self._given, "result": found}))
-            count = rows.count()
-            broken = [row.asDict(recursive=True) for row in rows.limit(BROKEN_MAX).collect()]
-            compared = found.drop(*(set(found.columns) - set(reference.columns)))
-        return Judged(compare_frames(compared, reference, self.case.keys, self.case.tolerances), broken, count)
+            found, wanted = (one.drop(*(set(one.columns) - set(reference.columns))) for one in (found, wanted))
+        try:
+            difference = compare_frames(found, wanted, self.case.keys, self.case.tolerances)
+        except ComparisonError as error:
+            return Judged(found.count(), 1, fault=str(error))
+        return Judged(difference.rows_found, difference.differing, difference.examples, difference.lines())

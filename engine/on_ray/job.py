@@ -23,7 +23,8 @@ CANCEL_TIMEOUT_S = 10.0
 class RunResult:
     """What came of a run. `outputs` has what each Collect sink was given.
 
-    `kills` are the planned faults that happened, `missed_faults` those that did not: the run was over before.
+    `kills` are the planned faults that happened, `missed_faults` those that did not: the run was over before. A restore
+    has the `seconds` from a death until all tasks ran again; `starting_seconds` is what that took in the beginning.
     """
 
     job: str
@@ -38,6 +39,7 @@ class RunResult:
     restores: tuple[dict[str, Any], ...]
     missed_faults: tuple[str, ...]
     outputs: dict[str, list[Any]] = field(repr=False)
+    starting_seconds: float = 0.0
 
     def summary(self) -> dict[str, Any]:
         """All but the output, as JSON takes it."""
@@ -50,6 +52,7 @@ class RunResult:
             "snapshots_with_log": self.snapshots_with_log,
             "last_epoch": self.last_epoch,
             "seconds": round(self.seconds, 3),
+            "starting_seconds": round(self.starting_seconds, 3),
             "kills": len(self.kills),
             "restores": len(self.restores),
             "faults": list(self.kills),
@@ -161,4 +164,5 @@ def _result(story: Story, planned: Sequence[str]) -> RunResult:
         restores=tuple(story.restores),
         missed_faults=missed(planned, [kill["fault"] for kill in story.kills]),
         outputs=story.outputs,
+        starting_seconds=(story.ran_s or story.began_s) - story.began_s,
     )

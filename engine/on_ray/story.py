@@ -35,6 +35,8 @@ class Story:
     counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])
     pids: dict[str, int] = field(default_factory=dict[str, int])
     began_s: float = field(default_factory=time.time)
+    ran_s: float | None = None
+    down_s: float | None = None
     ended_s: float | None = None
 
     def say(self, line: str) -> None:
@@ -47,12 +49,14 @@ class Story:
 
     def on_kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
         """A planned fault happens now."""
+        self.down_s = self.down_s or time.time()
         self.kills.append({"fault": str(kill), "actor": actor, "pid": pid, "signal": "SIGKILL"})
         self.say(f"kill {kill}: process {pid} of actor {actor} gets SIGKILL, at task {where}")
 
     def on_restart(self, reason: str) -> None:
         """An attempt has failed."""
         self.restarts += 1
+        self.down_s = self.down_s or time.time()
         self.state = "recovering"
         self.say(f"attempt {self.attempt} failed: {reason}")
 
@@ -60,15 +64,24 @@ class Story:
         """An attempt begins."""
         self.attempt = attempt
         if epoch is not None:
-            self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs})
+            self._restores(epoch, attempt, in_logs)
             self.say(f"attempt {attempt} restores epoch {epoch}: {in_logs} records were in loops, from the log")
         elif self.restarts:
-            self.restores.append({"epoch": None, "attempt": attempt, "in_loop_records": 0})
+            self._restores(None, attempt, 0)
             self.say(f"attempt {attempt} starts from the beginning: no cut was complete")
 
+    def _restores(self, epoch: Epoch | None, attempt: Attempt, in_logs: int) -> None:
+        # The seconds from the death to the moment in which all tasks run again; 0 until then.
+        self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs, "seconds": 0.0})
+
     def on_running(self, pids: Mapping[str, int]) -> None:
-        """All tasks run."""
+        """All tasks run: for the first time, or again."""
         self.state = "running"
+        now_s = time.time()
+        self.ran_s = self.ran_s or now_s
+        if self.down_s is not None and self.restores:
+            self.restores[-1]["seconds"] = round(now_s - self.down_s, 3)
+        self.down_s = None
         self.pids = dict(pids)
 
     def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:

@@ -1,0 +1,212 @@
+"""A case run clean, run with kills, and computed by Spark: the three are compared, and the last cuts are audited.
+
+`backedge compare` is here too, from the words on the command line to an exit code. 0: all is equal, and everything that
+was planned has happened. 1: something differs, or has not happened. 2: the call was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from backedge.cases import Case, case_of
+from backedge.flows import WrongCallError
+from backedge.trials import DataFrame, Trial
+from engine.errors import TaskError
+from engine.on_ray import cluster
+from engine.on_ray.faults import role_of
+from engine.on_ray.job import RunResult
+from engine.on_ray.options import RunFailedError
+from graphs.deployment import Deployment
+from graphs.errors import GraphError
+from graphs.expansion import expand
+from recovery.spark.errors import SparkJobError
+from recovery.stores.errors import StoreError
+
+Facts = dict[str, Any]
+
+EVERY_MIN_S, EVERY_MAX_S = 0.05, 1.0
+EPOCHS_BEFORE, EPOCHS_A_KILL = 4, 2
+DONE, WRONG, WRONG_CALL = 0, 1, 2
+REFUSED = (WrongCallError, GraphError, SparkJobError, StoreError, OSError)
+
+
+def compare(
+    module: ModuleType | str,
+    *,
+    kills: int = 3,
+    seed: int = 0,
+    size: int | None = None,
+    parallelism: int = 1,
+    rounds: int | None = None,
+    every: float | None = None,
+    spark: Any = None,
+    plant_error: bool = False,
+) -> Facts:
+    """Compare a module (see `backedge.cases`) with itself killed and with its reference; `failures` says what is wrong.
+
+    The seed chooses whom the kills hit, and when. `every` is the time between cuts; by default one in which all kills
+    have room. `plant_error` changes a row of the result, which must then come out as a failure.
+    """
+    from recovery.spark.session import close_session, open_session
+
+    case = case_of(module)
+    session = open_session(case.name) if spark is None else spark
+    try:
+        with tempfile.TemporaryDirectory(prefix="backedge-compare-") as folder:
+            trial = Trial(case, session, folder, size=size, rounds=rounds, seed=seed)
+            return _Comparison(trial, folder, parallelism, seed).facts(kills, every, plant_error)
+    finally:
+        if spark is None:
+            close_session(session)
+
+
+def planned_kills(deployment: Deployment, kills: int, seed: int) -> list[str]:
+    """So many faults, at epochs that grow from 2 on: the first hits a loop, the others what chance says.
+
+    Sources are left out: they may have ended before.
+    """
+    chance = random.Random(seed)
+    roles = sorted({role_of(task) for task in deployment.tasks.values()} - {"source"})
+    planned: list[str] = []
+    epoch = 2
+    for _ in range(kills):
+        loops = [role for role in roles if role in ("head", "body")]
+        planned.append(f"{chance.choice(roles if planned else loops or roles)}@epoch={epoch}")
+        epoch += chance.randint(1, EPOCHS_A_KILL)
+    return planned
+
+
+class _Comparison:
+    def __init__(self, trial: Trial, folder: str, parallelism: int, seed: int) -> None:
+        self.trial = trial
+        self.case: Case = trial.case
+        self.folder = folder
+        self.options: Facts = {"parallelism": parallelism, "seed": seed}
+        self.plan = trial.flow("clean").plan()
+
+    def facts(self, kills: int, every: float | None, plant_error: bool) -> Facts:
+        """Do all of it."""
+        planned = planned_kills(expand(self.plan, self.options["parallelism"]), kills, self.options["seed"])
+        self.trial.prepare()
+        clean = self._run("clean", every=EVERY_MAX_S, kills=())
+        working_s = clean.seconds - clean.starting_seconds
+        room = EPOCHS_BEFORE + EPOCHS_A_KILL * kills
+        every = every or min(EVERY_MAX_S, max(EVERY_MIN_S, working_s / room))
+        killed = self._run("killed", every=every, kills=planned)
+        reference, spark_seconds = self.trial.reference()
+        found = {name: self.trial.found(name, run, reference) for name, run in (("clean", clean), ("killed", killed))}
+        if plant_error:
+            found["killed"] = self._with_error(found["killed"], reference)
+        failures, differing, first = self._compared(found, reference)
+        failures += self._happened(killed)
+        audited, wrong = self._audited()
+        failures += wrong
+        return {
+            "module": self.case.name,
+            "size": self.trial.size,
+            **self.options,
+            "equal": not differing,
+            "kills_planned": len(planned),
+            "kills_happened": len(killed.kills),
+            "kills": planned,
+            "rows": len(killed.outputs.get(self.case.sink, ())) or found["killed"].count(),
+            "audit": audited,
+            "recovery_seconds": round(sum(restore["seconds"] for restore in killed.restores), 3),
+            "spark_seconds": round(spark_seconds, 3),
+            "clean_seconds": round(working_s, 3),
+            "killed_seconds": round(killed.seconds - killed.starting_seconds, 3),
+            "every": round(every, 3),
+            "restores": len(killed.restores),
+            "in_loop_records": sum(restore["in_loop_records"] for restore in killed.restores),
+            "differing": differing,
+            "first_differences": first,
+            "failures": failures,
+        }
+
+    def _run(self, name: str, **options: Any) -> RunResult:
+        return self.trial.run(name, snapshots=os.path.join(self.folder, f"{name}-cuts"), **self.options, **options)
+
+    def _with_error(self, frame: DataFrame, reference: DataFrame) -> DataFrame:
+        from recovery.spark.outputs import with_planted_error
+
+        beyond = set(frame.columns) - set(reference.columns)
+        return with_planted_error(frame, [*self.case.keys, *self.case.tolerances, *beyond])
+
+    def _compared(self, found: dict[str, DataFrame], reference: DataFrame) -> tuple[list[str], int, list[Facts]]:
+        judged = {
+            "the run with kills and the reference": self.trial.judge(found["killed"], reference),
+            "the clean run and the reference": self.trial.judge(found["clean"], reference),
+            "the run with kills and the clean run": self.trial.differ(found["killed"], found["clean"], reference),
+        }
+        failures = [line for what, one in judged.items() for line in one.failures(what)]
+        worst = max(judged.values(), key=lambda one: one.differing)
+        return failures, worst.differing, worst.first
+
+    def _happened(self, killed: RunResult) -> Iterable[str]:
+        for fault in killed.missed_faults:
+            yield f"the planned kill {fault} did not happen: the run was over before"
+        if self.case.in_loop and killed.restores and not any(one["in_loop_records"] for one in killed.restores):
+            yield "no restored cut had records in a loop: the kills proved little"
+
+    def _audited(self) -> tuple[str, list[str]]:
+        from recovery.spark.audit import audit
+        from recovery.spark.job import JobFolder
+
+        folder = JobFolder.open(os.path.join(self.folder, "killed-cuts", self.plan.name))
+        verdict = audit(self.trial.spark, folder, "all", self.case.invariants)
+        return ("consistent", []) if verdict.consistent else ("not consistent", verdict.lines())
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def compare_module(options: argparse.Namespace) -> int:
+    """`backedge compare`."""
+    was_connected = cluster.is_connected()
+    try:
+        facts = compare(
+            options.module,
+            kills=options.kills,
+            seed=options.seed,
+            size=options.size,
+            parallelism=options.parallelism,
+            rounds=options.rounds,
+            every=options.every,
+            plant_error=options.plant_error,
+        )
+    except (RunFailedError, TaskError) as failed:
+        return _say(failed, WRONG)
+    except REFUSED as refused:
+        return _say(refused, WRONG_CALL)
+    finally:
+        if not was_connected:
+            cluster.disconnect()
+    print(json.dumps(facts, default=str) if options.json else "\n".join(lines(facts)), flush=True)
+    return WRONG if facts["failures"] else DONE
+
+
+def lines(facts: Facts) -> list[str]:
+    """What a comparison found, for a person."""
+    ran = f"{facts['kills_happened']} of {facts['kills_planned']} kills happened, {facts['restores']} restores"
+    outcome = "equal" if facts["equal"] else f"{facts['differing']:,} of them differ"
+    told = [
+        f"{facts['module']}, size {facts['size']:,}: {facts['rows']:,} rows, {outcome}",
+        f"  {ran}, which found {facts['in_loop_records']:,} records in loops",
+        f"  {facts['clean_seconds']:.1f} s clean, {facts['killed_seconds']:.1f} s with kills, of which recovery took "
+        f"{facts['recovery_seconds']:.1f} s; Spark computed the reference in {facts['spark_seconds']:.1f} s",
+        f"  the last cuts are {facts['audit']}",
+    ]
+    return told + [f"  WRONG: {failure}" for failure in facts["failures"]]
+
+
+def _say(error: Exception, code: int) -> int:
+    print(f"backedge compare: {' '.join(str(error).split(chr(10)))}", file=sys.stderr, flush=True)
+    return code
