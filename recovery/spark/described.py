@@ -30,16 +30,17 @@ def _cuts(folder: JobFolder, manifests: Mapping[int, Document]) -> Iterator[Row]
 
 
 def _tasks(manifest: Document) -> Iterator[Row]:
-    placed = {(task["task"], task["index"]): task["actor"] for task in _deployment(manifest)["tasks"]}
+    placed = {(task["task"], task["index"]): task["actor"] for task in manifest["deployment"]["tasks"]}
     for task in manifest["tasks"]:
         name = (task["task"], task["index"])
+        # A task that the deployment lacks is for the audit to find.
         yield *name, task["epoch"], task["filed"], task["ended"], task["state_rows"], placed.get(name)
 
 
 def _operators(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
         for facts in task["operators"]:
-            told = (facts["name"], facts.get("kind"), facts["whole_can_move"], facts.get("records"))
+            told = (facts["name"], facts["kind"], facts["whole_can_move"], facts["records"])
             yield task["task"], task["index"], *told
 
 
@@ -56,12 +57,8 @@ def _files(manifest: Document) -> Iterator[Row]:
 
 def _graph_channels(manifest: Document) -> Iterator[Row]:
     columns = ("edge", "sender", "sender_index", "receiver", "receiver_index", "is_back", "within_actor")
-    for channel in _deployment(manifest)["channels"]:
+    for channel in manifest["deployment"]["channels"]:
         yield tuple(channel[column] for column in columns)
-
-
-def _deployment(manifest: Document) -> Document:
-    return manifest.get("deployment") or {"tasks": [], "channels": []}
 
 
 _ROWS: Mapping[str, Callable[[Document], Iterator[Row]]] = {

@@ -103,6 +103,7 @@ def children(process: int) -> list[int]:
 # -- one session, in use -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_session_has_what_suits_one_machine(spark: SparkSession):
     assert is_local(spark)
     assert spark.conf.get("spark.ui.enabled") == "false"
@@ -111,6 +112,7 @@ def test_a_session_has_what_suits_one_machine(spark: SparkSession):
     assert int(spark.conf.get("spark.sql.shuffle.partitions") or "200") <= 64
 
 
+@pytest.mark.slow
 def test_nobody_but_this_machine_can_talk_to_it(spark: SparkSession):
     assert spark.range(3).rdd.map(lambda n: n).count() == 3
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
@@ -119,6 +121,7 @@ def test_nobody_but_this_machine_can_talk_to_it(spark: SparkSession):
     assert found <= loopback
 
 
+@pytest.mark.slow
 def test_a_session_that_is_there_is_reused_and_outlives_all_but_the_last_who_close_it(spark: SparkSession):
     again = open_session("another", master="local[7]")
     assert again is spark
@@ -126,6 +129,7 @@ def test_a_session_that_is_there_is_reused_and_outlives_all_but_the_last_who_clo
     assert spark.range(3).count() == 3
 
 
+@pytest.mark.slow
 def test_a_query_that_is_wrong_is_told_once(spark: SparkSession, capfd: pytest.CaptureFixture[str]):
     with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
         spark.range(3).select("nothing")

@@ -1,0 +1,80 @@
+"""A job of several cuts with something of everything in them, in a folder whose name is hard on readers."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from graphs.deployment import Channel, Deployment, Task
+from graphs.plan import Edge, Plan
+from recovery.cut import OperatorState
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import (
+    BACK,
+    IN,
+    RANK,
+    SINK,
+    SOURCE,
+    begin,
+    complete,
+    entries_of,
+    log_of,
+    manifest_for,
+    snapshots_of,
+    write,
+)
+
+HARD_NAME = "cuts [1] {a,b} ä+%20"
+FLOATS = {"half": 0.5, "large": 1e10, "nan": float("nan"), "inf": float("inf"), "minus": float("-inf")}
+TEXTS = {'"quoted"': "line\nbreak", "ä": "back\\slash"}
+
+
+def _deployment() -> Deployment:
+    """Two tasks of one actor, and the loop of one of them."""
+    edge = Edge("orders.out->rank.in", "orders", "out", "rank", "in")
+    channels = {
+        IN: Channel(IN, edge, is_back=False, depth=0, within_actor=True),
+        BACK: Channel(BACK, edge, is_back=True, depth=0, within_actor=False),
+    }
+    operators = {SOURCE: ("orders", "cleaned"), RANK: ("rank", "counts"), SINK: ("done",)}
+    tasks = {
+        task: Task(task, names, (), (), "slice-0", 0, task == SOURCE, task == RANK, None)
+        for task, names in operators.items()
+    }
+    return Deployment(Plan("job", {}, (), "abc"), tasks, channels, (), {"rank": 1})
+
+
+def columns_batch(hops: int) -> bytes:
+    """Two rows as columns."""
+    rows = pa.record_batch({"n": [1, 2], "s": ["a", None]})
+    return struct.pack("<c7xQ", b"A", hops) + rows.schema.serialize().to_pybytes() + rows.serialize().to_pybytes()
+
+
+def job_of_cuts(folder: Path) -> Path:
+    """Epochs 1 and 2 of the first attempt, 4 of the second. In 2 and 4 a task has ended; 3 is not complete."""
+    store = LocalStore(str(folder / HARD_NAME), "job")
+    begin(store)
+    complete(store, 1, name="before")
+    complete(store, 2, ended=True)
+    write(store, snapshots_of(3))
+    begin(store, 2, restored=2)
+    _complete_other(store, 4)
+    return Path(store.path)
+
+
+def _complete_other(store: LocalStore, epoch: int) -> None:
+    """A cut with floats, texts and columns."""
+    snapshots = snapshots_of(epoch, 2, ended=True)
+    task = snapshots[RANK]
+    log = log_of(columns_batch(3), pickle.dumps((["x", 1j], [0, 1]), 5), b"?", first=4, before=9)
+    inputs = tuple(replace(record, log=log if record.channel == BACK else ()) for record in task.inputs)
+    states = {**task.operators, "counts": OperatorState(groups=entries_of({**FLOATS, **TEXTS}))}
+    snapshots[RANK] = replace(task, inputs=inputs, operators=states)
+    files = write(store, snapshots)
+    # Not an assertion: under -O the entry would not be created.
+    if not store.create(len(store.chain()) + 1, manifest_for(files, epoch, 2), files, _deployment()):
+        raise LookupError(f"epoch {epoch} could not be recorded")
