@@ -1,0 +1,162 @@
+"""Reachability: what can be reached from where, in a graph that changes while it is being asked about.
+
+    python -m examples.cyclic.reachability --kill vertices@epoch=2 --kill way@epoch=4 --audit final
+    backedge compare examples.cyclic.reachability --kills 3 --seed 7
+
+Edges and sources come and go, one change after the other, and in between somebody asks: what can be reached from the
+sources now? Think of permissions that are granted and withdrawn, of dependencies, or of what a fault can spread to.
+
+Taking back what was reached over an edge that is gone is hard, since there may be another way. So nothing is taken
+back. A question is dealt to every vertex, behind all changes that came before it, and each vertex notes which edges it
+has at that moment: that is the graph of the question. Through it, and no later one, tokens of the question travel
+round the loop, while the graph goes on changing and other questions are on their way. A token that is ahead of its
+question waits for it.
+
+Promised: every question is answered exactly, for the graph as it was when the question was asked, each vertex once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from backedge import Collect, Flow, JsonLines
+
+if TYPE_CHECKING:  # no process of the flow's waits for PySpark
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Record = dict[str, Any]
+
+SIZE = 800
+"""How many changes and questions there are."""
+
+SECONDS = 3.0
+"""Within this time they come, whatever their number. To travel over an edge takes a moment."""
+
+VERTICES = 40
+QUESTION_EVERY = 10
+SINK = "reached"
+KEYS = ("question", "vertex")
+
+INVARIANTS = {
+    "what was reached is told, once": """
+        SELECT * FROM (SELECT coalesce(sum(json_array_length(get_json_object(value, '$.reached'))), 0) AS reached
+                       FROM state WHERE operator = 'vertices'),
+                      (SELECT sum(records) AS told FROM operators WHERE operator = 'reached')
+        WHERE reached <> told""",
+}
+
+
+class Vertices:
+    """State by vertex.
+
+    - `edges` and `is_source`: what the changes so far have made of it.
+    - `noted`: question -> the edges that it had then, until the question reaches it.
+    - `reached`: the questions that have reached it; `early`: those whose tokens are ahead of them.
+    """
+
+    outputs = ("tokens", "reached")
+
+    def on_record(self, ctx: Any, record: Record) -> None:
+        """A change, a question or a token."""
+        vertex = ctx.state.get({"edges": [], "is_source": False, "noted": {}, "reached": [], "early": []})
+        if record["kind"] == "source":
+            vertex["is_source"] = record["add"]
+        elif record["kind"] == "edge":
+            others = [to for to in vertex["edges"] if to != record["to"]]
+            vertex["edges"] = [*others, record["to"]] if record["add"] else others
+        elif record["kind"] == "question":
+            vertex["noted"][record["question"]] = vertex["edges"]
+            if vertex["is_source"] or record["question"] in vertex["early"]:
+                self._reach(ctx, vertex, record["question"])
+        elif record["question"] in vertex["noted"]:
+            self._reach(ctx, vertex, record["question"])
+        elif record["question"] not in vertex["reached"] + vertex["early"]:
+            vertex["early"].append(record["question"])
+        ctx.state.set(vertex)
+
+    def _reach(self, ctx: Any, vertex: Record, question: int) -> None:
+        vertex["early"] = [other for other in vertex["early"] if other != question]
+        vertex["reached"].append(question)
+        ctx.emit({"question": question, "vertex": ctx.key}, output="reached")
+        for to in vertex["noted"].pop(question):
+            ctx.emit({"kind": "token", "question": question, "vertex": to})
+
+
+def dealt(change: Record) -> list[Record]:
+    """A change to the vertex that it concerns, a question to all of them: behind what each was dealt before."""
+    if change["kind"] == "question":
+        return [{"kind": "question", "question": change["number"], "vertex": vertex} for vertex in range(VERTICES)]
+    return [change]
+
+
+def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
+    """The changes, numbered: edges and a few sources, more added than removed, and a question now and then."""
+    from pyspark.sql import functions as F
+
+    def drawn(what: str, count: int) -> Column:
+        return F.pmod(F.xxhash64("id", F.lit(what), F.lit(seed)), F.lit(count)).cast("int")
+
+    is_source = F.col("id") % 20 == 0
+    kind = F.when(F.col("id") % QUESTION_EVERY == QUESTION_EVERY - 1, "question")
+    changes = spark.range(size).select(
+        F.col("id").alias("number"),
+        kind.when(is_source, "source").otherwise("edge").alias("kind"),
+        (drawn("add", 10) < 7).alias("add"),
+        F.when(is_source, drawn("source", 4)).otherwise(drawn("from", VERTICES)).alias("vertex"),
+        drawn("to", 2).alias("to"),
+    )
+    to = F.pmod(F.col("vertex") * 7 + F.col("to") * 11 + 1, F.lit(VERTICES)).alias("to")
+    changes.select("number", "kind", "add", "vertex", to).coalesce(1).write.mode("overwrite").json(f"{inputs}/changes")
+
+
+def flow(inputs: str, size: int = SIZE) -> Flow:
+    """The graph. One task reads and deals, so that the order of changes and questions is the same for every vertex."""
+    rate, pause_s = size / SECONDS, SECONDS / size / 3
+
+    def travel(token: Record) -> Record:
+        time.sleep(pause_s)
+        return token
+
+    flow = Flow("reachability")
+    changes = flow.read(JsonLines(f"{inputs}/changes", rate=rate), name="changes", parallelism=1)
+    tokens = flow.loop("tokens", of=dict)
+    news = changes.flat_map(dealt, name="dealt", parallelism=1)
+    vertices = news.merge(tokens).key_by("vertex").process(Vertices, name="vertices")
+    tokens.feed(vertices.rebalance().map(travel, name="way"))
+    vertices.side("reached").write(Collect(), name="reached")
+    return flow
+
+
+def reference(spark: SparkSession, inputs: str) -> DataFrame:
+    """The graph of each question, and then the search in it: a step in all of them, then the next."""
+    from pyspark.sql import functions as F
+
+    changes = spark.read.json(f"{inputs}/changes").localCheckpoint()
+    questions = changes.where("kind = 'question'").select(F.col("number").alias("question"))
+    before = questions.join(changes.where("kind <> 'question'"), F.col("number") < F.col("question"))
+    what = ["question", "kind", "vertex", F.when(F.col("kind") == "edge", F.col("to")).alias("to")]
+    latest = before.select(*what, F.col("number"), F.col("add")).groupBy("question", "kind", "vertex", "to")
+    graph = latest.agg(F.max_by("add", "number").alias("add")).where("add").localCheckpoint()
+    edges = graph.where("kind = 'edge'").select("question", "vertex", "to")
+    reached = frontier = graph.where("kind = 'source'").select("question", "vertex").localCheckpoint()
+    while not frontier.isEmpty():
+        following = frontier.join(edges, ["question", "vertex"]).select("question", F.col("to").alias("vertex"))
+        frontier = following.distinct().join(reached, ["question", "vertex"], "left_anti").localCheckpoint()
+        reached = reached.union(frontier).localCheckpoint()
+    return reached
+
+
+def show(rows: list[Record]) -> None:
+    """How much of the graph could be reached when a question was asked, for some twenty of them."""
+    counted = Counter(row["question"] for row in rows)
+    few = max(1, len(counted) // 20)
+    for question, count in sorted(counted.items())[::few]:
+        print(f"question {question:>6}: {count:>4} of {VERTICES} vertices {'#' * (count * 40 // VERTICES)}")
+
+
+if __name__ == "__main__":
+    from examples.cyclic.command_line import main
+
+    main(__name__)
