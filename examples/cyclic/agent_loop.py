@@ -1,6 +1,7 @@
 """Agent loop: a language model plans, a tool acts, the model judges what came of it, and if it is not content, again.
 
     python -m examples.cyclic.agent_loop --kill conversations@epoch=2 --kill tools@epoch=4 --audit final
+    backedge compare examples.cyclic.agent_loop --kills 3 --seed 7
 
 Every conversation has a budget of calls to the model. A conversation's history is state under its key; model and tools
 are called outside, many at a time, by `map_async`. What the model says is routed: a request for a tool goes to the
@@ -18,15 +19,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from backedge import Collect, Flow, JsonLines
+
+if TYPE_CHECKING:  # no process of the flow's waits for PySpark
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Message = dict[str, str]
 Record = dict[str, Any]
 
 SIZE = 300
 """How many conversations there are."""
+
+SECONDS = 3.0
+"""Within this time the requests come, whatever their number. To take in what was said takes a moment."""
 
 ASK_TO_SUM = "Sum the squares of "
 ASK_TO_JUDGE = "Is that the sum of the squares that you found?"
@@ -114,11 +121,11 @@ def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
-def prepare(spark: Any, inputs: str, size: int, seed: int = 0) -> None:
+def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     """The requests, each of two to four numbers and with a budget that is too small for some."""
     from pyspark.sql import functions as F
 
-    def drawn(what: str, count: int) -> Any:
+    def drawn(what: str, count: int) -> Column:
         return F.pmod(F.xxhash64("id", F.lit(what), F.lit(seed)), F.lit(count)).cast("int")
 
     numbers = F.slice(F.array(*(drawn(f"number {n}", 20) + 1 for n in range(4))), 1, drawn("length", 3) + 2)
@@ -129,19 +136,13 @@ def prepare(spark: Any, inputs: str, size: int, seed: int = 0) -> None:
     requests.coalesce(1).write.mode("overwrite").json(f"{inputs}/requests")
 
 
-def flow(
-    inputs: str,
-    output: str = "",
-    size: int = SIZE,
-    model: LanguageModel | None = None,
-    rate: float = 100,
-    pause_ms: float = 1,
-) -> Flow:
+def flow(inputs: str, size: int = SIZE, model: LanguageModel | None = None) -> Flow:
     """The graph. The conversations are the head; what comes round is what was said, and what the tools had to say."""
+    rate, pause_s = size / SECONDS, SECONDS / size / 8
     speaker = StandIn() if model is None else model
 
     def arrive(event: Record) -> Record:
-        time.sleep(pause_ms / 1000)
+        time.sleep(pause_s)
         return event
 
     def ask(asked: Record) -> Record:
@@ -164,7 +165,7 @@ def flow(
     return flow
 
 
-def reference(spark: Any, inputs: str) -> Any:
+def reference(spark: SparkSession, inputs: str) -> DataFrame:
     """A call for each try of a tool, one for each answer and one for each judgement, as far as the budget goes."""
     from pyspark.sql import functions as F
 
@@ -185,3 +186,9 @@ def show(rows: list[Record]) -> None:
     counted = Counter((row["answer"] is not None, row["calls"]) for row in rows)
     for (is_answered, calls), count in sorted(counted.items(), reverse=True):
         print(f"{count:>5} {'answered' if is_answered else 'out of budget'} after {calls} calls of the model")
+
+
+if __name__ == "__main__":
+    from examples.cyclic.command_line import main
+
+    main(__name__)

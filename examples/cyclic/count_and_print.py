@@ -1,6 +1,7 @@
 """Count and print: two sources feed two counters, which feed two printers, and each counter tells the other.
 
-    python -m examples.cyclic.count_and_print --kill north_counter@epoch=2 --audit final
+    python -m examples.cyclic.count_and_print --kill head@epoch=2 --kill post@epoch=4 --audit final
+    backedge compare examples.cyclic.count_and_print --kills 3 --seed 7
 
 Two shops sell the same articles. Each has a counter that counts what both have sold, so each has to hear of every
 sale of the other, and a printer that prints each count. The counters tell each other, which closes a cycle; the way
@@ -16,14 +17,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backedge import Collect, Flow, JsonLines
+
+if TYPE_CHECKING:  # no process of the flow's waits for PySpark
+    from pyspark.sql import DataFrame, SparkSession
 
 Sale = dict[str, Any]
 
 SIZE = 1_000
 """How many sales each shop makes."""
+
+SECONDS = 3.0
+"""Within this time the sales are made, whatever their number; the post needs somewhat longer."""
 
 ARTICLES = 40
 SHOPS = ("north", "south")
@@ -45,9 +52,9 @@ INVARIANTS = {
 }
 
 
-def prepare(spark: Any, inputs: str, size: int, seed: int = 0) -> None:
+def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     """The sales of both shops, as files of lines."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     for shop in SHOPS:
         article = F.concat(F.lit("A"), F.pmod(F.xxhash64("id", F.lit(shop), F.lit(seed)), F.lit(ARTICLES)))
@@ -65,11 +72,12 @@ def printed(printer: str, sale: Sale) -> dict[str, Any]:
     return {"printer": printer, "article": sale["article"], "number": sale["number"]}
 
 
-def flow(inputs: str, output: str = "", size: int = SIZE, rate: float = 500, pause_ms: float = 2) -> Flow:
+def flow(inputs: str, size: int = SIZE) -> Flow:
     """The graph. It is the same on both sides, but for the pause of the post that goes from south to north."""
+    rate, pause_s = size / SECONDS, 1.3 * SECONDS / size
 
     def post(sale: Sale) -> Sale:
-        time.sleep(pause_ms / 1000)
+        time.sleep(pause_s)
         return sale
 
     flow = Flow("count_and_print")
@@ -87,9 +95,9 @@ def flow(inputs: str, output: str = "", size: int = SIZE, rate: float = 500, pau
     return flow
 
 
-def reference(spark: Any, inputs: str) -> Any:
+def reference(spark: SparkSession, inputs: str) -> DataFrame:
     """Both printers print 1 to n for an article that was sold n times."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     sold = spark.read.json([f"{inputs}/{shop}" for shop in SHOPS]).groupBy("article").count()
     numbers = F.explode(F.sequence(F.lit(1), F.col("count").cast("int"))).alias("number")
@@ -104,3 +112,9 @@ def show(rows: list[dict[str, Any]]) -> None:
     for article in sorted(counted["north"])[:10]:
         print(f"{article:>8} {counted['north'][article]:>6} {counted['south'][article]:>6}")
     print(f"{'all':>8} {counted['north'].total():>6} {counted['south'].total():>6}")
+
+
+if __name__ == "__main__":
+    from examples.cyclic.command_line import main
+
+    main(__name__)

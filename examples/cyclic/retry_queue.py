@@ -1,6 +1,7 @@
 """Retry queue: what fails is tried again later, after longer and longer pauses, and is given up after the fourth retry.
 
     python -m examples.cyclic.retry_queue --kill body@epoch=2 --kill head@epoch=4 --audit final
+    backedge compare examples.cyclic.retry_queue --kills 3 --seed 7
 
 Messages are delivered to addresses, some of which refuse the first few tries. A refused message goes into the loop,
 waits there until its timer says so, 40 ms at first and twice as long each time, and is tried again. `max_rounds` says
@@ -16,14 +17,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backedge import Collect, Flow, JsonLines
+
+if TYPE_CHECKING:  # no process of the flow's waits for PySpark
+    from pyspark.sql import DataFrame, SparkSession
 
 Message = dict[str, Any]
 
 SIZE = 800
 """How many messages there are."""
+
+SECONDS = 3.0
+"""Within this time the messages come, whatever their number; to deliver them takes somewhat longer."""
 
 RETRIES_MAX = 4
 FIRST_PAUSE_MS = 40
@@ -59,7 +66,7 @@ class BackOff:
         ctx.state.clear()
 
 
-def prepare(spark: Any, inputs: str, size: int, seed: int = 0) -> None:
+def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     """The messages, each with how many tries its address refuses: of most none, of some more than are made."""
     from pyspark.sql import functions as F
 
@@ -74,11 +81,12 @@ def settled(message: Message) -> Message:
     return {**kept, "delivered": message["tries"] > message["refusals"]}
 
 
-def flow(inputs: str, output: str = "", size: int = SIZE, rate: float = 300, pause_ms: float = 2) -> Flow:
+def flow(inputs: str, size: int = SIZE) -> Flow:
     """The graph. What comes round waits first; whether it may come round is decided where it is refused."""
+    rate, pause_s = size / SECONDS, 0.6 * SECONDS / size
 
     def deliver(message: Message) -> Message:
-        time.sleep(pause_ms / 1000)
+        time.sleep(pause_s)
         return {**message, "tries": message["tries"] + 1}
 
     flow = Flow("retry_queue")
@@ -93,7 +101,7 @@ def flow(inputs: str, output: str = "", size: int = SIZE, rate: float = 300, pau
     return flow
 
 
-def reference(spark: Any, inputs: str) -> Any:
+def reference(spark: SparkSession, inputs: str) -> DataFrame:
     """A message is tried until it is accepted, or was retried RETRIES_MAX times, with a pause before each retry."""
     from pyspark.sql import functions as F
 
@@ -110,3 +118,9 @@ def show(rows: list[Message]) -> None:
     for (delivered, tries, paused_ms), count in sorted(counted.items(), key=lambda item: (not item[0][0], item[0][1])):
         outcome = "delivered" if delivered else "given up"
         print(f"{count:>5} {outcome} at try {tries}, after pauses of {paused_ms:>4} ms in all")
+
+
+if __name__ == "__main__":
+    from examples.cyclic.command_line import main
+
+    main(__name__)

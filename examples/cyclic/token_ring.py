@@ -1,6 +1,7 @@
 """Token ring: whoever has the token may use what only one may use at a time, and then passes the token on.
 
-    python -m examples.cyclic.token_ring --kill members@epoch=3 --kill press@epoch=6 --audit final
+    python -m examples.cyclic.token_ring --kill members@epoch=2 --kill press@epoch=4 --audit final
+    backedge compare examples.cyclic.token_ring --kills 3 --seed 7
 
 A dozen members share a printing press. Their wishes to print come in all the time. The token goes from member to
 member; who has it and has a wish enters the press room, prints one page, leaves, and passes the token on. For a loop
@@ -8,21 +9,27 @@ like it, think of a lease, a leader or a write permission that is handed round, 
 
 Promised, and checked in every cut: there is one token, wherever it is, and nobody is in the press room but the member
 that the token has let in. A token that a crash had lost would stop the ring for good; one that it had doubled would
-let two in at once, and page numbers would be given twice. In the end every wish is printed once, the wishes of a member
-in their order. Which member prints first is not promised: that depends on where the token is when a wish comes.
+let two in at once. In the end every wish is printed once, those of a member in their order, on pages without a gap.
+Which wish gets which page is not promised: that depends on where the token is when the wish comes.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backedge import Collect, Flow, JsonLines
+
+if TYPE_CHECKING:  # no process of the flow's waits for PySpark
+    from pyspark.sql import DataFrame, SparkSession
 
 Record = dict[str, Any]
 
 SIZE = 1_000
 """How many wishes there are. The token retires when so many pages are printed."""
+
+SECONDS = 3.0
+"""Within this time the wishes come, whatever their number. Printing a page and walking on take a moment each."""
 
 MEMBERS = 12
 SINK = "prints"
@@ -76,7 +83,7 @@ class Members:
             ctx.emit(following, output="retired" if is_over else "passed")
 
 
-def prepare(spark: Any, inputs: str, size: int, seed: int = 0) -> None:
+def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
     """The wishes, each of some member, and the one token."""
     from pyspark.sql import functions as F
 
@@ -87,15 +94,16 @@ def prepare(spark: Any, inputs: str, size: int, seed: int = 0) -> None:
     token.coalesce(1).write.mode("overwrite").json(f"{inputs}/token")
 
 
-def flow(inputs: str, output: str = "", size: int = SIZE, rate: float = 350, pause_ms: float = 0.5) -> Flow:
+def flow(inputs: str, size: int = SIZE) -> Flow:
     """The graph. The members are the head: the token comes round to them from the press, and from each other."""
+    rate, pause_s = size / SECONDS, SECONDS / size / 6
 
     def print_page(pages: int, token: Record) -> tuple[int, Record]:
-        time.sleep(pause_ms / 1000)
+        time.sleep(pause_s)
         return pages + 1, {**token, "page": pages + 1}
 
     def walk(token: Record) -> Record:
-        time.sleep(pause_ms / 1000)
+        time.sleep(pause_s)
         return token
 
     flow = Flow("token_ring")
@@ -107,19 +115,32 @@ def flow(inputs: str, output: str = "", size: int = SIZE, rate: float = 350, pau
     )
     printed = members.key_by("press").stateful_map(print_page, initial=0, name="press")
     round.feed(printed.merge(members.side("passed").rebalance().map(walk, name="walk")))
-    entries = printed.map(lambda token: {name: token[name] for name in ("wish", "member", "turn")}, name="entries")
+    entries = printed.map(
+        lambda token: {name: token[name] for name in ("wish", "member", "turn", "page")}, name="entries"
+    )
     entries.write(Collect(), name="prints")
     members.side("retired").write(Collect(), name="retired")
     return flow
 
 
-def reference(spark: Any, inputs: str) -> Any:
+def reference(spark: SparkSession, inputs: str) -> DataFrame:
     """Every wish is printed, and a member's wishes one after the other."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     turn = F.row_number().over(Window.partitionBy("member").orderBy("wish")).alias("turn")
     return spark.read.json(f"{inputs}/wishes").select("wish", "member", turn)
+
+
+def promised(spark: SparkSession, inputs: str, result: DataFrame) -> DataFrame:
+    """The prints whose page is not the one behind the page before, or that are on a page before an earlier turn's."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    page = F.row_number().over(Window.orderBy("page", "wish"))
+    turn = F.row_number().over(Window.partitionBy("member").orderBy("page", "wish"))
+    numbered = result.select("*", page.alias("wanted_page"), turn.alias("wanted_turn"))
+    return numbered.where("page <> wanted_page OR turn <> wanted_turn")
 
 
 def show(rows: list[Record]) -> None:
@@ -129,3 +150,9 @@ def show(rows: list[Record]) -> None:
         print(
             f"member {member:>2} printed {len(wishes):>4} pages, of the wishes {', '.join(map(str, wishes[:8]))}, ..."
         )
+
+
+if __name__ == "__main__":
+    from examples.cyclic.command_line import main
+
+    main(__name__)
