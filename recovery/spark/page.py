@@ -84,7 +84,7 @@ def _headline(verdict: Mapping[str, Any]) -> Markup:
         why = f"Violated: {'; '.join(names)}."
     figures = [
         (len(cuts), "cut audited" if len(cuts) == 1 else "cuts audited"),
-        (max((len(cut.get("channels", ())) for cut in cuts), default=0), "channels"),
+        (max((size.get("channels", 0) for size in sizes), default=0), "channels"),
         (sum(size.get("log_records") or 0 for size in sizes), "records in flight, in all cuts"),
         (max(len(verdict["attempts"]) - 1, 0), "restarts"),
     ]
@@ -163,12 +163,21 @@ def _cut(cut: Mapping[str, Any], is_open: bool) -> Markup:
     parts = [
         element("summary", title, flying),
         element("div", picture_of_cut(cut), class_="scroll"),
+        *_left_out(cut),
         *(_invariant_line(invariant) for invariant in cut.get("invariants", ())),
         element("details", element("summary", "All channels"), element("div", _channels(cut), class_="scroll")),
     ]
     return element(
         "details", *parts, class_=f"cut {'holds' if cut['consistent'] else 'fails'}", open="" if is_open else None
     )
+
+
+def _left_out(cut: Mapping[str, Any]) -> list[Markup]:
+    """A line where the verdict does not list all channels: then the picture sums up those that it does."""
+    listed = sum(not channel.get("restored") for channel in cut.get("channels", ()))
+    there = cut.get("sizes", {}).get("channels", 0)
+    told = f"Figures are of {listed:,} of {there:,} channels: those with something wrong, then the fullest."
+    return [element("p", told, class_="faint")] if listed < there else []
 
 
 def _invariant_line(invariant: Mapping[str, Any]) -> Markup:

@@ -63,7 +63,7 @@ def cut(epoch: int = 7, **changes: Any) -> CutVerdict:
         "parallelism": {"attempts": 3, "orders": 1},
         "tasks": [{"task": "orders/0", "operators": ["orders", "parse"]}],
         "channels": CHANNELS,
-        "sizes": {"log_records": 45},
+        "sizes": {"log_records": 45, "channels": 3},
         "statements": [StatementResult(1, "nothing is received that was not sent", 0, "4 channels")],
         "invariants": [InvariantResult("money", 0)],
     }
@@ -236,6 +236,12 @@ def test_restarts_lead_from_the_cut_that_was_restored():
     elements = Elements(page)
     dots = [attributes["class"] for tag, attributes in elements.found if (attributes.get("class") or "")[:3] == "dot"]
     assert sorted(filter(None, dots)) == ["dot consistent", "dot consistent", "dot unaudited", "dot violated"]
+
+
+def test_a_page_says_when_the_verdict_does_not_list_all_channels():
+    told = "Figures are of 3 of 5,000 channels: those with something wrong, then the fullest."
+    assert told in Elements(page_of(verdict(cut(sizes={"channels": 5000})))).text
+    assert not any("Figures are of" in text for text in Elements(page_of(verdict())).text)
 
 
 def test_the_last_cut_and_those_in_which_something_is_wrong_are_unfolded():
