@@ -46,17 +46,13 @@ def run_checked(
 
     Takes the `options` of `run`, too. Input, output and cuts are in a temporary folder unless `snapshots` names one.
     """
-    from recovery.spark.session import close_session, open_session
-
-    case = case_of(module)
     folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else os.path.abspath(snapshots)
     is_prepared = os.path.isdir(os.path.join(folder, "inputs"))
     if is_prepared and resume == "never":
         raise WrongCallError(f"{folder} holds a run already: resume the run, or give another folder")
     try:
-        spark = open_session(case.name)
-        try:
-            trial = Trial(case, spark, folder, size=size, rounds=rounds, seed=seed)
+        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed)
+        with trial.session():
             if not is_prepared:
                 trial.prepare()
             result = trial.run("output", snapshots=folder, resume=resume, kills=kills, seed=seed, **options)
@@ -66,8 +62,6 @@ def run_checked(
             failures += [f"the planned kill {fault} did not happen" for fault in result.missed_faults]
             rows = [row.asDict(recursive=True) for row in found.collect()]
             return Checked(result, rows, spark_seconds, failures)
-        finally:
-            close_session(spark)
     finally:
         if snapshots is None:
             shutil.rmtree(folder, ignore_errors=True)

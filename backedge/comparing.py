@@ -18,7 +18,7 @@ from typing import Any
 
 from backedge.cases import Case, case_of
 from backedge.flows import WrongCallError
-from backedge.trials import DataFrame, Trial
+from backedge.trials import DataFrame, Judged, Trial
 from engine.errors import TaskError
 from engine.on_ray import cluster
 from engine.on_ray.faults import role_of
@@ -34,6 +34,7 @@ Facts = dict[str, Any]
 
 EVERY_MIN_S, EVERY_MAX_S = 0.05, 1.0
 EPOCHS_BEFORE, EPOCHS_A_KILL = 4, 2
+KILLED = "the run with kills and the reference"
 DONE, WRONG, WRONG_CALL = 0, 1, 2
 REFUSED = (WrongCallError, GraphError, SparkJobError, StoreError, OSError)
 
@@ -55,17 +56,10 @@ def compare(
     The seed chooses whom the kills hit, and when. `every` is the time between cuts; by default one in which all kills
     have room. `plant_error` changes a row of the result, which must then come out as a failure.
     """
-    from recovery.spark.session import close_session, open_session
-
-    case = case_of(module)
-    session = open_session(case.name) if spark is None else spark
-    try:
-        with tempfile.TemporaryDirectory(prefix="backedge-compare-") as folder:
-            trial = Trial(case, session, folder, size=size, rounds=rounds, seed=seed)
+    with tempfile.TemporaryDirectory(prefix="backedge-compare-") as folder:
+        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed)
+        with trial.session(spark):
             return _Comparison(trial, folder, parallelism, seed).facts(kills, every, plant_error)
-    finally:
-        if spark is None:
-            close_session(session)
 
 
 def planned_kills(deployment: Deployment, kills: int, seed: int) -> list[str]:
@@ -105,19 +99,19 @@ class _Comparison:
         found = {name: self.trial.found(name, run, reference) for name, run in (("clean", clean), ("killed", killed))}
         if plant_error:
             found["killed"] = self._with_error(found["killed"], reference)
-        failures, differing, first = self._compared(found, reference)
-        failures += self._happened(killed)
+        judged = self._judged(found, reference)
+        worst = max(judged.values(), key=lambda one: one.differing)
         audited, wrong = self._audited()
-        failures += wrong
+        failures = [line for what, one in judged.items() for line in one.failures(what)]
         return {
             "module": self.case.name,
             "size": self.trial.size,
             **self.options,
-            "equal": not differing,
+            "equal": not any(one.differing or one.broken or one.fault for one in judged.values()),
             "kills_planned": len(planned),
             "kills_happened": len(killed.kills),
             "kills": planned,
-            "rows": len(killed.outputs.get(self.case.sink, ())) or found["killed"].count(),
+            "rows": judged[KILLED].rows,
             "audit": audited,
             "recovery_seconds": round(sum(restore["seconds"] for restore in killed.restores), 3),
             "spark_seconds": round(spark_seconds, 3),
@@ -126,9 +120,9 @@ class _Comparison:
             "every": round(every, 3),
             "restores": len(killed.restores),
             "in_loop_records": sum(restore["in_loop_records"] for restore in killed.restores),
-            "differing": differing,
-            "first_differences": first,
-            "failures": failures,
+            "differing": worst.differing,
+            "first_differences": worst.first,
+            "failures": [*failures, *self._not_happened(killed), *wrong],
         }
 
     def _run(self, name: str, **options: Any) -> RunResult:
@@ -140,17 +134,14 @@ class _Comparison:
         beyond = set(frame.columns) - set(reference.columns)
         return with_planted_error(frame, [*self.case.keys, *self.case.tolerances, *beyond])
 
-    def _compared(self, found: dict[str, DataFrame], reference: DataFrame) -> tuple[list[str], int, list[Facts]]:
-        judged = {
-            "the run with kills and the reference": self.trial.judge(found["killed"], reference),
+    def _judged(self, found: dict[str, DataFrame], reference: DataFrame) -> dict[str, Judged]:
+        return {
+            KILLED: self.trial.judge(found["killed"], reference),
             "the clean run and the reference": self.trial.judge(found["clean"], reference),
             "the run with kills and the clean run": self.trial.differ(found["killed"], found["clean"], reference),
         }
-        failures = [line for what, one in judged.items() for line in one.failures(what)]
-        worst = max(judged.values(), key=lambda one: one.differing)
-        return failures, worst.differing, worst.first
 
-    def _happened(self, killed: RunResult) -> Iterable[str]:
+    def _not_happened(self, killed: RunResult) -> Iterable[str]:
         for fault in killed.missed_faults:
             yield f"the planned kill {fault} did not happen: the run was over before"
         if self.case.in_loop and killed.restores and not any(one["in_loop_records"] for one in killed.restores):

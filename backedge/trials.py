@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backedge.cases import FORMS, Case, taken, takes
@@ -31,29 +33,33 @@ class Judged:
     first: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     told: list[str] = field(default_factory=list[str])
     broken: int = 0
+    first_broken: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     fault: str | None = None
 
     def failures(self, what: str) -> list[str]:
-        """A line for each thing that is wrong; `what` says what was compared."""
+        """A line for each thing that is wrong; `what` says what was compared.
+
+        >>> Judged(rows=7, differing=1, told=["lost: {'id': 3}"]).failures("the run and the reference")
+        ["the run and the reference: 1 of 7 rows differ: lost: {'id': 3}"]
+        """
         if self.fault is not None:
             return [f"{what}: {self.fault}"]
         lines = [] if self.rows else [f"{what}: the result has no rows"]
-        told = "; ".join(self.told[:SHOWN_MAX])
+        if self.differing:
+            lines.append(f"{what}: {self.differing:,} of {self.rows:,} rows differ: {'; '.join(self.told[:SHOWN_MAX])}")
         if self.broken:
-            lines.append(f"{what}: {self.broken:,} rows break what is promised: {told}")
-        elif self.differing:
-            lines.append(f"{what}: {self.differing:,} rows differ: {told}")
+            first = "; ".join(map(str, self.first_broken[:SHOWN_MAX]))
+            lines.append(f"{what}: {self.broken:,} of {self.rows:,} rows break what is promised: {first}")
         return lines
 
 
 class Trial:
-    """One case, its input in `folder`, and one session of Spark."""
+    """One case with its input in `folder`. What can be wrong about the call is known before Spark is started."""
 
-    def __init__(
-        self, case: Case, spark: SparkSession, folder: str, *, size: int | None, rounds: int | None, seed: int
-    ) -> None:
+    spark: SparkSession
+
+    def __init__(self, case: Case, folder: str, *, size: int | None, rounds: int | None, seed: int) -> None:
         self.case = case
-        self.spark = spark
         self.size = size or case.size
         self._folder = folder
         self._inputs = os.path.join(folder, "inputs")
@@ -63,6 +69,18 @@ class Trial:
                 raise WrongCallError(f"flow() of {case.name} takes no rounds: leave --rounds away")
             self._given["rounds"] = rounds
         case.check_sink(self.flow("output").plan())
+
+    @contextmanager
+    def session(self, spark: SparkSession = None) -> Generator[None]:
+        """Use this session, or one of our own that ends with the block."""
+        from recovery.spark.session import close_session, open_session
+
+        self.spark = open_session(self.case.name) if spark is None else spark
+        try:
+            yield
+        finally:
+            if spark is None:
+                close_session(self.spark)
 
     def flow(self, output: str) -> Flow:
         """The flow, which writes below the folder of that name."""
@@ -103,8 +121,7 @@ class Trial:
         if not count:
             return judged
         first = [row.asDict(recursive=True) for row in broken.limit(BROKEN_MAX).collect()]
-        told = judged.told or list(map(str, first))
-        return Judged(judged.rows, max(judged.differing, count), judged.first or first, told, count)
+        return replace(judged, broken=count, first_broken=first)
 
     def differ(self, found: DataFrame, wanted: DataFrame, reference: DataFrame) -> Judged:
         """Compare two results, in the columns of the reference alone where there is a promise on the others."""
