@@ -1,0 +1,119 @@
+"""PageRank, components, shortest paths and k-means: what they promise, in the simulator, and on Ray beside Spark."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import simulate
+from examples.cyclic import connected_components, kmeans, pagerank, shortest_paths
+
+Record = dict[str, Any]
+
+TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
+"""Roads with their minutes: town 3 is reached as quickly by way of 0 as of 2, and 8 not at all."""
+
+
+def roads(*ways: tuple[int, int, int]) -> list[Record]:
+    return [{"town": start, "target": end, "minutes": minutes} for start, end, minutes in ways]
+
+
+def minutes_from_home(ways: Iterable[tuple[int, int, int]]) -> dict[int, int]:
+    """From nearest to nearest, as Dijkstra does it."""
+    around: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for start, end, minutes in ways:
+        around[start].append((end, minutes))
+    found: dict[int, int] = {}
+    waiting = [(0, 0)]
+    while waiting:
+        minutes, town = heapq.heappop(waiting)
+        if town not in found:
+            found[town] = minutes
+            for end, more in around[town]:
+                heapq.heappush(waiting, (minutes + more, end))
+    return found
+
+
+def test_towns_are_reached_by_the_shortest_way_in_whatever_order_travellers_arrive():
+    flow = shortest_paths.flow("", pause_ms=0)
+    inputs = {"roads": roads(*TREE), "home": [{"town": 0, "minutes": 0, "via": 0}]}
+    reached = simulate(flow, inputs, seeds=range(20), crashes=2).outputs["reached"]
+    assert {row["town"]: row["minutes"] for row in reached} == minutes_from_home(TREE)
+    assert {row["town"]: row["via"] for row in reached} == {0: 0, 1: 0, 2: 1, 3: 0, 4: 3}
+
+
+def test_documents_keep_the_lowest_number_of_those_they_are_tied_to():
+    flow = connected_components.flow("", pause_ms=0)
+    pairs = [(4, 5), (3, 4), (2, 7), (3, 9)]
+    inputs = {
+        "texts": [{"document": number, "words": ""} for number in range(10)],
+        "pairs": [{"document": one, "other": other} for one, other in pairs],
+    }
+    found = simulate(flow, inputs, seeds=range(20), crashes=2).outputs["originals"]
+    lowest = {row["document"]: row["original"] for row in found}
+    assert lowest == {**{number: number for number in range(10)}, 4: 3, 5: 3, 9: 3, 7: 2}
+
+
+def test_pages_are_ranked_as_by_the_matrix():
+    links = [(0, 1), (0, 2), (1, 2), (2, 0), (3, 2)]
+    matrix = np.zeros((4, 4))
+    for page, target in links:
+        matrix[target, page] = 1 / sum(page == other for other, _ in links)
+    ranks, change = np.ones(4), 4.0
+    while change >= pagerank.RESTS_BELOW * 4:
+        after = 1 - pagerank.DAMPING + pagerank.DAMPING * matrix @ ranks
+        change, ranks = np.abs(after - ranks).sum(), after
+    inputs = {
+        "links": [{"page": page, "target": target} for page, target in links],
+        "pages": [{"page": page, "rank": 1.0} for page in range(4)],
+    }
+    found = simulate(pagerank.flow("", size=4, pause_ms=0), inputs, seeds=range(3), crashes=2).outputs["ranks"]
+    assert {row["page"]: row["rank"] for row in found} == pytest.approx(dict(enumerate(ranks)))
+
+
+def test_flowers_far_from_each_other_are_in_groups_of_their_own_and_a_centre_without_flowers_stays():
+    def at(place: int) -> dict[str, float]:
+        return dict.fromkeys(kmeans.MEASURES, place)
+
+    inputs = {
+        "measured": [{"flower": number, **at(place)} for number, place in enumerate((1, 2, 3, 50, 52))],
+        "first": [{"group": group, **at(place)} for group, place in enumerate((1, 10, 1_000))],
+    }
+    result = simulate(kmeans.flow("", pause_ms=0), inputs, seeds=range(5), crashes=2, parallelism=2)
+    flowers, resting = result.outputs["flowers"], result.outputs["resting"]
+    assert {row["flower"]: row["group"] for row in flowers} == {0: 0, 1: 0, 2: 0, 3: 1, 4: 1}
+    assert {row["group"]: row["petal_width"] for row in resting} == {0: 2, 1: 51, 2: 1_000}
+
+
+def test_the_flowers_are_those_that_were_measured():
+    lines = [line.split(",") for line in kmeans.DATA.read_text().splitlines()[1:]]
+    means = defaultdict(list)
+    for _, species, *measures in lines:
+        means[species].append(np.array(measures, float))
+    assert len(lines) == kmeans.MEASURED
+    # What Fisher's paper gives as the means of fifty flowers each.
+    assert {species: [*np.mean(rows, axis=0).round(3)] for species, rows in means.items()} == {
+        "setosa": [5.006, 3.428, 1.462, 0.246],
+        "versicolor": [5.936, 2.77, 4.26, 1.326],
+        "virginica": [6.588, 2.974, 5.552, 2.026],
+    }
+
+
+@pytest.mark.parametrize(
+    ("example", "rows", "told"),
+    [
+        (pagerank, [{"page": 1, "rank": 0.5}, {"page": 2, "rank": 1.5}], "2 pages, 2.0 in all"),
+        (shortest_paths, [{"town": 0, "minutes": 0, "via": 0}, {"town": 1, "minutes": 7, "via": 0}], "town 1 is 7 min"),
+        (connected_components, [{"document": 1, "original": 0}, {"document": 0, "original": 0}], "1 to keep"),
+    ],
+)
+def test_what_came_of_it_is_told_to_a_person(
+    example: Any, rows: list[Record], told: str, capsys: pytest.CaptureFixture[str]
+):
+    example.show(rows)
+    assert told in capsys.readouterr().out
