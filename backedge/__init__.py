@@ -92,6 +92,7 @@ from graphs.stream import KeyedStream, Stream
 from recovery.errors import FencedError, RescaleError
 from recovery.spark.errors import ComparisonError, InvariantError, JavaError, SparkJobError, UnreadableError
 from recovery.spark.preparing import PreparationError, Prepared
+from recovery.spark.session import close_session, open_session
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 
 __version__ = VERSION
@@ -179,9 +180,11 @@ __all__ = [
     "UserFunctionError",
     "WrongCallError",
     "case_of",
+    "close_session",
     "compare",
     "draw",
     "narrate",
+    "open_session",
     "prepare",
     "read_output",
     "run",

@@ -122,6 +122,7 @@ class _Comparison:
             "in_loop_records": sum(restore["in_loop_records"] for restore in killed.restores),
             "differing": worst.differing,
             "first_differences": worst.first,
+            "planted_error_found": self._finds_error(found["killed"], reference),
             "failures": [*failures, *self._not_happened(killed), *wrong],
         }
 
@@ -133,6 +134,10 @@ class _Comparison:
 
         beyond = set(frame.columns) - set(reference.columns)
         return with_planted_error(frame, [*self.case.keys, *self.case.tolerances, *beyond])
+
+    def _finds_error(self, frame: DataFrame, reference: DataFrame) -> bool:
+        """Whether one wrong row would be found: a comparison that cannot fail shows nothing."""
+        return bool(self.trial.judge(self._with_error(frame, reference), reference).failures(KILLED))
 
     def _judged(self, found: dict[str, DataFrame], reference: DataFrame) -> dict[str, Judged]:
         return {
