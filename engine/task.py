@@ -154,14 +154,15 @@ class TaskCore:
     # -- processing ----------------------------------------------------------------------------------------------
 
     def ready(self) -> list[ChannelId]:
-        """The channels that `take` may be called with."""
+        """The channels that `take` may be called with, each once, in any order."""
         if self.ended or self.is_ending:
             return []
         ready = [inbox.id for inbox in self.inboxes.values() if inbox.has_batch()]
         if self.rounds is not None and self.rounds.aside:
-            # A log that was routed anew has no live channel of its own.
-            aside = (c if c in self.inboxes else c._replace(restored=True) for c in self.rounds.drainable())
-            ready += [channel for channel in aside if channel not in ready]
+            # Set aside once, taken once: through the restored channel if that is ready. One routed anew has no other.
+            listed = {channel._replace(restored=False) for channel in ready}
+            aside = [channel for channel in self.rounds.drainable() if channel not in listed]
+            ready += [c if c in self.inboxes else c._replace(restored=True) for c in aside]
         return ready
 
     def take(self, channel: ChannelId) -> Sequence[Effect]:

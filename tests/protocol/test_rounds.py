@@ -207,6 +207,26 @@ def test_what_is_set_aside_is_state_and_comes_back():
     assert sorted(again.seen("out")) == expected
 
 
+def test_what_is_set_aside_and_what_is_logged_of_a_channel_come_once_to_a_driver_that_takes_all_that_is_ready():
+    """Both are of one channel: while the restored rest of it is ready, what was set aside comes through that."""
+    bench = slower_head()
+    ahead(bench)
+    bench.emit("body/0->repeat/1", 79)
+    bench.deliver("body/0->repeat/1")
+    for head in ("repeat/0", "repeat/1"):
+        bench.trigger(head, 1)
+    bench.run()
+    again = Bench(TWO, {"body": send_across}, restored=bench.cut(1), attempt=2, rounds=3)
+    while again.moves():
+        for core in again.cores.values():
+            for channel in core.ready():
+                again.take(channel)
+        for what, channel in again.moves():
+            if what == "deliver":
+                again.deliver(channel)
+    assert sorted(again.seen("out")) == sorted(bench.seen("out"))
+
+
 def test_a_channel_that_is_ahead_is_not_held():
     """A marker before the barrier on one channel, behind it on another: holding would deadlock."""
     bench = two()
