@@ -44,6 +44,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.preparing import prepare_input
 
             return prepare_input(options)
+        case "audit":
+            from backedge.auditing import audit_job
+
+            return audit_job(options)
         case "snapshots":
             from backedge.cuts import list_cuts, show_cut
 
@@ -59,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="run a flow on Ray", description="Run a flow on Ray, to its end."))
     _add_prepare(commands.add_parser("prepare", help="make raw input ready for a flow, by Spark"))
     _add_compare(commands.add_parser("compare", help="a flow run clean, with kills, and by Spark: all three are equal"))
+    _add_audit(commands.add_parser("audit", help="prove by Spark that cuts are consistent, or say what is wrong"))
     _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
     _add_flow(graph)
@@ -129,6 +134,26 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
     planted = "change a row of the result, to see that it is found: ends with 1"
     compare.add_argument("--plant-error", action="store_true", help=planted)
     compare.add_argument("--json", action="store_true", help="the last line of the output is what was found, as JSON")
+
+
+def _add_audit(audit: argparse.ArgumentParser) -> None:
+    audit.add_argument("job", metavar="SNAPSHOTS/JOB", help="the folder in which a run keeps the cuts of its job")
+    audit.add_argument("--epoch", type=_epochs, default="latest", metavar="K|all|latest", help="default: latest")
+    invariant = "the rows that this query returns, over the tables of a cut, are what is wrong; may be given again"
+    audit.add_argument(
+        "--invariant", action="append", default=[], metavar="NAME=SQL", dest="invariants", help=invariant
+    )
+    audit.add_argument("--json", action="store_true", help="print the verdict as one line of JSON")
+    audit.add_argument("--page", metavar="FILE.html", help="write a page with a picture of each cut")
+    audit.add_argument("--parquet", metavar="DIR", help="write what was found as tables")
+    audit.add_argument("--master", metavar="URL", help="the Spark to use; default: one on this machine")
+    audit.add_argument("--key-file", metavar="FILE", help="the key that the snapshots are signed with")
+
+
+def _epochs(text: str) -> str:
+    if text not in ("all", "latest") and not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no epoch: give its number, all or latest")
+    return text
 
 
 def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:

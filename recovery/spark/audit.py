@@ -11,7 +11,7 @@ Nothing is shared with the engine: that it ran is all that is asked of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pyspark.sql import Window
@@ -40,9 +40,13 @@ Epochs = Literal["latest", "all"] | Sequence[int]
 
 
 def audit(
-    spark: SparkSession, folder: JobFolder, epochs: Epochs = "latest", invariants: Mapping[str, str] | None = None
+    spark: SparkSession,
+    folder: JobFolder,
+    epochs: Epochs = "latest",
+    invariants: Mapping[str, str] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Audit cuts of a job: the latest, all that are there, or these epochs.
+    """Audit cuts of a job: the latest, all that are there, or these epochs. `progress` is told what is done next.
 
     `invariants` are queries by name over the tables of a cut; the rows that a query returns are what is wrong. Raises
     `UnreadableError` where there is nothing to judge, `InvariantError` where a query is none.
@@ -53,12 +57,14 @@ def audit(
     wanted = {other for epoch in chosen for other in (epoch, *_others(places.get(epoch)))}
     cuts = {epoch: _described(folder, places[epoch], epoch) for epoch in sorted(wanted & (there | set(chosen)))}
     found = {epoch: Found([*check_cover(cuts[epoch]), *check_presence(cuts[epoch])]) for epoch in chosen}
+    progress(f"verifying the files of {len(cuts)} cuts of {folder.job}")
     verify_files(spark, folder, (cut.manifest for cut in cuts.values()))
     readable = {epoch for epoch, cut in cuts.items() if has_readable_files(cut)}
     audited = [epoch for epoch in chosen if epoch in readable]
     if audited:
         # Views are made for invariants: those of the session's owner stay what they are.
         own = spark.newSession() if is_local(spark) else spark
+        progress(f"judging {len(audited)} of them")
         lined = _line_up(own, folder, {epoch: cuts[epoch] for epoch in readable}, places, audited)
         _judge(own, lined, cuts, found)
         for epoch in audited:

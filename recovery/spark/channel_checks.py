@@ -68,9 +68,11 @@ def _figures() -> list[Column]:
 
 
 def _is_misfiled() -> Column:
-    task = F.struct("task", "task_index")
-    own = F.when(F.col("direction") == "in", F.struct("receiver", "receiver_index"))
-    return (task != own.otherwise(F.struct("sender", "sender_index"))).cast("int").alias("misfiled")
+    return F.when(F.col("direction") == "in", _is_not_of("receiver")).otherwise(_is_not_of("sender")).alias("misfiled")
+
+
+def _is_not_of(end: str) -> Column:
+    return ((F.col("task") != F.col(end)) | (F.col("task_index") != F.col(f"{end}_index"))).cast("int")
 
 
 def _earlier(lined: Lined) -> DataFrame:
@@ -109,11 +111,10 @@ def _logs(lined: Lined) -> DataFrame:
         F.col("looked.records").alias("holds"),
     ).withColumns({"seq_before": F.lag("seq").over(in_order), "after_before": F.lag("after").over(in_order)})
     place = F.struct("task", "task_index", "position")
-    misfiled = F.struct("task", "task_index") != F.struct("receiver", "receiver_index")
     return links.groupBy(*KEY).agg(
         F.count("*").alias("logged"),
         F.sum("holds").alias("records"),
-        F.sum(misfiled.cast("int")).alias("misfiled"),
+        F.sum(_is_not_of("receiver")).alias("misfiled"),
         *(F.min_by(name, place).alias(f"first_{name}") for name in ("seq", "before")),
         *(F.max_by(name, place).alias(f"last_{name}") for name in ("seq", "after")),
         *(_first(broken, place).alias(name) for name, broken in _BREAKS.items()),

@@ -1,0 +1,85 @@
+"""`backedge audit`: Spark proves of a job's cuts that they are consistent, or says what is wrong.
+
+0: consistent. 1: it is not, and what is printed says which statement is violated, where, by which figures. 2: there is
+nothing to judge: no such job or epoch, a file missing or damaged, an invariant that is no query, no Java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from backedge.flows import WrongCallError
+
+CONSISTENT, VIOLATED, WRONG_CALL = 0, 1, 2
+
+
+def audit_job(options: argparse.Namespace) -> int:
+    """Audits what the command line names, and prints the verdict."""
+    # Spark is imported by whoever uses it: a flow without it does not wait.
+    from recovery.spark.errors import SparkJobError
+
+    try:
+        return _audit(options)
+    except (WrongCallError, SparkJobError, OSError) as refused:
+        print(f"backedge audit: {' '.join(str(refused).splitlines())}", file=sys.stderr)
+        return WRONG_CALL
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from recovery.spark.audit import audit
+    from recovery.spark.job import JobFolder
+    from recovery.spark.session import close_session, is_local, open_session
+    from recovery.spark.source import ship
+
+    invariants = dict(map(_invariant, options.invariants))
+    folder = JobFolder.open(options.job, _key(options.key_file))
+    number = int(options.epoch) if options.epoch.isdigit() else None
+    # What is not there is said before Spark is started, which takes seconds.
+    folder.manifest(folder.latest() if number is None else number)
+    _progress("starting Spark")
+    is_remote = (options.master or "").startswith("sc://")
+    spark = open_session(
+        "backedge audit",
+        master=None if is_remote else options.master,
+        remote=options.master if is_remote else None,
+    )
+    try:
+        if not is_local(spark):
+            ship(spark)
+        verdict = audit(spark, folder, options.epoch if number is None else [number], invariants, progress=_progress)
+    finally:
+        close_session(spark)
+    _write(verdict, options.page, options.parquet)
+    print(json.dumps(verdict.to_json()) if options.json else "\n".join(verdict.lines()))
+    return CONSISTENT if verdict.consistent else VIOLATED
+
+
+def _write(verdict: Any, page: str | None, tables: str | None) -> None:
+    from recovery.spark.page import write_page
+    from recovery.spark.verdict_files import write_tables
+
+    if page is not None:
+        write_page(verdict.to_json(), page)
+    if tables is not None:
+        write_tables(verdict, tables)
+
+
+def _progress(what: str) -> None:
+    print(f"backedge audit: {what}", file=sys.stderr)
+
+
+def _invariant(text: str) -> tuple[str, str]:
+    name, _, query = text.partition("=")
+    if not name.strip() or not query.strip():
+        raise WrongCallError(
+            f"--invariant {text!r} has no name and query: write name=SELECT ..., whose rows are what is wrong"
+        )
+    return name.strip(), query
+
+
+def _key(path: str | None) -> bytes | None:
+    return None if path is None else Path(path).read_bytes().rstrip(b"\r\n")
