@@ -133,7 +133,7 @@ def look(pause_s: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return looked
 
 
-def flow(inputs: str, pause_ms: float = 2.5) -> Flow:
+def flow(inputs: str, size: int = SIZE, round_seconds: float = 0.4) -> Flow:
     """The graph: centres come to the head of the iteration, go round in it, and leave it when they rest."""
     flow = Flow("kmeans")
     flowers = flow.read(Parquet(f"{inputs}/flowers"), name="measured").rebalance()
@@ -142,7 +142,7 @@ def flow(inputs: str, pause_ms: float = 2.5) -> Flow:
     def body(centres: Stream[Centre]) -> Stream[Centre]:
         assigned = flow.process(Assign, flowers=flowers, centres=centres.broadcast(), name="assign")
         assigned.side("flowers").write(Collect(), name=SINK)
-        parts = assigned.map(look(pause_ms / 1000), name="look")
+        parts = assigned.map(look(round_seconds / size), name="look")
         return parts.key_by("group").process(Move, name="move")
 
     moved = {"measure": lambda centre: centre["moved"], "reduce": max, "until": lambda most: most < MOVED_MM}
@@ -180,3 +180,9 @@ def show(rows: list[Flower]) -> None:
     places = {(row["petal_length"], row["petal_width"] // 2): str(row["group"]) for row in rows}
     for width in range(12, -1, -1):
         print("  |" + "".join(places.get((length, width), " ") for length in range(8, 72)))
+
+
+if __name__ == "__main__":
+    from examples.cyclic.command_line import main
+
+    main(__name__)

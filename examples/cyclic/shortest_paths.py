@@ -112,7 +112,7 @@ def drive(pause_s: float) -> Callable[[list[Record]], list[Record]]:
     return driven
 
 
-def flow(inputs: str, output: str = "shortest_paths", pause_ms: float = 60) -> Flow:
+def flow(inputs: str, output: str = "shortest_paths", pause_ms: float = 80) -> Flow:
     """The graph: who leaves a town drives, and arrives in another by the back edge."""
     flow = Flow("shortest_paths")
     roads = flow.read(Parquet(f"{inputs}/roads/data"), name="roads").key_by("town")

@@ -48,7 +48,7 @@ def test_towns_are_reached_by_the_shortest_way_in_whatever_order_travellers_arri
 
 
 def test_documents_keep_the_lowest_number_of_those_they_are_tied_to():
-    flow = connected_components.flow("", pause_ms=0)
+    flow = connected_components.flow("", seconds=0)
     pairs = [(4, 5), (3, 4), (2, 7), (3, 9)]
     inputs = {
         "texts": [{"document": number, "words": ""} for number in range(10)],
@@ -84,7 +84,7 @@ def test_flowers_far_from_each_other_are_in_groups_of_their_own_and_a_centre_wit
         "measured": [{"flower": number, **at(place)} for number, place in enumerate((1, 2, 3, 50, 52))],
         "first": [{"group": group, **at(place)} for group, place in enumerate((1, 10, 1_000))],
     }
-    result = simulate(kmeans.flow("", pause_ms=0), inputs, seeds=range(5), crashes=2, parallelism=2)
+    result = simulate(kmeans.flow("", round_seconds=0), inputs, seeds=range(5), crashes=2, parallelism=2)
     flowers, resting = result.outputs["flowers"], result.outputs["resting"]
     assert {row["flower"]: row["group"] for row in flowers} == {0: 0, 1: 0, 2: 0, 3: 1, 4: 1}
     assert {row["group"]: row["petal_width"] for row in resting} == {0: 2, 1: 51, 2: 1_000}
