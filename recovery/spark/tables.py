@@ -17,6 +17,7 @@ from recovery.spark.decoding import PAIRS, RECORDS, pairs, records
 from recovery.spark.described import DESCRIBED, Row, rows_of
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
+from recovery.spark.local_rows import local_frame
 from recovery.spark.schemas import FILES, RENAMED, TABLES, VERSION, columns_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) ->
 
 
 def _frame(spark: SparkSession, rows: Sequence[Row], columns: str) -> DataFrame:
-    return cast(Any, spark).createDataFrame(rows, columns)
+    return local_frame(spark, rows, columns)
 
 
 def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Sequence[Row]) -> DataFrame:
@@ -74,8 +75,11 @@ def _as_is(path: str) -> str:
 
 def _place() -> Column:
     """The path of a row's file. Spark tells it as a URI, in which a plus is a plus and not a space."""
-    path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
-    return F.regexp_replace(path, "^file:/+", "/").alias("_place")
+    uri = F.col("_metadata.file_path")
+    # Once for each row, so it is done where there is something to decode.
+    decoded = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
+    path = F.when(F.contains(uri, F.lit("%")), decoded).otherwise(uri)
+    return F.concat(F.lit("/"), F.ltrim(F.substring(path, len("file:/"), 1 << 30), F.lit("/"))).alias("_place")
 
 
 # -- what is in pickles and batches ------------------------------------------------------------------------------
