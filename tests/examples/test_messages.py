@@ -1,0 +1,161 @@
+"""Counters, token ring, retry queue, agent loop and reachability: what they promise, in the simulator and on Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from backedge import CutView, compare, simulate
+from examples.cyclic import agent_loop, count_and_print, reachability, retry_queue, token_ring
+from tests.jobs.rays import local_ray
+
+Record = dict[str, Any]
+
+NOWHERE = "nowhere"
+"""The simulator is given the input, and looks for no file."""
+
+AT_ONCE = 10**9
+"""A size at which the pauses of the examples, which are shared out over their records, are none."""
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    with local_ray():
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
+@pytest.mark.parametrize("example", [count_and_print, token_ring, retry_queue, agent_loop, reachability])
+def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, spark: Any):
+    found = compare(example, kills=1, seed=3, size=example.SIZE // 8, spark=spark)
+    assert found["failures"] == []
+    assert found["rows"] > 0
+    assert found["in_loop_records"] > 0
+
+
+def sales(shop: str, *articles: str) -> list[Record]:
+    return [{"shop": shop, "sale": sale, "article": article} for sale, article in enumerate(articles)]
+
+
+def test_both_counters_count_the_sales_of_both_shops():
+    inputs = {"north": sales("north", "pen", "ink", "pen"), "south": sales("south", "pen", "cap")}
+    printed = simulate(count_and_print.flow(NOWHERE, AT_ONCE), inputs, seeds=range(8), crashes=2).outputs["printed"]
+    for printer in count_and_print.SHOPS:
+        lines = {(row["article"], row["number"]) for row in printed if row["printer"] == printer}
+        assert lines == {("pen", 1), ("pen", 2), ("pen", 3), ("ink", 1), ("cap", 1)}
+    assert len(printed) == 10
+
+
+def one_token_and_at_most_one_inside(view: CutView) -> bool:
+    tokens = [*view.in_loop("round"), *view.output("retired")]
+    inside = [member for member, state in view.state("members").items() if state["inside"]]
+    return len(tokens) <= 1 and inside == [token["member"] for token in tokens if token["let_in"]]
+
+
+def test_there_is_one_token_whatever_dies_and_nobody_inside_but_whom_it_let_in():
+    wishes = [{"wish": wish, "member": wish * 5 % token_ring.MEMBERS} for wish in range(4)]
+    token = {"member": 0, "page": 0, "pages": len(wishes), "press": "press"}
+    # Which wish gets which page depends on the schedule, so the outputs of two of them may differ.
+    for seed in range(6):
+        prints = simulate(
+            token_ring.flow(NOWHERE, AT_ONCE),
+            {"wishes": wishes, "token": [token]},
+            seeds=[seed],
+            crashes=2,
+            invariant=one_token_and_at_most_one_inside,
+            check_outputs=False,
+        ).outputs["prints"]
+        assert sorted(row["wish"] for row in prints) == [0, 1, 2, 3]
+        assert sorted(row["page"] for row in prints) == [1, 2, 3, 4]
+
+
+def test_a_message_is_retried_four_times_at_most_after_pauses_that_double():
+    messages = [{"message": refusals, "refusals": refusals} for refusals in range(7)]
+    settled = simulate(retry_queue.flow(NOWHERE, AT_ONCE), {"messages": messages}, seeds=range(6), crashes=2).outputs[
+        "settled"
+    ]
+    found = {row["message"]: (row["tries"], row["paused_ms"], row["delivered"]) for row in settled}
+    delivered = {0: (1, 0, True), 1: (2, 40, True), 2: (3, 120, True), 3: (4, 280, True), 4: (5, 600, True)}
+    assert found == {**delivered, 5: (5, 600, False), 6: (5, 600, False)}
+
+
+def conversations(*requests: str, budget: int) -> dict[str, list[Record]]:
+    asked = [{"conversation": number, "request": text, "budget": budget} for number, text in enumerate(requests)]
+    return {"requests": asked}
+
+
+def test_a_conversation_ends_with_its_answer_or_out_of_budget():
+    # The tool fails n % 3 times for n before it works; a sum that four divides is answered wrongly at first.
+    inputs = conversations("Sum the squares of 5 1 3", "Sum the squares of 3 3 5 5", "Sum the squares of 2 4", budget=9)
+    finished = simulate(agent_loop.flow(NOWHERE, AT_ONCE), inputs, seeds=range(5), crashes=2).outputs["finished"]
+    found = {row["conversation"]: (row["answer"], row["calls"]) for row in finished}
+    assert found == {0: (35, 8), 1: (None, 9), 2: (20, 9)}
+
+
+def test_any_model_that_completes_messages_will_do():
+    class Brief:
+        def complete(self, messages: list[agent_loop.Message]) -> str:
+            return "ACCEPT" if messages[-1]["content"] == agent_loop.ASK_TO_JUDGE else "ANSWER 7"
+
+    flow = agent_loop.flow(NOWHERE, AT_ONCE, Brief())
+    finished = simulate(flow, conversations("Say seven", budget=5), seeds=range(2)).outputs["finished"]
+    assert finished == [{"conversation": 0, "answer": 7, "calls": 2}]
+
+
+def change(kind: str, add: bool = True, vertex: int = 0, to: int = 0) -> Record:
+    return {"kind": kind, "add": add, "vertex": vertex, "to": to}
+
+
+def reached(*changes: Record) -> dict[int, set[int]]:
+    inputs = {"changes": [{**record, "number": number} for number, record in enumerate(changes)]}
+    rows = simulate(reachability.flow(NOWHERE, AT_ONCE), inputs, seeds=range(5), crashes=2).outputs["reached"]
+    assert len({(row["question"], row["vertex"]) for row in rows}) == len(rows)
+    return {number: {row["vertex"] for row in rows if row["question"] == number} for number in range(len(changes))}
+
+
+def test_a_question_is_answered_for_the_graph_as_it_was_then():
+    found = reached(
+        change("source", vertex=0),
+        change("edge", vertex=0, to=1),
+        change("edge", vertex=1, to=2),
+        change("question"),
+        change("edge", add=False, vertex=0, to=1),
+        change("edge", vertex=0, to=3),
+        change("question"),
+        change("source", add=False, vertex=0),
+        change("question"),
+    )
+    assert (found[3], found[6], found[8]) == ({0, 1, 2}, {0, 3}, set())
+
+
+def test_what_was_reached_two_ways_is_reached_as_long_as_one_is_left_and_a_ring_holds_nothing_up():
+    found = reached(
+        change("source", vertex=0),
+        *(change("edge", vertex=vertex, to=to) for vertex, to in ((0, 1), (0, 2), (1, 3), (2, 3), (3, 1))),
+        change("edge", add=False, vertex=0, to=1),
+        change("question"),
+        change("edge", add=False, vertex=0, to=2),
+        change("question"),
+    )
+    assert (found[7], found[9]) == ({0, 1, 2, 3}, {0})
+
+
+@pytest.mark.parametrize(
+    ("example", "rows", "said"),
+    [
+        (count_and_print, [{"printer": shop, "article": "pen", "number": 1} for shop in ("north", "south")], "pen"),
+        (token_ring, [{"wish": 4, "member": 0, "turn": 1, "page": 1}], "of the wishes 4"),
+        (retry_queue, [{"tries": 2, "paused_ms": 40, "delivered": True}], "1 delivered at try 2"),
+        (agent_loop, [{"conversation": 1, "answer": None, "calls": 7}], "out of budget after 7 calls"),
+        (reachability, [{"question": 9, "vertex": 2}], "1 of 40 vertices"),
+    ],
+)
+def test_a_person_is_shown_what_came_out(
+    example: ModuleType, rows: list[Record], said: str, capsys: pytest.CaptureFixture[str]
+):
+    example.show(rows)
+    assert said in capsys.readouterr().out
