@@ -2,13 +2,16 @@
 
 PYTHON_IN_VENV = .venv/bin/python
 
-.PHONY: setup demo check test-fast test bench
+.PHONY: setup demo examples check test-fast test bench
 
 setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
 
 demo: setup       ## a feedback loop on a local Ray that is killed twice, and what happened
 	@$(PYTHON_IN_VENV) -m examples.cyclic.payments
+
+examples: setup   ## every example clean, killed three times, audited and compared with Spark: a quarter of an hour
+	@$(PYTHON_IN_VENV) -m examples.cyclic
 
 check: setup      ## format, lint, types, layers: seconds
 	.venv/bin/ruff format --check .

@@ -25,12 +25,12 @@ from backedge import Flow, Items, JsonLines
 
 Record = dict[str, Any]
 
-EPISODES = 32  # of a batch; each batch is one step of the learner
+EPISODES = 16  # of a batch; each batch is one step of the learner
 STALE = 1  # how many steps old the weights are that a batch is played with
 STEPS_MAX, STEP_SIZE = 200, 0.5
 COIN, LEANING = [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1000.0, 0.0]  # weights to beat: chance, and push where the pole leans
 
-SIZE = 1_280  # samples, that is episodes
+SIZE = 960  # samples, that is episodes
 SINK, KEYS, TOLERANCES = "used", ("batch", "episode"), {"reward": 1e-6, "advantage": 1e-6}
 UNUSED = """
     WITH learner AS (SELECT from_json(value, 'updates INT, ordered INT, used INT, waiting ARRAY<STRUCT<batch INT,
@@ -188,7 +188,7 @@ def show(rows: list[Record]) -> None:
     beaten = {"a coin": COIN, "where it leans": LEANING}
     played = {who: [play(weights, luck)["steps"] for luck in lucks] for who, weights in beaten.items()}
     for row in sorted(rows, key=lambda row: row["batch"]):
-        played.setdefault(f"from batch {row['batch'] // 4 * 4}", []).append(row["steps"])
+        played.setdefault(f"from batch {row['batch'] // 6 * 6}", []).append(row["steps"])
     print(f"for how many steps the pole stays up, {STEPS_MAX} at most")
     for who, mean in ((who, sum(steps) / len(steps)) for who, steps in played.items()):
         print(f"  {who:<16} {mean:6.1f}  {'#' * round(mean / 4)}")

@@ -59,9 +59,9 @@ def test_every_sample_is_used_once_and_the_learner_is_the_same_whatever_dies():
 
 
 def test_what_was_learned_beats_a_coin_and_who_pushes_where_the_pole_leans():
-    batches = 24
+    batches = 36
     used = simulate(rollout_training.flow(size=batches * EPISODES, seconds=0), seeds=range(1)).outputs["used"]
-    learned = np.mean([row["steps"] for row in used if row["batch"] >= batches - 5])
+    learned = np.mean([row["steps"] for row in used if row["batch"] >= batches - 6])
     lucks = [np.random.default_rng([2, episode]).random(4 + STEPS_MAX).tolist() for episode in range(50)]
     coin, leaning = (np.mean([play(weights, luck)["steps"] for luck in lucks]) for weights in (COIN, LEANING))
     assert coin < leaning < 50
@@ -69,13 +69,13 @@ def test_what_was_learned_beats_a_coin_and_who_pushes_where_the_pole_leans():
 
 
 def test_the_learning_curve_is_shown_beside_what_is_beaten(capsys: pytest.CaptureFixture[str]):
-    rollout_training.show([{"batch": batch, "steps": 10 * batch} for batch in range(8)])
+    rollout_training.show([{"batch": batch, "steps": 10 * batch} for batch in range(12)])
     said = capsys.readouterr().out
     assert [line.split()[:3] for line in said.splitlines()[1:]] == [
         ["a", "coin", "22.0"],
         ["where", "it", "leans"],
         ["from", "batch", "0"],
-        ["from", "batch", "4"],
+        ["from", "batch", "6"],
     ]
 
 

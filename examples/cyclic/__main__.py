@@ -1,0 +1,103 @@
+"""All examples, one after the other: `python -m examples.cyclic`, or `make examples`.
+
+Each is run clean and with three kills, both are compared with what Spark computes, the last cuts of the run that was
+killed are audited, and a wrong row is planted, which the comparison must find. A line for each says what came of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from importlib import import_module
+from typing import Any
+
+from backedge import close_session, compare, open_session
+from examples.cyclic.page import ENTRIES
+
+KILLS = 3
+SMALL = 3
+"""With --size small there is so many times less to do."""
+
+GREEN, RED, WRONG_CALL = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the examples that are named, or all; 0 if all are as they should be, 1 if not, 2 for a wrong call."""
+    options = _parser().parse_args(arguments)
+    unknown = [name for name in options.names if name not in ENTRIES]
+    if unknown:
+        print(f"examples.cyclic: no example {unknown[0]!r}: there are {', '.join(ENTRIES)}", file=sys.stderr)
+        return WRONG_CALL
+    began_s = time.monotonic()
+    spark = open_session("examples")
+    try:
+        found: list[dict[str, Any]] = []
+        for name in options.names or ENTRIES:
+            found.append(tried(name, options.size, options.seed, spark))
+            print(json.dumps(found[-1], default=str) if options.json else line(found[-1]), flush=True)
+    finally:
+        close_session(spark)
+    if not options.json:
+        print(summary(found, time.monotonic() - began_s))
+    return GREEN if all(facts["verdict"] == "green" for facts in found) else RED
+
+
+def tried(name: str, size: str, seed: int, spark: Any) -> dict[str, Any]:
+    """What came of one example. What the runs say meanwhile is told only if something is wrong."""
+    module = import_module(f"examples.cyclic.{name}")
+    began_s, said = time.monotonic(), io.StringIO()
+    amount = max(1, module.SIZE // SMALL) if size == "small" else module.SIZE
+    try:
+        with redirect_stderr(said):
+            facts = compare(module, kills=KILLS, seed=seed, size=amount, spark=spark)
+    except Exception as error:  # noqa: BLE001 - whatever one example raises, the others are still to be tried
+        facts = {"failures": [f"{type(error).__name__}: {error}"]}
+    failures = list(facts["failures"])
+    if not facts.get("planted_error_found", True):
+        failures.append("a wrong row was planted, and the comparison did not find it")
+    if failures:
+        print(said.getvalue(), file=sys.stderr, end="", flush=True)
+    verdict = {"verdict": "red" if failures else "green", "seconds": round(time.monotonic() - began_s, 1)}
+    return {"example": name, **facts, "failures": failures, **verdict}
+
+
+def line(facts: dict[str, Any]) -> str:
+    """What came of one example, in a line; what is wrong with it below.
+
+    >>> print(line({"example": "transfers", "rows": 5_000, "kills_happened": 3, "kills_planned": 3, "restores": 3,
+    ...     "in_loop_records": 71, "planted_error_found": True, "verdict": "green", "seconds": 31.4, "failures": []}))
+    transfers               5,000 rows  3/3 kills  3 restores     71 from loops  planted error found   31.4 s  green
+    """
+    if "rows" not in facts:
+        counts = "did not come to an end"
+    else:
+        planted = "planted error found" if facts["planted_error_found"] else "planted error MISSED"
+        kills = f"{facts['kills_happened']}/{facts['kills_planned']} kills  {facts['restores']} restores"
+        counts = f"{facts['rows']:>7,} rows  {kills}  {facts['in_loop_records']:>5,} from loops  {planted}"
+    told = [f"{facts['example']:<21}{counts}  {facts['seconds']:>5.1f} s  {facts['verdict']}"]
+    return "\n".join(told + [f"    {failure}" for failure in facts["failures"]])
+
+
+def summary(found: list[dict[str, Any]], seconds: float) -> str:
+    """All of them, in a line."""
+    green = sum(facts["verdict"] == "green" for facts in found)
+    in_loop = sum(facts.get("in_loop_records", 0) > 0 for facts in found)
+    return f"{green} of {len(found)} are green, {in_loop} have restored records that were in a loop; {seconds:.0f} s"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m examples.cyclic", description=(__doc__ or "").split("\n\n")[1])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="an example, such as transfers; default: all")
+    parser.add_argument("--size", choices=("small", "full"), default="full", help="how much there is to do")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="who dies, and when; default: 1")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

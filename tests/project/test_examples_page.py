@@ -1,0 +1,33 @@
+"""The page of the examples says what is in their files."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from examples.cyclic import page
+from examples.cyclic.page import ENTRIES, FOLDER, SMALLER
+
+APPARATUS = {"__main__", "command_line", "page"}
+LINES_MIN, LINES_MAX = 60, 200
+
+
+def test_the_page_is_what_its_examples_say_of_themselves():
+    written = (FOLDER / "README.md").read_text()
+    assert written == page.page(), "an example has changed: run python -m examples.cyclic.page"
+
+
+def test_every_example_has_its_place_on_the_page():
+    files = {file.stem for file in FOLDER.glob("*.py")} - APPARATUS - {"__init__"}
+    assert files == {*ENTRIES, *SMALLER}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_example_is_short_and_shows_a_person_what_came_of_it(name: str):
+    module = import_module(f"examples.cyclic.{name}")
+    assert LINES_MIN <= len(Path(str(module.__file__)).read_text().splitlines()) <= LINES_MAX
+    assert callable(module.reference)
+    assert callable(module.show)
+    assert f"python -m examples.cyclic.{name}" in str(module.__doc__)
