@@ -51,6 +51,7 @@ from engine.files.errors import (
     UnknownTransactionError,
     UnwritableRecordError,
 )
+from engine.on_ray.auditing import AuditFailedError
 from engine.on_ray.faults import KillSpecError
 from engine.on_ray.job import Job, RunResult
 from engine.on_ray.options import RunFailedError
@@ -99,6 +100,7 @@ __version__ = VERSION
 
 __all__ = [
     "CSV",
+    "AuditFailedError",
     "BadNameError",
     "BadOptionError",
     "Call",

@@ -85,6 +85,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     keeping.add_argument("--keep", type=_count, default=3, metavar="N", help="how many are kept; default: 3")
     keeping.add_argument("--policy", choices=("aligned", "unaligned", "drain"), default="aligned")
     resume = "latest: go on from the latest cut, or begin; EPOCH: from that one; default: never"
+    audit = "have Spark audit the last cut, or cuts as they appear; default: never"
+    keeping.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
     keeping.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help=resume)
     placing = run.add_argument_group("processes")
     placing.add_argument("--parallelism", type=_count, default=1, metavar="N", help="tasks an operator; default: 1")

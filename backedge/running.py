@@ -29,11 +29,12 @@ from engine.on_ray.starting import start
 from graphs.errors import GraphError
 from graphs.flow import Flow
 from graphs.ids import Epoch
+from recovery.spark.errors import SparkJobError
 from recovery.stores.errors import StoreError
 from recovery.stores.local import LocalStore
 
 DONE, FAILED, WRONG_CALL, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
-REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, TaskError, StoreError, OSError)
+REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, TaskError, StoreError, SparkJobError, OSError)
 """What is raised before anything runs. A `ClusterError` is an `OSError`."""
 
 
@@ -74,7 +75,7 @@ class _Run:
 
     def go(self) -> int:
         folder = self.options.snapshots
-        if folder is None and self.kills:
+        if folder is None and (self.kills or self.options.audit != "never"):
             # Not refused: whoever plans a kill wants to see the recovery, and any folder will do for that.
             folder = self.temporary = tempfile.mkdtemp(prefix="backedge-")
         try:
@@ -112,6 +113,7 @@ class _Run:
             spares=options.spares,
             seed=options.seed,
             kills=self.kills,
+            audit=options.audit,
         )
 
     def _wait(self, job: Job) -> int:
@@ -169,7 +171,7 @@ def _epoch_or_word(text: str, snapshots: str | None, job: str) -> Any:
 
 def _unknown(job: str) -> dict[str, Any]:
     figures = ("records", "hops", "snapshots", "snapshots_with_log", "seconds", "starting_seconds", "kills", "restores")
-    lists: dict[str, Any] = {"faults": [], "missed_faults": [], "restored": [], "outputs": {}}
+    lists: dict[str, Any] = {"faults": [], "missed_faults": [], "restored": [], "outputs": {}, "audit": None}
     return {"job": job, "state": "lost", **dict.fromkeys(figures, 0), "last_epoch": None, **lists}
 
 

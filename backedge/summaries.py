@@ -68,6 +68,7 @@ def told(summary: dict[str, Any]) -> str:
     how = f"{summary['job']}: {summary['state']} in {summary['seconds']:.1f} s"
     cuts = f"{summary['snapshots']} cuts, {summary['snapshots_with_log']} with records in loops"
     faults = f"{summary['kills']} kills, {summary['restores']} restores"
-    lines = [f"{how}; {summary['records']:,} records, {summary['hops']:,} hops; {cuts}; {faults}"]
+    audit = f"; audit: {summary['audit']['state']}" if summary.get("audit") else ""
+    lines = [f"{how}; {summary['records']:,} records, {summary['hops']:,} hops; {cuts}; {faults}{audit}"]
     lines += [f"  {sink}: {count:,} records" for sink, count in summary["outputs"].items()]
     return "\n".join(lines)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from engine.errors import describe
 from engine.on_ray import cluster
+from engine.on_ray.auditing import AuditFailedError, Auditor
 from engine.on_ray.options import RunFailedError
 from engine.on_ray.progress import Display
 from engine.on_ray.story import Story
@@ -25,6 +26,7 @@ class RunResult:
 
     `kills` are the planned faults that happened, `missed_faults` those that did not: the run was over before. A restore
     has the `seconds` from a death until all tasks ran again; `starting_seconds` is what that took in the beginning.
+    `audit` is what an audit came to, if there was one: its state, and how many cuts were audited and skipped.
     """
 
     job: str
@@ -40,6 +42,7 @@ class RunResult:
     missed_faults: tuple[str, ...]
     outputs: dict[str, list[Any]] = field(repr=False)
     starting_seconds: float = 0.0
+    audit: dict[str, Any] | None = None
 
     def summary(self) -> dict[str, Any]:
         """All but the output, as JSON takes it."""
@@ -53,6 +56,7 @@ class RunResult:
             "last_epoch": self.last_epoch,
             "seconds": round(self.seconds, 3),
             "starting_seconds": round(self.starting_seconds, 3),
+            "audit": self.audit,
             "kills": len(self.kills),
             "restores": len(self.restores),
             "faults": list(self.kills),
@@ -65,8 +69,16 @@ class RunResult:
 class Job:
     """A run that has been started. `planned` are its faults, such as "head@epoch=3"."""
 
-    def __init__(self, supervisor: Any, description: str, progress: bool, planned: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        supervisor: Any,
+        description: str,
+        progress: bool,
+        planned: Sequence[str] = (),
+        auditor: Auditor | None = None,
+    ) -> None:
         self._supervisor = supervisor
+        self._auditor = auditor
         self._over = supervisor.run.remote()
         self._planned = tuple(planned)
         self._progress = Display(progress)
@@ -98,15 +110,31 @@ class Job:
         except cluster.RayError as error:
             self._progress.say(f"the run was cancelled, and its supervisor was gone: {cluster.first_line(error)}")
         cluster.kill(self._supervisor)
+        if self._auditor is not None:
+            self._auditor.close()
 
     def wait(self) -> RunResult:
-        """Wait for the end; shows progress meanwhile. Interrupted, it cancels the run."""
+        """Wait for the end; shows progress meanwhile. Interrupted, or told of a wrong cut, it cancels the run."""
+        try:
+            result = self._wait()
+            return result if self._auditor is None else self._judge(self._auditor, result)
+        finally:
+            if self._auditor is not None:
+                self._auditor.close()
+
+    def _wait(self) -> RunResult:
         try:
             while not cluster.is_over(self._over, LOOK_S):
                 self._show(cluster.get(self._supervisor.look.remote(self._lines, self._printed)))
+                for line in () if self._auditor is None else self._auditor.news():
+                    self._progress.say(line)
             story = cast(Story, cluster.get(self._over))
         except (KeyboardInterrupt, SystemExit):
             self.cancel()
+            raise
+        except AuditFailedError:
+            self.cancel()
+            self._note_audit("failed")
             raise
         except cluster.RayError as error:
             cause = getattr(error, "cause", None)
@@ -118,6 +146,20 @@ class Job:
         if story.error is not None:
             raise story.error
         return result
+
+    def _judge(self, auditor: Auditor, result: RunResult) -> RunResult:
+        try:
+            for line in auditor.finish():
+                self._progress.say(line)
+        except AuditFailedError:
+            self._note_audit("failed")
+            raise
+        self._note_audit(result.state)
+        return self.result or result
+
+    def _note_audit(self, state: str) -> None:
+        if self.result is not None and self._auditor is not None:
+            self.result = replace(self.result, state=state, audit=self._auditor.summary())
 
     def _show(self, story: Story) -> None:
         self._tell(story.lines, story.printed)

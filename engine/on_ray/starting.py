@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from engine.on_ray import cluster
+from engine.on_ray.auditing import Audit, check_audit, start_auditor
 from engine.on_ray.breaking import core_of
 from engine.on_ray.control import Limits, TaskOptions
 from engine.on_ray.faults import Kill, check_kills
@@ -57,6 +58,7 @@ def start(
     loop_bytes: int = 64_000_000,
     loop_disk_bytes: int = 10_000_000_000,
     kills: Sequence[str] = (),
+    audit: Audit = "never",
     progress: bool = True,
     broken_rule: str | None = None,
 ) -> Job:
@@ -69,35 +71,44 @@ def start(
     - max_restarts: how often processes may die. spares: processes that wait to replace them.
     - credit_bytes: what may be on the way in a channel. loop_bytes: what waits in memory in a channel of a loop; the
       rest waits on disk, up to loop_disk_bytes a process, beyond which the run fails with `LoopOverflowError`.
-    - kills: planned faults, such as "head@epoch=3".
-    - broken_rule: for tests and demonstrations: a rule of the protocol to break, such as "no-loop-log".
+    - audit: have Spark audit the last cut ("final") or cuts as they appear ("every-cut"); may raise `AuditFailedError`.
+    - kills: planned faults, such as "head@epoch=3". broken_rule: a rule to break, such as "no-loop-log", for tests.
     """
     planned = tuple(Kill.parse(text) for text in kills)
     plan = with_absolute_paths(checked_paths(flow.plan(), snapshots))
-    _check(plan, snapshots, resume, actors, policy, placement, every)
+    _check(plan, snapshots, resume, actors, policy, placement, every, audit, broken_rule)
     _check_amounts(plan, 1, parallelism=parallelism, keep=keep, credit_bytes=credit_bytes)
     _check_amounts(plan, 0, max_restarts=max_restarts, spares=spares, loop_bytes=loop_bytes)
-    core_of(broken_rule)
     splits = check_input(plan)
     deployment, description = _deploy(plan, parallelism, actors, planned)
     root = None if snapshots is None else storage_folder(os.fspath(snapshots), cluster.hosts())
     limits = Limits(credit_bytes, loop_bytes, loop_disk_bytes)
     options = TaskOptions(seed=seed, root=root, job=plan.name, splits=splits, limits=limits, broken_rule=broken_rule)
     check_output(plan, options, is_fresh(options, resume))
-    interval_ms = int(every * 1000) if root is not None else NEVER_MS
-    cuts = SnapshotOptions(mode=Mode(policy), interval_ms=interval_ms, keep=keep)
+    cuts = SnapshotOptions(mode=Mode(policy), interval_ms=NEVER_MS if root is None else int(every * 1000), keep=keep)
     wanted = None if isinstance(resume, str) else Epoch(resume)
     spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, planned)
-    return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned])
+    auditor = start_auditor(root, plan.name, audit)
+    return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
 
 
 def _check(
-    plan: Plan, snapshots: object, resume: Resume, actors: str, policy: str, placement: str, every: float
+    plan: Plan,
+    snapshots: object,
+    resume: Resume,
+    actors: str,
+    policy: str,
+    placement: str,
+    every: float,
+    audit: str,
+    broken_rule: str | None,
 ) -> None:
     flow = f"flow {plan.name!r}"
     check_choice(actors, ("task", "slice", "auto"), "actors", flow)
     check_choice(policy, ("aligned", "unaligned", "drain"), "policy", flow)
     check_choice(placement, ("DEFAULT", "SPREAD"), "placement", flow)
+    check_audit(flow, snapshots, audit)
+    core_of(broken_rule)
     if every <= 0:
         raise BadOptionError(f"{flow} has every={every!r}: give seconds above 0")
     if plan.stop_when is not None and snapshots is None:

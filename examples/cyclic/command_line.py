@@ -77,6 +77,8 @@ def _show(module: ModuleType, checked: Any) -> None:
     for failure in checked.failures:
         print(f"WRONG: {failure}")
     if not checked.failures:
+        if result.audit is not None:
+            print(f"the audit found {result.audit['cuts']} cuts to be {result.audit['state']}")
         how = f"in {result.seconds:.1f} s, with {len(result.kills)} kills and {len(result.restores)} restores"
         print(f"{len(checked.rows):,} rows {how}: 0 differ from what Spark computes")
 
@@ -94,6 +96,8 @@ def _parser(module: ModuleType) -> argparse.ArgumentParser:
     parser.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
     parser.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help="go on from a cut")
     parser.add_argument("--rounds", type=_count, metavar="N", help="at most so many rounds, where there are rounds")
+    audit = "have Spark audit the last cut, or cuts as they appear; default: never"
+    parser.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
     parser.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
     return parser

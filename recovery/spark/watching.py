@@ -1,0 +1,177 @@
+"""Audits the cuts of a run while it goes on, in a process of its own with one session: what `run(audit=...)` starts.
+
+The run writes a line when it is over, on the standard input here; the end of that input without it means that the run
+is gone, and ends this process. On the standard output here are JSON objects, a line each:
+
+    {"epoch": 7, "consistent": true, "line": "..."}    a cut was audited
+    {"skipped": 6}                                     a cut was left out: a later one was there, or it was gone
+    {"over": true}                                     all is audited that was to be
+    {"error": "..."}                                   no audit is possible
+
+A cut is held by links, or by a copy on another disk, before it is audited: retention may remove it meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Any, TextIO
+
+from pyspark.errors import PySparkException
+
+from graphs.ids import Epoch
+from recovery.orders import Manifest
+from recovery.spark.audit import audit
+from recovery.spark.errors import SparkJobError, UnreadableError
+from recovery.spark.job import JobFolder
+from recovery.spark.session import close_session, open_session
+from recovery.stores.names import CHAIN, JOB, Parts, attempt_folder, epoch_folder, graph_file
+
+OVER = "over"
+LOOK_S = 0.1
+
+
+class Watch:
+    """Looks at the folder of one job, at the cuts behind the epoch `since`."""
+
+    def __init__(self, path: str, since: int, said: TextIO) -> None:
+        self._path = path
+        self._said = said
+        self._over = Event()
+        self._held = tempfile.mkdtemp(prefix="backedge-audit-")
+        self._seen = since
+        self._is_each = False
+        self._audited: int | None = None
+        self._session: Any = None
+
+    def listen(self, told: TextIO) -> None:
+        """Hear from a thread of its own when the run is over, or gone."""
+        Thread(target=self._hear, args=(told,), name="run", daemon=True).start()
+
+    def _hear(self, told: TextIO) -> None:
+        for line in told:
+            if line.strip() == OVER:
+                self._over.set()
+                return
+        shutil.rmtree(self._held, ignore_errors=True)
+        # The Java process ends with this one, by the end of its own input.
+        os._exit(1)
+
+    def every_cut(self) -> None:
+        """Audit cuts as they appear, the latest first when there are several, then the last one."""
+        self._is_each = True
+        self._spark()
+        while not self._over.wait(LOOK_S):
+            cuts = self._cuts()
+            if cuts and cuts[-1] > self._seen:
+                self._skip_before(cuts[-1])
+                self._audit_held(cuts[-1])
+        self.last_cut()
+
+    def last_cut(self) -> None:
+        """When the run is over, audit its last cut."""
+        self._over.wait()
+        cuts = self._cuts()
+        if not cuts:
+            raise UnreadableError(f"the run has left no complete cut in {self._path}: there is nothing to audit")
+        if cuts[-1] != self._audited:
+            self._skip_before(cuts[-1])
+            self._audit(self._path, cuts[-1])
+        self._say({"over": True})
+
+    def close(self) -> None:
+        """End Spark, and leave nothing behind."""
+        if self._session is not None:
+            close_session(self._session)
+        shutil.rmtree(self._held, ignore_errors=True)
+
+    def _cuts(self) -> list[int]:
+        # The folder is not there before the run has begun.
+        return JobFolder.open(self._path).cuts() if os.path.isfile(os.path.join(self._path, JOB)) else []
+
+    def _audit_held(self, epoch: int) -> None:
+        try:
+            hold(self._path, self._held, epoch)
+        except (UnreadableError, OSError):
+            if epoch in self._cuts():
+                raise
+            self._say({"skipped": epoch})
+            return
+        self._audit(self._held, epoch)
+        for other in set(JobFolder.open(self._held).cuts()) - {epoch}:
+            shutil.rmtree(os.path.join(self._held, epoch_folder(Epoch(other))))
+
+    def _audit(self, path: str, epoch: int) -> None:
+        # The cut before is held, too: from one to the next nothing may go back.
+        verdict = audit(self._spark(), JobFolder.open(path), [epoch])
+        self._audited = epoch
+        wrong = [str(finding) for finding in verdict.findings]
+        line = wrong[0] if wrong else verdict.lines()[-1].strip()
+        self._say({"epoch": epoch, "consistent": verdict.consistent, "line": line})
+
+    def _spark(self) -> Any:
+        if self._session is None:
+            self._session = open_session("backedge audit")
+        return self._session
+
+    def _skip_before(self, epoch: int) -> None:
+        """The run goes faster than the audit: leave out what has come since, some of which is gone already."""
+        entries = [link.entry for link in JobFolder.open(self._path).links()]
+        complete = {int(entry.epoch) for entry in entries if isinstance(entry, Manifest)}
+        for other in sorted(complete):
+            if self._is_each and self._seen < other < epoch:
+                self._say({"skipped": other})
+        self._seen = epoch
+
+    def _say(self, fact: dict[str, Any]) -> None:
+        print(json.dumps(fact), file=self._said, flush=True)
+
+
+def hold(path: str, held: str, epoch: int) -> None:
+    """Have what belongs to a cut of a job in another folder, too: by links where the disk is the same.
+
+    `OSError` or `UnreadableError` if some of it has just been removed.
+    """
+    folder = JobFolder.open(path)
+    attempts = {link.entry.attempt for link in folder.links()}
+    document = folder.manifest(epoch)
+    parts: list[Parts] = [(JOB,), (CHAIN,), graph_file(document["graph_hash"]), (epoch_folder(Epoch(epoch)),)]
+    parts += [attempt_folder(attempt, None) for attempt in attempts]
+    for names in parts:
+        _link(os.path.join(path, *names), os.path.join(held, *names))
+
+
+def _link(source: str, target: str) -> None:
+    if os.path.isfile(target):
+        return
+    if os.path.isfile(source):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+        return
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(source):
+            _link(entry.path, os.path.join(target, entry.name))
+
+
+def watch(path: str, mode: str, since: int, said: TextIO, told: TextIO) -> int:
+    """Do what `mode` says: "every-cut" or "final". 0 when it could be done, whatever came of it."""
+    watched = Watch(path, since, said)
+    watched.listen(told)
+    try:
+        if mode == "every-cut":
+            watched.every_cut()
+        else:
+            watched.last_cut()
+    except (SparkJobError, PySparkException, OSError) as error:
+        print(json.dumps({"error": str(error).split("\n")[0]}), file=said, flush=True)
+        return 1
+    finally:
+        watched.close()
+    return 0
