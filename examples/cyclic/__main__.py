@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import Any
 
@@ -53,7 +53,7 @@ def tried(name: str, size: str, seed: int, spark: Any) -> dict[str, Any]:
     began_s, said = time.monotonic(), io.StringIO()
     amount = max(1, module.SIZE // SMALL) if size == "small" else module.SIZE
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(said), redirect_stdout(said):
             facts = compare(module, kills=KILLS, seed=seed, size=amount, spark=spark)
     except Exception as error:  # noqa: BLE001 - whatever one example raises, the others are still to be tried
         facts = {"failures": [f"{type(error).__name__}: {error}"]}
