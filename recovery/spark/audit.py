@@ -11,30 +11,38 @@ Nothing is shared with the engine: that it ran is all that is asked of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from recovery.spark.channel_checks import EVIDENCE, KEY, SHOWN, channels
+from recovery.spark.channel_checks import EVIDENCE, KEY, OF_CHANNELS, SHOWN, channels
 from recovery.spark.invariants import check_invariants
 from recovery.spark.job import JobFolder
 from recovery.spark.lineage import Place, attempts_in, check_chain, places_in
 from recovery.spark.lined_up import Lined, together
-from recovery.spark.operator_checks import found_in_operators, source_figures
+from recovery.spark.local_rows import local_frame
+from recovery.spark.operator_checks import of_sinks, of_sources, of_state
+from recovery.spark.operator_findings import Counted, check_operators
 from recovery.spark.presence import Described, check_cover, check_presence, has_readable_files
 from recovery.spark.result import Found, conclude
 from recovery.spark.session import is_local
 from recovery.spark.tables import cut_tables
-from recovery.spark.verdict import FINDINGS_MAX, Facts, Finding, Verdict, finding
-from recovery.spark.verifying import verify_files
+from recovery.spark.verdict import Facts, Finding, Verdict
+from recovery.spark.verifying import sizes_of, verify_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHANNELS_MAX = 2_000
 """So many channels of a cut are told one by one, those first in which something is wrong or in flight."""
+
+SMALL_BYTES = 32 << 20
+"""Cuts that are smaller are judged without what Spark does for large ones."""
+
+_ALL_FIELDS = {"ignoreNullFields": "false"}
 
 Epochs = Literal["latest", "all"] | Sequence[int]
 
@@ -56,22 +64,24 @@ def audit(
     chosen = _chosen(folder, epochs)
     wanted = {other for epoch in chosen for other in (epoch, *_others(places.get(epoch)))}
     cuts = {epoch: _described(folder, places[epoch], epoch) for epoch in sorted(wanted & (there | set(chosen)))}
-    found = {epoch: Found([*check_cover(cuts[epoch]), *check_presence(cuts[epoch])]) for epoch in chosen}
+    found = {epoch: Found() for epoch in chosen}
+    for epoch in chosen:
+        found[epoch].add((one, 1) for one in (*check_cover(cuts[epoch]), *check_presence(cuts[epoch])))
     progress(f"verifying the files of {len(cuts)} cuts of {folder.job}")
     verify_files(spark, folder, (cut.manifest for cut in cuts.values()))
     readable = {epoch for epoch, cut in cuts.items() if has_readable_files(cut)}
     audited = [epoch for epoch in chosen if epoch in readable]
     if audited:
         # Views are made for invariants: those of the session's owner stay what they are.
-        own = spark.newSession() if is_local(spark) else spark
+        own = _own_session(spark, sum(sizes_of(cut.manifest)["bytes"] for cut in cuts.values()))
         progress(f"judging {len(audited)} of them")
         lined = _line_up(own, folder, {epoch: cuts[epoch] for epoch in readable}, places, audited)
-        _judge(own, lined, cuts, found)
+        _judge(own, lined, cuts, places, found)
         for epoch in audited:
             found[epoch].invariants = check_invariants(own, lined.tables, epoch, invariants or {})
     of_chain: list[Finding] = []
     for one in check_chain(links):
-        (found[one.epoch].add([one]) if one.epoch in found else of_chain.append(one))
+        (found[one.epoch].add([(one, 1)]) if one.epoch in found else of_chain.append(one))
     return Verdict(
         job=folder.job,
         job_id=folder.job_id,
@@ -80,6 +90,17 @@ def audit(
         attempts=attempts_in(links),
         of_chain=of_chain,
     )
+
+
+def _own_session(spark: SparkSession, size: int) -> SparkSession:
+    """A session with views and settings of its own, on the same Spark."""
+    own = spark.newSession() if is_local(spark) else spark
+    if own is not spark and size < SMALL_BYTES:
+        # To plan again after every stage, and to compile code for it, takes longer than to run it.
+        for setting in ("spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"):
+            own.conf.set(setting, "false")
+        own.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return own
 
 
 def _chosen(folder: JobFolder, epochs: Epochs) -> list[int]:
@@ -118,39 +139,65 @@ def _line_up(
         previous=previous,
         of_attempt={epoch: other for epoch, other in previous.items() if attempts[other] == attempts[epoch]},
         restored={epoch: o for epoch, o in restored.items() if cuts[o].tasks.keys() == cuts[epoch].tasks.keys()},
-        first=frozenset(epoch for epoch in audited if places[epoch].previous is None),
     )
 
 
-def _judge(spark: SparkSession, lined: Lined, cuts: Mapping[int, Described], found: Mapping[int, Found]) -> None:
+def _judge(
+    spark: SparkSession,
+    lined: Lined,
+    cuts: Mapping[int, Described],
+    places: Mapping[int, Place],
+    found: Mapping[int, Found],
+) -> None:
     """Find what is wrong in the rows of all cuts at once, and file it under its cut."""
-    of_channels = channels(lined, _told(spark, lined, cuts)).persist()
-    try:
-        one = of_channels.select("epoch", "channel", F.explode("findings").alias("found"))
-        of_operators = found_in_operators(lined, _widths(spark, lined, cuts))
-        wrong = together((one.select("epoch", "channel", "found.statement", "found.story"), of_operators))
-        for row in _first(wrong, ("epoch", "statement"), ("channel", "task", "story"), FINDINGS_MAX).collect():
-            said = finding(row.statement, row.story, row.epoch, channel=row.channel, task=row.task)
-            found[row.epoch].add([said], row.total)
-        shown = of_channels.withColumn("wrong", -F.size("findings")).withColumn("flying", -F.col("logged"))
-        for row in _first(shown, ("epoch",), ("wrong", "flying", "channel"), CHANNELS_MAX).select(*SHOWN).collect():
-            found[row.epoch].channels.append(_channel_facts(row.asDict()))
-        for row in source_figures(lined).select("epoch", "operator", "splits", "read").collect():
-            found[row.epoch].read[row.operator] = {"splits": row.splits, "read": row.read}
-    finally:
-        of_channels.unpersist()
+    counted = {epoch: Counted() for epoch in lined.audited}
+    frames = {
+        "channel": _shown(channels(lined, _told(spark, lined, cuts))),
+        "source": of_sources(lined),
+        "sink": of_sinks(lined),
+        "state": of_state(lined),
+    }
+    # One query for all of it: each has a start-up time of its own.
+    for what, epoch, row in _collected(frames):
+        match what:
+            case "channel":
+                found[epoch].add_channel(row, epoch)
+            case "source":
+                counted[epoch].sources[row["operator"]] = row
+            case "sink":
+                counted[epoch].sinks[row["operator"]] = row
+            case _:
+                counted[epoch].state[row["operator"], row["task_index"]] = row
+    for epoch in lined.audited:
+        before, is_first = lined.previous.get(epoch), places[epoch].previous is None
+        of_operators = check_operators(cuts[epoch], counted[epoch], cuts.get(before or 0), is_first=is_first)
+        found[epoch].counted = counted[epoch]
+        found[epoch].add(of_operators)
 
 
-def _first(rows: DataFrame, group: Sequence[str], order: Sequence[str], most: int) -> DataFrame:
-    """The first rows of each group, with the `total` of its rows."""
-    of_group = Window.partitionBy(*group)
-    number = F.row_number().over(of_group.orderBy(*order))
-    return rows.withColumns({"total": F.count("*").over(of_group), "number": number}).where(F.col("number") <= most)
+def _collected(frames: Mapping[str, DataFrame]) -> Iterator[tuple[str, int, Facts]]:
+    """The rows of some tables, each as an object."""
+    rows = [
+        frame.select(F.lit(what).alias("what"), "epoch", F.to_json(F.struct(*frame.columns), _ALL_FIELDS).alias("row"))
+        for what, frame in frames.items()
+    ]
+    collected: Any = together(rows).collect()
+    for what, epoch, row in collected:
+        yield what, epoch, json.loads(row)
 
 
-def _channel_facts(row: Facts) -> Facts:
-    shown = {name: row[name] for name in SHOWN if name not in ("epoch", "channel")}
-    return {**shown, "within_actor": bool(row["within_actor"]), "is_back": bool(row["is_back"])}
+def _shown(of_channels: DataFrame) -> DataFrame:
+    """Some channels of each cut: those first in which something is wrong or in flight. With the totals of all."""
+    of_cut = Window.partitionBy("epoch")
+    order = (F.size("findings").desc(), F.desc("logged"), "channel")
+    totals = [
+        F.sum(F.size(F.filter("findings", lambda one, number=number: one["statement"] == number))).over(of_cut)
+        for number in OF_CHANNELS
+    ]
+    numbered = of_channels.withColumns(
+        {"totals": F.array(*totals), "number": F.row_number().over(of_cut.orderBy(*order))}
+    )
+    return numbered.where(F.col("number") <= CHANNELS_MAX).select(*SHOWN, "findings", "totals")
 
 
 def _told(spark: SparkSession, lined: Lined, cuts: Mapping[int, Described]) -> DataFrame:
@@ -161,22 +208,8 @@ def _told(spark: SparkSession, lined: Lined, cuts: Mapping[int, Described]) -> D
         for task in cuts[epoch].manifest["tasks"]
         for channel in task["channels"]
     ]
-    like = lined.tables["channels"].select(*KEY, *EVIDENCE)
-    return cast(Any, spark).createDataFrame(rows, like.schema)
+    return local_frame(spark, rows, lined.tables["channels"].select(*KEY, *EVIDENCE).schema)
 
 
 def _ends(channel: Facts) -> tuple[Any, ...]:
     return (channel["edge"], *channel["sender"], *channel["receiver"], channel["restored"])
-
-
-def _widths(spark: SparkSession, lined: Lined, cuts: Mapping[int, Described]) -> DataFrame:
-    """The operators of each task, with the parallelism of each, and the rows of state that the task says it has."""
-    rows = [
-        (epoch, task["task"], task["index"], facts["name"], parallelism.get(facts["name"]), task["state_rows"])
-        for epoch in lined.audited
-        for parallelism in [cuts[epoch].manifest["parallelism"]]
-        for task in cuts[epoch].manifest["tasks"]
-        for facts in task["operators"]
-    ]
-    columns = "epoch bigint, task string, task_index int, operator string, width int, state_rows bigint"
-    return cast(Any, spark).createDataFrame(rows, columns)

@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from recovery.spark.digests import looked_at
-from recovery.spark.lined_up import Lined, together
+from recovery.spark.lined_up import BEFORE_IN_ATTEMPT, NOW, RESTORED, Lined, together
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 ENDS = ("edge", "sender", "sender_index", "receiver", "receiver_index")
 KEY = ("epoch", *ENDS, "restored")
 SHOWN = (*KEY, "is_back", "within_actor", "sent", "consumed", "logged", "records", "channel")
+
+OF_CHANNELS = (1, 2, 3, 5, 8)
+"""The statements that say something of channels."""
 
 _SUMMED = ("declared", "ins", "outs", "logged", "records", "misfiled", "held")
 EVIDENCE = ("direction", "is_back", "count", "digest", "ended", "log_count")
@@ -39,9 +42,8 @@ def channels(lined: Lined, told: DataFrame) -> DataFrame:
     declared = lined.now("graph_channels").select(
         "epoch", *ENDS, live, F.lit(1).alias("declared"), F.col("is_back").alias("declared_back"), "within_actor"
     )
-    evidence = F.xxhash64(*EVIDENCE).alias("evidence")
-    ends = lined.now("channels").select(*KEY, *_figures(), _is_misfiled(), evidence)
-    parts = [declared, ends, told.select(*KEY, evidence), _logs(lined), _earlier(lined), _held(lined)]
+    ends = lined.rows("channels", NOW, BEFORE_IN_ATTEMPT, RESTORED)
+    parts = [declared, _ends(ends), told.select(*KEY, F.xxhash64(*EVIDENCE).alias("evidence")), _logs(lined)]
     summed = [F.sum(name).alias(name) for name in _SUMMED]
     # Of the rest there is one value a channel; where there are two, the count of ends tells.
     names = dict.fromkeys(name for part in parts for name in part.columns)
@@ -54,42 +56,35 @@ def channels(lined: Lined, told: DataFrame) -> DataFrame:
     return whole.withColumn("findings", found)
 
 
-def _figures() -> list[Column]:
-    is_in, is_out = F.col("direction") == "in", F.col("direction") == "out"
-    return [
-        is_in.cast("int").alias("ins"),
-        is_out.cast("int").alias("outs"),
-        F.when(is_in, F.col("is_back")).alias("is_back"),
-        F.when(is_in, F.col("count")).alias("consumed"),
-        F.when(is_in, F.col("digest")).alias("consumed_digest"),
-        F.when(is_out, F.col("count")).alias("sent"),
-        F.when(is_out, F.col("digest")).alias("sent_digest"),
-    ]
+def _ends(rows: DataFrame) -> DataFrame:
+    """What the ends of channels have counted: in the cut, in the cut before, and what the restored cut's logs held.
 
-
-def _is_misfiled() -> Column:
-    return F.when(F.col("direction") == "in", _is_not_of("receiver")).otherwise(_is_not_of("sender")).alias("misfiled")
+    What a log held comes back in a restored channel: the rest of a restored one first, then what had followed it.
+    """
+    is_in, is_now, is_held = F.col("direction") == "in", F.col("role") == NOW, F.col("role") == RESTORED
+    is_before, count = F.col("role") == BEFORE_IN_ATTEMPT, F.col("count")
+    is_told = ~is_held | (is_in & (F.col("log_count") > 0))
+    return rows.where(is_told).select(
+        "epoch",
+        *ENDS,
+        (F.col("restored") | is_held).alias("restored"),
+        (is_now & is_in).cast("int").alias("ins"),
+        (is_now & ~is_in).cast("int").alias("outs"),
+        F.when(is_now, F.when(is_in, _is_not_of("receiver")).otherwise(_is_not_of("sender"))).alias("misfiled"),
+        F.when(is_now, F.xxhash64(*EVIDENCE)).alias("evidence"),
+        F.when(is_now & is_in, F.col("is_back")).alias("is_back"),
+        F.when(is_now & is_in, count).alias("consumed"),
+        F.when(is_now & is_in, F.col("digest")).alias("consumed_digest"),
+        F.when(is_now & ~is_in, count).alias("sent"),
+        F.when(is_now & ~is_in, F.col("digest")).alias("sent_digest"),
+        F.when(is_before & is_in, count).alias("consumed_before"),
+        F.when(is_before & ~is_in, count).alias("sent_before"),
+        F.when(is_held, F.col("log_count")).alias("held"),
+    )
 
 
 def _is_not_of(end: str) -> Column:
     return ((F.col("task") != F.col(end)) | (F.col("task_index") != F.col(f"{end}_index"))).cast("int")
-
-
-def _earlier(lined: Lined) -> DataFrame:
-    """What the same attempt had counted in the cut before."""
-    count = F.col("count")
-    before = lined.before_in_attempt("channels")
-    return before.select(
-        *KEY,
-        F.when(F.col("direction") == "in", count).alias("consumed_before"),
-        F.when(F.col("direction") == "out", count).alias("sent_before"),
-    )
-
-
-def _held(lined: Lined) -> DataFrame:
-    """What the restored cut's log held for a channel: the rest of a restored one, then what had followed."""
-    rows = lined.as_restored("channels").where((F.col("direction") == "in") & (F.col("log_count") > 0))
-    return rows.select("epoch", *ENDS, F.lit(True).alias("restored"), F.col("log_count").alias("held"))
 
 
 # -- logs --------------------------------------------------------------------------------------------------------

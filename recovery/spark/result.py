@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
+from recovery.spark.channel_checks import OF_CHANNELS
 from recovery.spark.lineage import Place
+from recovery.spark.operator_findings import Counted, records_of
 from recovery.spark.presence import Described
 from recovery.spark.verdict import (
     FINDINGS_MAX,
@@ -16,25 +18,35 @@ from recovery.spark.verdict import (
     Finding,
     InvariantResult,
     StatementResult,
+    finding,
 )
 from recovery.spark.verifying import sizes_of
 
 
 @dataclass
 class Found:
-    """What is wrong with a cut, and what is shown of it."""
+    """What is wrong with a cut, and what is shown of it. `totals` count by statement what is wrong, told or not."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
-    totals: dict[int, int] = field(default_factory=dict[int, int])
+    totals: Counter[int] = field(default_factory=Counter[int])
     channels: list[Facts] = field(default_factory=list[Facts])
-    read: dict[str, Facts] = field(default_factory=dict[str, Facts])
+    counted: Counted = field(default_factory=Counted)
     invariants: list[InvariantResult] = field(default_factory=list[InvariantResult])
 
-    def add(self, findings: Iterable[Finding], total: int = 0) -> None:
-        """More of them. `total` is how many there are of that statement where not all are told."""
-        for found in findings:
-            self.findings.append(found)
-            self.totals[found.statement] = max(total, self.totals.get(found.statement, 0))
+    def add(self, found: Iterable[tuple[Finding, int]]) -> None:
+        """More of it, with how often there is each."""
+        for one, times in found:
+            self.findings.append(one)
+            self.totals[one.statement] += times
+
+    def add_channel(self, row: Facts, epoch: int) -> None:
+        """What a row of channels tells. Each has the totals of them all."""
+        findings, totals, channel = row.pop("findings"), row.pop("totals"), row.pop("channel")
+        if not self.channels:
+            self.totals.update(dict(zip(OF_CHANNELS, totals, strict=True)))
+        self.findings += [finding(one["statement"], one["story"], epoch, channel=channel) for one in findings]
+        flags = {name: bool(row[name]) for name in ("restored", "is_back", "within_actor")}
+        self.channels.append({name: value for name, value in row.items() if name != "epoch"} | flags)
 
 
 def conclude(cut: Described, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
@@ -44,9 +56,8 @@ def conclude(cut: Described, place: Place, found: Found, is_readable: bool, ther
     counted = sum(channel["within_actor"] for channel in declared)
     sizes |= {"channels": len(declared), "digested": len(declared) - counted, "counted": counted}
     compared = dict(_compared(cut, place, found, sizes, there)) if is_readable else {}
-    findings = [*found.findings, *_of_invariants(cut, found)]
-    counts = Counter(one.statement for one in findings)
-    told = sorted(findings, key=lambda one: one.statement)
+    found.add((one, 1) for one in _of_invariants(cut, found))
+    told = sorted(found.findings, key=lambda one: one.statement)
     return CutVerdict(
         epoch=cut.epoch,
         attempt=int(cut.entry.attempt),
@@ -64,7 +75,7 @@ def conclude(cut: Described, place: Place, found: Found, is_readable: bool, ther
             StatementResult(
                 number,
                 name,
-                max(counts[number], found.totals.get(number, 0)),
+                found.totals[number],
                 compared.get(number, "not compared: its files cannot be told apart"),
             )
             for number, name in STATEMENTS.items()
@@ -127,11 +138,8 @@ def _task_facts(cut: Described, task: Facts) -> Facts:
 
 def _position_facts(cut: Described, found: Found) -> Iterator[Facts]:
     """What each source has sent and each sink written, since the job began."""
-    records: dict[tuple[str, str], int] = {}
-    for facts in (facts for task in cut.manifest["tasks"] for facts in task["operators"]):
-        if facts["kind"] in ("source", "sink"):
-            key = (facts["name"], facts["kind"])
-            records[key] = records.get(key, 0) + facts["records"]
-    for (name, kind), count in records.items():
-        read = found.read.get(name, {"splits": None, "read": None})
-        yield {"operator": name, "kind": kind, "records": count, **read}
+    for kind in ("source", "sink"):
+        for name, records in records_of(cut, kind).items():
+            splits = found.counted.sources.get(name, {}).get("splits")
+            read = found.counted.read(name)
+            yield {"operator": name, "kind": kind, "records": records, "splits": splits, "read": read}

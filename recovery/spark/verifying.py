@@ -11,14 +11,12 @@ from pyspark.sql import functions as F
 
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
+from recovery.spark.local_rows import local_frame
 from recovery.spark.verdict import Facts
 from recovery.stores.tables import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-FILES_A_TASK = 64
-"""A task of Spark costs some milliseconds, a small file much less."""
 
 # It has no types that a checker can read.
 _arrow_udf: Any = cast(Any, F).arrow_udf
@@ -30,10 +28,9 @@ def verify_files(spark: SparkSession, folder: JobFolder, manifests: Iterable[Map
     rows = [(os.path.join(folder.path, file["name"]), file["size"], file["sha256"]) for file in files.values()]
     if not rows:
         return 0
-    frame: Any = cast(Any, spark).createDataFrame(rows, "path string, size bigint, sha256 string")
-    spread = frame.repartition(-(-len(rows) // FILES_A_TASK))
+    frame = local_frame(spark, rows, "path string, size bigint, sha256 string")
     fault = _arrow_udf(faults, "string")("path", "size", "sha256")
-    wrong = spread.select("path", fault.alias("fault")).where(F.col("fault").isNotNull()).limit(1).collect()
+    wrong = frame.select("path", fault.alias("fault")).where(F.col("fault").isNotNull()).limit(1).collect()
     if wrong:
         raise UnreadableError(f"{wrong[0]['path']} {wrong[0]['fault']}: bring it back from a copy")
     return len(rows)
