@@ -34,7 +34,7 @@ SIZE = 800
 SECONDS = 3.0
 """Within this time they come, whatever their number. To travel over an edge takes a moment."""
 
-VERTICES = 40
+VERTICES, SOURCES = 40, 4
 QUESTION_EVERY = 10
 SINK = "reached"
 KEYS = ("question", "vertex")
@@ -85,35 +85,39 @@ class Vertices:
 
 
 def dealt(change: Record) -> list[Record]:
-    """A change to the vertex that it concerns, a question to all of them: behind what each was dealt before."""
+    """A change to the vertices that it concerns, a question to all of them: behind what each was dealt before."""
     if change["kind"] == "question":
         return [{"kind": "question", "question": change["number"], "vertex": vertex} for vertex in range(VERTICES)]
-    return [change]
+    return [{"kind": change["kind"], "add": change["add"], **pair} for pair in change["pairs"]]
 
 
 def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
-    """The changes, numbered: edges and a few sources, more added than removed, and a question now and then."""
+    """A graph and its sources to begin with, then single edges and sources that come and go, and every tenth asks."""
     from pyspark.sql import functions as F
 
     def drawn(what: str, count: int) -> Column:
-        return F.pmod(F.xxhash64("id", F.lit(what), F.lit(seed)), F.lit(count)).cast("int")
+        return F.pmod(F.xxhash64("number", "nth", F.lit(what), F.lit(seed)), F.lit(count)).cast("int")
 
-    is_source = F.col("id") % 20 == 0
-    kind = F.when(F.col("id") % QUESTION_EVERY == QUESTION_EVERY - 1, "question")
-    changes = spark.range(size).select(
-        F.col("id").alias("number"),
-        kind.when(is_source, "source").otherwise("edge").alias("kind"),
-        (drawn("add", 10) < 7).alias("add"),
-        F.when(is_source, drawn("source", 4)).otherwise(drawn("from", VERTICES)).alias("vertex"),
+    number = F.col("id").alias("number")
+    pairs_count = F.when(number == 0, 2 * VERTICES).when(number == 1, SOURCES).otherwise(1)
+    drawing = spark.range(size).select(number, F.explode(F.sequence(F.lit(1), pairs_count)).alias("nth"))
+    asks, is_source = F.col("number") % QUESTION_EVERY == QUESTION_EVERY - 1, F.col("number") % 20 == 1
+    kinds = drawing.select(
+        "number",
+        F.when(asks, "question").when(is_source, "source").otherwise("edge").alias("kind"),
+        ((F.col("number") < 2) | (drawn("add", 10) < 7)).alias("add"),
+        F.when(is_source, drawn("source", SOURCES)).otherwise(drawn("from", VERTICES)).alias("vertex"),
         drawn("to", 2).alias("to"),
     )
     to = F.pmod(F.col("vertex") * 7 + F.col("to") * 11 + 1, F.lit(VERTICES)).alias("to")
-    changes.select("number", "kind", "add", "vertex", to).coalesce(1).write.mode("overwrite").json(f"{inputs}/changes")
+    pairs = F.collect_list(F.struct("vertex", to)).alias("pairs")
+    changes = kinds.groupBy("number", "kind", "add").agg(pairs)
+    changes.repartition(1).sortWithinPartitions("number").write.mode("overwrite").json(f"{inputs}/changes")
 
 
 def flow(inputs: str, size: int = SIZE) -> Flow:
     """The graph. One task reads and deals, so that the order of changes and questions is the same for every vertex."""
-    rate, pause_s = size / SECONDS, SECONDS / size / 3
+    rate, pause_s = size / SECONDS, 0.4 * SECONDS / size
 
     def travel(token: Record) -> Record:
         time.sleep(pause_s)
@@ -135,9 +139,11 @@ def reference(spark: SparkSession, inputs: str) -> DataFrame:
 
     changes = spark.read.json(f"{inputs}/changes").localCheckpoint()
     questions = changes.where("kind = 'question'").select(F.col("number").alias("question"))
-    before = questions.join(changes.where("kind <> 'question'"), F.col("number") < F.col("question"))
-    what = ["question", "kind", "vertex", F.when(F.col("kind") == "edge", F.col("to")).alias("to")]
-    latest = before.select(*what, F.col("number"), F.col("add")).groupBy("question", "kind", "vertex", "to")
+    single = changes.where("kind <> 'question'").select("number", "kind", "add", F.explode("pairs").alias("pair"))
+    to = F.when(F.col("kind") == "edge", F.col("pair.to")).alias("to")
+    parts = single.select("number", "kind", "add", "pair.vertex", to)
+    before = questions.join(parts, F.col("number") < F.col("question"))
+    latest = before.groupBy("question", "kind", "vertex", "to")
     graph = latest.agg(F.max_by("add", "number").alias("add")).where("add").localCheckpoint()
     edges = graph.where("kind = 'edge'").select("question", "vertex", "to")
     reached = frontier = graph.where("kind = 'source'").select("question", "vertex").localCheckpoint()

@@ -107,7 +107,7 @@ def test_any_model_that_completes_messages_will_do():
 
 
 def change(kind: str, add: bool = True, vertex: int = 0, to: int = 0) -> Record:
-    return {"kind": kind, "add": add, "vertex": vertex, "to": to}
+    return {"kind": kind, "add": add, "pairs": [{"vertex": vertex, "to": to}]}
 
 
 def reached(*changes: Record) -> dict[int, set[int]]:
