@@ -1,12 +1,12 @@
-"""Shortest paths: how long does it take from one town to every other, and by which way?
+"""Shortest paths: how long does it take from the nearest depot to each town, and by which way, while depots open?
 
     python -m examples.cyclic.shortest_paths --kill towns@epoch=2 --kill drive@epoch=4
     backedge compare examples.cyclic.shortest_paths --kills 3 --seed 1
 
-Whoever reaches a town sets out from it on every road. A town that is reached sooner than before tells of it, and
-travellers set out again; one who comes late is forgotten. Nobody waits for anybody: the loop runs freely, records of
-long ways and of short ones at the same time, and ends by itself when no record is left in it. For a loop like it,
-think of whatever spreads and gets better on its way: routes, permissions, taint, types, prices through a bill of
+When a depot opens, somebody sets out from it on every road. A town that is reached sooner than before sends travellers
+on, on all of its roads; one who comes late is forgotten. Nobody waits for anybody: the loop runs freely, short ways and
+long ones at the same time, and ends by itself when no depot will open and nobody is on the way any more. For a loop
+like it, think of whatever spreads and gets better on its way: routes, permissions, taint, prices through a bill of
 materials.
 
 Promised: the exact times and ways, whatever the order in which towns are reached. Of two ways that take as long the one
@@ -20,16 +20,19 @@ from collections.abc import Callable
 from typing import Any
 
 import backedge
-from backedge import Flow, Items, JsonLines, Parquet
+from backedge import Flow, JsonLines, Parquet
 
 Record = dict[str, Any]
 
-HOME = 0
+DEPOTS = 6
 WIDTH = 25
 """Towns lie in rows of so many."""
 
 SIZE = 500
 """How many towns."""
+
+TRIPS = 5
+"""About how often somebody leaves for each town."""
 
 SINK = "reached"
 KEYS = ("town",)
@@ -38,9 +41,9 @@ INVARIANTS = {
     "nobody arrives before having set out": """
         SELECT record FROM in_flight
         WHERE loop = 'arriving' AND CAST(get_json_object(record, '$.minutes') AS LONG) <= 0""",
-    "home is where one is at once": f"""
-        SELECT value FROM state WHERE operator = 'towns' AND key_int = {HOME}
-        AND CAST(get_json_object(value, '$.minutes') AS LONG) <> 0""",
+    "who has not been reached has sent nobody": """
+        SELECT record FROM in_flight JOIN state ON key_int = CAST(get_json_object(record, '$.via') AS LONG)
+        WHERE loop = 'arriving' AND operator = 'towns' AND get_json_object(value, '$.minutes') IS NULL""",
 }
 
 
@@ -53,6 +56,8 @@ def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
     quick = f"pmod(xxhash64(town, target, {seed}), 5) = 0"
     slow = f"5 + pmod(xxhash64(target, town, {seed}), 20)"
     built = east.union(south).selectExpr("town", "target", f"IF(is_open, IF({quick}, 2, {slow}), NULL) AS minutes")
+    depots = spark.range(DEPOTS).selectExpr(f"pmod(id * 137, {size}) AS town")
+    depots.coalesce(1).write.mode("overwrite").parquet(f"{inputs}/depots")
     both_ways = built.union(built.selectExpr("target", "town", "minutes"))
     both_ways.write.mode("overwrite").csv(f"{inputs}/mapped", header=True)
     backedge.prepare(
@@ -67,7 +72,7 @@ def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
 
 
 class Towns:
-    """State by town: how many minutes it is from home (None: not reached), by way of which town, and its roads."""
+    """State by town: how many minutes it is from a depot (None: not reached), by way of which town, and its roads."""
 
     outputs = ("departures", "reached")
 
@@ -99,11 +104,16 @@ def departure(minutes: int, road: Record) -> Record:
     return {"town": road["target"], "minutes": minutes + road["minutes"], "via": road["town"]}
 
 
+def set_out(depot: Record) -> Record:
+    """Somebody is in the town where a depot opens."""
+    return {"town": depot["town"], "minutes": 0, "via": depot["town"]}
+
+
 def drive(pause_s: float) -> Callable[[list[Record]], list[Record]]:
-    """Takes a moment for all who travel together. Of those to the same town only the first to arrive matters."""
+    """Takes a moment for each. Of those who travel together to the same town only the first to arrive matters."""
 
     def driven(travellers: list[Record]) -> list[Record]:
-        time.sleep(pause_s)
+        time.sleep(pause_s * len(travellers))
         first: dict[int, Record] = {}
         for traveller in sorted(travellers, key=lambda traveller: (traveller["minutes"], traveller["via"])):
             first.setdefault(traveller["town"], traveller)
@@ -112,15 +122,15 @@ def drive(pause_s: float) -> Callable[[list[Record]], list[Record]]:
     return driven
 
 
-def flow(inputs: str, output: str = "shortest_paths", pause_ms: float = 80) -> Flow:
-    """The graph: who leaves a town drives, and arrives in another by the back edge."""
+def flow(inputs: str, output: str = "shortest_paths", size: int = SIZE, seconds: float = 4) -> Flow:
+    """The graph: who leaves a town drives, and arrives in another by the back edge. Depots open within some seconds."""
     flow = Flow("shortest_paths")
     roads = flow.read(Parquet(f"{inputs}/roads/data"), name="roads").key_by("town")
-    home = flow.read(Items([{"town": HOME, "minutes": 0, "via": HOME}]), name="home")
+    depots = flow.read(Parquet(f"{inputs}/depots", rate=DEPOTS / seconds if seconds else None), name="depots")
     arriving = flow.loop("arriving", of=dict)
-    travellers = home.merge(arriving).key_by("town")
+    travellers = depots.map(set_out, name="set_out").merge(arriving).key_by("town")
     departures = flow.process(Towns, roads=roads, travellers=travellers, name="towns")
-    arriving.feed(departures.rebalance().map_batches(drive(pause_ms / 1000), name="drive"))
+    arriving.feed(departures.rebalance().map_batches(drive(seconds / (TRIPS * size)), name="drive"))
     departures.side("reached").write(JsonLines(f"{output}/reached"), name=SINK)
     return flow
 
@@ -133,7 +143,8 @@ def reference(spark: Any, inputs: str) -> Any:
     roads = (
         spark.read.parquet(f"{inputs}/roads/data").withColumnRenamed("minutes", "takes").coalesce(1).localCheckpoint()
     )
-    reached = spark.createDataFrame([(HOME, 0, HOME)], "town BIGINT, minutes BIGINT, via BIGINT")
+    depots = spark.read.parquet(f"{inputs}/depots").distinct()
+    reached = depots.selectExpr("town", "0L AS minutes", "town AS via")
     best, found_before = F.min(F.struct("minutes", "via")).alias("best"), None
     while True:
         arriving = roads.join(reached, "town").selectExpr("target", "minutes + takes AS minutes", "town AS via")
@@ -146,24 +157,24 @@ def reference(spark: Any, inputs: str) -> Any:
 
 
 def show(rows: list[Record]) -> None:
-    """A map: how far each town is, from 0 to 9, and the way to the one that is farthest."""
+    """A map: how far each town is from a depot (D), from 0 to 9, and the way to the one that is farthest."""
     reached = {row["town"]: row for row in rows}
     farthest = max(rows, key=lambda row: (row["minutes"], row["town"]))
     way = [farthest["town"]]
-    while way[-1] != HOME:
+    while reached[way[-1]]["via"] != way[-1]:
         way.append(reached[way[-1]]["via"])
     for start in range(0, max(reached) + 1, WIDTH):
         towns = range(start, start + WIDTH)
         print("  " + " ".join(sign(reached.get(town), town in way, farthest["minutes"]) for town in towns))
-    print(
-        f"  {len(rows):,} towns; town {farthest['town']} is {farthest['minutes']} minutes and {len(way) - 1} roads away"
-    )
+    print(f"  {len(rows):,} towns; {farthest['town']} is {farthest['minutes']} minutes and {len(way) - 1} roads away")
 
 
 def sign(row: Record | None, on_the_way: bool, most: int) -> str:
     """A town on the map."""
     if row is None:
         return " "
+    if row["minutes"] == 0:
+        return "D"
     return "*" if on_the_way else str(row["minutes"] * 10 // (most + 1))
 
 

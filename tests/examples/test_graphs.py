@@ -40,8 +40,8 @@ def minutes_from_home(ways: Iterable[tuple[int, int, int]]) -> dict[int, int]:
 
 
 def test_towns_are_reached_by_the_shortest_way_in_whatever_order_travellers_arrive():
-    flow = shortest_paths.flow("", pause_ms=0)
-    inputs = {"roads": roads(*TREE), "home": [{"town": 0, "minutes": 0, "via": 0}]}
+    flow = shortest_paths.flow("", seconds=0)
+    inputs = {"roads": roads(*TREE), "depots": [{"town": 0}]}
     reached = simulate(flow, inputs, seeds=range(20), crashes=2).outputs["reached"]
     assert {row["town"]: row["minutes"] for row in reached} == minutes_from_home(TREE)
     assert {row["town"]: row["via"] for row in reached} == {0: 0, 1: 0, 2: 1, 3: 0, 4: 3}
@@ -108,7 +108,11 @@ def test_the_flowers_are_those_that_were_measured():
     ("example", "rows", "told"),
     [
         (pagerank, [{"page": 1, "rank": 0.5}, {"page": 2, "rank": 1.5}], "2 pages, 2.0 in all"),
-        (shortest_paths, [{"town": 0, "minutes": 0, "via": 0}, {"town": 1, "minutes": 7, "via": 0}], "town 1 is 7 min"),
+        (
+            shortest_paths,
+            [{"town": 0, "minutes": 0, "via": 0}, {"town": 1, "minutes": 7, "via": 0}],
+            "2 towns; 1 is 7 minutes",
+        ),
         (connected_components, [{"document": 1, "original": 0}, {"document": 0, "original": 0}], "1 to keep"),
     ],
 )
