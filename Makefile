@@ -8,7 +8,7 @@ setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
 
 demo: setup       ## a feedback loop on a local Ray that is killed twice, and what happened
-	@$(PYTHON_IN_VENV) -m examples.cyclic.payments
+	@$(PYTHON_IN_VENV) -m examples.cyclic.demo
 
 examples: setup   ## every example clean, killed three times, audited and compared with Spark: a quarter of an hour
 	@$(PYTHON_IN_VENV) -m examples.cyclic

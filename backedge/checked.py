@@ -8,27 +8,45 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from backedge.cases import case_of
 from backedge.flows import WrongCallError
-from backedge.trials import Trial
+from backedge.trials import Judged, Trial
 from engine.on_ray.job import RunResult
+from recovery.spark.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of a run, its records, and a line for each thing that is wrong with them."""
+    """What came of a run, its records, how they differ from the reference, and what an audit found."""
 
     result: RunResult
     rows: list[dict[str, Any]]
+    judged: Judged
+    verdict: Verdict | None
     spark_seconds: float
-    failures: list[str]
+
+    @property
+    def failures(self) -> list[str]:
+        """A line for each thing that is wrong."""
+        lines = self.judged.failures("the run and the reference")
+        lines += [f"the planned kill {fault} did not happen" for fault in self.result.missed_faults]
+        findings = [] if self.verdict is None else self.verdict.findings
+        return lines + [f"the audit: {finding}" for finding in findings]
+
+    @property
+    def audit(self) -> str | None:
+        """What the audit came to, if there was one."""
+        if self.verdict is not None:
+            return "consistent" if self.verdict.consistent else "not consistent"
+        return None if self.result.audit is None else self.result.audit["state"]
 
     def summary(self) -> dict[str, Any]:
         """All but the records, as JSON takes it."""
-        found = {"rows": len(self.rows), "equal": not self.failures, "failures": self.failures}
-        return {**self.result.summary(), **found, "spark_seconds": round(self.spark_seconds, 3)}
+        found = {"rows": len(self.rows), "differing": self.judged.differing, "audit": self.audit}
+        spark = {"spark_seconds": round(self.spark_seconds, 3), "failures": self.failures}
+        return {**self.result.summary(), **found, **spark}
 
 
 def run_checked(
@@ -40,28 +58,33 @@ def run_checked(
     snapshots: str | None = None,
     resume: Any = "never",
     kills: Sequence[str] = (),
+    audit: Literal["never", "final", "every-cut"] = "never",
     **options: Any,
 ) -> Checked:
     """Have Spark prepare a module's input, run its flow on Ray, and have Spark compare: see `backedge.cases`.
 
-    Takes the `options` of `run`, too. Input, output and cuts are in a temporary folder unless `snapshots` names one.
+    `audit="final"` has it audit the last cut, too, with the invariants of the module. Takes the `options` of `run`.
+    Input, output and cuts are in a temporary folder unless `snapshots` names one.
     """
     folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else os.path.abspath(snapshots)
     is_prepared = os.path.isdir(os.path.join(folder, "inputs"))
     if is_prepared and resume == "never":
         raise WrongCallError(f"{folder} holds a run already: resume the run, or give another folder")
+    # The last cut is audited in the session that is there anyway; only cuts that appear meanwhile need another.
+    meanwhile = audit if audit == "every-cut" else "never"
     try:
         trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed)
         with trial.session():
             if not is_prepared:
                 trial.prepare()
-            result = trial.run("output", snapshots=folder, resume=resume, kills=kills, seed=seed, **options)
+            kept = {"snapshots": folder, "resume": resume, "audit": meanwhile}
+            result = trial.run("output", kills=kills, seed=seed, **kept, **options)
             reference, spark_seconds = trial.reference()
             found = trial.found("output", result, reference)
-            failures = trial.judge(found, reference).failures("the run and the reference")
-            failures += [f"the planned kill {fault} did not happen" for fault in result.missed_faults]
             rows = [row.asDict(recursive=True) for row in found.collect()]
-            return Checked(result, rows, spark_seconds, failures)
+            judged = trial.judge(found, reference)
+            verdict = trial.audit(folder, "latest") if audit == "final" else None
+            return Checked(result, rows, judged, verdict, spark_seconds)
     finally:
         if snapshots is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -153,11 +153,7 @@ class _Comparison:
             yield "no restored cut had records in a loop: the kills proved little"
 
     def _audited(self) -> tuple[str, list[str]]:
-        from recovery.spark.audit import audit
-        from recovery.spark.job import JobFolder
-
-        folder = JobFolder.open(os.path.join(self.folder, "killed-cuts", self.plan.name))
-        verdict = audit(self.trial.spark, folder, "all", self.case.invariants)
+        verdict = self.trial.audit(os.path.join(self.folder, "killed-cuts"), "all")
         return ("consistent", []) if verdict.consistent else ("not consistent", verdict.lines())
 
 

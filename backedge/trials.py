@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from backedge.cases import FORMS, Case, taken, takes
 from backedge.flows import WrongCallError
@@ -16,6 +16,8 @@ from engine.on_ray.starting import run
 from graphs.flow import Flow
 from graphs.io import Collect
 from recovery.spark.errors import ComparisonError
+from recovery.spark.verdict import Verdict
+from recovery.stores.names import encoded
 
 DataFrame = Any
 SparkSession = Any
@@ -95,6 +97,14 @@ class Trial:
     def run(self, output: str, **options: Any) -> RunResult:
         """Run the flow on Ray."""
         return run(self.flow(output), **options)
+
+    def audit(self, snapshots: str, epochs: Literal["latest", "all"]) -> Verdict:
+        """What Spark finds in the cuts that a run has kept, with the invariants of the module."""
+        from recovery.spark.audit import audit
+        from recovery.spark.job import JobFolder
+
+        folder = JobFolder.open(os.path.join(snapshots, encoded(self.flow("output").plan().name)))
+        return audit(self.spark, folder, epochs, self.case.invariants)
 
     def reference(self) -> tuple[DataFrame, float]:
         """What the result has to be, computed, and the seconds that took."""

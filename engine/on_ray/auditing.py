@@ -114,9 +114,9 @@ class Auditor:
                 self.cuts += 1
                 self.violation = line
                 raise AuditFailedError(f"the audit found a cut that is not consistent: {line}")
-            case {"skipped": epoch}:
-                self.skipped += 1
-                return [f"audit: cut {epoch} is left out, for the audit is behind"]
+            case {"skipped": count, "from": first, "to": last}:
+                self.skipped += count
+                return [f"audit: {count} cuts from {first} to {last} are left out, for the audit is behind"]
             case {"over": True}:
                 self._is_over = True
                 return []

@@ -77,8 +77,8 @@ def _show(module: ModuleType, checked: Any) -> None:
     for failure in checked.failures:
         print(f"WRONG: {failure}")
     if not checked.failures:
-        if result.audit is not None:
-            print(f"the audit found {result.audit['cuts']} cuts to be {result.audit['state']}")
+        if checked.audit is not None:
+            print(f"the audit: {checked.audit}")
         how = f"in {result.seconds:.1f} s, with {len(result.kills)} kills and {len(result.restores)} restores"
         print(f"{len(checked.rows):,} rows {how}: 0 differ from what Spark computes")
 

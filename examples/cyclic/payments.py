@@ -1,31 +1,44 @@
 """Payments: one that the bank refuses goes round the loop, is reminded of, and is tried again, five times at most.
 
-    python -m examples.cyclic.payments        (or: make demo)
+    python -m examples.cyclic.payments --kill head@epoch=2 --kill head@epoch=4 --audit final
+    make demo
 
-First on Ray, a process for each task, with payments from a file: the process that tries them is killed twice while
-refused payments are on their way round, and the files that come out are compared with the one that went in. Then the
-same kill in the simulator, where the log of the loop can be switched off, to see what it is for.
+Spark reads the payments as they came in, leaves out those that came twice, and says from the number of refusals alone
+how often each has to be tried and whether it gets through. How many reminders a customer had before each of them
+depends on the order in which they came round, and is not compared.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
-from collections.abc import Iterable
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from backedge import Flow, JsonLines, Narration, draw, narrate, run
+from backedge import Flow, JsonLines
+
+if TYPE_CHECKING:  # no process of the flow's waits for PySpark
+    from pyspark.sql import DataFrame, SparkSession
+
+SIZE = 600
+SINK = "settled"
+KEYS = ("id",)
+INVARIANTS = {
+    "every payment is settled or goes round": """
+        SELECT * FROM
+            (SELECT coalesce(sum(records) FILTER (WHERE operator = 'arriving'), 0) AS arrived,
+                    coalesce(sum(records) FILTER (WHERE operator = 'settled'), 0) AS settled FROM operators),
+            (SELECT count(*) AS go_round FROM in_flight WHERE loop = 'again')
+        WHERE arrived != settled + go_round"""
+}
+DATA = Path(__file__).parent / "data"
+RAW = "payments.jsonl"
+
+ROUNDS_MAX = 5
+SECONDS = 3.0
+"""Within this time the payments arrive, whatever their number; reminders need somewhat longer."""
 
 Payment = dict[str, Any]
-
-DATA = Path(__file__).parent / "data" / "payments.jsonl"
-ROUNDS_MAX = 5
-KILLS = ("head@epoch=2", "head@epoch=4")
-WITHOUT_LOG = "no-loop-log"
-SEEDS_MAX = 1_000
-TURNS_MAX = 9
 
 
 def attempt(tries: int, payment: Payment) -> tuple[int, Payment]:
@@ -44,93 +57,48 @@ def reminder(pause_s: float) -> Any:
     return remind
 
 
-def flow(payments: str = str(DATA), output: str = "payments", rate: float = 160, pause_ms: float = 3) -> Flow:
+def settled(payment: Payment) -> Payment:
+    """What is kept of a payment that is done with."""
+    return {name: payment[name] for name in ("id", "customer", "cents", "tries", "paid")}
+
+
+def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
+    """Write the payments that came in, each once."""
+    came = spark.read.json(str(DATA / RAW), schema="id STRING, customer STRING, cents BIGINT, refusals BIGINT")
+    once = came.dropna().dropDuplicates(["id"]).orderBy("id").limit(size)
+    once.coalesce(1).write.mode("overwrite").json(f"{inputs}/{RAW}")
+
+
+def flow(inputs: str = str(DATA), output: str = "payments", size: int = SIZE) -> Flow:
     """The graph: `again` is a stream with an open end, and feeding it is the back edge."""
     flow = Flow("payments")
-    arriving = flow.read(JsonLines(payments, rate=rate), name="arriving")
+    arriving = flow.read(JsonLines(f"{inputs}/{RAW}", rate=size / SECONDS), name="arriving")
     again = flow.loop("again", of=dict, max_rounds=ROUNDS_MAX)
     tried = arriving.merge(again).key_by("id").stateful_map(attempt, initial=0, name="attempts")
     paid, refused = tried.split(lambda payment: payment["paid"], name="paid")
-    reminded = refused.key_by("customer").stateful_map(reminder(pause_ms / 1000), initial=0, name="reminders")
+    pause_s = SECONDS / size
+    reminded = refused.key_by("customer").stateful_map(reminder(pause_s), initial=0, name="reminders")
     again.feed(reminded)
-    paid.write(JsonLines(f"{output}/done"), name="done")
-    again.dead_letters.write(JsonLines(f"{output}/given_up"), name="given_up")
+    given_up = again.dead_letters.map(settled, name="given_up")
+    paid.map(settled, name="done").merge(given_up).rebalance().write(JsonLines(f"{output}/settled"), name="settled")
     return flow
 
 
-def read(path: Path) -> list[Payment]:
-    """The payments in a file, or in all files of a folder."""
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-def differences(arrived: Iterable[Payment], done: Iterable[Payment], given_up: Iterable[Payment]) -> list[str]:
-    """What is lost, doubled, or came out otherwise than it must; nothing after a good run."""
-    wanted = {payment["id"]: payment for payment in arrived}
-    found: dict[str, str] = {}
-    wrong: list[str] = []
-    for sink, payments in (("done", done), ("given_up", given_up)):
-        for payment in payments:
-            id, refusals = payment["id"], payment["refusals"]
-            must = ("done", refusals + 1) if refusals <= ROUNDS_MAX else ("given_up", ROUNDS_MAX + 1)
-            if id in found:
-                wrong.append(f"{id} is doubled")
-            elif (sink, payment["tries"]) != must or payment["cents"] != wanted[id]["cents"]:
-                wrong.append(f"{id} must be {must[0]} at try {must[1]}, and is {sink} at try {payment['tries']}")
-            found[id] = sink
-    return wrong + [f"{id} is lost" for id in wanted if id not in found]
-
-
-def show_on_ray() -> None:
-    """Runs on a local Ray with two kills, and compares the files."""
-    arrived = read(DATA)
-    with tempfile.TemporaryDirectory(prefix="payments-") as folder:
-        print(f"{len(arrived)} payments from {DATA.name}, on Ray, a process for each task.")
-        print("The process of the head, which tries them, is going to be killed twice.\n", flush=True)
-        result = run(flow(output=folder), snapshots=f"{folder}/cuts", every=0.5, actors="task", kills=KILLS)
-        done, given_up = read(Path(folder, "done")), read(Path(folder, "given_up"))
-    wrong = differences(arrived, done, given_up) + [f"{fault} did not happen" for fault in result.missed_faults]
-    if wrong:
-        raise SystemExit(f"{len(wrong)} things are wrong: {', '.join(wrong[:10])}")
-    print()
-    for kill, restore in zip(result.kills, result.restores, strict=True):
-        cut = "the beginning" if restore["epoch"] is None else f"cut {restore['epoch']}"
-        print(f"  process {kill['pid']} got {kill['signal']}; all went back to {cut}, ", end="")
-        print(f"which holds {restore['in_loop_records']} payments that were in the loop")
-    print(
-        f"  {len(done)} went through, {len(given_up)} were given up: {len(done) + len(given_up)}, each once, as it must"
+def reference(spark: SparkSession, inputs: str) -> DataFrame:
+    """How often each payment has to be tried, and whether it gets through."""
+    return spark.read.json(f"{inputs}/{RAW}").selectExpr(
+        "id", "customer", "cents", f"least(refusals, {ROUNDS_MAX}) + 1 AS tries", f"refusals <= {ROUNDS_MAX} AS paid"
     )
-    print("  Nothing lost, nothing doubled.")
 
 
-def run_without_log() -> Narration:
-    """A run in the simulator that kills the head while payments are in the loop, and whose cuts leave those out."""
-    few = [payment for payment in read(DATA) if payment["refusals"]][:6]
-    for seed in range(SEEDS_MAX):
-        told = narrate(
-            flow(pause_ms=0), {"arriving": few}, seed=seed, parallelism=1, crashes=1, broken_rule=WITHOUT_LOG
-        )
-        if "attempts/0 dies" in told.turns and told.lacking and not told.surplus and len(told.turns) <= TURNS_MAX:
-            return told
-    raise LookupError(f"none of {SEEDS_MAX} seeds kills the head while payments are in the loop")
-
-
-def show_without_log() -> None:
-    """The same kill where cuts leave out what is in the loop."""
-    told = run_without_log()
-    print("\nThe same kill without the log of the loop: only the simulator can do that. Six of the payments suffice.\n")
-    for turn in told.turns:
-        print(f"  - {turn}")
-    lost = sorted(payment["id"] for payments in told.lacking.values() for payment in payments)
-    print(f"  Lost: {', '.join(lost)}. They were in the loop, and so in no state and in no file.")
-
-
-def main() -> None:
-    """Prints the graph, and what happens in it with and without the log."""
-    print(draw(flow().plan()), end="\n\n")
-    show_on_ray()
-    show_without_log()
+def show(rows: list[Payment]) -> None:
+    """Prints how many payments took how many tries."""
+    tries = Counter((row["tries"], row["paid"]) for row in rows)
+    for (count, paid), payments in sorted(tries.items()):
+        print(f"{payments:5,} payments {'went through at' if paid else 'were given up after'} try {count}")
 
 
 if __name__ == "__main__":
-    main()
+    from examples.cyclic.command_line import main
+
+    main(__name__)

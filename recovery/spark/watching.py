@@ -4,7 +4,7 @@ The run writes a line when it is over, on the standard input here; the end of th
 is gone, and ends this process. On the standard output here are JSON objects, a line each:
 
     {"epoch": 7, "consistent": true, "line": "..."}    a cut was audited
-    {"skipped": 6}                                     a cut was left out: a later one was there, or it was gone
+    {"skipped": 2, "from": 5, "to": 6}                 cuts were left out: a later one was there, or they were gone
     {"over": true}                                     all is audited that was to be
     {"error": "..."}                                   no audit is possible
 
@@ -99,7 +99,7 @@ class Watch:
         except (UnreadableError, OSError):
             if epoch in self._cuts():
                 raise
-            self._say({"skipped": epoch})
+            self._skip([epoch])
             return
         self._audit(self._held, epoch)
         for other in set(JobFolder.open(self._held).cuts()) - {epoch}:
@@ -121,11 +121,13 @@ class Watch:
     def _skip_before(self, epoch: int) -> None:
         """The run goes faster than the audit: leave out what has come since, some of which is gone already."""
         entries = [link.entry for link in JobFolder.open(self._path).links()]
-        complete = {int(entry.epoch) for entry in entries if isinstance(entry, Manifest)}
-        for other in sorted(complete):
-            if self._is_each and self._seen < other < epoch:
-                self._say({"skipped": other})
+        complete = sorted({int(entry.epoch) for entry in entries if isinstance(entry, Manifest)})
+        self._skip([other for other in complete if self._is_each and self._seen < other < epoch])
         self._seen = epoch
+
+    def _skip(self, epochs: list[int]) -> None:
+        if epochs:
+            self._say({"skipped": len(epochs), "from": epochs[0], "to": epochs[-1]})
 
     def _say(self, fact: dict[str, Any]) -> None:
         print(json.dumps(fact), file=self._said, flush=True)
