@@ -27,7 +27,7 @@ def ray() -> Iterator[None]:
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize(("example", "size"), [(nested_loops, 200), (rollout_training, 320)])
 def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, size: int, spark: Any):
-    found = compare(example, kills=1, seed=3, size=size, spark=spark)
+    found = compare(example, kills=2, seed=3, size=size, spark=spark)
     assert found["failures"] == []
     assert found["rows"] == size
     assert found["planted_error_found"]
