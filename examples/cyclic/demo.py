@@ -20,10 +20,8 @@ WITHOUT_LOG = "no-loop-log"
 
 def show_with_log() -> None:
     """Prints a run that is killed twice and loses nothing; exits with 1 if that is not what comes of it."""
-    print(
-        f"{payments.SIZE} payments, prepared by Spark, on Ray. The process of the head, which tries them, is going to"
-    )
-    print("be killed twice.\n", flush=True)
+    print(f"{payments.SIZE} payments, prepared by Spark, on Ray.")
+    print("The process of the head, which tries them, is going to be killed twice.\n", flush=True)
     checked = run_checked(payments, kills=KILLS, every=0.4, audit="final")
     _print_restores(checked)
     if checked.failures:

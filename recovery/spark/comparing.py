@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NullType
 
 from recovery.spark.errors import ComparisonError
-from recovery.spark.values import comparable, differs_in_type, is_lossless, within
+from recovery.spark.values import comparable, differs_in_type, is_lossless, nullable, within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -98,7 +98,7 @@ def _check_columns(found: DataFrame, wanted: DataFrame, keys: Sequence[str], tol
 
 def _target(found: DataType, wanted: DataType) -> DataType:
     """The type in which both are compared: that of the reference, unless it holds nothing but nulls."""
-    return found if isinstance(wanted, NullType) else wanted
+    return nullable(found if isinstance(wanted, NullType) else wanted)
 
 
 def _side(frame: DataFrame, types: Mapping[str, DataType], side: int) -> DataFrame:
@@ -107,7 +107,7 @@ def _side(frame: DataFrame, types: Mapping[str, DataType], side: int) -> DataFra
     fits = F.lit(True)
     as_it_was = F.to_json(F.struct(*[F.col(f"`{name}`") for name in types]))
     for name, there in types.items():
-        value, here = F.col(f"`{name}`"), frame.schema[name].dataType
+        value, here = F.col(f"`{name}`"), nullable(frame.schema[name].dataType)
         if here != there:
             # A value that is lost in the cast makes its row another than any of the reference.
             fits &= is_lossless(value, here, there)

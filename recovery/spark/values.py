@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     NullType,
     NumericType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -38,6 +39,19 @@ def comparable(value: Column, kind: DataType) -> Column:
         return F.struct(key.alias("key"), entered.alias("value"))
 
     return F.array_sort(F.transform(F.map_entries(value), entry))
+
+
+def nullable(kind: DataType) -> DataType:
+    """The type with nulls allowed everywhere: whether it has any is no difference, and no cast takes them away."""
+    match kind:
+        case ArrayType():
+            return ArrayType(nullable(kind.elementType))
+        case MapType():
+            return MapType(nullable(kind.keyType), nullable(kind.valueType))
+        case StructType():
+            return StructType([StructField(part.name, nullable(part.dataType)) for part in kind.fields])
+        case _:
+            return kind
 
 
 def differs_in_type(found: DataType, wanted: DataType) -> str | None:

@@ -1,0 +1,145 @@
+"""Tables as bags of rows: what is the same, what differs, and what cannot be compared."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recovery.spark.errors import ComparisonError
+
+if TYPE_CHECKING:
+    from recovery.spark.comparing import Difference
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def compare(spark: Any) -> Any:
+    from recovery.spark.comparing import compare_frames
+
+    def compared(found: str, wanted: str, tolerances: dict[str, float] | None = None) -> Difference:
+        return compare_frames(spark.sql(found), spark.sql(wanted), ["id"], tolerances)
+
+    return compared
+
+
+ALIKE = {
+    "a number of another width": ("CAST(7 AS INT)", "CAST(7 AS BIGINT)"),
+    "null": ("NULL", "CAST(NULL AS DOUBLE)"),
+    "NaN": ("DOUBLE('NaN')", "DOUBLE('NaN')"),
+    "zero below zero": ("-0.0D", "0.0D"),
+    "a map": ("map('a', 1, 'b', 2)", "map('b', 2, 'a', 1)"),
+    "a map within": ("array(struct(map(1, 'a', 2, 'b') AS m))", "array(struct(map(2, 'b', 1, 'a') AS m))"),
+    "a date as text": ("'2026-11-21'", "DATE'2026-11-21'"),
+}
+
+
+def test_the_same_values_are_the_same(compare: Any):
+    found, wanted = (", ".join(f"{pair[side]} AS `{name}`" for name, pair in ALIKE.items()) for side in (0, 1))
+    difference = compare(f"SELECT 1 AS id, {found}", f"SELECT 1 AS id, {wanted}")
+    assert difference.equal, difference.lines()
+    assert difference.rows_found == difference.rows_wanted == 1
+
+
+def test_rows_are_counted_whatever_their_order(compare: Any):
+    wanted = "SELECT id % 3 AS id FROM range(9)"
+    assert compare("SELECT 2 - id % 3 AS id FROM range(9)", wanted).equal
+    assert compare("SELECT 2 - id % 3 AS id FROM range(10)", wanted).lines() == ["surplus: {'id': 2}"]
+
+
+def test_lost_surplus_and_changed_rows_are_told_in_the_order_of_the_keys(compare: Any):
+    found = "SELECT id, IF(id = 5, -1, id) AS v FROM range(1, 10) UNION ALL SELECT 12, 12 UNION ALL SELECT 9, 9"
+    difference = compare(found, "SELECT id, id AS v FROM range(10)")
+    assert (difference.rows_found, difference.rows_wanted, difference.differing) == (11, 10, 4)
+    assert [(one["what"], (one["wanted"] or one["found"])["id"]) for one in difference.examples] == [
+        ("lost", 0),
+        ("changed", 5),
+        ("surplus", 9),
+        ("surplus", 12),
+    ]
+    assert difference.lines()[1] == "changed: {'id': 5, 'v': -1}, wanted {'id': 5, 'v': 5}"
+
+
+def test_a_value_that_the_type_of_the_reference_cannot_hold_differs_and_is_told_as_it_was(compare: Any):
+    difference = compare("SELECT 1 AS id, 2.5D AS v", "SELECT 1 AS id, 2 AS v")
+    assert difference.lines() == ["changed: {'id': 1, 'v': 2.5}, wanted {'id': 1, 'v': 2}"]
+
+
+@pytest.mark.parametrize(("off", "equal"), [(1e-7, True), (1e-5, False)])
+def test_a_tolerance_is_a_share_of_the_value_and_absolute_below_one(compare: Any, off: float, equal: bool):
+    for wanted in (1000.0, 0.001):
+        found = wanted + off * max(1.0, wanted)
+        difference = compare(f"SELECT 1 AS id, {found!r}D AS v", f"SELECT 1 AS id, {wanted!r}D AS v", {"v": 1e-6})
+        assert difference.equal is equal
+
+
+def test_rows_of_one_key_are_paired_before_a_tolerance_is_asked_for(compare: Any):
+    found = "SELECT 1 AS id, explode(array(3.0D, 1.0000001D, NULL)) AS v"
+    wanted = "SELECT 1 AS id, explode(array(NULL, 1.0D, 3.0000001D)) AS v"
+    assert compare(found, wanted, {"v": 1e-6}).equal
+    assert compare(found, wanted, {"v": 1e-9}).differing == 2
+
+
+def test_no_number_is_near_to_infinity_or_nan(compare: Any):
+    for value in (math.inf, math.nan):
+        wanted = f"SELECT 1 AS id, DOUBLE('{value}') AS v"
+        assert not compare("SELECT 1 AS id, 1.0D AS v", wanted, {"v": 1.0}).equal
+        assert compare(wanted, wanted, {"v": 1.0}).equal
+
+
+def test_each_number_of_an_array_may_be_off(compare: Any):
+    found = "SELECT 1 AS id, array(1.0D, 2.0D) AS v"
+    assert compare(found, "SELECT 1 AS id, array(1.0000001D, 2.0D) AS v", {"v": 1e-6}).equal
+    assert not compare(found, "SELECT 1 AS id, array(1.0D) AS v", {"v": 1e-6}).equal
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "fault"),
+    [
+        ("SELECT 1 AS id, 2 AS x", "SELECT 1 AS id, 2 AS y", "y only in the reference and x only in the result"),
+        ("SELECT 1 AS id, '2' AS v", "SELECT 1 AS id, 2 AS v", "'v' is string in the result and int in the reference"),
+        ("SELECT 1 AS v", "SELECT 1 AS v", "key column 'id' is not in the reference: its columns are v"),
+    ],
+)
+def test_tables_that_do_not_go_together_are_refused_in_a_line(compare: Any, found: str, wanted: str, fault: str):
+    with pytest.raises(ComparisonError) as refused:
+        compare(found, wanted)
+    assert fault in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_records_take_the_types_of_the_reference(spark: Any):
+    from recovery.spark.comparing import compare_frames
+    from recovery.spark.outputs import frame_of_records
+
+    wanted = spark.sql("SELECT 1 AS id, 2.0D AS v, map('a', 1) AS m, CAST(NULL AS STRING) AS s")
+    found = frame_of_records(spark, [{"id": 1, "v": 2, "m": {"a": 1}}], wanted)
+    assert sorted(found.columns) == ["id", "m", "v"]
+    assert compare_frames(found, wanted.drop("s"), ["id"]).equal
+    with pytest.raises(ComparisonError, match="'id' of the result holds values of several types"):
+        frame_of_records(spark, [{"id": 1}, {"id": "one"}], wanted)
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_files_are_read_with_what_the_reference_says_of_types(spark: Any, form: str, tmp_path: Any):
+    from recovery.spark.comparing import compare_frames
+    from recovery.spark.outputs import frame_of_files
+
+    wanted = spark.sql("SELECT id, CONCAT('00', id) AS name, id / 2 AS half FROM range(10)")
+    if form == "json":
+        wanted = wanted.selectExpr("*", "map(name, id) AS m")
+    wanted.write.option("header", True).format(form).save(str(tmp_path / "out"))
+    assert compare_frames(frame_of_files(spark, form, str(tmp_path / "out"), wanted), wanted, ["id"]).equal
+    with pytest.raises(ComparisonError, match="cannot be read"):
+        frame_of_files(spark, form, str(tmp_path / "nothing"), wanted)
+
+
+@pytest.mark.parametrize("columns", ["id", "id, id AS v", "id, STRING(id) AS v", "array(id) AS id"])
+def test_a_planted_error_is_found_whatever_the_columns_are(spark: Any, columns: str):
+    from recovery.spark.comparing import compare_frames
+    from recovery.spark.outputs import with_planted_error
+
+    wanted = spark.sql(f"SELECT {columns} FROM range(5)")
+    assert compare_frames(with_planted_error(wanted, ["id"]), wanted, ["id"]).differing == (2 if columns == "id" else 1)
