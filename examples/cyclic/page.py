@@ -28,6 +28,7 @@ ENTRIES = {
         FREE, "two counters agree, and every print comes once", "the counts of both, side by side"
     ),
     "token_ring": Entry(FREE, "one token, so one member at a time", "the pages that each member printed"),
+    "payments": Entry(FREE + ", with a limit", "every payment is settled once; `make demo`", "what was paid, by tries"),
     "transfers": Entry(FREE, "money in accounts and under way is what there was", "accounts and their balances"),
     "retry_queue": Entry(FREE + ", with a limit and timers", "everything is settled once", "tries and pauses, counted"),
     "pagerank": Entry(ROUNDS + ", on columns", "ranks of a run without crashes, but for last digits", "a bar chart"),
@@ -44,11 +45,10 @@ ENTRIES = {
 """The examples that Spark computes, too."""
 
 SMALLER = {
-    "payments": Entry(FREE, "the same kill with the log and without it: what is lost", "a story"),
     "counters": Entry(FREE, "all counters come back to zero", "three lines"),
     "retries": Entry(FREE, "a loop in the simulator, with crashes", "a story"),
 }
-"""The others: the demo, and two that are read in five minutes."""
+"""Two that are read in five minutes, and checked by Python alone."""
 
 HEAD = """\
 # Examples: feedback loops to copy

@@ -10,7 +10,7 @@ import pytest
 from examples.cyclic import page
 from examples.cyclic.page import ENTRIES, FOLDER, SMALLER
 
-APPARATUS = {"__main__", "command_line", "page"}
+APPARATUS = {"__main__", "command_line", "demo", "page"}
 LINES_MIN, LINES_MAX = 60, 200
 
 
