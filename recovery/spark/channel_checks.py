@@ -73,6 +73,7 @@ def _ends(rows: DataFrame) -> DataFrame:
         F.when(is_now, F.when(is_in, _is_not_of("receiver")).otherwise(_is_not_of("sender"))).alias("misfiled"),
         F.when(is_now, F.xxhash64(*EVIDENCE)).alias("evidence"),
         F.when(is_now & is_in, F.col("is_back")).alias("is_back"),
+        F.when(is_now & is_in, F.col("log_count")).alias("log_count"),
         F.when(is_now & is_in, count).alias("consumed"),
         F.when(is_now & is_in, F.col("digest")).alias("consumed_digest"),
         F.when(is_now & ~is_in, count).alias("sent"),
@@ -202,6 +203,12 @@ def _rest() -> Column:
 
 def _of_log() -> list[Column]:
     return [
+        _when(
+            F.col("log_count") != F.col("logged"),
+            2,
+            "the receiver logged %d batches, and the log holds %s",
+            *("log_count", _held_span()),
+        ),
         _when(
             (F.col("logged") > 0) & (F.col("first_seq") != F.col("consumed") + 1),
             2,

@@ -1,0 +1,77 @@
+"""A copy of a job that somebody has changed and sealed again, so that no seal and no hash tells of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recovery.stores.documents import sealed, sha256
+from recovery.stores.tables import encode, from_rows, parquet
+
+Facts = dict[str, Any]
+Row = dict[str, Any]
+
+
+class Forged:
+    """A job to be changed: its chain, its manifests by epoch, the rows of its files. `seal` makes it whole again."""
+
+    def __init__(self, job: Path, copy: Path) -> None:
+        shutil.copytree(job, copy)
+        self.path = copy
+        self.entries = [plain(file) for file in sorted((copy / "chain").glob("*.json"))]
+        self.manifests = {e["epoch"]: plain(copy / e["manifest"]["name"]) for e in self.entries if e["manifest"]}
+
+    def entry(self, epoch: int) -> Facts:
+        """The entry of the chain that a cut has."""
+        return next(entry for entry in self.entries if entry["manifest"] and entry["epoch"] == epoch)
+
+    def task(self, epoch: int, name: str, index: int = 0) -> Facts:
+        """What the manifest says of a task."""
+        return next(t for t in self.manifests[epoch]["tasks"] if (t["task"], t["index"]) == (name, index))
+
+    def file(self, epoch: int, table: str, task: str, index: int = 0, of: str = "") -> str:
+        """The file of a task in a table."""
+        names = [file["name"] for file in self.task(epoch, task, index)["files"]]
+        return next(name for name in names if f"/table={table}/" in name and of in name)
+
+    def rows(self, name: str) -> list[Row]:
+        """The rows of a file."""
+        return parquet.read_table(self.path / name, partitioning=None).to_pylist()
+
+    def change(self, name: str, change: Callable[[list[Row]], list[Row]]) -> None:
+        """Write other rows into a file."""
+        path = self.path / name
+        table = parquet.ParquetFile(path).read()
+        rows = change(table.to_pylist())
+        path.write_bytes(encode(from_rows(table.schema, [tuple(row.values()) for row in rows])))
+
+    def seal(self) -> Path:
+        """Hash every file anew, then manifests, then the chain."""
+        parent: str | None = None
+        for number, entry in enumerate(self.entries, start=1):
+            if entry["manifest"]:
+                entry["manifest"] = self._seal_manifest(entry["epoch"], entry["manifest"]["name"])
+            entry["parent"] = parent
+            data = sealed(entry, None)
+            (self.path / "chain" / f"{number:08d}.json").write_bytes(data)
+            parent = sha256(data)
+        return self.path
+
+    def _seal_manifest(self, epoch: int, name: str) -> Facts:
+        manifest = self.manifests[epoch]
+        for task in manifest["tasks"]:
+            for file in task["files"]:
+                data = (self.path / file["name"]).read_bytes()
+                file.update(size=len(data), sha256=sha256(data))
+        data = sealed(manifest, None)
+        (self.path / name).write_bytes(data)
+        return {"name": name, "size": len(data), "sha256": sha256(data)}
+
+
+def plain(path: Path) -> Facts:
+    """A sealed document without its seal."""
+    document = json.loads(path.read_text())
+    return {name: value for name, value in document.items() if name not in ("seal", "format")}

@@ -1,0 +1,306 @@
+"""What somebody may do to a cut, and what is to be said of it: the statement that is violated, and where."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recovery.spark.presence import channel_name
+from recovery.stores.documents import sealed
+from tests.spark.forging import Facts, Forged, Row, plain
+
+BACK = "enough.false->grow.in"
+ONWARD = "grow.out->enough.in"
+
+
+def logged(manifest: Facts) -> list[Facts]:
+    """The channels between actors whose log holds several batches, those with the most first."""
+    between = {ends(c) for c in manifest["deployment"]["channels"] if not c["within_actor"]}
+    found = [
+        channel
+        for task in manifest["tasks"]
+        for channel in task["channels"]
+        if (channel["log_count"] or 0) > 1 and (ends_of(channel) in between and not channel["channel"]["restored"])
+    ]
+    return sorted(found, key=lambda channel: -channel["log_count"])
+
+
+def ends(channel: Facts) -> tuple[Any, ...]:
+    return tuple(channel[name] for name in ("edge", "sender", "sender_index", "receiver", "receiver_index"))
+
+
+def ends_of(channel: Facts) -> tuple[Any, ...]:
+    told = channel["channel"]
+    return (told["edge"], *told["sender"], *told["receiver"])
+
+
+def row_ends(row: Row) -> tuple[Any, ...]:
+    return ends(row) if not row["restored"] else ()
+
+
+class Subject(Forged):
+    """The run, copied to be changed: a cut of it with a log, and a channel in that."""
+
+    def __init__(self, job: Path, copy: Path) -> None:
+        super().__init__(job, copy)
+        attempts = {epoch: manifest["attempt"] for epoch, manifest in self.manifests.items()}
+        for epoch in sorted(self.manifests, reverse=True):
+            found = logged(self.manifests[epoch])
+            if found and attempts.get(epoch - 1) == attempts[epoch] == 2:
+                self.epoch, self.channel = epoch, ends_of(found[0])
+                break
+        self.log = self.file(self.epoch, "log", self.channel[3], self.channel[4])
+        self.manifest = self.manifests[self.epoch]
+
+    def change_log(self, change: Callable[[list[Row]], list[Row]]) -> None:
+        """Change the entries of the channel; each lies where it lay, whatever it is."""
+
+        def changed(rows: list[Row]) -> list[Row]:
+            mine = [row for row in rows if row_ends(row) == self.channel]
+            others = [row for row in rows if row_ends(row) != self.channel]
+            return [{**row, "position": place} for place, row in enumerate([*others, *change(mine)])]
+
+        super().change(self.log, changed)
+
+    def shift(self, direction: str, channel: tuple[Any, ...], by: int) -> None:
+        """Change what one end has counted, in its file and in the manifest."""
+        task, index = channel[1:3] if direction == "out" else channel[3:]
+
+        def changed(rows: list[Row]) -> list[Row]:
+            is_it = [row["direction"] == direction and row_ends(row) == channel for row in rows]
+            return [{**row, "count": row["count"] + by * hit} for row, hit in zip(rows, is_it, strict=True)]
+
+        self.change(self.file(self.epoch, "channels", task, index), changed)
+        for told in self.task(self.epoch, task, index)["channels"]:
+            is_it = told["direction"] == direction and ends_of(told) == channel and not told["channel"]["restored"]
+            told["count"] += by * is_it
+
+    def between_actors(self, edge: str) -> tuple[Any, ...]:
+        """A channel of an edge that has digests."""
+        found = self.manifest["deployment"]["channels"]
+        return next(ends(c) for c in found if c["edge"] == edge and not c["within_actor"])
+
+
+# -- the mutations ------------------------------------------------------------------------------------------------
+
+
+def drop_an_entry(cut: Subject) -> tuple[int, str]:
+    cut.change_log(lambda log: log[:-1])
+    return 2, channel_name(*cut.channel)
+
+
+def drop_the_first_entry(cut: Subject) -> tuple[int, str]:
+    cut.change_log(lambda log: log[1:])
+    return 2, channel_name(*cut.channel)
+
+
+def double_an_entry(cut: Subject) -> tuple[int, str]:
+    cut.change_log(lambda log: [log[0], *log])
+    return 2, channel_name(*cut.channel)
+
+
+def swap_two_entries(cut: Subject) -> tuple[int, str]:
+    cut.change_log(lambda log: [log[1], log[0], *log[2:]])
+    return 2, channel_name(*cut.channel)
+
+
+def swap_two_payloads(cut: Subject) -> tuple[int, str]:
+    cut.change_log(
+        lambda log: [{**log[0], "payload": log[1]["payload"]}, {**log[1], "payload": log[0]["payload"]}, *log[2:]]
+    )
+    return 2, "was changed"
+
+
+def edit_an_entry(cut: Subject) -> tuple[int, str]:
+    cut.change_log(lambda log: [{**log[0], "payload": pickle.dumps(([(1, 1)], 0), 5)}, *log[1:]])
+    return 2, channel_name(*cut.channel)
+
+
+def edit_an_entry_and_the_digests_after_it(cut: Subject) -> tuple[int, str]:
+    def changed(log: list[Row]) -> list[Row]:
+        log[0]["payload"] = pickle.dumps(([(1, 1)], 0), 5)
+        digest = log[0]["digest_before"]
+        for row in log:
+            row["digest_before"] = digest
+            digest = row["digest_after"] = zlib.crc32(row["payload"], digest)
+        return log
+
+    cut.change_log(changed)
+    return 2, "what was sent"
+
+
+def count_one_more_as_consumed(cut: Subject) -> tuple[int, str]:
+    channel = cut.between_actors(ONWARD)
+    cut.shift("in", channel, 1)
+    return 1, channel_name(*channel)
+
+
+def count_one_more_as_sent(cut: Subject) -> tuple[int, str]:
+    channel = cut.between_actors(ONWARD)
+    cut.shift("out", channel, 1)
+    return 3, channel_name(*channel)
+
+
+def count_one_more_as_sent_into_the_loop(cut: Subject) -> tuple[int, str]:
+    cut.shift("out", cut.channel, 1)
+    return 2, channel_name(*cut.channel)
+
+
+def count_less_than_the_cut_before(cut: Subject) -> tuple[int, str]:
+    channel = cut.between_actors(ONWARD)
+    for direction in ("in", "out"):
+        cut.shift(direction, channel, -10_000)
+    return 8, channel_name(*channel)
+
+
+def mix_two_epochs(cut: Subject) -> tuple[int, str]:
+    other = cut.task(cut.epoch - 1, "enough", 1)
+    cut.task(cut.epoch, "enough", 1).update(other)
+    return 5, "enough/1"
+
+
+def mix_two_epochs_under_one_name(cut: Subject) -> tuple[int, str]:
+    ours, theirs = cut.task(cut.epoch, "enough", 1), cut.task(cut.epoch - 1, "enough", 1)
+    ours["channels"] = theirs["channels"]
+    source, target = (cut.file(epoch, "channels", "enough", 1) for epoch in (cut.epoch - 1, cut.epoch))
+    (cut.path / target).write_bytes((cut.path / source).read_bytes())
+    return 3, "enough/1"
+
+
+def mix_two_attempts(cut: Subject) -> tuple[int, str]:
+    first = min(cut.manifests)
+    cut.task(cut.epoch, "enough", 1).update(cut.task(first, "enough", 1), epoch=cut.epoch, filed=cut.epoch)
+    return 5, "attempt 1"
+
+
+def leave_out_a_channel(cut: Subject) -> tuple[int, str]:
+    channel = cut.between_actors(ONWARD)
+    deployment = cut.manifest["deployment"]
+    deployment["channels"] = [told for told in deployment["channels"] if ends(told) != channel]
+    for name, index in (channel[1:3], channel[3:]):
+        cut.change(
+            cut.file(cut.epoch, "channels", name, index), lambda rows: [r for r in rows if row_ends(r) != channel]
+        )
+        task = cut.task(cut.epoch, name, index)
+        task["channels"] = [told for told in task["channels"] if ends_of(told) != channel]
+    return 5, channel_name(*channel)
+
+
+def leave_out_an_end_of_a_channel(cut: Subject) -> tuple[int, str]:
+    channel = cut.between_actors(ONWARD)
+    task = cut.task(cut.epoch, channel[3], channel[4])
+    cut.change(
+        cut.file(cut.epoch, "channels", channel[3], channel[4]),
+        lambda rows: [r for r in rows if row_ends(r) != channel],
+    )
+    task["channels"] = [told for told in task["channels"] if ends_of(told) != channel]
+    return 5, channel_name(*channel)
+
+
+def leave_out_a_task(cut: Subject) -> tuple[int, str]:
+    for tasks in (cut.manifest["tasks"], cut.manifest["deployment"]["tasks"]):
+        tasks[:] = [task for task in tasks if (task["task"], task["index"]) != ("done", 1)]
+    cut.entry(cut.epoch)["files"] = [told for told in cut.entry(cut.epoch)["files"] if told[:2] != ["done", 1]]
+    return 5, "'done'"
+
+
+def leave_out_a_file_of_state(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "state", "grow", 1)
+    task = cut.task(cut.epoch, "grow", 1)
+    task["files"] = [file for file in task["files"] if file["name"] != name]
+    (cut.path / name).unlink()
+    return 5, "grow/1"
+
+
+def leave_out_a_log(cut: Subject) -> tuple[int, str]:
+    task = cut.task(cut.epoch, *cut.channel[3:])
+    task["files"] = [file for file in task["files"] if file["name"] != cut.log]
+    (cut.path / cut.log).unlink()
+    return 5, "table=log"
+
+
+def change_a_value(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "state", "grow", 0)
+    cut.change(name, lambda rows: [{**rows[0], "value_int": rows[0]["value_int"] + 1}, *rows[1:]])
+    return 7, "every number has made as many trips as were counted"
+
+
+def move_state_to_another_task(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "state", "grow", 0)
+    cut.change(name, lambda rows: [{**rows[0], "key_group": 127}, *rows[1:]])
+    return 5, "grow/0"
+
+
+def change_a_position(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "positions", "numbers", 0)
+    cut.change(name, lambda rows: [{**rows[0], "position_int": rows[0]["position_int"] + 1}, *rows[1:]])
+    return 6, "'numbers'"
+
+
+def go_back_to_an_earlier_position(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "positions", "numbers", 0)
+    read = cut.rows(name)[0]["position_int"]
+    cut.change(name, lambda rows: [{**rows[0], "position_int": 0}, *rows[1:]])
+    cut.task(cut.epoch, "numbers", 0)["operators"][0]["records"] -= read
+    return 8, "'numbers'"
+
+
+def change_what_a_transaction_holds(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "transactions", "done", 0)
+    cut.change(name, lambda rows: [*rows[:-1], {**rows[-1], "records": rows[-1]["records"] + 1}])
+    return 6, "'done'"
+
+
+def give_a_transaction_another_epoch(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "transactions", "done", 0)
+    cut.change(name, lambda rows: [*rows[:-1], {**rows[-1], "epoch": rows[-1]["epoch"] - 1}])
+    return 6, "its name says another"
+
+
+def hide_that_a_channel_has_digests(cut: Subject) -> tuple[int, str]:
+    for told in cut.manifest["deployment"]["channels"]:
+        told["within_actor"] |= ends(told) == cut.channel
+    return 5, channel_name(*cut.channel)
+
+
+def forget_that_an_edge_goes_back(cut: Subject) -> tuple[int, str]:
+    (file,) = cut.path.glob("graph-*.json")
+    document = plain(file)
+    for edge in document["graph"]["edges"]:
+        edge["loop"] = None
+    file.write_bytes(sealed(document, None))
+    return 4, "enough, grow"
+
+
+MUTATIONS = [
+    drop_an_entry,
+    drop_the_first_entry,
+    double_an_entry,
+    swap_two_entries,
+    swap_two_payloads,
+    edit_an_entry,
+    edit_an_entry_and_the_digests_after_it,
+    count_one_more_as_consumed,
+    count_one_more_as_sent,
+    count_one_more_as_sent_into_the_loop,
+    count_less_than_the_cut_before,
+    mix_two_epochs,
+    mix_two_epochs_under_one_name,
+    mix_two_attempts,
+    leave_out_a_channel,
+    leave_out_an_end_of_a_channel,
+    leave_out_a_task,
+    leave_out_a_file_of_state,
+    leave_out_a_log,
+    change_a_value,
+    move_state_to_another_task,
+    change_a_position,
+    go_back_to_an_earlier_position,
+    change_what_a_transaction_holds,
+    give_a_transaction_another_epoch,
+    hide_that_a_channel_has_digests,
+    forget_that_an_edge_goes_back,
+]

@@ -1,0 +1,124 @@
+"""Cuts of a real run are consistent; whatever is changed in them is found, and told by the right name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backedge import Collect, Flow, Range, run
+from recovery.spark.audit import audit
+from recovery.spark.errors import UnreadableError
+from recovery.spark.job import JobFolder
+from recovery.spark.verdict import Verdict
+from tests.jobs.rays import local_ray
+from tests.spark.mutations import BACK, MUTATIONS, Subject
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+TRIPS = 6
+COUNTED = f"""
+    SELECT s.key_int AS number, s.value_int AS counted, f.made
+    FROM (SELECT * FROM state WHERE operator = 'grow') s
+    LEFT JOIN (SELECT CAST(get_json_object(record, '$[0]') AS BIGINT) AS number,
+                      CAST(get_json_object(record, '$[1]') AS BIGINT) AS made FROM in_flight) f
+    ON f.number = s.key_int
+    WHERE NOT (s.value_int <=> coalesce(f.made, {TRIPS}))"""
+INVARIANTS = {"every number has made as many trips as were counted": COUNTED}
+
+
+def grow(made: int, record: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    # The head of the loop is slower than its body, so batches wait for it whenever a cut is taken.
+    time.sleep(0.002)
+    return made + 1, (record[0], made + 1)
+
+
+def is_home(record: tuple[int, int]) -> bool:
+    return record[1] >= TRIPS
+
+
+def trips() -> Flow:
+    """Numbers go round in a loop between two tasks, each of which is there twice, in two actors."""
+    flow = Flow("trips")
+    again = flow.loop("again")
+    numbers = flow.read(Range(300, rate=250), name="numbers").map(lambda number: (number, 0), name="begin")
+    keyed = numbers.merge(again).key_by(lambda record: record[0])
+    grown = keyed.stateful_map(grow, initial=0, name="grow")
+    done, rest = grown.key_by(lambda record: record[0] + 1).split(is_home, name="enough")
+    again.feed(rest.key_by(lambda record: record[0]))
+    done.rebalance().write(Collect(), name="done")
+    return flow
+
+
+def of_ray(root: Path, **options: Any) -> Path:
+    run(trips(), snapshots=root, every=0.15, keep=50, parallelism=2, actors="slice", progress=False, **options)
+    return root / "trips"
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """A run that was killed, and one whose loops were not logged."""
+    with local_ray():
+        yield {
+            "killed": of_ray(tmp_path_factory.mktemp("killed"), kills=["body@epoch=3"]),
+            "unlogged": of_ray(tmp_path_factory.mktemp("unlogged"), broken_rule="no-loop-log"),
+        }
+
+
+@pytest.fixture(scope="module")
+def job(jobs: dict[str, Path]) -> Path:
+    return jobs["killed"]
+
+
+def judged(spark: SparkSession, job: Path, epochs: Any = "latest") -> Verdict:
+    return audit(spark, JobFolder.open(str(job)), epochs, INVARIANTS)
+
+
+def test_cuts_of_a_run_that_was_killed_are_consistent(spark: SparkSession, job: Path):
+    verdict = judged(spark, job, "all")
+    assert verdict.consistent, "\n".join(verdict.lines())
+    assert [start["attempt"] for start in verdict.attempts] == [1, 2]
+    assert len(verdict.epochs) > 4
+    sizes = [cut.sizes for cut in verdict.epochs]
+    assert max(size["log_records"] for size in sizes) > 0
+    assert all(size["digested"] and size["counted"] for size in sizes)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_what_is_changed_is_found(
+    spark: SparkSession, job: Path, tmp_path: Path, mutation: Callable[[Subject], tuple[int, str]]
+):
+    cut = Subject(job, tmp_path / "copy")
+    statement, where = mutation(cut)
+    verdict = judged(spark, cut.seal(), [cut.epoch])
+    found = [str(one) for one in verdict.findings if one.statement == statement]
+    assert not verdict.consistent
+    assert any(where in line for line in found), "\n".join(verdict.lines())
+
+
+def test_a_copy_that_is_only_sealed_again_is_consistent(spark: SparkSession, job: Path, tmp_path: Path):
+    cut = Subject(job, tmp_path / "copy")
+    verdict = judged(spark, cut.seal(), [cut.epoch])
+    assert verdict.consistent, "\n".join(verdict.lines())
+
+
+def test_a_file_that_was_cut_short_is_named(spark: SparkSession, job: Path, tmp_path: Path):
+    cut = Subject(job, tmp_path / "copy")
+    path = cut.path / cut.log
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UnreadableError, match=r"table=log.* bytes, and .* were written"):
+        judged(spark, cut.path, [cut.epoch])
+
+
+def test_a_loop_that_is_not_logged_is_found(spark: SparkSession, jobs: dict[str, Path]):
+    verdict = judged(spark, jobs["unlogged"], "all")
+    assert not verdict.consistent
+    found = [one for one in verdict.findings if one.statement == 2]
+    assert found and all(one.channel is not None and one.channel.startswith(BACK) for one in found)
+    assert "belong in the log; it holds none" in found[0].story

@@ -1,0 +1,67 @@
+"""Cuts of every kind of graph under every policy, taken while tasks crash again and again, are consistent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine.simulation.runner import run_seed
+from recovery.spark.audit import audit
+from recovery.spark.job import JobFolder
+from recovery.spark.verdict import Verdict
+from tests.spark.simulated import write_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+SEEDS = {
+    3: "two back edges, aligned, epochs that overlap",
+    4: "nested loops, unaligned",
+    6: "overlapping cycles, drained",
+    8: "rounds, under another parallelism",
+    9: "nested rounds, unaligned",
+    13: "no loop, ten restarts",
+    17: "nested loops, unaligned, under another parallelism",
+}
+CRASHES = 10
+
+
+def judged(spark: SparkSession, job: Path) -> Verdict:
+    return audit(spark, JobFolder.open(str(job)), "all")
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=SEEDS.get)
+def test_cuts_of_runs_that_crash_are_consistent(spark: SparkSession, tmp_path: Path, seed: int):
+    outcome, world, _ = run_seed(seed, CRASHES)
+    assert not outcome.violations
+    verdict = judged(spark, write_run(world, tmp_path))
+    assert verdict.consistent, "\n".join(verdict.lines())
+    assert len(verdict.epochs) == len(world.record.cuts) > 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "seed", "statements"),
+    [
+        ("no-loop-log", 3, {2}),
+        ("log-without-the-queue", 3, {2}),
+    ],
+)
+def test_a_rule_that_is_broken_shows_in_the_cuts(
+    spark: SparkSession, tmp_path: Path, rule: str, seed: int, statements: set[int]
+):
+    _, world, _ = run_seed(seed, CRASHES, rule)
+    verdict = judged(spark, write_run(world, tmp_path))
+    assert statements <= {found.statement for found in verdict.findings}, "\n".join(verdict.lines())
+
+
+def test_a_cut_whose_predecessor_is_gone_says_what_is_not_compared(spark: SparkSession, tmp_path: Path):
+    _, world, _ = run_seed(3, CRASHES)
+    verdict = judged(spark, write_run(world, tmp_path, keep=1))
+    assert verdict.consistent, "\n".join(verdict.lines())
+    (cut,) = verdict.epochs
+    compared = {result.statement: result.compared for result in cut.statements}
+    assert "not there any more" in compared[8]
