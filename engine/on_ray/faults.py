@@ -2,7 +2,8 @@
 
 WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as `count/1`, or `random`. WHEN is
 
-- `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored;
+- `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored. Where there is
+  none yet, for probes have used up numbers, at the first epoch that follows one. `epoch=1` is before any cut;
 - `records=100000`: when the task has processed so many records in this run;
 - `every=2s`: again and again, only for `random`.
 

@@ -44,6 +44,14 @@ def test_a_head_that_dies_between_capture_and_manifest_goes_on_from_the_cut_befo
     assert restore["epoch"] is not None and restore["epoch"] < 3
 
 
+def test_a_kill_by_epoch_waits_for_a_cut_where_probes_use_up_the_numbers(tmp_path: Path):
+    flow = trips(count=1, trips=5_000, rate=None)
+    _, result = finish(flow, snapshots=tmp_path, every=0.3, actors="task", kills=["head@epoch=3"])
+    expect(result, trips_made(1, trips=5_000))
+    (restore,) = result.restores
+    assert restore["epoch"] is not None
+
+
 @pytest.mark.parametrize("policy", ["unaligned", "drain"])
 def test_the_other_policies_survive_a_death_too(tmp_path: Path, policy: Any):
     kills = ["head@records=500"]
