@@ -54,11 +54,13 @@ class Auditor:
             # Ctrl-C is for the run, which then ends the audit.
             start_new_session=True,
         )
-        Thread(target=self._read, args=(self._process.stdout,), name="audit", daemon=True).start()
+        self._reader = Thread(target=self._read, args=(self._process.stdout,), name="audit", daemon=True)
+        self._reader.start()
 
     def _read(self, lines: IO[str]) -> None:
-        for line in lines:
-            self._facts.put(json.loads(line))
+        with lines:
+            for line in lines:
+                self._facts.put(json.loads(line))
         self._facts.put({"ended": True})
 
     def news(self) -> list[str]:
@@ -95,6 +97,7 @@ class Auditor:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join(END_S)
 
     def _tell_over(self) -> None:
         stdin = self._process.stdin

@@ -1,0 +1,127 @@
+"""A run that is audited while it goes on: cuts are held, what is wrong ends the run, and no process stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, run, start
+from graphs.errors import BadOptionError
+from recovery.spark.errors import UnreadableError
+from recovery.spark.job import JobFolder
+from tests.jobs.rays import check_gone, descendants, local_ray, processes
+from tests.spark.cuts import job_of_cuts
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 120.0
+
+DRIVER = """
+import sys
+from engine.on_ray.auditing import Auditor
+auditor = Auditor(sys.argv[1], "driven", "every-cut")
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+def is_spark(command: str) -> bool:
+    """Whether this is the Java process itself, not what starts it."""
+    return "/java -cp" in command
+
+
+def circling(count: int | None) -> Flow:
+    """A number goes round twice; the body takes a moment, so that there is always one in the loop."""
+
+    def moved(number: int) -> int:
+        time.sleep(0.002)
+        return number + 1
+
+    flow = Flow("circling")
+    again = flow.loop("again", of=int)
+    source = flow.read(Generate(lambda position: 3 * position, count=count, rate=200), name="numbers")
+    done, rest = source.merge(again).key_by(lambda n: n).split(lambda n: n % 3 == 2, name="done_or_not")
+    again.feed(rest.key_by(lambda n: n).map(moved, name="moved"))
+    done.write(Collect(), name="done")
+    return flow
+
+
+def test_an_audit_without_cuts_or_of_another_kind_is_refused():
+    with pytest.raises(BadOptionError, match="audit='final', which looks at cuts: give it snapshots="):
+        start(circling(3), audit="final")
+    with pytest.raises(BadOptionError, match="audit"):
+        start(circling(3), audit="sometimes", snapshots="cuts")  # type: ignore[arg-type]
+
+
+def test_a_missing_java_is_told_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(JavaError, match="Spark needs Java 17 or newer"):
+        start(circling(3), audit="final", snapshots=tmp_path / "cuts")
+    assert not (tmp_path / "cuts").exists()
+
+
+@pytest.mark.slow
+def test_a_cut_that_is_held_stays_when_retention_removes_it(tmp_path: Path):
+    from recovery.spark.watching import hold
+
+    path = job_of_cuts(tmp_path / "snapshots")
+    folder, held = JobFolder.open(str(path)), str(tmp_path / "held")
+    first, *_, last = folder.cuts()
+    manifest = folder.manifest(last)
+    hold(str(path), held, last)
+    for file in [*path.glob(f"epoch={last}/**/*"), *path.glob(f"epoch={first}/**/*")]:
+        if file.is_file():
+            file.unlink()
+    assert JobFolder.open(held).cuts() == [last]
+    assert JobFolder.open(held).manifest(last) == manifest
+    with pytest.raises(UnreadableError, match="was removed"):
+        hold(str(path), held, first)
+
+
+# -- on Ray --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    with local_ray():
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
+def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    before = set(processes())
+    result = run(circling(600), snapshots=tmp_path, every=0.3, audit="every-cut", kills=["head@epoch=2"])
+    assert sorted(result.outputs["done"]) == [3 * position + 2 for position in range(600)]
+    assert result.audit is not None and result.audit["state"] == "consistent" and result.audit["cuts"] >= 1
+    assert result.summary()["audit"] == result.audit
+    assert "is consistent" in capfd.readouterr().err
+    left = [command for pid, (_, command) in processes().items() if pid not in before and "recovery.spark" in command]
+    assert left == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
+def test_a_cut_that_is_not_consistent_ends_the_run(tmp_path: Path):
+    job = start(circling(None), snapshots=tmp_path, every=0.3, audit="every-cut", broken_rule="no-loop-log")
+    with pytest.raises(AuditFailedError, match=r"epoch \d+, statement 2 .* it holds none"):
+        job.wait()
+    assert job.result is not None and job.result.audit is not None
+    assert (job.result.state, job.result.audit["state"]) == ("failed", "not consistent")
+
+
+@pytest.mark.slow
+def test_nothing_of_an_audit_outlives_the_run_that_asked_for_it(tmp_path: Path):
+    job_of_cuts(tmp_path)
+    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not any(is_spark(processes().get(pid, (0, ""))[1]) for pid in descendants(driver.pid)):
+            assert time.monotonic() < deadline_s and driver.poll() is None, "Spark was not started"
+        started = set(descendants(driver.pid))
+        driver.kill()
+    check_gone(started)
