@@ -121,7 +121,8 @@ def local_settings() -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f'-XX:-UsePerfData "-Djava.io.tmpdir={temporary}"',
+        # An audit is over before the second compiler of Java has paid for itself (measured: half the CPU time without).
+        "spark.driver.extraJavaOptions": f'{_QUICK_JAVA} -XX:-UsePerfData "-Djava.io.tmpdir={temporary}"',
         # An error comes back as one; the log would only tell it again, with its trace.
         "spark.log.level": "FATAL",
         "spark.local.dir": temporary,
@@ -132,6 +133,8 @@ def local_settings() -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
     }
 
+
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _EVERYWHERE = {
     # Batches of a loop log may be large, and thousands of them go to Python at once.
