@@ -65,10 +65,10 @@ def compare(
 def planned_kills(deployment: Deployment, kills: int, seed: int) -> list[str]:
     """So many faults, at epochs that grow from 2 on: the first hits a loop, the others what chance says.
 
-    Sources are left out: they may have ended before.
+    Sources are left out, unless there is nothing else: they may have ended before.
     """
     chance = random.Random(seed)
-    roles = sorted({role_of(task) for task in deployment.tasks.values()} - {"source"})
+    roles = sorted({role_of(task) for task in deployment.tasks.values()} - {"source"}) or ["source"]
     planned: list[str] = []
     epoch = 2
     for _ in range(kills):

@@ -1,15 +1,18 @@
-"""What the examples say comes true: on Ray with kills, and in the simulator under many schedules."""
+"""What transfers, payments, counters and the demo say comes true: in the simulator, and on Ray with kills."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from backedge import simulate
-from examples.cyclic import counters, payments, transfers
+from backedge import compare, simulate
+from examples.cyclic import command_line, counters, demo, payments, transfers
 from tests.jobs.rays import local_ray
+
+Record = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +24,10 @@ def ray() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 class TestOnRay:
-    def test_the_money_is_all_there_after_two_kills(self, capsys: pytest.CaptureFixture[str]):
-        transfers.main()
-        said = capsys.readouterr().out
-        assert "50 accounts, opened with 50,000, closed with 50,000" in said
-        assert "2 processes were killed" in said
-        assert "5,000 bookings, each once; the total is 50,000" in said
+    def test_the_money_is_all_there_after_kills_in_two_tasks_of_each(self, spark: Any):
+        found = compare(transfers, kills=2, seed=7, size=100, parallelism=2, spark=spark)
+        assert found["failures"] == []
+        assert found["rows"] == 100 * transfers.STOPS
 
     def test_the_counters_agree_after_three_kills(self, capsys: pytest.CaptureFixture[str]):
         counters.main()
@@ -34,39 +35,86 @@ class TestOnRay:
         assert "3 processes were killed" in said
         assert "all 97 counters are at zero" in said
 
-    def test_the_demo_loses_nothing_and_names_what_is_lost_without_the_log(self, capsys: pytest.CaptureFixture[str]):
-        payments.main()
+    def test_the_demo_loses_nothing_and_names_what_is_lost_without_the_log(
+        self, spark: Any, capsys: pytest.CaptureFixture[str]
+    ):
+        demo.main()
         said = capsys.readouterr().out
-        assert said.count("got SIGKILL") == 2
-        assert "600, each once" in said
-        assert "Nothing lost, nothing doubled." in said
-        assert "Lost: P1" in said
+        assert said.count("got SIGKILL") == 3
+        assert "the last cut is consistent" in said
+        assert "recovered: 0 of 600 rows differ" in said
+        assert "every payment is settled or goes round" in said
+        assert " rows are lost: P1" in said
 
 
-def test_the_demo_finds_payments_that_are_lost_doubled_or_wrong():
-    arrived = payments.read(payments.DATA)[:4]
-    tried = [{**payment, "tries": payment["refusals"] + 1} for payment in arrived]
-    assert payments.differences(arrived, tried, []) == []
-    assert payments.differences(arrived, tried[1:], []) == [f"{arrived[0]['id']} is lost"]
-    assert payments.differences(arrived, [*tried, tried[2]], []) == [f"{arrived[2]['id']} is doubled"]
-    late = [*tried[:3], {**tried[3], "tries": 9}]
-    assert "and is done at try 9" in payments.differences(arrived, late, [])[0]
-    assert "and is given_up at try" in payments.differences(arrived, tried[1:], tried[:1])[0]
+class TestTheCommandLine:
+    @pytest.mark.parametrize(
+        ("words", "fault"),
+        [
+            (["--size", "many"], "argument --size: 'many' is no number from 1 on"),
+            (["--every", "0"], "argument --every: '0' is no time: give seconds above 0"),
+            (["--what"], "unrecognized arguments: --what"),
+        ],
+    )
+    def test_a_wrong_option_ends_with_2(self, capsys: pytest.CaptureFixture[str], words: list[str], fault: str):
+        with pytest.raises(SystemExit) as ended:
+            command_line.call(transfers, words)
+        assert ended.value.code == 2
+        assert capsys.readouterr().err.splitlines()[-1] == f"python -m examples.cyclic.transfers: error: {fault}"
+
+    @pytest.mark.parametrize(
+        ("words", "fault"),
+        [
+            (["--resume", "first"], "--resume 'first' is nothing to resume from"),
+            (["--rounds", "3"], "flow() of examples.cyclic.transfers takes no rounds"),
+        ],
+    )
+    def test_a_wrong_call_ends_with_2_and_a_line(
+        self, capsys: pytest.CaptureFixture[str], words: list[str], fault: str
+    ):
+        assert command_line.call(transfers, words) == 2
+        said = capsys.readouterr().err
+        assert fault in said and said.count("\n") == 1
+
+    def test_a_folder_that_holds_a_run_is_refused_before_its_input_is_replaced(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Any
+    ):
+        (tmp_path / "inputs").mkdir()
+        assert command_line.call(transfers, ["--snapshots", str(tmp_path)]) == 2
+        assert "holds a run already" in capsys.readouterr().err
+        assert list((tmp_path / "inputs").iterdir()) == []
 
 
-def test_a_run_without_the_log_names_what_was_in_the_loop():
-    told = payments.run_without_log()
-    assert "attempts/0 dies" in told.turns
-    assert told.lacking
-    assert not told.surplus
+@pytest.mark.slow
+class TestWithSpark:
+    def simulated(self, example: ModuleType, spark: Any, tmp_path: Any, source: str, path: str) -> list[Record]:
+        """What a run in the simulator with crashes gives, with input of Spark's."""
+        example.prepare(spark, str(tmp_path), 8)
+        records = [row.asDict(recursive=True) for row in spark.read.json(str(tmp_path / path)).collect()]
+        assert len(records) == 8
+        return simulate(example.flow(size=10**6), inputs={source: records}, seeds=range(3)).outputs[example.SINK]
 
+    def test_transfers_book_what_spark_says_and_a_wrong_booking_is_found(self, spark: Any, tmp_path: Any):
+        booked = self.simulated(transfers, spark, tmp_path, "read", "orders")
+        reference = transfers.reference(spark, str(tmp_path))
+        told = spark.createDataFrame(booked).select(reference.columns)
+        assert told.exceptAll(reference).isEmpty() and reference.exceptAll(told).isEmpty()
+        first, *others = booked
+        for rows, broken in ((booked, False), ([*others, {**first, "balance": 0}], True), ([*booked, first], True)):
+            wrong = transfers.promised(spark, str(tmp_path), spark.createDataFrame(rows))
+            assert wrong.isEmpty() is not broken
 
-def test_a_booking_that_is_lost_or_doubled_is_found():
-    booked = simulate(transfers.flow(transfers=3, accounts=4, pause_ms=0), seeds=range(1)).outputs["booked"]
-    assert transfers.check(booked) == 4 * transfers.OPENING
-    for wrong in (booked[1:], [*booked, booked[0]]):
-        with pytest.raises(ValueError, match=r"account|accounts"):
-            transfers.check(wrong)
+    def test_payments_are_tried_as_often_as_spark_says(self, spark: Any, tmp_path: Any):
+        settled = self.simulated(payments, spark, tmp_path, "arriving", payments.RAW)
+        reference = payments.reference(spark, str(tmp_path))
+        told = spark.createDataFrame(settled).select(reference.columns)
+        assert told.exceptAll(reference).isEmpty() and reference.exceptAll(told).isEmpty()
+
+    def test_the_data_of_the_demo_has_payments_that_go_round_and_some_that_are_given_up(self, spark: Any):
+        refusals = [row["refusals"] for row in spark.read.json(str(payments.DATA / payments.RAW)).collect()]
+        assert len(refusals) == payments.SIZE
+        assert any(0 < count <= payments.ROUNDS_MAX for count in refusals)
+        assert any(count > payments.ROUNDS_MAX for count in refusals)
 
 
 def test_a_counter_that_disagrees_is_found():
@@ -85,10 +133,3 @@ def test_a_counter_that_disagrees_is_found():
 def test_counters_agree_in_the_simulator():
     outputs = simulate(counters.flow(numbers=8, counters=3, pause_ms=0), seeds=range(10)).outputs
     counters.check(outputs["totals"], outputs["gone"], 8, 3)
-
-
-def test_the_data_of_the_demo_has_payments_that_go_round_and_some_that_are_given_up():
-    refusals = [payment["refusals"] for payment in payments.read(Path(payments.DATA))]
-    assert len(refusals) == 600
-    assert any(0 < count <= payments.ROUNDS_MAX for count in refusals)
-    assert any(count > payments.ROUNDS_MAX for count in refusals)

@@ -1,0 +1,151 @@
+"""`backedge compare`, called as the entry point calls it, on a module of the user's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from backedge.command import main
+from backedge.comparing import planned_kills
+from examples.cyclic import transfers
+from graphs.expansion import expand
+from tests.jobs.rays import local_ray
+
+CASE = """
+import time
+
+from backedge import Flow, JsonLines, Parquet
+
+SIZE = 200
+SINK = "halved"
+KEYS = ("start",)
+
+
+def prepare(spark, inputs, size):
+    spark.range(1, size + 1).withColumnRenamed("id", "start").write.parquet(f"{inputs}/numbers")
+
+
+def flow(inputs, output, size):
+    def halve(number):
+        time.sleep(0.012)
+        return {**number, "now": number["now"] // 2, "times": number["times"] + 1}
+
+    flow = Flow("halving")
+    numbers = flow.read(Parquet(f"{inputs}/numbers", rate=size / 2), name="numbers")
+    again = flow.loop("again", of=dict)
+    begun = numbers.map(lambda row: {"start": row["start"], "now": row["start"], "times": 0}, name="begun")
+    even, odd = begun.merge(again).key_by("start").split(lambda number: number["now"] % 2 == 0, name="even")
+    again.feed(even.key_by("start").map(halve, name="half"))
+    odd.write(JsonLines(f"{output}/halved"), name="halved")
+    return flow
+
+
+def reference(spark, inputs):
+    lowest = "start & -start"
+    numbers = spark.read.parquet(f"{inputs}/numbers")
+    return numbers.selectExpr("start", f"start div ({lowest}) AS now", f"CAST(log2({lowest}) AS INT) AS times")
+"""
+
+PLAIN = """
+from backedge import Collect, Flow, Range
+
+SIZE = 5
+SINK = "all"
+KEYS = ("n",)
+
+
+def flow():
+    flow = Flow("plain")
+    flow.read(Range(5)).map(lambda n: {"n": n}, name="record").write(Collect(), name="all")
+    return flow
+
+
+def reference(spark):
+    return spark.range(5).toDF("n")
+"""
+
+INCOMPLETE = "def flow():\n    pass\n"
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    texts = {"case_to_run": CASE, "plain_case": PLAIN, "no_case": INCOMPLETE}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield
+    for name in texts:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["nowhere"], "no module 'nowhere' here"),
+        (["no_case"], "no_case has no reference()"),
+        (["plain_case.py", "--rounds", "3"], "flow() of plain_case takes no rounds"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_a_line(capsys: pytest.CaptureFixture[str], words: list[str], fault: str):
+    assert main(["compare", *words]) == 2
+    said = capsys.readouterr()
+    assert fault in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    "words", [["--kills", "-1"], ["--size", "many"], ["--every", "0"], ["--seed", "x"], ["--what"]]
+)
+def test_a_wrong_option_ends_with_2(capsys: pytest.CaptureFixture[str], words: list[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "plain_case", *words])
+    assert ended.value.code == 2
+    assert words[0] in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_seed_plans_kills_that_strike_one_after_the_other_and_a_loop_first():
+    deployment = expand(transfers.flow().plan(), parallelism=2)
+    planned = planned_kills(deployment, 5, seed=7)
+    assert planned == planned_kills(deployment, 5, seed=7)
+    assert any(planned != planned_kills(deployment, 5, seed) for seed in range(5))
+    epochs = [int(kill.rpartition("=")[2]) for kill in planned]
+    assert epochs[0] == 2
+    assert all(1 <= later - earlier <= 2 for earlier, later in pairwise(epochs))
+    assert planned[0].startswith(("head@", "body@"))
+    assert not any(kill.startswith("source@") for kill in planned)
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    with local_ray():
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray", "spark")
+class TestOnRay:
+    def test_a_case_of_the_users_is_run_killed_computed_audited_and_found_equal(
+        self, capsys: pytest.CaptureFixture[str]
+    ):
+        assert main(["compare", "case_to_run", "--kills", "2", "--seed", "7", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (said["equal"], said["rows"], said["differing"], said["failures"]) == (True, 200, 0, [])
+        assert (said["kills_planned"], said["kills_happened"], said["audit"]) == (2, 2, "consistent")
+        assert said["restores"] == 2
+        assert said["in_loop_records"] > 0
+        assert min(said["recovery_seconds"], said["spark_seconds"]) > 0
+
+    def test_a_planted_error_kills_that_miss_and_loops_that_are_none_are_failures(
+        self, capsys: pytest.CaptureFixture[str]
+    ):
+        assert main(["compare", "plain_case", "--kills", "1", "--plant-error"]) == 1
+        said = capsys.readouterr().out
+        assert "plain_case, size 5: 5 rows, 2 of them differ" in said
+        assert "the run with kills and the reference: 2 of 5 rows differ: " in said
+        assert "the planned kill source@epoch=2 did not happen" in said
