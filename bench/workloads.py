@@ -169,3 +169,11 @@ class RoundWorkload:
     seed: int = 0
     seconds: float = 3.0
     warm_up_rounds: int = 500
+
+
+@dataclass(frozen=True)
+class AuditWorkload:
+    """Unit: rows a second. The folder of a job with one cut, and how many rows of state and logs there are in it."""
+
+    job: str
+    rows: int

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CHANNELS_MAX = 2_000
 """So many channels of a cut are told one by one, those first in which something is wrong or in flight."""
 
-SMALL_BYTES = 32 << 20
+SMALL_BYTES = 4 << 20
 """Cuts that are smaller are judged without what Spark does for large ones."""
 
 _ALL_FIELDS = {"ignoreNullFields": "false"}
@@ -67,14 +67,15 @@ def audit(
     found = {epoch: Found() for epoch in chosen}
     for epoch in chosen:
         found[epoch].add((one, 1) for one in (*check_cover(cuts[epoch]), *check_presence(cuts[epoch])))
-    progress(f"verifying the files of {len(cuts)} cuts of {folder.job}")
+    sizes = [sizes_of(cut.manifest) for cut in cuts.values()]
+    progress(f"verifying files: {sum(size['files'] for size in sizes):,}")
     verify_files(spark, folder, (cut.manifest for cut in cuts.values()))
     readable = {epoch for epoch, cut in cuts.items() if has_readable_files(cut)}
     audited = [epoch for epoch in chosen if epoch in readable]
     if audited:
         # Views are made for invariants: those of the session's owner stay what they are.
-        own = _own_session(spark, sum(sizes_of(cut.manifest)["bytes"] for cut in cuts.values()))
-        progress(f"judging {len(audited)} of them")
+        own = _own_session(spark, sum(size["bytes"] for size in sizes))
+        progress(f"judging cuts: {len(audited):,}")
         lined = _line_up(own, folder, {epoch: cuts[epoch] for epoch in readable}, places, audited)
         _judge(own, lined, cuts, places, found)
         for epoch in audited:

@@ -10,7 +10,7 @@ with the digest that that one left, and leave the digest that its payload gives.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -94,11 +94,10 @@ def _is_not_of(end: str) -> Column:
 def _logs(lined: Lined) -> DataFrame:
     """The log of each channel: how much it holds, where it begins and ends, and the first place where it breaks."""
     log = lined.now("log").withColumn("looked", looked_at("payload", "digest_before"))
-    in_order = Window.partitionBy(*KEY).orderBy("task", "task_index", "position")
+    in_order = Window.partitionBy(*KEY).orderBy("position")
     links = log.select(
         *KEY,
-        "task",
-        "task_index",
+        _is_not_of("receiver").alias("misfiled"),
         "position",
         "seq",
         F.col("digest_before").alias("before"),
@@ -106,26 +105,25 @@ def _logs(lined: Lined) -> DataFrame:
         F.col("looked.after").alias("gives"),
         F.col("looked.records").alias("holds"),
     ).withColumns({"seq_before": F.lag("seq").over(in_order), "after_before": F.lag("after").over(in_order)})
-    place = F.struct("task", "task_index", "position")
     return links.groupBy(*KEY).agg(
         F.count("*").alias("logged"),
         F.sum("holds").alias("records"),
-        F.sum(_is_not_of("receiver")).alias("misfiled"),
-        *(F.min_by(name, place).alias(f"first_{name}") for name in ("seq", "before")),
-        *(F.max_by(name, place).alias(f"last_{name}") for name in ("seq", "after")),
-        *(_first(broken, place).alias(name) for name, broken in _BREAKS.items()),
+        F.sum("misfiled").alias("misfiled"),
+        *(F.min_by(name, "position").alias(f"first_{name}") for name in ("seq", "before")),
+        *(F.max_by(name, "position").alias(f"last_{name}") for name in ("seq", "after")),
+        *(_first(broken).alias(name) for name, broken in _BREAKS.items()),
     )
 
 
-_BREAKS: dict[str, Column | str] = {
+_BREAKS: dict[str, str] = {
     "gap": "seq != seq_before + 1",
     "unlinked": "before != after_before",
     "changed": "after != gives",
 }
 
 
-def _first(broken: Any, place: Column) -> Column:
-    found = F.struct(place, "seq", "seq_before", "before", "after", "after_before", "gives")
+def _first(broken: str) -> Column:
+    found = F.struct("position", "seq", "seq_before", "before", "after", "after_before", "gives")
     return F.min(F.when(F.expr(broken), found))
 
 

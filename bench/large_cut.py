@@ -1,0 +1,102 @@
+"""A consistent cut of as many rows as one likes: half of them keyed state, half of them batches in a loop's log."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from graphs import Collect, Flow, Range, expand
+from graphs.deployment import Deployment
+from graphs.describing import describe_plan
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from graphs.routing import groups_of_task, key_groups
+from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
+from recovery.messages import Mode
+from recovery.orders import AttemptStart, Manifest
+from recovery.stores.local import LocalStore
+
+TASKS = 8
+PAYLOADS = 1_000
+EPOCH, ATTEMPT = Epoch(1), Attempt(1)
+
+
+def write_large_cut(root: str, job: str, rows: int, seed: int) -> str:
+    """The folder of a job with one cut of so many rows."""
+    deployment = expand(_flow().plan(), TASKS)
+    store = LocalStore(root, job)
+    store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))
+    logs = dict(_logs(deployment, rows // 2 // TASKS, seed))
+    digests = {channel: log[-1].digest_after for channel, log in logs.items()}
+    kinds = {name: operator.kind.value for name, operator in deployment.plan.operators.items()}
+    loops = {edge.name: edge.loop for edge in deployment.plan.edges if edge.loop is not None}
+    keys = np.arange(rows // 2, dtype=np.int64) + seed
+    groups = key_groups(keys)
+    files = {}
+    for id, task in deployment.tasks.items():
+        states = {name: _state(name, id, keys, groups) for name in task.operators}
+        snapshot = TaskSnapshot(
+            id,
+            EPOCH,
+            ATTEMPT,
+            states,
+            tuple(InputRecord(c.id, c.is_back, 0, 0, logs.get(c.id, ())) for c in task.inputs),
+            tuple(OutputRecord(c.id, len(logs.get(c.id, ())), digests.get(c.id, 0)) for c in task.outputs),
+        )
+        files[id] = store.write_task(ATTEMPT, EPOCH, snapshot, loops=loops, kinds=kinds)
+    store.create(1, AttemptStart(ATTEMPT, None))
+    filed = dict.fromkeys(files, EPOCH)
+    store.create(2, Manifest(EPOCH, ATTEMPT, Mode.ALIGNED, filed, {}), files, deployment)
+    return str(Path(store.path))
+
+
+def _flow() -> Flow:
+    flow = Flow("large")
+    again = flow.loop("again")
+    keyed = flow.read(Range(0), name="numbers").merge(again).key_by(_same)
+    done, rest = keyed.stateful_map(_count, initial=0, name="count").split(_is_odd, name="odd")
+    again.feed(rest.key_by(_same))
+    done.write(Collect(), name="done")
+    return flow
+
+
+def _same(number: int) -> int:
+    return number
+
+
+def _count(seen: int, number: int) -> tuple[int, int]:
+    return seen + 1, number
+
+
+def _is_odd(number: int) -> bool:
+    return number % 2 == 1
+
+
+def _logs(deployment: Deployment, entries: int, seed: int) -> Iterator[tuple[ChannelId, tuple[LogEntry, ...]]]:
+    """Each task of the head has as many batches from the task of its own number, a record in each."""
+    payloads = [pickle.dumps(([number + seed], 0), 5) for number in range(PAYLOADS)]
+    for channel in deployment.channels.values():
+        if channel.is_back and channel.id.sender.index == channel.id.receiver.index:
+            log: list[LogEntry] = []
+            before = 0
+            for seq in range(1, entries + 1):
+                payload = payloads[seq % PAYLOADS]
+                after = zlib.crc32(payload, before)
+                log.append(LogEntry(seq, payload, before, after))
+                before = after
+            yield channel.id, tuple(log)
+
+
+def _state(name: str, task: TaskId, keys: np.ndarray, groups: np.ndarray) -> OperatorState:
+    if name == "numbers":
+        return OperatorState(splits={f"{task.index}-of-{TASKS}": pickle.dumps(0, 5)})
+    if name != "count":
+        return OperatorState()
+    entries: dict[int, bytes] = {}
+    for group in groups_of_task(task.index, TASKS):
+        mine = keys[groups == group].astype("<i8")
+        entries[group] = pickle.dumps(("columns", "i", "i", mine.tobytes(), np.ones_like(mine).tobytes()), 5)
+    return OperatorState(groups=entries)

@@ -1,0 +1,117 @@
+"""`backedge audit`, called as the entry point calls it: exit codes, what is printed, what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from backedge.command import main
+from engine.simulation.runner import run_seed
+from recovery.stores.tables import parquet
+from tests.spark.forging import Forged
+from tests.spark.simulated import write_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+SEED, CRASHES = 3, 10
+PROGRESS = tuple(f"backedge audit: {what}" for what in ("starting Spark", "verifying files: ", "judging cuts: "))
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    _, world, _ = run_seed(SEED, CRASHES)
+    return write_run(world, tmp_path_factory.mktemp("snapshots"))
+
+
+def test_a_consistent_job_is_told_in_lines_and_as_json_page_and_tables(
+    spark: SparkSession, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    page, tables = tmp_path / "audit.html", tmp_path / "tables"
+    every = ["audit", str(job), "--epoch", "all", "--json", "--page", str(page), "--parquet", str(tables)]
+    assert main([*every, "--invariant", "no state is negative=SELECT * FROM state WHERE value_int < 0"]) == 0
+    out, progress = capsys.readouterr()
+    verdict: dict[str, Any] = json.loads(out)
+    assert verdict["consistent"] and not verdict["findings"]
+    assert {one["name"] for one in verdict["invariants"]} == {"no state is negative"}
+    assert all(line.startswith(PROGRESS) for line in progress.splitlines())
+    assert "Consistent" in page.read_text()
+    epochs = [cut["epoch"] for cut in verdict["cuts"]]
+    results = spark.read.parquet(str(tables / "statements"))
+    assert [row.epoch for row in results.select("epoch").distinct().sort("epoch").collect()] == epochs
+    assert results.where("NOT holds").count() == spark.read.parquet(str(tables / "findings")).count() == 0
+
+
+def test_a_violation_is_told_with_statement_channel_epoch_and_figures(
+    spark: SparkSession, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    forged = Forged(job, tmp_path / "copy")
+    epoch, task, name = next(
+        (epoch, task["task"], file["name"])
+        for epoch, manifest in reversed(forged.manifests.items())
+        for task in manifest["tasks"]
+        for file in task["files"]
+        if "/table=log/" in file["name"]
+    )
+    dropped = forged.rows(name)[-1]
+    forged.change(name, lambda rows: rows[:-1])
+    tables = tmp_path / "tables"
+    assert main(["audit", str(forged.seal()), "--epoch", str(epoch), "--parquet", str(tables)]) == 1
+    first, *findings = capsys.readouterr().out.splitlines()
+    assert first == "not consistent: 1 cut of job, statement 2 violated"
+    assert f"epoch {epoch}, statement 2 (a log is exactly what was in its channel)" in findings[0]
+    assert f"channel {dropped['edge']} " in findings[0] and f"->{task}/" in findings[0]
+    (file,) = tables.glob(f"findings/epoch={epoch}/*.parquet")
+    assert parquet.read_table(file, partitioning=None).num_rows == len(findings)
+
+
+def test_an_invariant_that_does_not_hold_is_told_with_a_row(
+    spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["audit", str(job), "--invariant", "no task=SELECT task FROM tasks ORDER BY task"]) == 1
+    assert "statement 7 (no task): " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nowhere"], "nowhere does not exist: give the folder"),
+        (["JOB", "--epoch", "9999"], "epoch 9999 of job job in"),
+        (["JOB", "--key-file", "no-key"], "No such file or directory: 'no-key'"),
+        (["JOB", "--key-file", "key"], "is not signed, and a key is given"),
+        (["JOB", "--invariant", "SELECT 1"], "has no name and query: write name=SELECT ..."),
+        (["JOB", "--invariant", "x=SELECT nothing FROM tasks"], "invariant 'x' cannot be asked: [UNRESOLVED_COLUMN"),
+        (["JOB", "--invariant", "x=SELEC"], "invariant 'x' cannot be asked: [PARSE_SYNTAX_ERROR]"),
+        (["JOB", "--invariant", "x=SELECT 1 / 0"], "invariant 'x' cannot be asked: [DIVIDE_BY_ZERO]"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_clear_line(
+    spark: SparkSession,
+    job: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    complaint: str,
+):
+    monkeypatch.chdir(tmp_path)
+    Path("key").write_text("secret\n")
+    assert main(["audit", *(str(job) if word == "JOB" else word for word in arguments)]) == 2
+    out, err = capsys.readouterr()
+    (line,) = [line for line in err.splitlines() if not line.startswith(PROGRESS)]
+    assert complaint in line
+    assert not out
+
+
+def test_a_missing_file_is_named(spark: SparkSession, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    forged = Forged(job, tmp_path / "copy")
+    epoch = max(forged.manifests)
+    name = forged.manifests[epoch]["tasks"][0]["files"][0]["name"]
+    (forged.path / name).unlink()
+    assert main(["audit", str(forged.path)]) == 2
+    assert f"{name} is missing, and a manifest names it" in capsys.readouterr().err.splitlines()[-1]
