@@ -95,26 +95,36 @@ class Submitted:
         home = {"RAY_AUTH_MODE": "token", "RAY_TMPDIR": folder, "PIP_NO_INDEX": "1"}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PIP_", "PYTHON"))}
         self.environment = {**kept, **home, "PATH": f"{python.parent}:{os.environ['PATH']}"}
-        self._start()
+        self._daemons: list[subprocess.Popen[str]] = []
+        self._address = self._start_head()
 
-    def _start(self) -> None:
+    def _start_head(self) -> str:
         head, client, dashboard, agent = _free_ports(4)
         self.environment["RAY_API_SERVER_ADDRESS"] = f"http://127.0.0.1:{dashboard}"
         self._ray("get-auth-token", "--generate")
         # Those that are fixed unless told otherwise: another Ray on this host may have them.
         ports = ["--port", head, "--ray-client-server-port", client, "--dashboard-port", dashboard]
         ports += ["--dashboard-agent-listen-port", agent]
-        command = ["start", "--head", "--block", "--disable-usage-stats", "--num-cpus", "4", "--temp-dir", self.folder]
-        words = [*self._command, *command, *map(str, ports)]
+        said = self._start_daemon("--head", "--num-cpus", "4", "--temp-dir", self.folder, *map(str, ports))
+        return re.findall(r"--address='([^']+)'", said)[0]
+
+    def add_daemon(self) -> None:
+        """One more, as on another machine, with CPUs of its own."""
+        (agent,) = _free_ports(1)
+        self._start_daemon("--address", self._address, "--num-cpus", "4", "--dashboard-agent-listen-port", str(agent))
+
+    def _start_daemon(self, *options: str) -> str:
+        words = [*self._command, "start", "--block", "--disable-usage-stats", *options]
         output = subprocess.PIPE
-        self._head = subprocess.Popen(
+        daemon = subprocess.Popen(
             words, env=self.environment, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT, text=True
         )
+        self._daemons.append(daemon)
         said: list[str] = []
-        for line in self._head.stdout or ():
-            said.append(line)
+        for line in daemon.stdout or ():
+            said.append(re.sub(r"\x1b\[\d+m", "", line))
             if READY in line:
-                return
+                return "".join(said)
         raise RuntimeError(f"the cluster did not start: {''.join(said)}")
 
     @property
@@ -141,7 +151,7 @@ class Submitted:
             command
             for _, command in map(
                 processes().get,
-                descendants(self._head.pid),
+                [pid for daemon in self._daemons for pid in descendants(daemon.pid)],
             )
             if command
         ]
@@ -154,13 +164,14 @@ class Submitted:
         while not path.exists():
             assert time.monotonic() < deadline_s, f"{path} is not there after {READY_S} s"
             with suppress(subprocess.TimeoutExpired):
-                self._head.wait(timeout=0.1)
+                self._daemons[0].wait(timeout=0.1)
 
     def close(self) -> None:
         """End it, and see that all of it ends."""
-        started = {self._head.pid, *descendants(self._head.pid)}
-        self._head.send_signal(signal.SIGTERM)
-        self._head.communicate(timeout=GONE_S)
+        started = {pid for daemon in self._daemons for pid in (daemon.pid, *descendants(daemon.pid))}
+        for daemon in reversed(self._daemons):
+            daemon.send_signal(signal.SIGTERM)
+            daemon.communicate(timeout=GONE_S)
         check_gone(started)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.cyclic.transfers import OPENING
+from examples.cyclic.transfers import ACCOUNTS, OPENING, SIZE, STOPS
 from tests.jobs.rays import Submitted, last_json, submitted
 
 pytestmark = pytest.mark.slow
@@ -20,14 +20,15 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 FLOW = "examples.cyclic.transfers:flow"
-SMALL = ["--set", "transfers=700", "--set", "accounts=20", "--json"]
-TOTAL = f"20 accounts, opened with {20 * OPENING:,}, closed with {20 * OPENING:,}"
+TOTAL = f"{ACCOUNTS} accounts, opened with {ACCOUNTS * OPENING:,}, closed with {ACCOUNTS * OPENING:,}"
+BOOKED = {"booked": SIZE * STOPS}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Submitted]:
-    """A cluster whose Python has Backedge."""
+    """A cluster of two daemons whose Python has Backedge."""
     with submitted(Path(sys.executable)) as found:
+        found.add_daemon()
         yield found
 
 
@@ -47,19 +48,20 @@ def test_the_readme_submits_as_it_is_tested_here():
 def test_a_job_survives_two_kills_where_backedge_is_installed(cluster: Submitted, project: Path, tmp_path: Path):
     out, cuts = tmp_path / "run.json", tmp_path / "cuts"
     kills = ["--kill", "head@epoch=2", "--kill", "body@epoch=4", "--snapshots", str(cuts), "--json-out", str(out)]
-    said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", FLOW, *SMALL, *kills)
+    said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", FLOW, "--json", *kills)
     assert "succeeded" in said, said
     assert TOTAL in said
     summary = last_json(said)
     assert (summary["state"], summary["kills"], summary["restores"]) == ("finished", 2, 2)
-    assert summary["outputs"] == {"booked": 700 * 5}
+    assert summary["outputs"] == BOOKED
     assert json.loads(out.read_text()) == summary
     assert cluster.actors() == []
 
 
 def test_a_job_that_was_stopped_goes_on_from_its_last_cut(cluster: Submitted, project: Path, tmp_path: Path):
     out, cuts = tmp_path / "run.json", tmp_path / "cuts"
-    words = ["--set", "transfers=1500", "--set", "accounts=20", "--snapshots", str(cuts), "--json-out", str(out)]
+    # For fewer orders than there are, it takes its time.
+    words = ["--set", "size=400", "--snapshots", str(cuts), "--json-out", str(out)]
     run = ["--working-dir", str(project), "--", "backedge", "run", FLOW, *words, "--resume", "latest", "--json"]
     cluster.job("submit", "--no-wait", "--submission-id", "stopped", *run)
     cluster.wait_for(cuts / "transfers" / "chain" / "00000003.json")
@@ -73,8 +75,23 @@ def test_a_job_that_was_stopped_goes_on_from_its_last_cut(cluster: Submitted, pr
     assert "succeeded" in said, said
     assert TOTAL in said
     summary = last_json(said)
-    assert (summary["state"], summary["restores"], summary["outputs"]) == ("finished", 1, {"booked": 1500 * 5})
+    assert (summary["state"], summary["restores"], summary["outputs"]) == ("finished", 1, BOOKED)
     assert summary["restored"][0]["epoch"] == stopped["last_epoch"]
+    assert cluster.actors() == []
+
+
+@pytest.mark.parametrize(("name", "size"), [("token_ring", 60), ("connected_components", 300), ("pagerank", 300)])
+def test_an_example_runs_from_spark_to_spark_as_a_job(
+    cluster: Submitted, project: Path, tmp_path: Path, name: str, size: int
+):
+    example = ["python", "-m", f"examples.cyclic.{name}", "--size", str(size), "--every", "0.2", "--json"]
+    kept = ["--snapshots", f"file://{tmp_path}/{name}", "--kill", "head@epoch=2", "--audit", "final"]
+    said = cluster.job("submit", "--working-dir", str(project), "--", *example, *kept)
+    assert "succeeded" in said, said
+    summary = last_json(said)
+    assert (summary["state"], summary["kills"], summary["restores"]) == ("finished", 1, 1), said
+    assert (summary["differing"], summary["audit"], summary["failures"]) == (0, "consistent", [])
+    assert summary["rows"] > 0
     assert cluster.actors() == []
 
 
@@ -82,7 +99,7 @@ def test_a_relative_path_is_refused_in_a_submitted_job(cluster: Submitted, proje
     said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", FLOW, "--snapshots", "cuts")
     assert "failed" in said
     assert "--snapshots 'cuts' is relative, and this is a submitted job" in said
-    payments = ["examples.cyclic.payments:flow", "--set", "payments=examples/cyclic/data/payments.jsonl"]
+    payments = ["examples.cyclic.payments:flow", "--set", "inputs=examples/cyclic/data"]
     said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", *payments)
     assert "source 'arriving' reads 'examples/cyclic/data/payments.jsonl' is relative" in said
 
@@ -122,7 +139,7 @@ def wheel(project: Path, tmp_path: Path) -> str:
 
 def test_a_job_brings_backedge_as_a_wheel(bare: Path, wheel: str, project: Path, tmp_path: Path):
     environment = {"pip": {"packages": ["${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/" + wheel]}}
-    run = ["backedge", "run", FLOW, *SMALL, "--kill", "head@epoch=2", "--kill", "body@epoch=4"]
+    run = ["backedge", "run", FLOW, "--json", "--kill", "head@epoch=2", "--kill", "body@epoch=4"]
     kept = ["--snapshots", str(tmp_path / "cuts"), "--json-out", str(tmp_path / "run.json")]
     with submitted(bare) as cluster:
         options = ["--working-dir", str(project), "--runtime-env-json", json.dumps(environment)]
