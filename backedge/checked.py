@@ -14,6 +14,7 @@ from backedge.cases import case_of
 from backedge.flows import WrongCallError
 from backedge.trials import Judged, Trial
 from engine.on_ray.job import RunResult
+from engine.on_ray.paths import check_path
 from recovery.spark.verdict import Verdict
 
 
@@ -64,9 +65,13 @@ def run_checked(
     """Have Spark prepare a module's input, run its flow on Ray, and have Spark compare: see `backedge.cases`.
 
     `audit="final"` has it audit the last cut, too, with the invariants of the module. Takes the `options` of `run`.
-    Input, output and cuts are in a temporary folder unless `snapshots` names one.
+    Input, output and cuts are in a temporary folder unless `snapshots` names one; file:///FOLDER says that all hosts of
+    the cluster have mounted it.
     """
-    folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else os.path.abspath(snapshots)
+    if snapshots is not None:
+        check_path("--snapshots", snapshots)
+    shared = "file://" if (snapshots or "").startswith("file:///") else ""
+    folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else os.path.abspath(snapshots[len(shared) :])
     is_prepared = os.path.isdir(os.path.join(folder, "inputs"))
     if is_prepared and resume == "never":
         raise WrongCallError(f"{folder} holds a run already: resume the run, or give another folder")
@@ -77,7 +82,7 @@ def run_checked(
         with trial.session():
             if not is_prepared:
                 trial.prepare()
-            kept = {"snapshots": folder, "resume": resume, "audit": meanwhile}
+            kept = {"snapshots": shared + folder, "resume": resume, "audit": meanwhile}
             result = trial.run("output", kills=kills, seed=seed, **kept, **options)
             reference, spark_seconds = trial.reference()
             found = trial.found("output", result, reference)
