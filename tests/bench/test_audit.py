@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from bench.workloads import AuditWorkload
 from recovery.spark.audit import audit as judge
 from recovery.spark.job import JobFolder
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 ROWS = 1_600
 
 
@@ -27,7 +24,7 @@ def job(tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_cut_is_consistent_and_as_large_as_it_should_be(spark: SparkSession, job: str):
+def test_the_cut_is_consistent_and_as_large_as_it_should_be(spark: Any, job: str):
     verdict = judge(spark, JobFolder.open(job))
     assert verdict.consistent, "\n".join(verdict.lines())
     assert [verdict.epochs[0].sizes[what] for what in ("state_rows", "log_batches")] == [ROWS // 2, ROWS // 2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,6 @@ from engine.simulation.runner import run_seed
 from recovery.stores.tables import parquet
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +27,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_consistent_job_is_told_in_lines_and_as_json_page_and_tables(
-    spark: SparkSession, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     page, tables = tmp_path / "audit.html", tmp_path / "tables"
     every = ["audit", str(job), "--epoch", "all", "--json", "--page", str(page), "--parquet", str(tables)]
@@ -48,7 +45,7 @@ def test_a_consistent_job_is_told_in_lines_and_as_json_page_and_tables(
 
 
 def test_a_violation_is_told_with_statement_channel_epoch_and_figures(
-    spark: SparkSession, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     forged = Forged(job, tmp_path / "copy")
     epoch, task, name = next(
@@ -70,9 +67,7 @@ def test_a_violation_is_told_with_statement_channel_epoch_and_figures(
     assert parquet.read_table(file, partitioning=None).num_rows == len(findings)
 
 
-def test_an_invariant_that_does_not_hold_is_told_with_a_row(
-    spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_an_invariant_that_does_not_hold_is_told_with_a_row(spark: Any, job: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["audit", str(job), "--invariant", "no task=SELECT task FROM tasks ORDER BY task"]) == 1
     assert "statement 7 (no task): " in capsys.readouterr().out
 
@@ -91,7 +86,7 @@ def test_an_invariant_that_does_not_hold_is_told_with_a_row(
     ],
 )
 def test_what_cannot_be_judged_is_one_clear_line(
-    spark: SparkSession,
+    spark: Any,
     job: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -108,7 +103,7 @@ def test_what_cannot_be_judged_is_one_clear_line(
     assert not out
 
 
-def test_a_missing_file_is_named(spark: SparkSession, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_missing_file_is_named(spark: Any, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     forged = Forged(job, tmp_path / "copy")
     epoch = max(forged.manifests)
     name = forged.manifests[epoch]["tasks"][0]["files"][0]["name"]
