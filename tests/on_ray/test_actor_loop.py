@@ -18,7 +18,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut
 from recovery.effects import Committed, Decline
 from recovery.messages import Data, Mode
-from recovery.orders import Abort
+from recovery.orders import Abort, Complete
 from tests.on_ray.in_process import Attending, Snapshots, options
 
 SOURCE, SINK = TaskId("numbers", 0), TaskId("kept", 0)
@@ -203,15 +203,18 @@ def test_messages_of_another_attempt_are_counted_and_without_effect():
 def test_a_planned_fault_is_told_and_waited_for():
     with Attending(pipe(), kills=(Kill("source", "epoch", 2),)) as run:
         run.begin()
-        for epoch in (1, 2):
-            run.trigger(epoch)
-            run.until(lambda epoch=epoch: (SINK, epoch) in run.acknowledged(), "the sink has acknowledged")
+        run.trigger(1)
+        run.until(lambda: {(SOURCE, 1), (SINK, 1)} <= set(run.acknowledged()), "both have acknowledged")
+        run.trigger(2)
+        run.until(lambda: (SOURCE, 2) in run.acknowledged(), "as long as no cut is complete nobody dies by epoch")
+        run.order(SOURCE, Complete(SOURCE, Epoch(2), ()))
+        run.trigger(3)
         run.until(lambda: any(isinstance(report, FaultReached) for _, report in run.reports), "the fault is due")
         before = records_of(run, SOURCE)
-        run.trigger(3)
+        run.trigger(4)
         run.stop()
         assert records_of(run, SOURCE) == before
-        assert (SOURCE, Epoch(2)) not in run.acknowledged(), "its snapshot of 2 is not acknowledged any more"
+        assert (SOURCE, Epoch(3)) not in run.acknowledged(), "its snapshot of 3 is not acknowledged any more"
 
 
 # -- credit --------------------------------------------------------------------------------------------------------
