@@ -57,7 +57,7 @@ def test_every_command_of_the_tutorial_does_what_it_says(folder: Path):
             assert done.returncode == wanted, f"{body} exits with {done.returncode}:\n" + "\n".join(said)
             commands += 1
     assert commands == TUTORIAL.count("\n```sh") > 5
-    assert (folder / "cuts.html").read_text().startswith("<!DOCTYPE html>")
+    assert (folder / "cuts.html").read_text().startswith("<!doctype html>")
 
 
 def test_every_link_of_the_tutorial_leads_somewhere():

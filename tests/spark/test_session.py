@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import pytest
 from recovery.spark import session as sessions
 from recovery.spark.errors import SparkJobError
 from recovery.spark.session import close_session, is_local, local_settings, open_session, user_settings
+from tests.jobs.rays import descendants
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,24 +82,19 @@ def becomes_true(condition: Callable[[], bool]) -> bool:
 def listening() -> Iterator[str]:
     """The addresses at which this process and its children listen, as /proc writes them."""
     inodes: set[str] = set()
-    for process in [os.getpid(), *children(os.getpid())]:
-        for descriptor in Path(f"/proc/{process}/fd").iterdir():
-            target = os.readlink(descriptor) if descriptor.is_symlink() else ""
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
+    for process in [os.getpid(), *descendants(os.getpid())]:
+        # Files are closed meanwhile, and processes end.
+        with suppress(FileNotFoundError):
+            for descriptor in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    target = os.readlink(descriptor)
+                    if target.startswith("socket:["):
+                        inodes.add(target[8:-1])
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and fields[9] in inodes:
                 yield fields[1].rpartition(":")[0]
-
-
-def children(process: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *children(child)]
-    return found
 
 
 # -- one session, in use -----------------------------------------------------------------------------------------
