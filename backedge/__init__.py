@@ -30,7 +30,6 @@ from backedge.cases import Case, case_of
 from backedge.checked import Checked, run_checked
 from backedge.comparing import compare
 from backedge.flows import WrongCallError
-from backedge.preparing import prepare, read_output
 from engine.cut_view import CutView
 from engine.errors import (
     LoopLimitError,
@@ -92,7 +91,7 @@ from graphs.plan import Plan
 from graphs.stream import KeyedStream, Stream
 from recovery.errors import FencedError, RescaleError
 from recovery.spark.errors import ComparisonError, InvariantError, JavaError, SparkJobError, UnreadableError
-from recovery.spark.preparing import PreparationError, Prepared
+from recovery.spark.preparing import PreparationError, Prepared, prepare, read_output
 from recovery.spark.session import close_session, open_session
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 

@@ -49,7 +49,6 @@ class Case:
     reference: Callable[..., Any]
     prepare: Callable[..., Any] | None
     promised: Callable[..., Any] | None
-    show: Callable[[list[dict[str, Any]]], object] | None
 
     def flow(self, **given: Any) -> Flow:
         """The flow, with what its function takes of `given`."""
@@ -91,7 +90,6 @@ def case_of(module: ModuleType | str) -> Case:
         reference=module.reference,
         prepare=getattr(module, "prepare", None),
         promised=getattr(module, "promised", None),
-        show=getattr(module, "show", None),
     )
 
 

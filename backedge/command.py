@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import get_args
 
+from backedge.arguments import count, number, seconds
 from backedge.flows import WrongCallError, flow_at
 from backedge.version import VERSION
 from graphs.drawing import Format, draw
@@ -81,20 +82,20 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=setting)
     keeping = run.add_argument_group("cuts")
     keeping.add_argument("--snapshots", metavar="URI", help="the folder for them; without it, a death fails the run")
-    keeping.add_argument("--every", type=_seconds, default=0.5, metavar="SECONDS", help="default: 0.5")
-    keeping.add_argument("--keep", type=_count, default=3, metavar="N", help="how many are kept; default: 3")
+    keeping.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="default: 0.5")
+    keeping.add_argument("--keep", type=count, default=3, metavar="N", help="how many are kept; default: 3")
     keeping.add_argument("--policy", choices=("aligned", "unaligned", "drain"), default="aligned")
     resume = "latest: go on from the latest cut, or begin; EPOCH: from that one; default: never"
     audit = "have Spark audit the last cut, or cuts as they appear; default: never"
     keeping.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
     keeping.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help=resume)
     placing = run.add_argument_group("processes")
-    placing.add_argument("--parallelism", type=_count, default=1, metavar="N", help="tasks an operator; default: 1")
+    placing.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
     actors = "one process a task, or one for task i of every operator; default: auto, by the CPUs there are"
     placing.add_argument("--actors", choices=get_args(Actors), default="auto", help=actors)
-    placing.add_argument("--spares", type=_number, default=0, metavar="N", help="processes that wait to replace others")
+    placing.add_argument("--spares", type=number, default=0, metavar="N", help="processes that wait to replace others")
     restarts = "how often processes may die; default: 10"
-    placing.add_argument("--max-restarts", type=_number, default=10, metavar="N", help=restarts)
+    placing.add_argument("--max-restarts", type=number, default=10, metavar="N", help=restarts)
     faults = run.add_argument_group("planned faults")
     kill = "end a process with SIGKILL: head@epoch=3, body@records=100000, random@every=2s; may be given again"
     faults.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
@@ -108,7 +109,7 @@ def _add_prepare(prepare: argparse.ArgumentParser) -> None:
     prepare.add_argument("source", metavar="SOURCE", help="a file or a folder of CSV, JSON lines or Parquet")
     prepare.add_argument("target", metavar="TARGET", help="a folder to make; a flow reads Parquet(TARGET/data)")
     prepare.add_argument("--key", metavar="COLUMN", help="what the flow keys by: each task gets the keys it keeps")
-    prepare.add_argument("--tasks", type=_count, default=1, metavar="N", help="the parallelism to lay it out for")
+    prepare.add_argument("--tasks", type=count, default=1, metavar="N", help="the parallelism to lay it out for")
     prepare.add_argument(
         "--schema", metavar="DDL", help="as in 'id BIGINT NOT NULL, amount DOUBLE'; else Spark finds it"
     )
@@ -124,15 +125,15 @@ def _add_prepare(prepare: argparse.ArgumentParser) -> None:
 def _add_compare(compare: argparse.ArgumentParser) -> None:
     declared = "a module with a flow and its reference, such as examples.cyclic.transfers"
     compare.add_argument("module", metavar="MODULE", help=declared)
-    compare.add_argument("--kills", type=_number, default=3, metavar="N", help="how many processes die; default: 3")
+    compare.add_argument("--kills", type=number, default=3, metavar="N", help="how many processes die; default: 3")
     compare.add_argument("--seed", type=int, default=0, metavar="N", help="who dies, and when; default: 0")
     compare.add_argument(
-        "--size", type=_count, metavar="N", help="how much there is to do; default: what the module says"
+        "--size", type=count, metavar="N", help="how much there is to do; default: what the module says"
     )
-    compare.add_argument("--parallelism", type=_count, default=1, metavar="N", help="tasks an operator; default: 1")
-    compare.add_argument("--rounds", type=_count, metavar="N", help="at most so many rounds, where there are rounds")
+    compare.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
+    compare.add_argument("--rounds", type=count, metavar="N", help="at most so many rounds, where there are rounds")
     every = "between cuts; default: so that all kills have room in the time of the clean run"
-    compare.add_argument("--every", type=_seconds, metavar="SECONDS", help=every)
+    compare.add_argument("--every", type=seconds, metavar="SECONDS", help=every)
     planted = "change a row of the result, to see that it is found: ends with 1"
     compare.add_argument("--plant-error", action="store_true", help=planted)
     compare.add_argument("--json", action="store_true", help="the last line of the output is what was found, as JSON")
@@ -163,32 +164,10 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
     for what, help in (("list", "all cuts, the oldest first"), ("show", "what is in one, every file verified")):
         parser = whats.add_parser(what, help=help)
         if what == "show":
-            parser.add_argument("epoch", type=_count, metavar="EPOCH", help="the number of the cut")
+            parser.add_argument("epoch", type=count, metavar="EPOCH", help="the number of the cut")
         parser.add_argument("--snapshots", required=True, metavar="DIR", help="what `backedge run` was given")
         parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
         parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def _number(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds above 0")
-    return seconds
 
 
 def _graph(where: str, form: Format) -> int:

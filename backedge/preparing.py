@@ -1,7 +1,6 @@
-"""Spark before and after a run: raw input made ready for a flow, and what a flow has written, read back.
+"""`backedge prepare`: raw input made ready for a flow, from the words on the command line to an exit code.
 
-`backedge prepare` is here too, from the words on the command line to an exit code. 0: prepared. 2: it could not be
-read, was not understood, or may not be replaced; what was there stays.
+0: prepared. 2: it could not be read, was not understood, or may not be replaced; what was there stays.
 """
 
 from __future__ import annotations
@@ -10,74 +9,17 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backedge.flows import WrongCallError
 
-if TYPE_CHECKING:
-    from recovery.spark.preparing import Prepared
-
 DONE, WRONG_CALL = 0, 2
-
-
-def prepare(
-    spark: Any,
-    source: str,
-    target: str,
-    *,
-    key: str | None = None,
-    schema: str | None = None,
-    format: str | None = None,
-    unique: Sequence[str] = (),
-    where: str | None = None,
-    clean: Mapping[str, str] | None = None,
-    tasks: int = 1,
-) -> Prepared:
-    """Read CSV, JSON lines or Parquet, and write what fits as Parquet, for a flow that keys it by `key`.
-
-    `flow.read(Parquet(prepared.data))` reads it. What does not fit lies beside it, with its reason, and is counted.
-
-    - schema: columns and types in Spark's DDL, as in "id BIGINT NOT NULL, amount DOUBLE"; found by Spark if not given.
-    - format: csv, json or parquet; by the endings of the files if not given.
-    - unique: columns whose values no two rows share; of rows that do, one is kept.
-    - where: a condition in SQL that a good row fulfils.
-    - clean: column -> expression in SQL that gives its value, also of a new one; text is trimmed before.
-    - tasks: the parallelism of the source that is to read it: each task gets the keys that it keeps.
-
-    An earlier preparation in `target` is replaced. Any other folder is refused, unless it is empty.
-    """
-    # Spark is imported by whoever uses it: a flow without it does not wait.
-    from recovery.spark import preparing
-
-    return preparing.prepare(
-        spark,
-        source,
-        target,
-        key=key,
-        schema=schema,
-        format=format,
-        unique=unique,
-        where=where,
-        clean=clean,
-        tasks=tasks,
-    )
-
-
-def read_output(spark: Any, path: str, schema: str | None = None) -> Any:
-    """A DataFrame of what a sink of JSON lines, CSV or Parquet has published in a folder.
-
-    A line that does not fit the schema, in Spark's DDL, is an error when the rows are used. Without one, Spark finds
-    the types.
-    """
-    from recovery.spark import preparing
-
-    return preparing.read_output(spark, path, schema)
 
 
 def prepare_input(options: argparse.Namespace) -> int:
     """Does what `backedge prepare` was told to; returns the exit code."""
     from recovery.spark.errors import SparkJobError
-    from recovery.spark.preparing import check_places
+    from recovery.spark.preparing import check_places, prepare
     from recovery.spark.session import close_session, open_session
 
     try:

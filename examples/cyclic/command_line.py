@@ -35,6 +35,7 @@ from backedge import (
     WrongCallError,
     run_checked,
 )
+from backedge.arguments import count, seconds
 
 FAILED = (RunFailedError, TaskError)
 REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, SparkJobError, StoreError, OSError)
@@ -86,16 +87,16 @@ def _show(module: ModuleType, checked: Any) -> None:
 def _parser(module: ModuleType) -> argparse.ArgumentParser:
     description = (module.__doc__ or "").strip().split("\n\n")[0]
     parser = argparse.ArgumentParser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
-    parser.add_argument("--size", type=_count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
-    parser.add_argument("--parallelism", type=_count, default=1, metavar="N", help="tasks an operator; default: 1")
+    parser.add_argument("--size", type=count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
+    parser.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
     parser.add_argument(
         "--snapshots", metavar="DIR", help="keep cuts, input and output there; default: a temporary one"
     )
-    parser.add_argument("--every", type=_seconds, default=0.5, metavar="SECONDS", help="between cuts; default: 0.5")
+    parser.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="between cuts; default: 0.5")
     kill = "end a process with SIGKILL, such as head@epoch=3 or random@every=2s; may be given again"
     parser.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
     parser.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help="go on from a cut")
-    parser.add_argument("--rounds", type=_count, metavar="N", help="at most so many rounds, where there are rounds")
+    parser.add_argument("--rounds", type=count, metavar="N", help="at most so many rounds, where there are rounds")
     audit = "have Spark audit the last cut, or cuts as they appear; default: never"
     parser.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
@@ -114,22 +115,6 @@ def _resume(text: str) -> str | int:
     if text not in ("latest", "never"):
         raise WrongCallError(f"--resume {text!r} is nothing to resume from: write latest, never or the number of a cut")
     return text
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds above 0")
-    return seconds
 
 
 def _say(program: str, error: Exception, code: int) -> int:

@@ -86,6 +86,8 @@ def prepare(
 ) -> Prepared:
     """Read CSV, JSON lines or Parquet, and write what fits as Parquet, for a flow that keys it by `key`.
 
+    `flow.read(Parquet(prepared.data))` reads it. What does not fit lies beside it, with its reason, and is counted.
+
     - schema: columns and types in Spark's DDL, as in "id BIGINT NOT NULL, amount DOUBLE"; found by Spark if not given.
     - format: csv, json or parquet; by the endings of the files if not given.
     - unique: columns whose values no two rows share; of rows that do, one is kept.

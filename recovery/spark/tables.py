@@ -34,15 +34,11 @@ def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) ->
     """All tables of some complete cuts, by name: those of `TABLES`, with these columns."""
     manifests = {epoch: folder.manifest(epoch) for epoch in epochs}
     rows = {table: rows_of(table, folder, manifests) for table in DESCRIBED}
-    found = {table: _frame(spark, rows[table], TABLES[table]) for table in DESCRIBED}
+    found = {table: local_frame(spark, rows[table], TABLES[table]) for table in DESCRIBED}
     found |= {table: _from_files(spark, folder, table, rows["files"]) for table in FILES}
     found["state"] = _with_values(found["state"])
     found["in_flight"] = _in_flight(found["log"])
     return {table: found[table].select(columns_of(ddl)) for table, ddl in TABLES.items()}
-
-
-def _frame(spark: SparkSession, rows: Sequence[Row], columns: str) -> DataFrame:
-    return local_frame(spark, rows, columns)
 
 
 def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Sequence[Row]) -> DataFrame:
@@ -53,7 +49,7 @@ def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Seque
         if kind == table
     ]
     rows = _read(spark, table, sorted({place[0] for place in places}))
-    owned = F.broadcast(_frame(spark, places, _PLACE))
+    owned = F.broadcast(local_frame(spark, places, _PLACE))
     columns = [F.col(name).alias(RENAMED.get(table, {}).get(name, name)) for name in columns_of(FILES[table])]
     joined = rows.select(_place(), *columns).join(owned, "_place").drop("_place")
     return joined.withColumnsRenamed({"of": "loop" if table == "log" else "operator"})
@@ -61,7 +57,7 @@ def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Seque
 
 def _read(spark: SparkSession, table: str, paths: Sequence[str]) -> DataFrame:
     if not paths:
-        return _frame(spark, [], f"{FILES[table]}, _metadata struct<file_path: string>")
+        return local_frame(spark, [], f"{FILES[table]}, _metadata struct<file_path: string>")
     for path in paths:
         if not os.path.isfile(path):
             raise UnreadableError(f"{path} is missing, and a manifest names it: bring it back from a copy")

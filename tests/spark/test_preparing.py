@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backedge import prepare, read_output
 from backedge.command import main
-from backedge.preparing import prepare, read_output
 from engine.columns import as_records
 from engine.files.locations import Location
 from engine.files.parquet_split import ParquetSplit
