@@ -1,6 +1,8 @@
 # Every target sets up first; when nothing changed that takes a fraction of a second.
 
 PYTHON_IN_VENV = .venv/bin/python
+# Most tests wait for processes to come up. The files in order: the longest are not among the last.
+BESIDE_EACH_OTHER = -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo examples check test-fast test bench
 
@@ -23,8 +25,8 @@ test-fast: setup  ## all but the slow tests: under a minute
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow"
 
 test: setup       ## every test, then the fast ones as they run when asserts are compiled away
-	$(PYTHON_IN_VENV) -m pytest
-	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow"
+	$(PYTHON_IN_VENV) -m pytest $(BESIDE_EACH_OTHER)
+	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(BESIDE_EACH_OTHER)
 
 BENCHES = core loop hop count snapshot recover superstep
 

@@ -5,6 +5,7 @@ It has one Spark session, too: to start one takes seconds.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,15 +19,17 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session", autouse=True)
 def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     home = tmp_path_factory.mktemp("home")
-    temporary = tmp_path_factory.mktemp("temporary")
+    # Short and directly under /tmp: Ray makes sockets in it, whose paths may have 107 bytes.
+    temporary = tempfile.mkdtemp(prefix="backedge-tests-", dir="/tmp")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOME", str(home))
         for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
             environment.delenv(variable, raising=False)
-        environment.setenv("TMPDIR", str(temporary))
+        environment.setenv("TMPDIR", temporary)
         # tempfile remembers the folder that it found first.
         environment.setattr(tempfile, "tempdir", None)
         yield
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -163,7 +163,7 @@ class Sums:
 
 def test_what_a_class_captures_itself_counts_once(tmp_path: Path):
     flow = Flow("sums")
-    numbers = flow.read(Range(400, rate=400), name="numbers").rebalance()
+    numbers = flow.read(Range(400, rate=100), name="numbers").rebalance()
     numbers.process(Sums, name="sum", parallelism=1).write(Collect(), name="done")
     _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["sum@epoch=2", "sum@epoch=5"], spares=1)
     expect(result, [sum(range(400))])
@@ -172,7 +172,7 @@ def test_what_a_class_captures_itself_counts_once(tmp_path: Path):
 def test_files_hold_every_record_once_and_nothing_else(tmp_path: Path):
     out = tmp_path / "out"
     flow = Flow("files")
-    numbers = flow.read(Range(400, rate=400), name="numbers").rebalance().map(lambda n: {"n": n}, name="wrap")
+    numbers = flow.read(Range(400, rate=100), name="numbers").rebalance().map(lambda n: {"n": n}, name="wrap")
     numbers.rebalance().write(JsonLines(str(out)), name="done")
     kills = ["sink@epoch=2", "sink@epoch=5"]
     finish(flow, snapshots=tmp_path / "cuts", every=0.1, kills=kills, actors="task", spares=1)
@@ -183,7 +183,7 @@ def test_files_hold_every_record_once_and_nothing_else(tmp_path: Path):
 
 def test_printed_is_what_is_committed_each_line_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     flow = Flow("printed")
-    flow.read(Range(300, rate=300), name="numbers").rebalance().write(Print("n="), name="shown")
+    flow.read(Range(300, rate=100), name="numbers").rebalance().write(Print("n="), name="shown")
     finish(flow, snapshots=tmp_path, every=0.1, kills=["shown@epoch=3"], spares=1)
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("n=")]
     assert sorted(printed) == sorted(f"n={n}" for n in range(300))

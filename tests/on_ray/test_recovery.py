@@ -29,16 +29,17 @@ def test_each_role_may_die_in_its_turn(tmp_path: Path, actors: Any, parallelism:
 
 def test_the_loop_log_is_restored_when_the_head_dies_again_and_again(tmp_path: Path):
     kills = ["head@epoch=2", "head@epoch=4"]
-    flow = trips(count=30, trips=1_000, rate=20)
+    flow = trips(count=60, trips=1_000, rate=20)
     _, result = finish(flow, snapshots=tmp_path, every=0.2, actors="task", kills=kills, spares=1)
-    expect(result, trips_made(30, trips=1_000))
+    expect(result, trips_made(60, trips=1_000))
     assert killed(result) == kills
     assert sum(restore["in_loop_records"] for restore in result.restores) > 0, "records were in the loop"
     assert result.snapshots_with_log > 0
 
 
 def test_a_head_that_dies_between_capture_and_manifest_goes_on_from_the_cut_before(tmp_path: Path):
-    _, result = finish(trips(count=300), snapshots=tmp_path, every=0.2, actors="slice", kills=["head@epoch=3"])
+    flow = trips(count=300, rate=100)
+    _, result = finish(flow, snapshots=tmp_path, every=0.2, actors="slice", kills=["head@epoch=3"])
     expect(result, trips_made(300))
     (restore,) = result.restores
     assert restore["epoch"] is not None and restore["epoch"] < 3
@@ -63,7 +64,7 @@ def test_the_other_policies_survive_a_death_too(tmp_path: Path, policy: Any):
 
 
 def test_processes_that_die_at_random_lose_nothing(tmp_path: Path):
-    flow, kills = trips(count=500), ["random@every=1500ms"]
+    flow, kills = trips(count=500, rate=100), ["random@every=1500ms"]
     _, result = finish(
         flow, snapshots=tmp_path, every=0.1, actors="slice", parallelism=2, kills=kills, spares=2, max_restarts=100
     )
@@ -92,7 +93,7 @@ def test_a_death_after_a_source_has_ended_loses_nothing(tmp_path: Path):
     """One of two sources is through; the cut counts on its last state."""
     flow = Flow("two_sources")
     short = flow.read(Range(10), name="short").rebalance()
-    long = flow.read(Range(400, start=10, rate=300), name="long").rebalance()
+    long = flow.read(Range(400, start=10, rate=100), name="long").rebalance()
     short.merge(long).map(lambda number: -number, name="turn").rebalance().write(Collect(), name="done")
     _, result = finish(flow, snapshots=tmp_path, every=0.15, actors="task", kills=["turn@epoch=3"], spares=1)
     expect(result, [-number for number in range(400)])

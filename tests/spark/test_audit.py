@@ -47,7 +47,7 @@ def trips() -> Flow:
     """Numbers go round in a loop between two tasks, each of which is there twice, in two actors."""
     flow = Flow("trips")
     again = flow.loop("again")
-    numbers = flow.read(Range(300, rate=250), name="numbers").map(lambda number: (number, 0), name="begin")
+    numbers = flow.read(Range(300, rate=100), name="numbers").map(lambda number: (number, 0), name="begin")
     keyed = numbers.merge(again).key_by(lambda record: record[0])
     grown = keyed.stateful_map(grow, initial=0, name="grow")
     done, rest = grown.key_by(lambda record: record[0] + 1).split(is_home, name="enough")
@@ -57,7 +57,7 @@ def trips() -> Flow:
 
 
 def of_ray(root: Path, **options: Any) -> Path:
-    run(trips(), snapshots=root, every=0.15, keep=50, parallelism=2, actors="slice", progress=False, **options)
+    run(trips(), snapshots=root, every=0.3, keep=50, parallelism=2, actors="slice", progress=False, **options)
     return root / "trips"
 
 
