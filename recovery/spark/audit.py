@@ -191,10 +191,8 @@ def _shown(of_channels: DataFrame) -> DataFrame:
     """Some channels of each cut: those first in which something is wrong or in flight. With the totals of all."""
     of_cut = Window.partitionBy("epoch")
     order = (F.size("findings").desc(), F.desc("logged"), "channel")
-    totals = [
-        F.sum(F.size(F.filter("findings", lambda one, number=number: one["statement"] == number))).over(of_cut)
-        for number in OF_CHANNELS
-    ]
+    of = F.col("findings.statement")
+    totals = [F.sum(F.size(of) - F.size(F.array_remove(of, number))).over(of_cut) for number in OF_CHANNELS]
     numbered = of_channels.withColumns(
         {"totals": F.array(*totals), "number": F.row_number().over(of_cut.orderBy(*order))}
     )

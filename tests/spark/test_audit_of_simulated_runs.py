@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,10 @@ def test_a_rule_that_is_broken_shows_in_the_cuts(
     _, world, _ = run_seed(seed, CRASHES, rule)
     verdict = judged(spark, write_run(world, tmp_path))
     assert statements <= {found.statement for found in verdict.findings}, "\n".join(verdict.lines())
+    for cut in verdict.epochs:
+        # None of these cuts has more findings than are told, so the count that goes with a statement is theirs.
+        told = Counter(found.statement for found in cut.findings)
+        assert {result.statement: result.found for result in cut.statements if not result.holds} == told
 
 
 def test_a_cut_whose_predecessor_is_gone_says_what_is_not_compared(spark: SparkSession, tmp_path: Path):
