@@ -29,6 +29,11 @@ class EdgeFigures:
         """Logged batches, whoever sent them."""
         return self.logged + self.restored_batches
 
+    @property
+    def missing(self) -> int:
+        """Batches that were sent and are neither received nor logged; below 0, there are more than were sent."""
+        return self.sent - self.consumed - self.logged
+
 
 def figures_of_edges(cut: Mapping[str, Any]) -> dict[str, EdgeFigures]:
     """Edge -> its figures; an edge within a task has no channel, and is not there.

@@ -1,4 +1,4 @@
-"""The strip that shows a run: an attempt a row, its cuts from left to right, and from which cut a restart went on."""
+"""The run as a list: an attempt a row, from which cut it went on, and its cuts, each of which leads to its picture."""
 
 from __future__ import annotations
 
@@ -7,101 +7,44 @@ from typing import Any
 
 from recovery.spark.markup import Markup, element
 
-STEP = 44.0
-ROW = 44.0
-LEFT = 92.0
-RADIUS = 9.0
+_MARKS = {"consistent": "✓", "violated": "✗", "unaudited": "○"}
 
 
 def strip_of_history(verdict: Mapping[str, Any]) -> Markup:
-    """The strip as one SVG element.
+    """The list as one element.
 
     >>> verdict = {"attempts": [{"attempt": 1, "restored": None}], "cuts": [{"epoch": 2, "attempt": 1}]}
-    >>> strip_of_history(verdict).count("<circle")
-    1
+    >>> "✓ 2" in strip_of_history(verdict)
+    True
     """
-    return _Strip(verdict).drawn()
+    cuts: Mapping[int, Mapping[str, Any]] = {cut["epoch"]: cut for cut in verdict["cuts"]}
+    restored: dict[int, int | None] = {start["attempt"]: start.get("restored") for start in verdict.get("attempts", ())}
+    rows = [
+        element("li", element("span", _told(attempt, restored.get(attempt)), class_="attempt"), element("div", *dots))
+        for attempt, dots in _dots(cuts, restored).items()
+    ]
+    return element("ol", *rows, class_="history")
 
 
-class _Strip:
-    def __init__(self, verdict: Mapping[str, Any]) -> None:
-        self.cuts: dict[int, Mapping[str, Any]] = {cut["epoch"]: cut for cut in verdict["cuts"]}
-        self.restored: dict[int, int | None] = {
-            start["attempt"]: start.get("restored") for start in verdict.get("attempts", ())
-        }
-        numbers = sorted({*self.restored, *(cut["attempt"] for cut in self.cuts.values())})
-        self.row_of = {attempt: row for row, attempt in enumerate(numbers)}
-        self._place()
-
-    def drawn(self) -> Markup:
-        """All of it."""
-        rows = [part for attempt in self.row_of for part in self._row(attempt)]
-        restores = [self._restore(attempt, epoch) for attempt, epoch in self.restored.items() if epoch is not None]
-        dots = [self._dot(epoch) for epoch in self.place_of]
-        height = ROW * len(self.row_of) + 8
-        title = f"{len(self.row_of)} attempts, {len(self.cuts)} cuts"
-        return element(
-            "svg",
-            element("title", title),
-            *rows,
-            *restores,
-            *dots,
-            class_="history",
-            role="img",
-            viewBox=f"0 0 {self.width:.0f} {height:.0f}",
-            width=round(self.width),
-            height=round(height),
-            xmlns="http://www.w3.org/2000/svg",
-        )
-
-    def _place(self) -> None:
-        """Give every cut its place. One that was restored and not audited stands before its attempt's audited ones."""
-        by_attempt = {
-            attempt: [e for e, cut in self.cuts.items() if cut["attempt"] == attempt] for attempt in self.row_of
-        }
-        self.place_of: dict[int, tuple[float, float]] = {}
-        self.start_of: dict[int, float] = {}
-        x, row_before = LEFT, 0
-        for attempt, row in self.row_of.items():
-            epoch = self.restored.get(attempt)
-            if epoch is not None and epoch not in self.cuts and epoch not in self.place_of:
-                self.place_of[epoch] = (x, _middle(row_before))
-                x += STEP
-            self.start_of[attempt] = x
-            x += STEP
-            for cut in sorted(by_attempt[attempt]):
-                self.place_of[cut] = (x, _middle(row))
-                x += STEP
-            row_before = row
-        self.width = x
-
-    def _row(self, attempt: int) -> list[Markup]:
-        y = _middle(self.row_of[attempt])
-        start = self.start_of[attempt]
-        last = max((x for x, height in self.place_of.values() if height == y), default=start)
-        return [
-            element("text", f"attempt {attempt}", x=8.0, y=y + 4, class_="attempt"),
-            element("path", d=f"M{start:.1f} {y:.1f} H{max(last, start + STEP / 2):.1f}", class_="life"),
-            element("path", d=f"M{start:.1f} {y - 7:.1f} v14", class_="life"),
-        ]
-
-    def _restore(self, attempt: int, epoch: int) -> Markup:
-        x, y = self.place_of[epoch]
-        start, end = self.start_of[attempt], _middle(self.row_of[attempt])
-        path = f"M{x:.1f} {y + RADIUS:.1f} C{x:.1f} {end:.1f} {x:.1f} {end:.1f} {start - 8:.1f} {end:.1f}"
-        title = element("title", f"attempt {attempt} went on from cut {epoch}")
-        head = element("path", d=f"M{start - 2:.1f} {end:.1f} l-8 -4 v8 z", class_="head")
-        return element("g", title, element("path", d=path), head, class_="restore")
-
-    def _dot(self, epoch: int) -> Markup:
-        x, y = self.place_of[epoch]
-        cut = self.cuts.get(epoch)
-        state = "unaudited" if cut is None else "consistent" if cut.get("consistent", True) else "violated"
-        title = element("title", f"cut {epoch}: {'not audited' if cut is None else state}")
-        circle = element("circle", cx=x, cy=y, r=RADIUS)
-        number = element("text", str(epoch), x=x, y=y - RADIUS - 4, class_="label")
-        return element("g", title, circle, number, class_=f"dot {state}")
+def _told(attempt: int, restored: int | None) -> str:
+    return f"attempt {attempt}" if restored is None else f"attempt {attempt} went on from cut {restored}"
 
 
-def _middle(row: int) -> float:
-    return ROW * row + 28
+def _dots(cuts: Mapping[int, Mapping[str, Any]], restored: Mapping[int, int | None]) -> dict[int, list[Markup]]:
+    """Attempt -> its cuts. One that was restored and not audited stands with the attempt before it."""
+    epochs: dict[int, set[int]] = {}
+    for attempt in sorted({*restored, *(cut["attempt"] for cut in cuts.values())}):
+        epoch = restored.get(attempt)
+        if epoch is not None and not any(epoch in placed for placed in epochs.values()):
+            epochs.setdefault(max(epochs, default=attempt), set()).add(epoch)
+        own = {number for number, cut in cuts.items() if cut["attempt"] == attempt}
+        epochs.setdefault(attempt, set()).update(own)
+    return {attempt: [_dot(epoch, cuts.get(epoch)) for epoch in sorted(placed)] for attempt, placed in epochs.items()}
+
+
+def _dot(epoch: int, cut: Mapping[str, Any] | None) -> Markup:
+    state = "unaudited" if cut is None else "consistent" if cut.get("consistent", True) else "violated"
+    told = f"cut {epoch}: {'not audited' if cut is None else state}"
+    # What has no picture leads nowhere.
+    name, leads_to = ("span", None) if cut is None else ("a", f"#cut-{epoch}")
+    return element(name, f"{_MARKS[state]} {epoch}", class_=f"dot {state}", href=leads_to, title=told)

@@ -19,10 +19,16 @@ from recovery.spark.picture import picture_of_cut
 OPEN_MAX = 3
 """So many cuts are unfolded; the others unfold when they are clicked."""
 
-CHANNEL_COLUMNS = ("channel", "sent (n)", "received (m)", "logged (L)", "records", "checked by")
+TOLD_MAX = 5
+"""So many findings are told at the top, the others below a click; beside the picture of its cut stands each."""
+
+Facts = Mapping[str, Any]
+
+FIGURES = {"sent (n)": "sent", "received (m)": "consumed", "logged (L)": "logged", "records": "records"}
+CHANNEL_COLUMNS = ("channel", *FIGURES, "checked by")
 
 
-def write_page(verdict: Mapping[str, Any], path: str) -> None:
+def write_page(verdict: Facts, path: str) -> None:
     """Write the page of a verdict, whole, over what was there. `verdict` is what `Verdict.to_json` gives.
 
     >>> import tempfile
@@ -40,139 +46,173 @@ def write_page(verdict: Mapping[str, Any], path: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def page_of(verdict: Mapping[str, Any]) -> str:
+def page_of(verdict: Facts) -> str:
     """The page as text."""
-    cuts: Sequence[Mapping[str, Any]] = verdict["cuts"]
-    findings = [_findings(verdict["findings"])] if verdict["findings"] else []
+    cuts: Sequence[Facts] = verdict["cuts"]
     unfolded = _unfolded(cuts)
+    mark = _mark(not verdict["consistent"])
     head = element(
         "head",
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        element("title", f"{verdict['job']}: {_outcome(verdict)}"),
+        element("title", f"{mark} {verdict['job']}: {_outcome(verdict).lower()}"),
         element("style", STYLE),
     )
     body = element(
-        "body",
+        "main",
         _headline(verdict),
-        *findings,
+        *_findings(verdict["findings"]),
         *_section("What must hold", _statements(verdict)),
-        *_section("The run", element("div", strip_of_history(verdict), class_="scroll"), _key_of_history()),
+        *_section("The run", _key_of_history(), strip_of_history(verdict)),
         *_section("The cuts", _key_of_picture(), *(_cut(cut, cut["epoch"] in unfolded) for cut in reversed(cuts))),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
 
 
 def _section(heading: str, *parts: str) -> list[Markup]:
     return [element("h2", heading), *(element("div", part) for part in parts)]
 
 
-def _outcome(verdict: Mapping[str, Any]) -> str:
-    return "consistent" if verdict["consistent"] else "not consistent"
+def _scrolled(part: Markup, told: str) -> Markup:
+    """What may be wider than the page; by keyboard, too, it can be reached and moved."""
+    return element("div", part, class_="scroll", role="region", aria_label=told, tabindex=0)
 
 
-def _headline(verdict: Mapping[str, Any]) -> Markup:
-    cuts = verdict["cuts"]
+def _outcome(facts: Facts) -> str:
+    return "Consistent" if facts["consistent"] else "Not consistent"
+
+
+def _mark(is_wrong: bool) -> str:
+    return "✗" if is_wrong else "✓"
+
+
+def _headline(verdict: Facts) -> Markup:
+    cuts, kind = verdict["cuts"], "good" if verdict["consistent"] else "bad"
     sizes = [cut.get("sizes", {}) for cut in cuts]
-    if verdict["consistent"]:
-        told = "Consistent"
-        why = (
-            "Nothing was lost, doubled or changed: each record is in exactly one place, in every cut that was audited."
-        )
-    else:
-        told = "Not consistent"
-        names = dict.fromkeys(f"{found['statement']}: {found['name']}" for found in verdict["findings"])
-        why = f"Violated: {'; '.join(names)}."
     figures = [
-        (len(cuts), "cut audited" if len(cuts) == 1 else "cuts audited"),
-        (max((size.get("channels", 0) for size in sizes), default=0), "channels"),
-        (sum(size.get("log_records") or 0 for size in sizes), "records in flight, in all cuts"),
-        (max(len(verdict["attempts"]) - 1, 0), "restarts"),
+        (len(cuts), "cut audited", "cuts audited"),
+        (sum(not cut["consistent"] for cut in cuts), "of them is wrong", "of them are wrong"),
+        (max(len(verdict["attempts"]) - 1, 0), "restart", "restarts"),
+        (max((size.get("channels", 0) for size in sizes), default=0), "channel", "channels"),
+        (
+            max((size.get("log_records") or 0 for size in sizes), default=0),
+            "record in flight at most",
+            "records in flight at most",
+        ),
     ]
-    listed = [element("li", element("b", f"{count:,}"), what) for count, what in figures]
-    kind = "good" if verdict["consistent"] else "bad"
-    headline = element("div", element("strong", told), element("p", why), class_=f"headline {kind}")
+    listed = [element("li", element("b", f"{count:,}"), one if count == 1 else many) for count, one, many in figures]
+    told = element("strong", element("span", _mark(kind == "bad"), aria_hidden="true"), " ", _outcome(verdict))
+    why = [element("p", line) for line in _why(verdict)]
     where = element("p", verdict.get("path", ""), class_="faint")
+    headline = element("div", told, *why, class_=f"headline {kind}")
     return element("header", element("h1", verdict["job"]), headline, element("ul", *listed, class_="figures"), where)
 
 
-def _findings(findings: Sequence[Mapping[str, Any]]) -> Markup:
-    rows = [
-        element(
-            "tr",
-            element("td", "the job" if found["epoch"] is None else str(found["epoch"])),
-            element("td", f"{found['statement']}: {found['name']}"),
-            element("td", found.get("channel") or found.get("task") or ""),
-            element("td", found["story"]),
-            class_="violated",
+def _why(verdict: Facts) -> list[str]:
+    if verdict["consistent"]:
+        told = (
+            "Nothing was lost, doubled or changed: each record is in exactly one place, in every cut that was audited."
         )
-        for found in findings
-    ]
-    table = _table(("cut", "statement", "where", "what is wrong"), rows)
-    return element("section", element("h2", "What is wrong"), element("div", table, class_="scroll"), class_="findings")
+        return [told]
+    names = dict.fromkeys(f"{found['statement']}. {found['name']}" for found in verdict["findings"])
+    whole = [cut["epoch"] for cut in verdict["cuts"] if cut["consistent"]]
+    last = f"Cut {whole[-1]} is the last in which nothing is wrong." if whole else "Something is wrong in every cut."
+    return [f"Violated: {'; '.join(names)}.", last]
 
 
-def _statements(verdict: Mapping[str, Any]) -> Markup:
-    """A card a statement: how it came out in all cuts, and what was compared in the last."""
-    by_number: dict[int, list[Mapping[str, Any]]] = {}
-    for cut in verdict["cuts"]:
-        for result in cut.get("statements", ()):
-            by_number.setdefault(result["statement"], []).append(result)
-    of_chain: dict[int, int] = {}
-    for found in verdict["findings"]:
-        if found["epoch"] is None:
-            of_chain[found["statement"]] = of_chain.get(found["statement"], 0) + 1
-            by_number.setdefault(found["statement"], [])
-    names = {found["statement"]: found["name"] for found in verdict["findings"]}
-    cards: list[Markup] = []
-    for number, results in sorted(by_number.items()):
-        count = sum(result["found"] for result in results) + of_chain.get(number, 0)
-        name = results[-1]["name"] if results else names[number]
-        compared = results[-1]["compared"] if results else ""
-        cards.append(_card(f"{number}. {name}", count, compared))
-    for name, rows in _invariants(verdict).items():
-        cards.append(_card(f"7. {name}", rows, "an invariant of this flow"))
-    return element("div", *cards, class_="statements")
+def _findings(findings: Sequence[Facts]) -> list[Markup]:
+    if not findings:
+        return []
+    told = [_finding(found, _place_of(found)) for found in findings]
+    parts = [element("ul", *told[:TOLD_MAX])]
+    if more := told[TOLD_MAX:]:
+        parts.append(element("details", element("summary", f"{len(more):,} more"), element("ul", *more)))
+    return [element("section", element("h2", "What is wrong"), *parts, class_="findings")]
 
 
-def _invariants(verdict: Mapping[str, Any]) -> dict[str, int]:
-    rows: dict[str, int] = {}
-    for cut in verdict["cuts"]:
-        for invariant in cut.get("invariants", ()):
-            rows[invariant["name"]] = rows.get(invariant["name"], 0) + invariant["rows"]
-    return rows
+def _place_of(found: Facts) -> Markup:
+    if found["epoch"] is None:
+        return element("span", "the job")
+    return element("a", f"cut {found['epoch']}", href=f"#cut-{found['epoch']}")
 
 
-def _card(name: str, found: int, compared: str) -> Markup:
-    outcome = f"{found:,} found wrong; {compared}" if found else compared
-    text = element("div", element("b", name), element("span", outcome, class_="faint"))
-    mark = element("span", "✗" if found else "✓", class_="mark")
-    return element("div", mark, text, class_=f"statement {'fails' if found else 'holds'}")
-
-
-def _unfolded(cuts: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The first cuts in which something is wrong, and the last one."""
-    violated = [cut["epoch"] for cut in cuts if not cut["consistent"]]
-    return {*violated[: OPEN_MAX - 1], *(cut["epoch"] for cut in cuts[-1:])}
-
-
-def _cut(cut: Mapping[str, Any], is_open: bool) -> Markup:
-    state = "consistent" if cut["consistent"] else "not consistent"
-    named = f", savepoint {cut['savepoint']}" if cut.get("savepoint") else ""
-    title = f"{'✓' if cut['consistent'] else '✗'} Cut {cut['epoch']}, attempt {cut['attempt']}, {cut['policy']}{named}"
-    flying = element("span", f" · {state} · {in_flight_of(cut)}", class_="faint")
-    parts = [
-        element("summary", title, flying),
-        element("div", picture_of_cut(cut), class_="scroll"),
-        *_left_out(cut),
-        *(_invariant_line(invariant) for invariant in cut.get("invariants", ())),
-        element("details", element("summary", "All channels"), element("div", _channels(cut), class_="scroll")),
-    ]
+def _finding(found: Facts, *place: Markup) -> Markup:
+    where = found.get("channel") or found.get("task")
     return element(
-        "details", *parts, class_=f"cut {'holds' if cut['consistent'] else 'fails'}", open="" if is_open else None
+        "li",
+        *place,
+        element("b", f"{found['statement']}. {found['name']}"),
+        *([element("code", where)] if where else []),
+        element("p", found["story"]),
+        class_="violated",
     )
 
 
-def _left_out(cut: Mapping[str, Any]) -> list[Markup]:
+def _statements(verdict: Facts) -> Markup:
+    """A card a statement: how it came out in all cuts, and what was compared in the last."""
+    compared: dict[tuple[int, str], str] = {}
+    wrong: dict[tuple[int, str], dict[str, int]] = {}
+    for cut in verdict["cuts"]:
+        results = [
+            ((one["statement"], one["name"]), one["found"], one["compared"]) for one in cut.get("statements", ())
+        ]
+        invariants = [((7, one["name"]), one["rows"], "an invariant of this flow") for one in cut.get("invariants", ())]
+        for card, found, told in (*results, *invariants):
+            compared[card] = told
+            if found:
+                wrong.setdefault(card, {})[f"cut {cut['epoch']}"] = found
+    for found in verdict["findings"]:
+        if found["epoch"] is None:
+            places = wrong.setdefault((found["statement"], found["name"]), {})
+            places["the job"] = places.get("the job", 0) + 1
+    cards = sorted({**compared, **wrong}, key=lambda card: card[0])
+    return element(
+        "div", *(_card(card, wrong.get(card, {}), compared.get(card)) for card in cards), class_="statements"
+    )
+
+
+def _card(card: tuple[int, str], wrong: Mapping[str, int], compared: str | None) -> Markup:
+    number, name = card
+    told = [compared] if compared else []
+    if wrong:
+        places = ", ".join(wrong) if len(wrong) <= OPEN_MAX else f"{len(wrong):,} cuts"
+        told.insert(0, f"{sum(wrong.values()):,} found wrong, in {places}")
+    text = element("div", element("b", f"{number}. {name}"), element("span", "; ".join(told), class_="faint"))
+    mark = element("span", _mark(bool(wrong)), class_="mark")
+    return element("div", mark, text, class_=f"statement {'fails' if wrong else 'holds'}")
+
+
+def _unfolded(cuts: Sequence[Facts]) -> set[int]:
+    """The first cuts in which something is wrong, or else the last with something in flight; and the last one."""
+    shown = [cut["epoch"] for cut in cuts if not cut["consistent"]][: OPEN_MAX - 1]
+    full = [cut["epoch"] for cut in cuts if cut.get("sizes", {}).get("log_batches")]
+    return {*(shown or full[-1:]), *(cut["epoch"] for cut in cuts[-1:])}
+
+
+def _cut(cut: Facts, is_open: bool) -> Markup:
+    named = f", savepoint {cut['savepoint']}" if cut.get("savepoint") else ""
+    title = f"Cut {cut['epoch']}, attempt {cut['attempt']}, {cut['policy']}{named}"
+    told = element("span", f" · {_outcome(cut).lower()} · {in_flight_of(cut)}", class_="faint")
+    mark = element("span", _mark(not cut["consistent"]), class_="mark")
+    # The parts have the name that links lead to: a browser unfolds what hides the place it goes to.
+    parts = element(
+        "div",
+        *([element("ul", *map(_finding, cut["findings"]), class_="findings")] if cut.get("findings") else []),
+        _scrolled(picture_of_cut(cut), "the picture of this cut"),
+        *_left_out(cut),
+        *(_invariant_line(invariant) for invariant in cut.get("invariants", ())),
+        element(
+            "details",
+            element("summary", "All channels"),
+            _scrolled(_channels(cut), "the channels of this cut"),
+        ),
+        id=f"cut-{cut['epoch']}",
+    )
+    kind = "holds" if cut["consistent"] else "fails"
+    summary = element("summary", mark, " ", title, told)
+    return element("details", summary, parts, class_=f"cut {kind}", open="" if is_open else None)
+
+
+def _left_out(cut: Facts) -> list[Markup]:
     """A line where the verdict does not list all channels: then the picture sums up those that it does."""
     listed = sum(not channel.get("restored") for channel in cut.get("channels", ()))
     there = cut.get("sizes", {}).get("channels", 0)
@@ -180,7 +220,7 @@ def _left_out(cut: Mapping[str, Any]) -> list[Markup]:
     return [element("p", told, class_="faint")] if listed < there else []
 
 
-def _invariant_line(invariant: Mapping[str, Any]) -> Markup:
+def _invariant_line(invariant: Facts) -> Markup:
     if invariant["holds"]:
         return element("p", f"✓ invariant {invariant['name']} holds", class_="faint")
     examples = "; ".join(invariant.get("examples", ()))
@@ -188,29 +228,25 @@ def _invariant_line(invariant: Mapping[str, Any]) -> Markup:
     return element("p", element("b", told), f": {examples}" if examples else "")
 
 
-def _channels(cut: Mapping[str, Any]) -> Markup:
+def _channels(cut: Facts) -> Markup:
     violated = violated_channels(cut)
     rows: list[Markup] = []
     for channel in cut.get("channels", ()):
         name = name_of_channel(channel)
-        figures = [channel.get(figure) for figure in ("sent", "consumed", "logged", "records")]
+        figures = [channel.get(figure) for figure in FIGURES.values()]
         numbers = [element("td", "" if figure is None else f"{figure:,}", class_="number") for figure in figures]
         checked = element("td", "count alone" if channel.get("within_actor") else "digest and count")
         rows.append(
             element("tr", element("td", name), *numbers, checked, class_="violated" if name in violated else None)
         )
-    return _table(CHANNEL_COLUMNS, rows)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Markup]) -> Markup:
-    head = element("thead", element("tr", *(element("th", column) for column in columns)))
-    return element("table", head, element("tbody", *rows))
+    titles = [element("th", column, class_="number" if column in FIGURES else None) for column in CHANNEL_COLUMNS]
+    return element("table", element("thead", element("tr", *titles)), element("tbody", *rows))
 
 
 def _key_of_picture() -> Markup:
     lines = (
-        ("--onward", "", "n batches, all of them processed"),
-        ("--back", "", "back edge, with what was in flight"),
+        ("--onward", "", "batches, all received; where they are not: n sent, m received, L logged"),
+        ("--back", "", "back edge: what was in flight"),
         ("--onward", "dashed", "within one task: nothing can be in flight"),
         ("--bad", "", "something is wrong here"),
     )
@@ -222,5 +258,5 @@ def _key_of_picture() -> Markup:
 
 
 def _key_of_history() -> Markup:
-    told = "A dot is a cut, with its epoch. A dashed line leads from the cut that was restored to the attempt after it."
+    told = "The cuts of each attempt, by epoch; each leads to its picture. ○ was restored, and is not audited here."
     return element("p", told, class_="faint")

@@ -7,9 +7,9 @@ from recovery.spark.markup import Markup
 STYLE = Markup("""
 :root {
   color-scheme: light dark;
-  --paper: #fbfaf7; --card: #ffffff; --ink: #1d2327; --faint: #6b747b; --line: #d9d6cd;
+  --paper: #fbfaf7; --card: #ffffff; --ink: #1d2327; --faint: #59626a; --line: #d9d6cd;
   --good: #1c7c54; --good-tint: #e4f3ea; --bad: #c0262d; --bad-tint: #fbe5e3;
-  --back: #b45f06; --onward: #7a868f; --box: #eef2f5; --source: #e3eefb; --sink: #efe8fa;
+  --back: #a85504; --onward: #7a868f; --box: #eef2f5; --source: #e3eefb; --sink: #efe8fa;
 }
 @media (prefers-color-scheme: dark) {
   :root {
@@ -20,10 +20,10 @@ STYLE = Markup("""
 }
 * { box-sizing: border-box; }
 body {
-  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 72rem; background: var(--paper); color: var(--ink);
+  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 78rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere;
 }
-h1 { font-size: 1.1rem; font-weight: 500; color: var(--faint); margin: 0 0 .25rem; }
+h1 { font-size: 1.25rem; font-weight: 600; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .7rem; }
 p { margin: .3rem 0; }
 .headline { border-radius: 14px; padding: 1.2rem 1.4rem; border: 1px solid; }
@@ -32,6 +32,14 @@ p { margin: .3rem 0; }
 .headline strong { display: block; font-size: clamp(1.5rem, 5vw, 2.3rem); line-height: 1.2; }
 .good > strong, .holds .mark { color: var(--good); }
 .bad > strong, .fails .mark { color: var(--bad); }
+.bad p { font-weight: 600; }
+a { color: inherit; }
+code { font-size: .9em; color: var(--ink); }
+.findings { list-style: none; margin: .6rem 0; padding: 0; }
+.findings ul { list-style: none; margin: 0; padding: 0; }
+.findings li { border-left: 4px solid var(--bad); padding: .25rem .8rem; margin: 0 0 .6rem; }
+.findings li > * { margin: 0 .7rem 0 0; }
+.findings b { color: var(--bad); }
 .faint { color: var(--faint); font-size: .92rem; }
 .figures { display: flex; flex-wrap: wrap; gap: .6rem 2rem; margin: 1.1rem 0 0; padding: 0; list-style: none; }
 .figures b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
@@ -41,18 +49,21 @@ p { margin: .3rem 0; }
   border-radius: 10px; padding: .7rem .8rem;
 }
 .statement.fails { border-color: var(--bad); background: var(--bad-tint); }
-.mark { font-weight: 700; font-size: 1.1rem; }
+.mark { font-weight: 700; }
 .statement b { display: block; }
-.cut, .scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; }
 details.cut {
-  background: var(--card); border: 1px solid var(--line); border-radius: 12px; margin: .8rem 0; padding: .7rem 1rem;
+  background: var(--card); border: 1px solid var(--line); border-radius: 12px; margin: .5rem 0; padding: .6rem 1rem;
 }
+.cut > div { scroll-margin-top: 4rem; }
 summary { cursor: pointer; }
 details.cut > summary { font-weight: 600; }
+details.cut.fails { border-color: var(--bad); }
+summary .faint { font-weight: 400; }
 details details { margin-top: .5rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th { text-align: left; font-weight: 600; color: var(--faint); white-space: nowrap; }
-th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { text-align: left; font-weight: 600; color: var(--faint); }
+th, td { padding: .35rem 1.2rem .35rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 tr.violated td { color: var(--bad); font-weight: 600; }
 svg { display: block; margin: .4rem 0; }
@@ -71,19 +82,20 @@ svg .label { fill: var(--faint); font-size: 11.5px; paint-order: stroke; stroke:
 .edge.within path { stroke-dasharray: 3 4; }
 .edge.back path { stroke: var(--back); stroke-width: 2; }
 .edge.back .head { fill: var(--back); stroke: none; }
-.edge.back .label { fill: var(--back); }
+.figure.back .label { fill: var(--back); }
 .edge.full path { stroke-width: 3.5; }
-.edge.full .label { font-weight: 700; }
+.figure.full .label { font-weight: 700; }
 .edge.violated path { stroke: var(--bad); stroke-width: 3.5; }
 .edge.violated .head { fill: var(--bad); stroke: none; }
-.edge.violated .label { fill: var(--bad); font-weight: 700; }
-.history .life { stroke: var(--line); stroke-width: 3; fill: none; }
-.history .attempt { fill: var(--faint); font-size: 12px; }
-.history .restore path { fill: none; stroke: var(--back); stroke-width: 1.6; stroke-dasharray: 4 3; }
-.history .restore .head { fill: var(--back); stroke: none; }
-.dot circle { fill: var(--good); }
-.dot.violated circle { fill: var(--bad); }
-.dot.unaudited circle { fill: var(--card); stroke: var(--faint); stroke-width: 2; }
+.figure.violated .label { fill: var(--bad); font-weight: 700; }
+.history { display: grid; grid-template-columns: auto 1fr; gap: .5rem 1.2rem; margin: .4rem 0; padding: 0; }
+.history li { display: contents; }
+.history div { display: flex; flex-wrap: wrap; gap: .35rem; }
+@media (max-width: 40rem) { .history { grid-template-columns: 1fr; } }
+.dot { border: 1px solid; border-radius: 1rem; padding: 0 .6rem; text-decoration: none; white-space: nowrap; }
+.dot.consistent { color: var(--good); background: var(--good-tint); }
+.dot.violated { color: var(--bad); background: var(--bad-tint); font-weight: 700; }
+.dot.unaudited { color: var(--faint); border-style: dashed; }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; }
 .key i {
   display: inline-block; width: 1.6rem; height: 0; border-top: 3px solid; margin-right: .4rem; vertical-align: middle;
