@@ -61,6 +61,31 @@ def in_flight(batches: int, records: int) -> str:
     return f"{'1 record' if records == 1 else f'{records:,} records'} in {told}"
 
 
+def told_in_flight(figures: EdgeFigures | None) -> str:
+    """What was on its way on an edge, in words; where something is wrong with it, what n = m + L says of that.
+
+    >>> told_in_flight(EdgeFigures(sent=9, consumed=7, logged=1, is_violated=True))
+    '1 batch missing'
+    """
+    if figures is None:
+        return "within one task"
+    return _told_missing(figures) or in_flight(figures.batches_in_flight, figures.records)
+
+
+def label_of(figures: EdgeFigures | None) -> str:
+    """The batches of an edge: how many, when all have arrived; else n, m and L, or how many are missing.
+
+    >>> label_of(EdgeFigures(sent=1200, consumed=1200)), label_of(EdgeFigures(sent=6, consumed=4, logged=2))
+    ('1,200', 'n 6 · m 4 · L 2')
+    """
+    if figures is None:
+        return ""
+    if figures.sent == figures.consumed and not figures.batches_in_flight:
+        return f"{figures.sent:,}"
+    told = f"n {figures.sent:,} · m {figures.consumed:,} · L {figures.batches_in_flight:,}"
+    return _told_missing(figures) or told
+
+
 def in_flight_of(cut: Mapping[str, Any]) -> str:
     """What was on its way in all channels of a cut, in words."""
     channels: Sequence[Mapping[str, Any]] = cut.get("channels", ())
@@ -81,6 +106,14 @@ def name_of_channel(channel: Mapping[str, Any]) -> str:
     """
     ends = f"{channel['sender']}/{channel['sender_index']}->{channel['receiver']}/{channel['receiver_index']}"
     return f"{channel['edge']} {ends}{' (restored)' if channel.get('restored') else ''}"
+
+
+def _told_missing(figures: EdgeFigures) -> str:
+    batches = abs(figures.missing)
+    if not figures.is_violated or not batches:
+        return ""
+    told = "1 batch" if batches == 1 else f"{batches:,} batches"
+    return f"{told} {'missing' if figures.missing > 0 else 'too many'}"
 
 
 def _sum(channels: Sequence[Mapping[str, Any]], violated: set[str]) -> EdgeFigures:

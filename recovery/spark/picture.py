@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from recovery.spark.arranging import Arrangement, Spot, arrange
-from recovery.spark.edge_figures import EdgeFigures, figures_of_edges, in_flight
+from recovery.spark.edge_figures import EdgeFigures, figures_of_edges, label_of, told_in_flight
 from recovery.spark.markup import Markup, element
 
 BOX_HEIGHT = 46.0
@@ -105,7 +105,7 @@ class _Picture:
         return max(92.0, 26 + NAME_WIDTH * max(len(_short(spot)), len(self._kind_line(spot)) * 0.85))
 
     def _gap(self, column: Sequence[Spot], after: Sequence[Spot]) -> float:
-        labels = [_label(self.figures.get(edge["name"])) for edge, way in self.onward if way[0] in column]
+        labels = [label_of(self.figures.get(edge["name"])) for edge, way in self.onward if way[0] in column]
         # More than a figure is wide, as it stands nearer to the box before it.
         label = 1.2 * LABEL_WIDTH * max(map(len, labels), default=0)
         return (44 if after else MARGIN) + max(label, self._corners(column, after))
@@ -165,7 +165,7 @@ class _Picture:
         # Before the middle of the first bow: there, lines that cross would have their figures at one place.
         place = (x + 0.44 * (after_x - x), y + 0.38 * (after_y - y) + aside - 6)
         end_x, _, end_y = self.spots[way[-1]]
-        return _edge(edge, figures, path, _head(end_x, end_y + aside), (_label(figures), *place))
+        return _edge(edge, figures, path, _head(end_x, end_y + aside), (label_of(figures), *place))
 
     def _aside(self, edge: Mapping[str, Any]) -> float:
         """How far a line is moved off the middle of its boxes, because others run between the same two."""
@@ -188,39 +188,10 @@ class _Picture:
             f"Q{up:.1f} {low:.1f} {up:.1f} {low - 14:.1f} V{y2 + 14:.1f} "
             f"Q{up:.1f} {y2:.1f} {up + 8:.1f} {y2:.1f} H{x2:.1f}"
         )
-        told = f"{_short(edge.get('loop') or edge['name'])}: {_told_in_flight(figures)}"
+        told = f"{_short(edge.get('loop') or edge['name'])}: {told_in_flight(figures)}"
         # An arc that is no back edge closes a cycle which no back edge covers.
         is_violated = not edge.get("loop")
         return _edge(edge, figures, path, _head(x2, y2), (told, (down + up) / 2, low - 6), is_violated)
-
-
-def _told_in_flight(figures: EdgeFigures | None) -> str:
-    if figures is None:
-        return "within one task"
-    return _told_missing(figures) or in_flight(figures.batches_in_flight, figures.records)
-
-
-def _told_missing(figures: EdgeFigures) -> str:
-    """What n = m + L says of an edge on which something is wrong; nothing where it holds.
-
-    >>> _told_missing(EdgeFigures(sent=9, consumed=7, logged=1, is_violated=True))
-    '1 batch missing'
-    """
-    batches = abs(figures.missing)
-    if not figures.is_violated or not batches:
-        return ""
-    told = "1 batch" if batches == 1 else f"{batches:,} batches"
-    return f"{told} {'missing' if figures.missing > 0 else 'too many'}"
-
-
-def _label(figures: EdgeFigures | None) -> str:
-    """The batches of an edge: how many, when all have arrived; else n, m and L, or how many are missing."""
-    if figures is None:
-        return ""
-    if figures.sent == figures.consumed and not figures.batches_in_flight:
-        return f"{figures.sent:,}"
-    told = f"n {figures.sent:,} · m {figures.consumed:,} · L {figures.batches_in_flight:,}"
-    return _told_missing(figures) or told
 
 
 def _edge(
@@ -242,7 +213,7 @@ def _edge(
         classes += " full" if figures.batches_in_flight else ""
         told += (
             f"; {figures.sent:,} batches sent (n), {figures.consumed:,} received (m), {figures.logged:,} logged (L), "
-            f"{figures.restored_batches:,} restored and not yet processed; {_told_in_flight(figures)}; "
+            f"{figures.restored_batches:,} restored and not yet processed; {told_in_flight(figures)}; "
             f"{figures.channels} channels, {figures.within_actor} of them within an actor"
         )
     title = element("title", told)

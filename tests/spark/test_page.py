@@ -6,87 +6,20 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recovery.spark.arranging import arrange
 from recovery.spark.page import page_of, write_page
 from recovery.spark.page_style import STYLE
 from recovery.spark.picture import picture_of_cut
 from recovery.spark.verdict import CutVerdict, InvariantResult, StatementResult, Verdict, finding
-
-SVG = "{http://www.w3.org/2000/svg}"
-AGAIN = "split.false->attempts.in"
-OPERATORS = [("orders", "source"), ("parse", "map"), ("attempts", "stateful_map"), ("split", "split"), ("done", "sink")]
-EDGES = [
-    ("orders.out->parse.in", "orders", "parse", None),
-    ("parse.out->attempts.in", "parse", "attempts", None),
-    ("attempts.out->split.in", "attempts", "split", None),
-    ("split.true->done.in", "split", "done", None),
-    (AGAIN, "split", "attempts", "again"),
-    ("orders.out->done.late", "orders", "done", None),
-]
-
-
-def channel(edge: str, *, restored: bool = False, within: bool = False, **figures: int) -> dict[str, Any]:
-    name, sender, receiver, loop = next(one for one in EDGES if one[0] == edge)
-    ends = {"edge": name, "sender": sender, "sender_index": 0, "receiver": receiver, "receiver_index": 0}
-    return {**ends, "is_back": loop is not None, "restored": restored, "within_actor": within, **figures}
-
-
-CHANNELS = (
-    channel("parse.out->attempts.in", sent=1200, consumed=1200, logged=0, records=0),
-    channel(AGAIN, sent=9, consumed=7, logged=2, records=40, within=True),
-    channel(AGAIN, consumed=1, logged=3, records=5, restored=True),
-    channel("split.true->done.in", sent=4, consumed=4, logged=0, records=0),
-)
-
-
-def cut(epoch: int = 7, **changes: Any) -> CutVerdict:
-    graph = {
-        "operators": [{"name": name, "kind": kind} for name, kind in OPERATORS],
-        "edges": [
-            {"name": name, "sender": sender, "receiver": receiver, "loop": loop}
-            for name, sender, receiver, loop in EDGES
-        ],
-    }
-    given: dict[str, Any] = {
-        "epoch": epoch,
-        "attempt": 1,
-        "policy": "aligned",
-        "savepoint": None,
-        "previous": None,
-        "graph_hash": "abc",
-        "graph": graph,
-        "parallelism": {"attempts": 3, "orders": 1},
-        "tasks": [{"task": "orders/0", "operators": ["orders", "parse"]}],
-        "channels": CHANNELS,
-        "sizes": {"log_records": 45, "channels": 3},
-        "statements": [StatementResult(1, "nothing is received that was not sent", 0, "4 channels")],
-        "invariants": [InvariantResult("money", 0)],
-    }
-    return CutVerdict(**{**given, **changes})
+from tests.spark.described import AGAIN, cut
 
 
 def verdict(*cuts: CutVerdict, attempts: Any = ({"attempt": 1, "restored": None},), **changes: Any) -> dict[str, Any]:
     return Verdict("shop", "id", "/snapshots/shop", cuts or (cut(),), attempts, **changes).to_json()
-
-
-def drawn(of: CutVerdict) -> ElementTree.Element:
-    return ElementTree.fromstring(picture_of_cut(of.to_json()))
-
-
-def groups(picture: ElementTree.Element, *classes: str) -> dict[str, ElementTree.Element]:
-    """What is drawn under these classes, by the first word of its tooltip."""
-    found = [group for group in picture.iter(f"{SVG}g") if {*classes} <= set((group.get("class") or "").split())]
-    return {(group.findtext(f"{SVG}title") or "").split(":")[0]: group for group in found}
-
-
-def texts(element: ElementTree.Element) -> list[str]:
-    return [text.text or "" for text in element.iter(f"{SVG}text")]
 
 
 class Elements(HTMLParser):
@@ -113,136 +46,6 @@ class Elements(HTMLParser):
 
     def of_class(self, name: str) -> list[str]:
         return [tag for tag, attributes in self.found if name in (attributes.get("class") or "").split()]
-
-
-# -- the picture -------------------------------------------------------------------------------------------------
-
-
-def test_every_operator_is_a_box_with_its_kind_and_its_tasks():
-    boxes = groups(drawn(cut()), "box")
-    assert set(boxes) == {name for name, _ in OPERATORS}
-    assert texts(boxes["attempts"]) == ["attempts", "stateful_map, 3 tasks"]
-    assert len(list(boxes["attempts"].iter(f"{SVG}rect"))) == 3
-    assert len(list(boxes["orders"].iter(f"{SVG}rect"))) == 1
-
-
-def test_a_back_edge_is_an_arc_below_all_boxes_with_what_was_in_flight():
-    picture = drawn(cut())
-    (arc,) = groups(picture, "edge", "back").values()
-    (figure,) = groups(picture, "figure", "back").values()
-    assert texts(figure) == ["again: 45 records in 5 batches"]
-    assert "full" in (arc.get("class") or "")
-    rectangles = list(picture.iter(f"{SVG}rect"))
-    lowest_box = max(float(box.get("y") or 0) + float(box.get("height") or 0) for box in rectangles)
-    assert max(float(text.get("y") or 0) for text in figure.iter(f"{SVG}text")) > lowest_box
-
-
-def test_a_regular_edge_tells_its_batches_and_its_tooltip_the_rest():
-    edges = groups(drawn(cut()), "figure", "onward")
-    line = edges["parse.out->attempts.in"]
-    assert texts(line) == ["1,200"]
-    title = line.findtext(f"{SVG}title") or ""
-    assert "1,200 batches sent (n), 1,200 received (m), 0 logged (L)" in title
-    assert "nothing in flight" in title
-
-
-def test_an_edge_within_a_task_says_that_it_has_no_channel():
-    within = groups(drawn(cut()), "edge", "within")
-    assert "no channel" in (within["orders.out->parse.in"].findtext(f"{SVG}title") or "")
-
-
-def test_an_edge_whose_channel_lacks_batches_shows_all_three_figures():
-    lost = channel("split.true->done.in", sent=6, consumed=4, logged=1, records=3)
-    edges = groups(drawn(cut(channels=[lost])), "figure", "onward")
-    assert texts(edges["split.true->done.in"]) == ["n 6 · m 4 · L 1"]
-
-
-@pytest.mark.parametrize(("consumed", "told"), [(6, "again: 1 batch missing"), (9, "again: 2 batches too many")])
-def test_an_edge_on_which_batches_are_missing_says_how_many_and_not_that_nothing_is_in_flight(consumed: int, told: str):
-    lost = channel(AGAIN, sent=7, consumed=consumed, logged=0, records=0)
-    wrong = [finding(2, "a batch is lost", 7, channel=f"{AGAIN} split/0->attempts/0")]
-    (figure,) = groups(drawn(cut(channels=[lost], findings=wrong)), "figure", "back").values()
-    assert texts(figure) == [told]
-
-
-def test_figures_are_drawn_over_all_lines_and_boxes():
-    kinds = [(group.get("class") or "").split()[0] for group in drawn(cut()).iter(f"{SVG}g")]
-    assert kinds == sorted(kinds, key=["edge", "box", "figure"].index)
-
-
-def test_lines_between_the_same_boxes_run_beside_each_other():
-    ends = {"sender": "orders", "receiver": "parse", "loop": None}
-    edges = [{"name": name, **ends} for name in ("orders.left->parse.in", "orders.right->parse.in")]
-    lines = groups(drawn(cut(graph={**cut().graph, "edges": edges}, channels=[])), "edge").values()
-    starts = [float((line.findall(f"{SVG}path")[0].get("d") or "").split()[1]) for line in lines]
-    assert abs(starts[0] - starts[1]) > 10
-
-
-def test_a_loop_within_a_loop_is_drawn_within_it():
-    edges = [*cut().graph["edges"], {"name": "o.o->o.o", "sender": "done", "receiver": "orders", "loop": "outer"}]
-    # Whichever is named first.
-    for order in (edges, edges[::-1]):
-        figures = groups(drawn(cut(graph={**cut().graph, "edges": order})), "figure", "back")
-        heights = {name: float(figures[name].findall(f"{SVG}text")[0].get("y") or 0) for name in (AGAIN, "o.o->o.o")}
-        assert heights[AGAIN] < heights["o.o->o.o"]
-
-
-def test_long_names_that_begin_alike_stay_apart():
-    names = [f"account_balances_of_all_{whose}" for whose in ("customers", "suppliers")]
-    boxes = groups(drawn(cut(graph={"operators": [{"name": n, "kind": "map"} for n in names], "edges": []})), "box")
-    told = [texts(boxes[name])[0] for name in names]
-    assert told[0] != told[1] and all(len(name) <= 24 for name in told)
-
-
-def test_a_long_picture_is_scrolled_and_not_made_too_small_to_read():
-    names = [f"step {number}" for number in range(20)]
-    edges = [{"name": a, "sender": a, "receiver": b, "loop": None} for a, b in pairwise(names)]
-    graph = {"operators": [{"name": name, "kind": "map"} for name in names], "edges": edges}
-    style = re.fullmatch(r"min-width: (\d+)px", drawn(cut(graph=graph, channels=[])).get("style") or "")
-    assert style and int(style[1]) > 2000
-
-
-def test_boxes_do_not_overlap_and_nothing_is_outside_the_picture():
-    picture = drawn(cut())
-    _, _, width, height = map(float, (picture.get("viewBox") or "").split())
-    fronts = [box for box in picture.iter(f"{SVG}rect") if box.get("class") == "front"]
-    areas = [tuple(float(box.get(side) or 0) for side in ("x", "y", "width", "height")) for box in fronts]
-    for (x1, y1, w1, h1), (x2, y2, w2, h2) in combinations(areas, 2):
-        assert x1 + w1 <= x2 or x2 + w2 <= x1 or y1 + h1 <= y2 or y2 + h2 <= y1
-    for x, y, w, h in areas:
-        assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
-
-
-def test_an_edge_over_several_columns_bends_in_each():
-    found = arrange(["a", "b", "c", "d"], [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")])
-    assert [len(column) for column in found.columns] == [1, 2, 2, 1]
-    assert found.ways[3] == ("a", (3, 1), (3, 2), "d")
-
-
-def test_a_cycle_that_no_back_edge_closes_is_drawn_all_the_same_and_red():
-    unnamed = cut()
-    edges = [{**edge, "loop": None} for edge in unnamed.graph["edges"]]
-    picture = drawn(cut(graph={**unnamed.graph, "edges": edges}))
-    assert set(groups(picture, "box")) == {name for name, _ in OPERATORS}
-    assert len(groups(picture, "edge", "violated")) == 1
-
-
-def test_a_violated_channel_and_a_violated_task_are_red():
-    wrong = [
-        finding(2, "batch 8 is lost", 7, channel=f"{AGAIN} split/0->attempts/0"),
-        finding(6, "split 0 stands at 3", 7, task="orders/0"),
-    ]
-    picture = drawn(cut(findings=wrong))
-    assert set(groups(picture, "edge", "violated")) == {AGAIN}
-    assert set(groups(picture, "box", "violated")) == {"orders", "parse"}
-    assert not groups(drawn(cut()), "violated")
-
-
-def test_a_graph_of_nothing_is_a_picture_too():
-    assert groups(drawn(cut(graph={"operators": [], "edges": []}, channels=[])), "box") == {}
-
-
-# -- the page ----------------------------------------------------------------------------------------------------
 
 
 def test_a_consistent_verdict_says_so_in_the_headline():
