@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -178,10 +179,16 @@ def encode_columns(columns: Columns, hops: int) -> bytes:
 
 
 def decode_columns(payload: bytes) -> tuple[Columns, int]:
-    """The columns that `encode_columns` made these bytes of, without a copy, and their hops."""
-    _, hops = _HEADER.unpack_from(payload)
-    stream = arrow().ipc.open_stream(arrow().py_buffer(payload).slice(_HEADER.size))
-    return Columns(stream.read_next_batch()), hops
+    """The columns that `encode_columns` made these bytes of, without a copy, and their hops.
+
+    Raises UnpicklingError, as for records, if they are not what it made.
+    """
+    try:
+        _, hops = _HEADER.unpack_from(payload)
+        stream = arrow().ipc.open_stream(arrow().py_buffer(payload).slice(_HEADER.size))
+        return Columns(stream.read_next_batch()), hops
+    except (struct.error, StopIteration, OSError, arrow().ArrowException) as error:
+        raise UnpicklingError(describe(error)) from error
 
 
 def is_tensor(kind: Any) -> bool:

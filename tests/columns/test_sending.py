@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,13 @@ def test_route_sees_each_row_as_a_record():
 
 
 # -- hops --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [4, 20, 60, -1])
+def test_columns_that_were_damaged_on_their_way_are_no_batch(kept: int):
+    payload = encode(Batch(Columns(arrow().record_batch({"n": list(range(100))})), 3))
+    with pytest.raises(UnpicklingError):
+        decode(payload[:kept])
 
 
 @pytest.mark.parametrize("hops", [0, 3, 2**40])
