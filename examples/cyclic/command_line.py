@@ -12,7 +12,8 @@ and is then called as, for instance,
     python -m examples.cyclic.transfers --size 500 --kill head@epoch=2 --kill body@epoch=4 --audit final
 
 What it needs to have for that is told by `backedge.cases`, and examples/cyclic/transfers.py shows it. Exit codes: 0
-when all is as it should be, 1 when the run failed or something differs, 2 when the call was wrong.
+when all is as it should be, 1 when the run failed or something differs, 2 when the call was wrong, 130 when it was
+interrupted: with `--snapshots`, the same call with `--resume latest` goes on from there.
 """
 
 from __future__ import annotations
@@ -52,14 +53,16 @@ def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser(module).parse_args(arguments))
     as_json = options.pop("json")
     program = f"examples.cyclic.{_short(module)}"
+    snapshots = options["snapshots"]
     try:
-        checked = run_checked(module, kills=options.pop("kill"), resume=_resume(options.pop("resume")), **options)
+        resume = _resume(options.pop("resume"), snapshots)
+        checked = run_checked(module, kills=options.pop("kill"), resume=resume, **options)
     except FAILED as failure:
         return _say(program, failure, 1)
     except REFUSED as refusal:
         return _say(program, refusal, 2)
     except KeyboardInterrupt:
-        return 130
+        return _say(program, _interrupted(snapshots), 130)
     _show(module, checked)
     if as_json:
         print(json.dumps(checked.summary()), flush=True)
@@ -68,7 +71,7 @@ def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
 
 def _show(module: ModuleType, checked: Any) -> None:
     result = checked.result
-    if hasattr(module, "show"):
+    if checked.rows and hasattr(module, "show"):
         module.show(checked.rows)
         print()
     for kill, restore in zip(result.kills, result.restores, strict=False):
@@ -109,14 +112,20 @@ def _short(module: ModuleType) -> str:
     return name.rsplit(".", 1)[-1]
 
 
-def _resume(text: str) -> str | int:
-    if text.isdigit():
-        return int(text)
-    if text not in ("latest", "never"):
+def _resume(text: str, snapshots: str | None) -> str | int:
+    if text not in ("latest", "never") and not text.isdigit():
         raise WrongCallError(f"--resume {text!r} is nothing to resume from: write latest, never or the number of a cut")
-    return text
+    if text != "never" and snapshots is None:
+        raise WrongCallError(f"--resume {text} goes on from a cut: say by --snapshots in which folder it is")
+    return int(text) if text.isdigit() else text
 
 
-def _say(program: str, error: Exception, code: int) -> int:
+def _interrupted(snapshots: str | None) -> str:
+    if snapshots is None:
+        return "interrupted; without --snapshots there is nothing to go on from"
+    return f"interrupted; what there is of it is in {snapshots}: the same call with --resume latest goes on from there"
+
+
+def _say(program: str, error: object, code: int) -> int:
     print(f"{program}: {' '.join(str(error).split(chr(10)))}", file=sys.stderr, flush=True)
     return code

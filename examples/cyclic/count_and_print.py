@@ -109,7 +109,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     """The last line of each printer for each of the first articles."""
     counted = {printer: Counter(row["article"] for row in rows if row["printer"] == printer) for printer in SHOPS}
     print(f"{'article':>8} {'north':>6} {'south':>6}")
-    for article in sorted(counted["north"])[:10]:
+    for article in sorted(counted["north"], key=lambda article: (len(article), article))[:10]:
         print(f"{article:>8} {counted['north'][article]:>6} {counted['south'][article]:>6}")
     print(f"{'all':>8} {counted['north'].total():>6} {counted['south'].total():>6}")
 

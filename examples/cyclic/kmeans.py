@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def look(pause_s: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return looked
 
 
-def flow(inputs: str, size: int = SIZE, round_seconds: float = 0.4) -> Flow:
+def flow(inputs: str, size: int = SIZE, rounds: int | None = None, round_seconds: float = 0.4) -> Flow:
     """The graph: centres come to the head of the iteration, go round in it, and leave it when they rest."""
     flow = Flow("kmeans")
     flowers = flow.read(Parquet(f"{inputs}/flowers"), name="measured").rebalance()
@@ -146,18 +147,18 @@ def flow(inputs: str, size: int = SIZE, round_seconds: float = 0.4) -> Flow:
         return parts.key_by("group").process(Move, name="move")
 
     moved = {"measure": lambda centre: centre["moved"], "reduce": max, "until": lambda most: most < MOVED_MM}
-    flow.iterate(first, body, name="centres", **moved).write(Collect(), name="resting")
+    flow.iterate(first, body, name="centres", rounds=rounds, **moved).write(Collect(), name="resting")
     return flow
 
 
-def reference(spark: Any, inputs: str) -> Any:
+def reference(spark: Any, inputs: str, rounds: int | None = None) -> Any:
     """The same rounds as sums by group; three centres a round come to the driver."""
     from pyspark.sql import functions as F
 
     flowers = spark.read.parquet(f"{inputs}/flowers").localCheckpoint()
     centres = {row["group"]: row for row in spark.read.parquet(f"{inputs}/centres").collect()}
     means = [F.avg(measure).alias(measure) for measure in MEASURES]
-    while True:
+    for number in count(1):
         far = [
             f"struct(sqrt({' + '.join(f'power({measure} - {centre[measure]}D, 2)' for measure in MEASURES)}) "
             f"AS distance_mm, {group}L AS group)"
@@ -167,7 +168,7 @@ def reference(spark: Any, inputs: str) -> Any:
         after = centres | {row["group"]: row for row in assigned.groupBy("group").agg(*means).collect()}
         most = max(abs(after[group][measure] - centres[group][measure]) for group in centres for measure in MEASURES)
         centres = after
-        if most < MOVED_MM:
+        if number == rounds or most < MOVED_MM:
             return assigned.drop("nearest")
 
 

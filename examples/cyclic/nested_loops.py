@@ -1,6 +1,6 @@
 """Nested loops: how tightly is each account tied to others that are tied as tightly? A loop within a loop.
 
-    python -m examples.cyclic.nested_loops
+    python -m examples.cyclic.nested_loops --kill head@epoch=2 --kill body@epoch=4 --audit final
     backedge compare examples.cyclic.nested_loops --kills 3 --seed 1
 
 Accounts that pay each other are a graph. Its k-core is what is left when everybody with fewer than k partners is taken
@@ -103,24 +103,35 @@ class Peel:
                 ctx.emit({"account": account, "partners": sorted(stay), "lost": had - len(stay)})
 
 
-def flow(inputs: str = "inputs", output: str = "nested_loops", size: int = SIZE, seconds: float = 2) -> Flow:
+def flow(
+    inputs: str = "inputs",
+    output: str = "nested_loops",
+    size: int = SIZE,
+    rounds: int | None = None,
+    seconds: float = 2,
+) -> Flow:
     """The graph: `peeling` runs inside of `raising`. What is known leaves from the innermost loop.
+
+    After so many `rounds` of the outer loop, if there are, whoever is left leaves with what is known by then.
 
     All pauses together take some `seconds`, for an account is in some 16 rounds.
     """
     flow = Flow("nested_loops")
     accounts = flow.read(Parquet(f"{inputs}/accounts"), name="accounts")
+    cores: list[Stream[Record]] = []
 
     def peel(staying: Stream[Record]) -> Stream[Record]:
         told = staying.flat_map(tell(seconds / size / 16), name="tell")
         peeled = told.key_by("account").process(Peel, name="peel")
-        peeled.side("cores").write(JsonLines(f"{output}/cores"), name=SINK)
+        cores.append(peeled.side("cores"))
         return peeled
 
     def raise_k(staying: Stream[Record]) -> Stream[Record]:
         return flow.iterate(staying, peel, measure=lost, until=lambda losses: losses == 0, name="peeling")
 
-    flow.iterate(accounts, raise_k, name="raising")
+    left = flow.iterate(accounts, raise_k, rounds=rounds, name="raising")
+    at_least = left.map(lambda account: {"account": account["account"], "core": rounds}, name="at_least")
+    at_least.merge(*cores).write(JsonLines(f"{output}/cores"), name=SINK)
     return flow
 
 
@@ -129,7 +140,7 @@ def lost(account: Record) -> int:
     return account["lost"]
 
 
-def reference(spark: Any, inputs: str) -> Any:
+def reference(spark: Any, inputs: str, rounds: int | None = None) -> Any:
     """Core numbers as the fixed point of h-indices, which begins with how many partners there are."""
     accounts = spark.read.parquet(f"{inputs}/accounts")
     edges = accounts.selectExpr("account", "explode(partners) AS partner").localCheckpoint()
@@ -138,7 +149,8 @@ def reference(spark: Any, inputs: str) -> Any:
         cores = cores.localCheckpoint()
         before, total = total, cores.agg({"core": "sum"}).first()[0]
         if total == before:
-            return cores.selectExpr("account", "CAST(core AS LONG) AS core")
+            highest = "core" if rounds is None else f"least(core, {rounds})"
+            return cores.selectExpr("account", f"CAST({highest} AS LONG) AS core")
         seen = edges.join(cores.toDF("partner", "core"), "partner").groupBy("account").agg({"core": "collect_list"})
         highest = "size(filter(sort_array(cores, false), (core, place) -> core > place))"
         cores = seen.toDF("account", "cores").selectExpr("account", f"{highest} AS core")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,9 @@ class Gather:
             ctx.state.clear()
 
 
-def flow(inputs: str, output: str = "pagerank", size: int = SIZE, pause_ms: float = 15) -> Flow:
+def flow(
+    inputs: str, output: str = "pagerank", size: int = SIZE, rounds: int | None = None, pause_ms: float = 15
+) -> Flow:
     """The graph: `ranking` is the head of the iteration, and what `gather` makes of a round comes back to it."""
     flow = Flow("pagerank")
     links = flow.read(Parquet(f"{inputs}/links/data"), name="links").key_by("page")
@@ -127,28 +130,28 @@ def flow(inputs: str, output: str = "pagerank", size: int = SIZE, pause_ms: floa
         return combined.key_by("page").process(Gather, name="gather")
 
     change = {"measure": lambda page: page["change"], "until": lambda total: total < RESTS_BELOW * size}
-    ranks = flow.iterate(pages, body, name="ranking", **change)
+    ranks = flow.iterate(pages, body, name="ranking", rounds=rounds, **change)
     ranks.map(lambda page: {"page": page["page"], "rank": page["rank"]}, name="final").write(
         Parquet(f"{output}/ranks"), name=SINK
     )
     return flow
 
 
-def reference(spark: Any, inputs: str, size: int = SIZE) -> Any:
+def reference(spark: Any, inputs: str, size: int = SIZE, rounds: int | None = None) -> Any:
     """The same rounds as joins and sums."""
     from pyspark.sql import functions as F
 
     links = spark.read.parquet(f"{inputs}/links/data")
     links = links.join(links.groupBy("page").count(), "page").localCheckpoint()
     ranks = spark.read.parquet(f"{inputs}/pages").localCheckpoint()
-    while True:
+    for number in count(1):
         shares = links.join(ranks, "page").select(F.col("target").alias("page"), F.expr("rank / count AS share"))
         given = shares.groupBy("page").agg(F.sum("share").alias("share"))
         rank = F.lit(1 - DAMPING) + DAMPING * F.coalesce("share", F.lit(0.0))
         after = ranks.join(given, "page", "left").select("page", rank.alias("next"), F.abs(rank - F.col("rank")))
         after = after.toDF("page", "rank", "change").localCheckpoint(eager=False)
         ranks = after.select("page", "rank")
-        if after.agg(F.sum("change")).first()[0] < RESTS_BELOW * size:
+        if number == rounds or after.agg(F.sum("change")).first()[0] < RESTS_BELOW * size:
             return ranks
 
 

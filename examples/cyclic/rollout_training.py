@@ -1,6 +1,6 @@
 """Rollout training: a policy learns to balance a pole, from episodes that are played with weights of a moment ago.
 
-    python -m examples.cyclic.rollout_training
+    python -m examples.cyclic.rollout_training --kill rollouts@epoch=2 --kill learner@epoch=4 --audit final
     backedge compare examples.cyclic.rollout_training --kills 3 --seed 1
 
 The loop of reinforcement learning, small: orders (play this episode with these weights) go to the rollouts, a judge
