@@ -32,8 +32,7 @@ def audit_job(options: argparse.Namespace) -> int:
 def _audit(options: argparse.Namespace) -> int:
     from recovery.spark.audit import audit
     from recovery.spark.job import JobFolder
-    from recovery.spark.session import close_session, is_local, open_session
-    from recovery.spark.source import ship
+    from recovery.spark.session import session_for
 
     invariants = dict(map(_invariant, options.invariants))
     folder = JobFolder.open(options.job, _key(options.key_file))
@@ -41,18 +40,8 @@ def _audit(options: argparse.Namespace) -> int:
     # What is not there is said before Spark is started, which takes seconds.
     folder.manifest(folder.latest() if number is None else number)
     _progress("starting Spark")
-    is_remote = (options.master or "").startswith("sc://")
-    spark = open_session(
-        "backedge audit",
-        master=None if is_remote else options.master,
-        remote=options.master if is_remote else None,
-    )
-    try:
-        if not is_local(spark):
-            ship(spark)
+    with session_for("backedge audit", options.master) as spark:
         verdict = audit(spark, folder, options.epoch if number is None else [number], invariants, progress=_progress)
-    finally:
-        close_session(spark)
     _write(verdict, options.page, options.parquet)
     print(json.dumps(verdict.to_json()) if options.json else "\n".join(verdict.lines()))
     return CONSISTENT if verdict.consistent else VIOLATED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -75,14 +75,10 @@ class Trial:
     @contextmanager
     def session(self, spark: SparkSession = None) -> Generator[None]:
         """Use this session, or one of our own that ends with the block."""
-        from recovery.spark.session import close_session, open_session
+        from recovery.spark.session import session_for
 
-        self.spark = open_session(self.case.name) if spark is None else spark
-        try:
+        with session_for(self.case.name) if spark is None else nullcontext(spark) as self.spark:
             yield
-        finally:
-            if spark is None:
-                close_session(self.spark)
 
     def flow(self, output: str) -> Flow:
         """The flow, which writes below the folder of that name."""

@@ -18,8 +18,8 @@ from typing import IO, Any, Literal
 from engine.on_ray.options import RunFailedError
 from graphs.errors import BadOptionError
 from graphs.options import check_choice
-from recovery.spark.java import check_java
 from recovery.spark.job import JobFolder
+from recovery.spark.session import check_start
 from recovery.stores.names import JOB, encoded
 
 Audit = Literal["never", "final", "every-cut"]
@@ -44,13 +44,15 @@ class Auditor:
         self._facts: SimpleQueue[dict[str, Any]] = SimpleQueue()
         path = os.path.join(root, encoded(job))
         paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
+        # What PySpark notes in its environment of a session here is not so there.
+        environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
         self._process = subprocess.Popen(
             # -P: the folder that the user works in may hold anything.
             [sys.executable, "-P", "-m", "recovery.spark", "watch", path, mode, str(_latest(path))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
             # Ctrl-C is for the run, which then ends the audit.
             start_new_session=True,
         )
@@ -144,7 +146,7 @@ def check_audit(flow: str, snapshots: object, mode: str) -> None:
         return
     if snapshots is None:
         raise BadOptionError(f"{flow} has audit={mode!r}, which looks at cuts: give it snapshots=")
-    check_java()
+    check_start()
 
 
 def _latest(path: str) -> int:

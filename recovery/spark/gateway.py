@@ -43,12 +43,16 @@ def start_gateway(settings: Mapping[str, str]) -> Any:
     reader = Thread(target=_pass_on, args=(read_end, said, started), name="spark-stderr", daemon=True)
     reader.start()
     failure: Exception | None = None
+    # With it, Spark refuses whoever names a master.
+    remote = os.environ.pop("SPARK_REMOTE", None)
     try:
         gateway = launch(conf, {"stderr": write_end})
     except Exception as error:  # noqa: BLE001  # whatever it is, what the process said tells more
         gateway, failure = None, error
     finally:
         os.close(write_end)
+        if remote is not None:
+            os.environ["SPARK_REMOTE"] = remote
     if failure is not None:
         reader.join(_EXIT_S)
         raise SparkJobError(f"Spark did not start on {settings['spark.master']}: {_reason(said, failure)}") from failure

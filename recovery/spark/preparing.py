@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphs.routing import KEY_GROUPS
 from recovery.spark.errors import SparkJobError
+from recovery.spark.session import reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -188,8 +189,7 @@ def _one_line(source: str) -> Generator[None]:
     try:
         yield
     except PySparkException as error:
-        lines = [line.strip() for line in str(error).splitlines()]
-        raise PreparationError(f"{source}: {next(filter(None, lines), type(error).__name__)}") from error
+        raise PreparationError(f"{source}: {reason_of(error)}") from error
     except java.Py4JJavaError as error:
         raise PreparationError(f"{source}: {_first_cause(error.java_exception)}") from error
 

@@ -10,12 +10,15 @@ given), `table`. Each file is a partition; its SHA-256 is verified before it is 
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,10 +50,17 @@ def register(spark: SparkSession) -> None:
 
 def ship(spark: SparkSession) -> None:
     """Gives tasks that run elsewhere our packages; NumPy and PyArrow they have to have."""
+    spark.addArtifacts(_packed_file(), pyfile=True)
+
+
+@cache
+def _packed_file() -> str:
+    """It stays while executors may come and ask for it. Spark refuses another of its name."""
     folder = tempfile.mkdtemp(prefix="backedge-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = os.path.join(folder, "backedge-recovery.zip")
     Path(path).write_bytes(packed())
-    spark.addArtifacts(path, pyfile=True)
+    return path
 
 
 def packed() -> bytes:

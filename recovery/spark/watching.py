@@ -28,7 +28,7 @@ from recovery.orders import Manifest
 from recovery.spark.audit import audit
 from recovery.spark.errors import SparkJobError, UnreadableError
 from recovery.spark.job import JobFolder
-from recovery.spark.session import close_session, open_session
+from recovery.spark.session import close_session, open_session, reason_of
 from recovery.stores.names import CHAIN, JOB, Parts, attempt_folder, epoch_folder, graph_file
 
 OVER = "over"
@@ -172,7 +172,7 @@ def watch(path: str, mode: str, since: int, said: TextIO, told: TextIO) -> int:
         else:
             watched.last_cut()
     except (SparkJobError, PySparkException, OSError) as error:
-        print(json.dumps({"error": str(error).split("\n")[0]}), file=said, flush=True)
+        print(json.dumps({"error": reason_of(error)}), file=said, flush=True)
         return 1
     finally:
         watched.close()

@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.spark import session as sessions
-from recovery.spark.errors import SparkJobError
-from recovery.spark.session import close_session, is_local, local_settings, open_session, user_settings
+from recovery.spark.errors import JavaError, SparkJobError
+from recovery.spark.session import (
+    check_start,
+    close_session,
+    is_local,
+    local_settings,
+    open_session,
+    reason_of,
+    user_settings,
+)
 from tests.jobs.rays import descendants
+from tests.spark.cuts import job_of_cuts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +56,10 @@ class Program:
     def start(self, script: str) -> subprocess.Popen[str]:
         script = f"from recovery.spark.session import open_session, close_session\n{script}"
         pipe = subprocess.PIPE
-        return subprocess.Popen([sys.executable, "-c", script], cwd=self.work, stdout=pipe, stderr=pipe, text=True)
+        # -P: as for a command that is installed, the folder is no place for modules.
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", script], cwd=self.work, stdout=pipe, stderr=pipe, text=True
+        )
 
     def run(self, script: str) -> tuple[str, str]:
         return self.start(script).communicate(timeout=2 * WAIT_S)
@@ -68,6 +80,11 @@ class Program:
 @pytest.fixture
 def program(tmp_path: Path, no_settings: pytest.MonkeyPatch) -> Program:
     return Program(tmp_path, no_settings)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return job_of_cuts(tmp_path_factory.mktemp("snapshots"))
 
 
 def becomes_true(condition: Callable[[], bool]) -> bool:
@@ -174,6 +191,28 @@ def test_a_session_of_somebody_else_is_left_alone_and_one_can_follow_it(program:
 
 
 @pytest.mark.slow
+def test_tasks_import_our_packages_and_the_users_modules_whatever_lies_in_the_folder(program: Program, path: Path):
+    for name in ("recovery", "graphs"):
+        (program.work / name).mkdir()
+        (program.work / name / "__init__.py").write_text("raise ImportError('this is not the one of backedge')\n")
+    (program.work / "mine.py").write_text("def doubled(n):\n    return 2 * n\n")
+    out, err = program.run(
+        "import sys\nsys.path.append('')\nimport mine\n"
+        "from pyspark.sql.functions import udf\n"
+        "from recovery.spark import register\nfrom recovery.spark.tables import cut_tables\n"
+        "from recovery.spark.job import JobFolder\n"
+        "spark = open_session(master='local[1]')\n"
+        f"state = cut_tables(spark, JobFolder.open({str(path)!r}), [1])['state']\n"
+        "print(len(state.select('value').collect()) > 0)\n"
+        "print([row[0] for row in spark.range(3).select(udf(mine.doubled, 'long')('id')).collect()])\n"
+        "register(spark)\n"
+        f"print(spark.read.format('backedge').option('table', 'state').load({str(path)!r}).count() > 0)\n"
+        "close_session(spark)"
+    )
+    assert out == "True\n[0, 2, 4]\nTrue\n", err
+
+
+@pytest.mark.slow
 def test_a_start_that_fails_says_why_in_one_line(program: Program, no_settings: pytest.MonkeyPatch):
     script = "try:\n    open_session({})\nexcept RuntimeError as error:\n    print(error)"
     out, err = program.run(script.format("master='nonsense'"))
@@ -258,3 +297,42 @@ def test_connect_says_what_it_needs(no_settings: pytest.MonkeyPatch):
     no_settings.setenv("SPARK_REMOTE", "sc://elsewhere")
     with pytest.raises(SparkJobError, match="a session on sc://elsewhere is of Spark Connect"):
         open_session()
+    with pytest.raises(SparkJobError, match="a session on sc://elsewhere is of Spark Connect"):
+        check_start()
+
+
+def test_a_server_may_be_named_as_a_master_and_this_machine_as_a_server(no_settings: pytest.MonkeyPatch):
+    started = Started(no_settings)
+    no_settings.setattr(sessions, "find_spec", {}.get)
+    with pytest.raises(SparkJobError, match="a session on sc://there is of Spark Connect"):
+        open_session(master="sc://there")
+    assert started.on(remote="local[3]") == "local[3]"
+    no_settings.setenv("SPARK_REMOTE", "local[5]")
+    assert started.on() == "local[5]"
+    no_settings.setenv("SPARK_REMOTE", "sc://there")
+    assert started.on(master="local[2]") == "local[2]"
+
+
+def test_a_server_needs_no_java_here(no_settings: pytest.MonkeyPatch, tmp_path: Path):
+    no_settings.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(JavaError):
+        check_start()
+    no_settings.setattr(sessions, "find_spec", lambda _: "found")
+    no_settings.setenv("SPARK_REMOTE", "sc://there")
+    assert check_start() is None
+    no_settings.setenv("SPARK_REMOTE", "local")
+    with pytest.raises(JavaError):
+        check_start()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("[UNRESOLVED_COLUMN] There is no x.\n'Project ['x]", "[UNRESOLVED_COLUMN] There is no x."),
+        ("\n  It failed in a task.\nTraceback:\n  File ...\nKeyError: 'x'\n SQLSTATE: 38000", "KeyError: 'x'"),
+        ('<RPC terminated with:\n\tstatus = UNAVAILABLE\n\tdetails = "Connection refused"\n>', "Connection refused"),
+        ("", "ValueError"),
+    ],
+)
+def test_of_what_spark_complains_one_line_is_told(said: str, reason: str):
+    assert reason_of(ValueError(said)) == reason
