@@ -13,8 +13,11 @@ from typing import Any, Literal
 from backedge.cases import case_of
 from backedge.flows import WrongCallError
 from backedge.trials import Judged, Trial
+from engine.on_ray.faults import Kill, check_kills
 from engine.on_ray.job import RunResult
 from engine.on_ray.paths import check_path
+from engine.on_ray.preparing import storage_folder
+from graphs.expansion import expand
 from recovery.spark.verdict import Verdict
 
 
@@ -59,6 +62,7 @@ def run_checked(
     snapshots: str | None = None,
     resume: Any = "never",
     kills: Sequence[str] = (),
+    parallelism: int = 1,
     audit: Literal["never", "final", "every-cut"] = "never",
     **options: Any,
 ) -> Checked:
@@ -71,19 +75,23 @@ def run_checked(
     if snapshots is not None:
         check_path("--snapshots", snapshots)
     shared = "file://" if (snapshots or "").startswith("file:///") else ""
-    folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else os.path.abspath(snapshots[len(shared) :])
-    is_prepared = os.path.isdir(os.path.join(folder, "inputs"))
-    if is_prepared and resume == "never":
-        raise WrongCallError(f"{folder} holds a run already: resume the run, or give another folder")
+    folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else storage_folder(snapshots, hosts=1)
     # The last cut is audited in the session that is there anyway; only cuts that appear meanwhile need another.
     meanwhile = audit if audit == "every-cut" else "never"
     try:
         trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed)
+        if trial.is_prepared and resume == "never":
+            raise WrongCallError(
+                f"{folder} holds a run already: go on with it by --resume latest, give another folder, or remove it"
+            )
+        # What is wrong about the call is said before Spark is started, which takes seconds.
+        check_kills(tuple(map(Kill.parse, kills)), expand(trial.flow("output").plan(), parallelism))
+        _make(folder)
         with trial.session():
-            if not is_prepared:
+            if not trial.is_prepared:
                 trial.prepare()
             kept = {"snapshots": shared + folder, "resume": resume, "audit": meanwhile}
-            result = trial.run("output", kills=kills, seed=seed, **kept, **options)
+            result = trial.run("output", kills=kills, parallelism=parallelism, seed=seed, **kept, **options)
             reference, spark_seconds = trial.reference()
             found = trial.found("output", result, reference)
             rows = [row.asDict(recursive=True) for row in found.collect()]
@@ -93,3 +101,12 @@ def run_checked(
     finally:
         if snapshots is None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise WrongCallError(
+            f"{folder} cannot be made ({error.strerror}): give another folder for --snapshots"
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
@@ -65,6 +66,7 @@ class Trial:
         self.size = size or case.size
         self._folder = folder
         self._inputs = os.path.join(folder, "inputs")
+        self._unfinished = os.path.join(self._inputs, ".unfinished")
         self._given: dict[str, Any] = {"inputs": self._inputs, "size": self.size, "seed": seed}
         if rounds is not None:
             if not takes(case.make_flow, "rounds"):
@@ -84,11 +86,21 @@ class Trial:
         """The flow, which writes below the folder of that name."""
         return self.case.flow(**self._given, output=os.path.join(self._folder, output))
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether there is an input, all of it."""
+        return os.path.isdir(self._inputs) and not os.path.exists(self._unfinished)
+
     def prepare(self) -> None:
-        """Have Spark write the input."""
+        """Have Spark write the input; what was written before an interruption goes first."""
+        if os.path.exists(self._unfinished):
+            shutil.rmtree(self._inputs)
         os.makedirs(self._inputs, exist_ok=True)
+        with open(self._unfinished, "x"):
+            pass
         if self.case.prepare is not None:
             self.case.prepare(self.spark, **taken(self.case.prepare, self._given))
+        os.remove(self._unfinished)
 
     def run(self, output: str, **options: Any) -> RunResult:
         """Run the flow on Ray."""
