@@ -36,7 +36,7 @@ from backedge import (
     WrongCallError,
     run_checked,
 )
-from backedge.arguments import count, seconds
+from backedge.arguments import count, number, seconds
 
 FAILED = (RunFailedError, TaskError)
 REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, SparkJobError, StoreError, OSError)
@@ -87,9 +87,15 @@ def _show(module: ModuleType, checked: Any) -> None:
         print(f"{len(checked.rows):,} rows {how}: 0 differ from what Spark computes")
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, without the dozen that tell of all options."""
+        self.exit(2, f"{self.prog}: {message}; --help tells of all options\n")
+
+
 def _parser(module: ModuleType) -> argparse.ArgumentParser:
     description = (module.__doc__ or "").strip().split("\n\n")[0]
-    parser = argparse.ArgumentParser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
+    parser = _Parser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
     parser.add_argument("--size", type=count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
     parser.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
     parser.add_argument(
@@ -102,7 +108,7 @@ def _parser(module: ModuleType) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=count, metavar="N", help="at most so many rounds, where there are rounds")
     audit = "have Spark audit the last cut, or cuts as they appear; default: never"
     parser.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
+    parser.add_argument("--seed", type=number, default=0, metavar="N", help="for random numbers; default: 0")
     parser.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
     return parser
 

@@ -52,10 +52,11 @@ def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
     towns = spark.range(size).withColumnRenamed("id", "town")
     east = towns.where(f"town % {WIDTH} < {WIDTH} - 1").selectExpr("town", "town + 1 AS target", "true AS is_open")
     is_open = f"pmod(xxhash64(town, {seed}), 2) = 0 AS is_open"
-    south = towns.selectExpr("town", f"town + {WIDTH} AS target", is_open).where(f"target < {size}")
+    south = towns.selectExpr("town", f"town + {WIDTH} AS target", is_open)
     quick = f"pmod(xxhash64(town, target, {seed}), 5) = 0"
     slow = f"5 + pmod(xxhash64(target, town, {seed}), 20)"
-    built = east.union(south).selectExpr("town", "target", f"IF(is_open, IF({quick}, 2, {slow}), NULL) AS minutes")
+    built = east.union(south).where(f"target < {size}")
+    built = built.selectExpr("town", "target", f"IF(is_open, IF({quick}, 2, {slow}), NULL) AS minutes")
     depots = spark.range(DEPOTS).selectExpr(f"pmod(id * 137, {size}) AS town")
     depots.coalesce(1).write.mode("overwrite").parquet(f"{inputs}/depots")
     both_ways = built.union(built.selectExpr("target", "town", "minutes"))

@@ -60,7 +60,7 @@ class TestTheCommandLine:
         with pytest.raises(SystemExit) as ended:
             command_line.call(transfers, words)
         assert ended.value.code == 2
-        assert capsys.readouterr().err.splitlines()[-1] == f"python -m examples.cyclic.transfers: error: {fault}"
+        assert capsys.readouterr().err == f"python -m examples.cyclic.transfers: {fault}; --help tells of all options\n"
 
     @pytest.mark.parametrize(
         ("words", "fault"),
