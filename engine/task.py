@@ -311,9 +311,10 @@ class TaskCore:
 
     def _capture_due(self, effects: list[Effect]) -> bool:
         """Capture every epoch that all inputs have given; says whether there was one."""
-        self._decline_in_a_round(effects)
         captured = False
-        while not self.ended:
+        if not self.alignment.is_idle:
+            self._decline_in_a_round(effects)
+        while not (self.ended or self.alignment.is_idle):
             epoch = self.alignment.due(self._live_regular())
             if epoch is None or epoch == self.declined:
                 break
@@ -358,9 +359,8 @@ class TaskCore:
         return inbox.is_back or mode.captures_on_receipt
 
     def _open(self, epoch: Epoch, mode: Mode) -> OpenEpoch:
-        alignment = self.alignment
-        within = alignment.within.get(epoch)
-        drained = {channel for channel, held in alignment.held.items() if held == within}
+        within = self.alignment.within.get(epoch)
+        drained = {channel for channel, held in self.alignment.held.items() if held == within}
         opened = OpenEpoch(
             epoch,
             mode,

@@ -49,6 +49,11 @@ class Alignment:
             self.triggered.add(epoch)
             self._know(epoch, mode, within)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no epoch has been started here, nor given by any channel, that is not over."""
+        return not self.held and not self.triggered
+
     def _know(self, epoch: Epoch, mode: Mode, within: Epoch | None) -> None:
         self.modes[epoch] = mode
         if within is not None:

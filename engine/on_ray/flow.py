@@ -64,7 +64,7 @@ class RemoteChannel:
         """Put it on the wire."""
         if type(item) is Data:
             self._credit -= len(item.payload)
-        self._link.send(pack_item(self._attempt, self._index, item))
+        self._link.post(pack_item(self._attempt, self._index, item))
 
     def is_full(self) -> bool:
         """Whether nothing more should be sent for now."""
@@ -204,5 +204,5 @@ class Arrivals:
     def _owe(self, size: int) -> None:
         self._owed += size
         if self._owed > self._window and self._link is not None:
-            self._link.send(pack_credit(self._attempt, self._index, self._owed))
+            self._link.post(pack_credit(self._attempt, self._index, self._owed))
             self._owed = 0

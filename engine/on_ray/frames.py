@@ -1,6 +1,8 @@
-"""What travels between two actors: a header of fixed size, then the payload, as the two frames of one message.
+"""What travels between two actors: a header of fixed size, then the payload, as one or two frames.
 
     kind | attempt | channel | number        then the payload
+
+Small messages that are sent to one actor at a time travel as one, a bundle: each behind its length.
 
 `channel` is the channel's place in the deployment, which every actor counts alike. `number` is the batch's number for
 data, the bytes that were consumed for credit. Messages of another attempt are dropped by their header alone. Barriers,
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -35,6 +37,7 @@ class Kind(IntEnum):
     ORDERS = 6
     REPORT = 7
     WAKE = 8
+    BUNDLE = 9
 
 
 NO_CHANNEL = 0xFFFFFFFF
@@ -42,6 +45,9 @@ NO_CHANNEL = 0xFFFFFFFF
 HEADER_BYTES = _HEADER.size
 Message = tuple[bytes, bytes]
 WAKE: Message = (_HEADER.pack(Kind.WAKE, 0, NO_CHANNEL, 0), b"")
+BUNDLE = int(Kind.BUNDLE)
+_BUNDLE_HEADER = _HEADER.pack(Kind.BUNDLE, 0, NO_CHANNEL, 0)
+_LENGTH = struct.Struct("<I")
 
 
 def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
@@ -66,6 +72,24 @@ def unpack_item(kind: int, number: int, payload: bytes) -> Item:
     if kind == Kind.BARRIER:
         return Barrier(*pickle.loads(payload))
     return End(*pickle.loads(payload))
+
+
+def bundle(frames: list[bytes]) -> bytes:
+    """Several messages, each a header and its payload, as one.
+
+    >>> list(unbundle(bundle([b"h" * 17 + b"a", b"h" * 17]))) == [(b"h" * 17, b"a"), (b"h" * 17, b"")]
+    True
+    """
+    return _BUNDLE_HEADER + b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)])
+
+
+def unbundle(frame: bytes) -> Iterator[Message]:
+    """The messages of a bundle, in their order."""
+    at = HEADER_BYTES
+    while at < len(frame):
+        start = at + _LENGTH.size
+        header_end, at = start + HEADER_BYTES, start + _LENGTH.unpack_from(frame, at)[0]
+        yield frame[start:header_end], frame[header_end:at]
 
 
 def pack_note(kind: Kind, attempt: Attempt, value: Any = None, number: int = 0) -> Message:

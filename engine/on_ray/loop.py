@@ -183,8 +183,9 @@ class ActorLoop:
             for host in self.turns:
                 has_more |= host.turn(self.take_max, self.read_max)
                 self._deliver()
-            if self.is_waiting_to_die:
-                return False
+        self.mailbox.flush()
+        if self.is_waiting_to_die:
+            return False
         if self.now_ms - self.told_at_ms >= PROGRESS_MS:
             self.told_at_ms = self.now_ms
             self._tell_progress()

@@ -24,10 +24,11 @@ from typing import cast
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from engine.on_ray.frames import HEADER_BYTES, WAKE, Message
+from engine.on_ray.frames import BUNDLE, HEADER_BYTES, WAKE, Message, bundle, unbundle
 
 ONE_FRAME_BYTES_MAX = 65_536
 COPIED_BYTES_MAX = 4_000_000
+BUNDLED_BYTES_MAX = 4_096
 LAST_WORDS_MS = 1_000
 READABLE = int(zmq.POLLIN)
 
@@ -93,6 +94,7 @@ class Mailbox:
         remote = None if host is None else self._bind(host)
         self.address = Address(place, local, remote, None if self._server is None else self._server[0])
         self._links: list[Link] = []
+        self._posted: list[Link] = []
         self._closing = threading.Lock()
         self._is_closed = False
         self._own = self.link(self.address)
@@ -123,7 +125,7 @@ class Mailbox:
             socket.curve_publickey, socket.curve_secretkey = self._keys.public, self._keys.secret
         socket.ipv6 = "[" in address
         socket.connect(address)
-        link = Link(socket)
+        link = Link(socket, self._posted)
         self._links.append(link)
         return link
 
@@ -132,22 +134,32 @@ class Mailbox:
         return {name: self.link(address) for name, address in addresses.items()}
 
     def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
-        """What has arrived, at most so many messages; waits that long for the first, or until `wake` is called."""
+        """What has arrived, about so many messages at most; waits that long for the first, or until it is woken."""
         box = self._box
         if timeout_ms != self._timeout_ms:
             self._timeout_ms = box.rcvtimeo = timeout_ms
+        found: list[Message] = []
         try:
-            found = [self._message(box.recv())]
+            self._take(box.recv(), found)
         except zmq.Again:
-            return []
+            return found
         while len(found) < messages_max and cast(int, box.get(zmq.EVENTS)) & READABLE:
-            found.append(self._message(box.recv()))
+            self._take(box.recv(), found)
         return found
 
-    def _message(self, frame: bytes) -> Message:
-        if len(frame) == HEADER_BYTES and self._box.get(zmq.RCVMORE):
-            return frame, self._box.recv()
-        return frame[:HEADER_BYTES], frame[HEADER_BYTES:]
+    def _take(self, frame: bytes, found: list[Message]) -> None:
+        if frame[0] == BUNDLE:
+            found += unbundle(frame)
+        elif len(frame) == HEADER_BYTES and self._box.get(zmq.RCVMORE):
+            found.append((frame, self._box.recv()))
+        else:
+            found.append((frame[:HEADER_BYTES], frame[HEADER_BYTES:]))
+
+    def flush(self) -> None:
+        """Send what was posted on the links of this mailbox."""
+        for link in self._posted:
+            link.flush()
+        self._posted.clear()
 
     def wake(self) -> None:
         """Have `receive` return, from any thread; after `close` nobody waits."""
@@ -179,11 +191,13 @@ class Mailbox:
 class Link:
     """A way to one mailbox. Sending never blocks."""
 
-    __slots__ = ("_send", "_socket")
+    __slots__ = ("_frames", "_posted", "_send", "_socket")
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], posted: list[Link]) -> None:
         self._socket = socket
         self._send = socket.send
+        self._frames: list[bytes] = []
+        self._posted = posted
 
     def send(self, message: Message) -> None:
         """Send one message: small ones in one frame, which takes half the time.
@@ -197,6 +211,25 @@ class Link:
         else:
             self._send(header, zmq.SNDMORE)
             self._send(payload, copy=len(payload) < COPIED_BYTES_MAX)
+
+    def post(self, message: Message) -> None:
+        """Send one message when the mailbox is flushed, with the others that are posted until then; a large one now."""
+        header, payload = message
+        if len(payload) > BUNDLED_BYTES_MAX:
+            self.flush()
+            self.send(message)
+            return
+        if not self._frames:
+            self._posted.append(self)
+        self._frames.append(header + payload)
+
+    def flush(self) -> None:
+        """Send what was posted."""
+        frames, self._frames = self._frames, []
+        if len(frames) == 1:
+            self._send(frames[0])
+        elif frames:
+            self._send(bundle(frames))
 
     def close(self, linger_ms: int) -> None:
         """Send nothing more; what was sent has that long to leave."""

@@ -63,6 +63,8 @@ class Disturbed:
         for changed in self._disturb(message):
             self._link.send(changed)
 
+    post = send
+
 
 class Attending:
     """One attempt of a flow. Within `with` its actors run; leaving it stops them."""

@@ -48,17 +48,17 @@ def break_once(flag: str, change: Change) -> None:
         os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
-    send = mailbox.Link.send
+    post = mailbox.Link.post
 
     def disturbed(self: mailbox.Link, message: Message) -> None:
         if unpack_header(message[0])[0] != Kind.BATCH:
-            send(self, message)
+            post(self, message)
             return
-        mailbox.Link.send = send  # type: ignore[method-assign]
+        mailbox.Link.post = post  # type: ignore[method-assign]
         for changed in change(message):
-            send(self, changed)
+            post(self, changed)
 
-    mailbox.Link.send = disturbed  # type: ignore[method-assign]
+    mailbox.Link.post = disturbed  # type: ignore[method-assign]
 
 
 def disturbing(flag: str, change: Change) -> Flow:

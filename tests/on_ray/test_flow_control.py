@@ -33,7 +33,7 @@ class Wire:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
-    def send(self, message: Message) -> None:
+    def post(self, message: Message) -> None:
         self.messages.append(message)
 
     def items(self) -> list[Item]:

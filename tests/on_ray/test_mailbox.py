@@ -66,6 +66,31 @@ def test_two_processes_of_a_host_talk_in_order(opened: list[Mailbox]):
     assert received(other, 2_000) == sent
 
 
+def test_what_is_posted_leaves_together_when_the_mailbox_is_flushed_and_in_order(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address)
+    sent = [message(number, b"x" * (number % 5)) for number in range(500)]
+    for posted in sent:
+        link.post(posted)
+    assert other.receive(1_000, 50) == [], "nothing leaves before"
+    one.flush()
+    arrived = other.receive(1, DEADLINE_MS)
+    assert [tuple(one_of_them) for one_of_them in arrived] == sent, "all of it as one message"
+    one.flush()
+    assert other.receive(1_000, 50) == [], "nothing leaves twice"
+
+
+def test_a_large_message_that_is_posted_leaves_at_once_behind_the_small_ones(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address)
+    sent = [message(1, b"small"), message(2, b"large" * 10_000), message(3, b"small")]
+    for posted in sent:
+        link.post(posted)
+    assert received(other, 2) == sent[:2]
+    one.flush()
+    assert received(other, 1) == sent[2:]
+
+
 def test_a_payload_of_many_megabytes_arrives_whole(opened: list[Mailbox]):
     one, other = here(opened), here(opened)
     payload = os.urandom(8_000_000)

@@ -73,7 +73,7 @@ class Reminder:
 
 def test_every_timer_fires_once_though_its_task_dies(tmp_path: Path):
     flow = Flow("timers")
-    numbers = flow.read(Range(200, rate=300), name="numbers").key_by(lambda number: number)
+    numbers = flow.read(Range(200, rate=100), name="numbers").key_by(lambda number: number)
     numbers.process(Reminder, name="remind").rebalance().write(Collect(), name="done")
     kills = ["remind@epoch=2", "remind@records=40"]
     _, result = finish(flow, snapshots=tmp_path, every=0.1, parallelism=2, actors="slice", kills=kills, spares=1)

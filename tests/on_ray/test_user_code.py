@@ -23,7 +23,7 @@ def weigh(number: int) -> float:
 
 def weighing(**options: Any) -> Flow:
     flow = Flow("weighing")
-    numbers = flow.read(Range(300, rate=300), name="numbers").key_by(lambda number: number % 7)
+    numbers = flow.read(Range(300, rate=100), name="numbers").key_by(lambda number: number % 7)
     weighed = numbers.map(weigh, name="weigh", **options)
     weighed.rebalance().write(Collect(), name="done")
     if options:
@@ -73,7 +73,7 @@ def test_state_that_does_not_pickle_fails_the_run_and_leaves_the_cuts_before_int
 
     def locking(function: Callable[[Any, int], tuple[Any, int]]) -> Flow:
         flow = Flow("locking")
-        numbers = flow.read(Range(300, rate=300), name="numbers").key_by(lambda number: number)
+        numbers = flow.read(Range(300, rate=100), name="numbers").key_by(lambda number: number)
         numbers.stateful_map(function, initial=None, name="locks").rebalance().write(Collect(), name="done")
         return flow
 
@@ -107,7 +107,7 @@ def test_the_run_that_failed_for_one_record_goes_on_when_the_function_is_mended(
 
     def choosing(function: Callable[[int], int]) -> Flow:
         flow = Flow("choosing")
-        numbers = flow.read(Range(300, rate=300), name="numbers").rebalance()
+        numbers = flow.read(Range(300, rate=100), name="numbers").rebalance()
         numbers.map(function, name="choose").rebalance().write(Collect(), name="done")
         return flow
 
