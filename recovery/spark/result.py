@@ -113,14 +113,19 @@ def _compared(cut: Described, place: Place, found: Found, sizes: Facts, there: S
         before = f"not compared: epoch {place.previous}, the cut before, is not there any more"
     regular = "all channels may hold something" if manifest["mode"] == "unaligned" else ""
     empty = sizes["channels"] if manifest["mode"] == "drain" else sizes["channels"] - logged
-    yield 1, f"{sizes['channels']:,} channels"
+    yield 1, _so_many(sizes["channels"], "channel")
     yield 2, f"{sizes['digested']:,} channels digested, {sizes['counted']:,} counted; {sizes['log_batches']:,} batches"
-    yield 3, regular or f"{empty:,} channels"
-    yield 4, f"{len(graph['edges']):,} edges, {back:,} of them back edges"
-    yield 5, f"{len(manifest['tasks']):,} tasks, {sizes['channels']:,} channels, {sizes['files']:,} files"
-    yield 6, f"{kinds['source']:,} sources, {kinds['sink']:,} sinks; output: {before}"
-    yield 7, f"{len(found.invariants):,} invariants" if found.invariants else "no invariant was given"
+    yield 3, regular or _so_many(empty, "channel")
+    yield 4, f"{_so_many(len(graph['edges']), 'edge')}, {_so_many(back, 'back edge')} among them"
+    of_five = {"task": len(manifest["tasks"]), "channel": sizes["channels"], "file": sizes["files"]}
+    yield 5, ", ".join(_so_many(count, what) for what, count in of_five.items())
+    yield 6, f"{_so_many(kinds['source'], 'source')}, {_so_many(kinds['sink'], 'sink')}; output: {before}"
+    yield 7, _so_many(len(found.invariants), "invariant") if found.invariants else "no invariant was given"
     yield 8, before
+
+
+def _so_many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _task_facts(cut: Described, task: Facts) -> Facts:
