@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -35,20 +38,22 @@ class AuditFailedError(RunFailedError):
 class Auditor:
     """Has the cuts of one job audited. What was found is in `cuts` and `skipped`."""
 
-    def __init__(self, root: str, job: str, mode: Audit) -> None:
+    def __init__(self, root: str, job: str, mode: Audit, key: bytes | None = None) -> None:
         self.cuts = 0
         self.skipped = 0
         self.violation: str | None = None
         self._fault: str | None = None
         self._is_over = False
         self._facts: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._temporary = tempfile.mkdtemp(prefix="backedge-audit-")
         path = os.path.join(root, encoded(job))
+        since = str(_latest(path, key))
         paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
         # What PySpark notes in its environment of a session here is not so there.
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
         self._process = subprocess.Popen(
             # -P: the folder that the user works in may hold anything.
-            [sys.executable, "-P", "-m", "recovery.spark", "watch", path, mode, str(_latest(path))],
+            [sys.executable, "-P", "-m", "recovery.spark", "watch", path, mode, since, self._temporary],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -56,6 +61,8 @@ class Auditor:
             # Ctrl-C is for the run, which then ends the audit.
             start_new_session=True,
         )
+        # Not on its command line, nor in its environment: others may read these.
+        self._tell((key or b"").hex())
         self._reader = Thread(target=self._read, args=(self._process.stdout,), name="audit", daemon=True)
         self._reader.start()
 
@@ -77,7 +84,7 @@ class Auditor:
     def finish(self) -> list[str]:
         """The run is over: have its last cut audited, and wait for that. Raises `AuditFailedError`, too."""
         lines: list[str] = []
-        self._tell_over()
+        self._tell("over")
         while not self._is_over:
             lines += self._take(self._facts.get())
         if self._fault is not None:
@@ -97,15 +104,16 @@ class Auditor:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._reader.join(END_S)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _tell_over(self) -> None:
+    def _tell(self, line: str) -> None:
         stdin = self._process.stdin
         if stdin is not None:
             try:
-                stdin.write("over\n")
+                stdin.write(f"{line}\n")
                 stdin.flush()
             except BrokenPipeError:
                 pass  # it has ended, and says why in what it has written before
@@ -149,6 +157,6 @@ def check_audit(flow: str, snapshots: object, mode: str) -> None:
     check_start()
 
 
-def _latest(path: str) -> int:
+def _latest(path: str, key: bytes | None) -> int:
     """The last cut of an earlier run: those are not audited again."""
-    return max(JobFolder.open(path).cuts(), default=0) if os.path.isfile(os.path.join(path, JOB)) else 0
+    return max(JobFolder.open(path, key).cuts(), default=0) if os.path.isfile(os.path.join(path, JOB)) else 0

@@ -1,7 +1,8 @@
 """Audits the cuts of a run while it goes on, in a process of its own with one session: what `run(audit=...)` starts.
 
-The run writes a line when it is over, on the standard input here; the end of that input without it means that the run
-is gone, and ends this process. On the standard output here are JSON objects, a line each:
+On the standard input here the run writes the key of its snapshots, as hexadecimal digits in a line (which is empty if
+there is none), and a line when it is over. The end of that input before all is done means that nobody waits any more,
+and ends this process, with its Java. On the standard output here are JSON objects, a line each:
 
     {"epoch": 7, "consistent": true, "line": "..."}    a cut was audited
     {"skipped": 2, "from": 5, "to": 6}                 cuts were left out: a later one was there, or they were gone
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
 from contextlib import suppress
 from threading import Event, Thread
@@ -38,27 +40,34 @@ LOOK_S = 0.1
 class Watch:
     """Looks at the folder of one job, at the cuts behind the epoch `since`."""
 
-    def __init__(self, path: str, since: int, said: TextIO) -> None:
+    def __init__(self, path: str, since: int, temporary: str, said: TextIO) -> None:
         self._path = path
         self._said = said
         self._over = Event()
-        self._held = tempfile.mkdtemp(prefix="backedge-audit-")
+        self._temporary = temporary
+        self._held = tempfile.mkdtemp(dir=temporary)
+        self._key: bytes | None = None
         self._seen = since
         self._is_each = False
+        self._is_done = False
         self._audited: int | None = None
         self._session: Any = None
 
     def listen(self, told: TextIO) -> None:
-        """Hear from a thread of its own when the run is over, or gone."""
+        """Take the key, and hear from a thread of its own when the run is over, or gone."""
+        self._key = bytes.fromhex(told.readline()) or None
         Thread(target=self._hear, args=(told,), name="run", daemon=True).start()
 
     def _hear(self, told: TextIO) -> None:
         for line in told:
             if line.strip() == OVER:
                 self._over.set()
-                return
-        shutil.rmtree(self._held, ignore_errors=True)
-        # The Java process ends with this one, by the end of its own input.
+        if self._is_done:
+            return
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        if os.getpgrp() == os.getpid():
+            # While it starts, Java does not notice by itself that nobody waits for it.
+            os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     def every_cut(self) -> None:
@@ -81,33 +90,35 @@ class Watch:
         if cuts[-1] != self._audited:
             self._skip_before(cuts[-1])
             self._audit(self._path, cuts[-1])
+        self._is_done = True
         self._say({"over": True})
 
     def close(self) -> None:
         """End Spark, and leave nothing behind."""
+        self._is_done = True
         if self._session is not None:
             close_session(self._session)
-        shutil.rmtree(self._held, ignore_errors=True)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _cuts(self) -> list[int]:
         # The folder is not there before the run has begun.
-        return JobFolder.open(self._path).cuts() if os.path.isfile(os.path.join(self._path, JOB)) else []
+        return JobFolder.open(self._path, self._key).cuts() if os.path.isfile(os.path.join(self._path, JOB)) else []
 
     def _audit_held(self, epoch: int) -> None:
         try:
-            hold(self._path, self._held, epoch)
+            hold(self._path, self._held, epoch, self._key)
         except (UnreadableError, OSError):
             if epoch in self._cuts():
                 raise
             self._skip([epoch])
             return
         self._audit(self._held, epoch)
-        for other in set(JobFolder.open(self._held).cuts()) - {epoch}:
+        for other in set(JobFolder.open(self._held, self._key).cuts()) - {epoch}:
             shutil.rmtree(os.path.join(self._held, epoch_folder(Epoch(other))))
 
     def _audit(self, path: str, epoch: int) -> None:
         # The cut before is held, too: from one to the next nothing may go back.
-        verdict = audit(self._spark(), JobFolder.open(path), [epoch])
+        verdict = audit(self._spark(), JobFolder.open(path, self._key), [epoch])
         self._audited = epoch
         wrong = [str(finding) for finding in verdict.findings]
         line = wrong[0] if wrong else verdict.lines()[-1].strip()
@@ -120,7 +131,7 @@ class Watch:
 
     def _skip_before(self, epoch: int) -> None:
         """The run goes faster than the audit: leave out what has come since, some of which is gone already."""
-        entries = [link.entry for link in JobFolder.open(self._path).links()]
+        entries = [link.entry for link in JobFolder.open(self._path, self._key).links()]
         complete = sorted({int(entry.epoch) for entry in entries if isinstance(entry, Manifest)})
         self._skip([other for other in complete if self._is_each and self._seen < other < epoch])
         self._seen = epoch
@@ -133,12 +144,12 @@ class Watch:
         print(json.dumps(fact), file=self._said, flush=True)
 
 
-def hold(path: str, held: str, epoch: int) -> None:
+def hold(path: str, held: str, epoch: int, key: bytes | None = None) -> None:
     """Have what belongs to a cut of a job in another folder, too: by links where the disk is the same.
 
     `OSError` or `UnreadableError` if some of it has just been removed.
     """
-    folder = JobFolder.open(path)
+    folder = JobFolder.open(path, key)
     attempts = {link.entry.attempt for link in folder.links()}
     document = folder.manifest(epoch)
     parts: list[Parts] = [(JOB,), (CHAIN,), graph_file(document["graph_hash"]), (epoch_folder(Epoch(epoch)),)]
@@ -162,9 +173,13 @@ def _link(source: str, target: str) -> None:
             _link(entry.path, os.path.join(target, entry.name))
 
 
-def watch(path: str, mode: str, since: int, said: TextIO, told: TextIO) -> int:
-    """Do what `mode` says: "every-cut" or "final". 0 when it could be done, whatever came of it."""
-    watched = Watch(path, since, said)
+def watch(path: str, mode: str, since: int, temporary: str, said: TextIO, told: TextIO) -> int:
+    """Do what `mode` says: "every-cut" or "final". 0 when it could be done, whatever came of it.
+
+    `temporary` is a folder for what Spark keeps meanwhile, too. It is removed.
+    """
+    tempfile.tempdir = temporary
+    watched = Watch(path, since, temporary, said)
     watched.listen(told)
     try:
         if mode == "every-cut":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, run, 
 from graphs.errors import BadOptionError
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
-from tests.jobs.rays import check_gone, descendants, local_ray, processes
+from tests.jobs.rays import check_gone, descendants, local_ray, processes, short_folder
 from tests.spark.cuts import job_of_cuts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,21 @@ auditor = Auditor(sys.argv[1], "driven", "every-cut")
 print("started", flush=True)
 sys.stdin.read()
 """
+
+
+MODULE = """
+from backedge import Collect, Flow, Generate
+
+flow = Flow("circling")
+again = flow.loop("again", endless=True)
+numbers = flow.read(Generate(lambda n: n, rate=50)).merge(again).key_by(lambda n: n).map(lambda n: n + 1, name="grow")
+again.feed(numbers.filter(lambda n: n % 5, name="some"))
+numbers.write(Collect(), name="grown")
+"""
+
+
+def is_watching(command: str) -> bool:
+    return "recovery.spark watch" in command
 
 
 def is_spark(command: str) -> bool:
@@ -123,4 +139,40 @@ def test_nothing_of_an_audit_outlives_the_run_that_asked_for_it(tmp_path: Path):
             assert time.monotonic() < deadline_s and driver.poll() is None, "Spark was not started"
         started = set(descendants(driver.pid))
         driver.kill()
+    check_gone(started)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code", "is_there"),
+    [(signal.SIGINT, 130, is_watching), (signal.SIGTERM, 143, is_spark)],
+    ids=["before Java is there", "while it starts"],
+)
+def test_an_interrupted_run_leaves_nothing_of_its_audit(
+    number: signal.Signals,
+    code: int,
+    is_there: Callable[[str], bool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    (tmp_path / "circles.py").write_text(MODULE)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command = [sys.executable, "-m", "backedge", "run", "circles:flow", "--snapshots", "cuts"]
+    command += ["--every", "0.3", "--audit", "every-cut"]
+    with short_folder() as folder, monkeypatch.context() as environment:
+        environment.setenv("RAY_TMPDIR", folder)
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
+            deadline_s = time.monotonic() + DEADLINE_S
+            while not any(is_there(processes().get(pid, (0, ""))[1]) for pid in descendants(run.pid)):
+                assert time.monotonic() < deadline_s and run.poll() is None
+            started = set(descendants(run.pid))
+            run.send_signal(number)
+            _, errors = run.communicate(timeout=DEADLINE_S)
+    left = [command for _, command in processes().values() if is_spark(command) and str(tmp_path) in command]
+    assert (run.returncode, left) == (code, []), errors
+    assert "Traceback" not in errors
+    assert list((tmp_path / "temporary").iterdir()) == []
     check_gone(started)
