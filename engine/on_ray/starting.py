@@ -89,7 +89,12 @@ def start(
     wanted = None if isinstance(resume, str) else Epoch(resume)
     spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, planned)
     auditor = start_auditor(root, plan.name, audit)
-    return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
+    try:
+        return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
+    except BaseException:
+        if auditor is not None:
+            auditor.close()
+        raise
 
 
 def _check(
