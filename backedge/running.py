@@ -178,6 +178,8 @@ def _unknown(job: str) -> dict[str, Any]:
 def _after_interruption(job: Job, folder: str | None) -> str:
     if folder is None:
         return "cancelled; without --snapshots there is nothing to go on from"
+    if job.result is not None and job.result.state == "finished":
+        return "interrupted while its last cut was audited; the run itself has finished"
     epoch = None if job.result is None else job.result.last_epoch
     last = "its cuts are" if epoch is None else f"its last cut, {epoch}, is"
     return f"cancelled; {last} in {folder}: run it again with --snapshots {folder} --resume latest to go on"
