@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -45,9 +47,9 @@ class Auditor:
         self._fault: str | None = None
         self._is_over = False
         self._facts: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self._temporary = tempfile.mkdtemp(prefix="backedge-audit-")
         path = os.path.join(root, encoded(job))
         since = str(_latest(path, key))
+        self._temporary = tempfile.mkdtemp(prefix="backedge-audit-")
         paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
         # What PySpark notes in its environment of a session here is not so there.
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
@@ -142,9 +144,16 @@ class Auditor:
                 return [self._fault]
 
 
-def start_auditor(root: str | None, job: str, mode: Audit) -> Auditor | None:
-    """The audit that was asked for; None if none was."""
-    return None if root is None or mode == "never" else Auditor(root, job, mode)
+@contextmanager
+def start_auditor(root: str | None, job: str, mode: Audit) -> Generator[Auditor | None]:
+    """The audit that was asked for; None if none was. It does not outlive a start that fails."""
+    auditor = None if root is None or mode == "never" else Auditor(root, job, mode)
+    try:
+        yield auditor
+    except BaseException:
+        if auditor is not None:
+            auditor.close()
+        raise
 
 
 def check_audit(flow: str, snapshots: object, mode: str) -> None:

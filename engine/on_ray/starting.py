@@ -88,13 +88,8 @@ def start(
     cuts = SnapshotOptions(mode=Mode(policy), interval_ms=NEVER_MS if root is None else int(every * 1000), keep=keep)
     wanted = None if isinstance(resume, str) else Epoch(resume)
     spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, planned)
-    auditor = start_auditor(root, plan.name, audit)
-    try:
+    with start_auditor(root, plan.name, audit) as auditor:
         return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
-    except BaseException:
-        if auditor is not None:
-            auditor.close()
-        raise
 
 
 def _check(
