@@ -15,9 +15,9 @@ from recovery.stores.local import LocalStore
 from recovery.stores.task_files import TaskFiles
 
 
-def write_run(world: World, root: Path, name: str = "job", keep: int | None = None) -> Path:
+def write_run(world: World, root: Path, name: str = "job", keep: int | None = None, key: bytes | None = None) -> Path:
     """The folder of the job, with its chain and its cuts; with `keep`, the last so many of them."""
-    store = LocalStore(str(root), name)
+    store = LocalStore(str(root), name, key)
     store.describe_graph(world.plan.hash, describe_plan(world.plan))
     for entry in world.store.chain:
         number = len(store.chain()) + 1
