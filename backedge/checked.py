@@ -84,6 +84,10 @@ def run_checked(
             raise WrongCallError(
                 f"{folder} holds a run already: go on with it by --resume latest, give another folder, or remove it"
             )
+        if isinstance(resume, int) and not trial.is_prepared:
+            raise WrongCallError(
+                f"{folder} holds no run, and so no cut {resume}: give the folder of the run to go on with"
+            )
         # What is wrong about the call is said before Spark is started, which takes seconds.
         check_kills(tuple(map(Kill.parse, kills)), expand(trial.flow("output").plan(), parallelism))
         _make(folder)
