@@ -184,8 +184,11 @@ def reference(spark: SparkSession, inputs: str) -> DataFrame:
 def show(rows: list[Record]) -> None:
     """How many conversations came to an answer, by how many calls it took."""
     counted = Counter((row["answer"] is not None, row["calls"]) for row in rows)
-    for (is_answered, calls), count in sorted(counted.items(), reverse=True):
-        print(f"{count:>5} {'answered' if is_answered else 'out of budget'} after {calls} calls of the model")
+    for (is_answered, calls), count in sorted(counted.items(), key=lambda item: (not item[0][0], item[0][1])):
+        bar = "#" * -(-60 * count // len(rows))
+        print(
+            f"{count:>5} {'answered' if is_answered else 'out of budget':<13} after {calls:>2} calls of the model {bar}"
+        )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from backedge import (
     GraphError,
     KillSpecError,
+    NoInputError,
     RunExistsError,
     RunFailedError,
     SparkJobError,
@@ -39,7 +40,17 @@ from backedge import (
 from backedge.arguments import count, number, seconds
 
 FAILED = (RunFailedError, TaskError)
-REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, SparkJobError, StoreError, OSError)
+REFUSED = (
+    WrongCallError,
+    GraphError,
+    KillSpecError,
+    NoInputError,
+    RunExistsError,
+    SparkJobError,
+    StoreError,
+    OSError,
+)
+"""Raised before anything runs. A `NoInputError` is a `TaskError`, too."""
 
 
 def main(name: str, arguments: Sequence[str] | None = None) -> NoReturn:
@@ -57,10 +68,10 @@ def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
     try:
         resume = _resume(options.pop("resume"), snapshots)
         checked = run_checked(module, kills=options.pop("kill"), resume=resume, **options)
-    except FAILED as failure:
-        return _say(program, failure, 1)
     except REFUSED as refusal:
         return _say(program, refusal, 2)
+    except FAILED as failure:
+        return _say(program, failure, 1)
     except KeyboardInterrupt:
         return _say(program, _interrupted(snapshots), 130)
     _show(module, checked)
@@ -74,17 +85,24 @@ def _show(module: ModuleType, checked: Any) -> None:
     if checked.rows and hasattr(module, "show"):
         module.show(checked.rows)
         print()
-    for kill, restore in zip(result.kills, result.restores, strict=False):
+    for kill in result.kills:
+        print(f"process {kill['pid']} of {kill['actor']} got {kill['signal']}, as planned by {kill['fault']}")
+    # Not every restore follows a kill: a run that is resumed begins with one.
+    for restore in result.restores:
         cut = "the beginning" if restore["epoch"] is None else f"cut {restore['epoch']}"
-        print(f"process {kill['pid']} got {kill['signal']}; all went back to {cut}, ", end="")
-        print(f"with {restore['in_loop_records']:,} records that were in a loop")
+        print(
+            f"attempt {restore['attempt']} went on from {cut}, where {_records(restore['in_loop_records'])} in a loop"
+        )
     for failure in checked.failures:
         print(f"WRONG: {failure}")
     if not checked.failures:
         if checked.audit is not None:
             print(f"the audit: {checked.audit}")
-        how = f"in {result.seconds:.1f} s, with {len(result.kills)} kills and {len(result.restores)} restores"
-        print(f"{len(checked.rows):,} rows {how}: 0 differ from what Spark computes")
+        print(f"{len(checked.rows):,} rows in {result.seconds:.1f} s: 0 differ from what Spark computes")
+
+
+def _records(count: int) -> str:
+    return "1 record was" if count == 1 else f"{count:,} records were"
 
 
 class _Parser(argparse.ArgumentParser):
