@@ -257,6 +257,12 @@ def _hush() -> None:
     loggers: Any = import_module("pyspark.logger").PySparkLogger
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         loggers.getLogger(name).setLevel(logging.CRITICAL + 1)
+    # Py4J tells of Ctrl-C, too, by logging to the root.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def _end(session: Any, gateway: Any) -> None:
