@@ -20,7 +20,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -266,7 +266,9 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _end(session: Any, gateway: Any) -> None:
-    session.stop()
+    # Java may be gone: `ray job stop` ends all processes of a job at once.
+    with suppress(OSError, import_module("py4j.protocol").Py4JError):
+        session.stop()
     if gateway is not None:
         _forget_gateway()
         end_gateway(gateway)
