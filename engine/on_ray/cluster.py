@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from concurrent.futures import Future
 from typing import Any, NamedTuple, cast
 
@@ -41,10 +42,14 @@ def connect() -> None:
     if is_connected():
         return
     check_address()
+    reaction = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(f"no Ray to run on: {first_line(error)}") from error
+    if callable(reaction) and reaction is not signal.getsignal(signal.SIGTERM):
+        # Ray has put its own in its place.
+        signal.signal(signal.SIGTERM, reaction)
     _tell_deaths_once()
 
 
