@@ -12,17 +12,18 @@ and is then called as, for instance,
     python -m examples.cyclic.transfers --size 500 --kill head@epoch=2 --kill body@epoch=4 --audit final
 
 What it needs to have for that is told by `backedge.cases`, and examples/cyclic/transfers.py shows it. Exit codes: 0
-when all is as it should be, 1 when the run failed or something differs, 2 when the call was wrong, 130 when it was
-interrupted: with `--snapshots`, the same call with `--resume latest` goes on from there.
+when all is as it should be, 1 when the run failed or something differs, 2 when the call was wrong, 130 or 143 when it
+was interrupted, by Ctrl-C or by SIGTERM: with `--snapshots`, the same call with `--resume latest` goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from backedge import (
@@ -55,8 +56,13 @@ REFUSED = (
 
 def main(name: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the example that is the module of this name, and exit."""
-    module = sys.modules[name]
-    sys.exit(call(module, arguments))
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(call(sys.modules[name], arguments))
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    # As Ctrl-C does: `ray job stop` sends it.
+    raise KeyboardInterrupt(number)
 
 
 def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
@@ -72,8 +78,9 @@ def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
         return _say(program, refusal, 2)
     except FAILED as failure:
         return _say(program, failure, 1)
-    except KeyboardInterrupt:
-        return _say(program, _interrupted(snapshots), 130)
+    except KeyboardInterrupt as interrupted:
+        number = interrupted.args[0] if interrupted.args else signal.SIGINT
+        return _say(program, _interrupted(snapshots), 128 + number)
     _show(module, checked)
     if as_json:
         print(json.dumps(checked.summary()), flush=True)

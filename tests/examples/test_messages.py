@@ -150,7 +150,7 @@ def test_what_was_reached_two_ways_is_reached_as_long_as_one_is_left_and_a_ring_
         (count_and_print, [{"printer": shop, "article": "pen", "number": 1} for shop in ("north", "south")], "pen"),
         (token_ring, [{"wish": 4, "member": 0, "turn": 1, "page": 1}], "of the wishes 4"),
         (retry_queue, [{"tries": 2, "paused_ms": 40, "delivered": True}], "1 delivered at try 2"),
-        (agent_loop, [{"conversation": 1, "answer": None, "calls": 7}], "out of budget after 7 calls"),
+        (agent_loop, [{"conversation": 1, "answer": None, "calls": 7}], "out of budget after  7 calls"),
         (reachability, [{"question": 9, "vertex": 2}], "1 of 40 vertices"),
     ],
 )
