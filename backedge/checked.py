@@ -80,17 +80,8 @@ def run_checked(
     meanwhile = audit if audit == "every-cut" else "never"
     try:
         trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed)
-        if trial.is_prepared and resume == "never":
-            raise WrongCallError(
-                f"{folder} holds a run already: go on with it by --resume latest, give another folder, or remove it"
-            )
-        if isinstance(resume, int) and not trial.is_prepared:
-            raise WrongCallError(
-                f"{folder} holds no run, and so no cut {resume}: give the folder of the run to go on with"
-            )
-        # What is wrong about the call is said before Spark is started, which takes seconds.
         check_kills(tuple(map(Kill.parse, kills)), expand(trial.flow("output").plan(), parallelism))
-        _make(folder)
+        _check_folder(folder, trial.is_prepared, resume)
         with trial.session():
             if not trial.is_prepared:
                 trial.prepare()
@@ -107,7 +98,14 @@ def run_checked(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make(folder: str) -> None:
+def _check_folder(folder: str, holds_a_run: bool, resume: Any) -> None:
+    """Say what is wrong about the call before Spark is started, which takes seconds."""
+    if holds_a_run and resume == "never":
+        raise WrongCallError(
+            f"{folder} holds a run already: go on with it by --resume latest, give another folder, or remove it"
+        )
+    if isinstance(resume, int) and not holds_a_run:
+        raise WrongCallError(f"{folder} holds no run, and so no cut {resume}: give the folder of the run to go on with")
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from backedge import CutView, compare, simulate
+from backedge import CutView, case_of, compare, simulate
+from backedge.trials import Trial
 from examples.cyclic import command_line, counters, demo, payments, transfers
 from tests.jobs.rays import local_ray
 
@@ -144,3 +145,31 @@ def test_a_counter_that_disagrees_is_found():
 def test_counters_agree_in_the_simulator():
     outputs = simulate(counters.flow(numbers=8, counters=3, pause_ms=0), seeds=range(10)).outputs
     counters.check(outputs["totals"], outputs["gone"], 8, 3)
+
+
+def test_a_run_that_is_not_there_and_a_folder_that_cannot_be_are_refused_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any
+):
+    (tmp_path / "file").write_text("")
+    for words, fault in (
+        (["--snapshots", str(tmp_path / "none"), "--resume", "3"], "holds no run, and so no cut 3"),
+        (["--snapshots", str(tmp_path / "file" / "cuts")], "cannot be made (Not a directory)"),
+        (["--snapshots", "s3://bucket/cuts"], "cuts are kept in a folder"),
+        (["--resume", "latest"], "say by --snapshots in which folder it is"),
+        (["--kill", "nobody@epoch=2"], "no task is called so"),
+    ):
+        assert command_line.call(transfers, words) == 2
+        said = capsys.readouterr().err
+        assert fault in said and said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_input_that_an_interruption_left_unfinished_is_no_run_and_is_written_anew(tmp_path: Any):
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "inputs" / "orders").write_text("half of th")
+    (tmp_path / "inputs" / ".unfinished").write_text("")
+    trial = Trial(case_of("examples.cyclic.rollout_training"), str(tmp_path), size=None, rounds=None, seed=0)
+    assert not trial.is_prepared
+    trial.prepare()
+    assert trial.is_prepared
+    assert list((tmp_path / "inputs").iterdir()) == []
