@@ -40,11 +40,19 @@ class Supervisor:
         self.restored_from: Epoch | None = None
         self.waiting: set[TaskId] = set()
         self.wanted: Epoch | None = None
+        self.anew = False
 
-    def begin(self, chain: Sequence[Entry], epoch: Epoch | None = None) -> list[Order]:
-        """Read the chain and claim the next attempt, from the latest cut or from the one that is asked for."""
+    def begin(self, chain: Sequence[Entry], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
+        """Read the chain and claim the next attempt, from the latest cut or from the one that is asked for.
+
+        A run that is to begin `anew` takes no other's job over.
+        """
         for entry in chain[self.entries :]:
             self._learn(entry)
+        self.anew = anew
+        if anew and self.entries:
+            self.stage = Stage.OVER
+            return [FailRun("another run of this job has begun in the same folder meanwhile, and has it now")]
         if epoch is not None and epoch not in self.cuts:
             raise ValueError(f"epoch {epoch} is no complete cut of this job; there are {self.cuts or 'none'}")
         self.wanted = epoch
@@ -77,7 +85,7 @@ class Supervisor:
     def on_taken(self, number: int, chain: Sequence[Entry]) -> list[Order]:
         """Somebody else was faster. A run that begins tries behind it; one that had the job has lost it."""
         if self.stage is Stage.CLAIMING and not self.restarts:
-            return self.begin(chain, self.wanted)
+            return self.begin(chain, self.wanted, anew=self.anew)
         self.stage = Stage.OVER
         return [Fenced(number)]
 

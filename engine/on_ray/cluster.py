@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from concurrent.futures import Future
+from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
 
 import ray as untyped_ray
@@ -47,8 +48,8 @@ def connect() -> None:
         ray.init(logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(f"no Ray to run on: {first_line(error)}") from error
-    if callable(reaction) and reaction is not signal.getsignal(signal.SIGTERM):
-        # Ray has put its own in its place.
+    if callable(reaction) and current_thread() is main_thread():
+        # Ray has put its own in its place, which it does in the main thread alone.
         signal.signal(signal.SIGTERM, reaction)
     _tell_deaths_once()
 

@@ -17,7 +17,10 @@ class RunFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """One run. `resume_from` is the epoch to go on from; None stands for the latest cut, or the beginning."""
+    """One run. `resume_from` is the epoch to go on from; None stands for the latest cut, or the beginning.
+
+    One that begins `anew` takes over no run of its name.
+    """
 
     deployment: Deployment
     options: TaskOptions
@@ -26,4 +29,5 @@ class RunSpec:
     spares: int = 0
     strategy: str = "DEFAULT"
     resume_from: Epoch | None = None
+    anew: bool = False
     kills: tuple[Kill, ...] = field(default_factory=tuple[Kill, ...])

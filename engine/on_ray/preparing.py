@@ -9,11 +9,13 @@ from typing import Any
 
 from engine.files.checks import check_sink, check_source
 from engine.on_ray.control import TaskOptions
+from engine.on_ray.restoring import check_graph
 from engine.on_ray.storing import staging_of
 from graphs.errors import BadOptionError
 from graphs.ids import Epoch
 from graphs.io import CSV, JsonLines, Parquet, TextLines
 from graphs.plan import Kind, Operator, Plan
+from recovery.orders import Manifest
 from recovery.stores.local import LocalStore
 
 
@@ -54,13 +56,13 @@ def storage_folder(given: str, hosts: int) -> str:
     return str(Path(given).absolute())
 
 
-def is_fresh(options: TaskOptions, resume: object) -> bool:
-    """Whether the run begins anew; raises where another of its name is there and was not asked for."""
+def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
+    """Whether the run begins anew; raises where one of its name is there that was not asked for or cannot go on."""
     if options.root is None:
         return True
     store = LocalStore(options.root, options.job)
     if isinstance(resume, int):
-        store.manifest_of(Epoch(resume))
+        check_graph(plan, store.manifest_of(Epoch(resume)))
     if not store.holds_a_run:
         return True
     if resume == "never":
@@ -68,6 +70,9 @@ def is_fresh(options: TaskOptions, resume: object) -> bool:
             f'{store.path} holds a run of {options.job!r} already: go on with it by resume="latest", give another '
             "folder, or remove this one"
         )
+    cuts = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
+    if resume == "latest" and cuts:
+        check_graph(plan, store.manifest_of(cuts[-1]))
     return False
 
 

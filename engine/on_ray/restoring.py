@@ -10,10 +10,12 @@ from engine.rerouting import reroute
 from graphs.deployment import Deployment
 from graphs.errors import GraphError
 from graphs.ids import TaskId
+from graphs.plan import Plan
 from recovery.cut import Cut
 from recovery.messages import marker_in
 from recovery.rescale import plan_restore
 from recovery.restored import TaskRestore
+from recovery.stores.manifests import CutDescription
 
 Part = TaskRestore | None
 
@@ -22,17 +24,21 @@ class GraphMismatchError(GraphError):
     """The cut is of another graph."""
 
 
+def check_graph(plan: Plan, cut: Cut | CutDescription) -> None:
+    """Raise unless a cut was taken of this graph."""
+    if cut.graph_hash != plan.hash:
+        raise GraphMismatchError(
+            f"epoch {cut.epoch} was taken of another graph ({cut.graph_hash}) than flow {plan.name!r} has now "
+            f"({plan.hash}); its operators were {', '.join(sorted(cut.parallelism))}: run the graph that it was taken "
+            "of, or begin anew in another folder. Functions may be edited; operators and edges may not"
+        )
+
+
 def place(deployment: Deployment, cut: Cut | None) -> dict[TaskId, Part]:
     """The part of each task; None where the run begins."""
     if cut is None:
         return dict.fromkeys(deployment.tasks)
-    if cut.graph_hash != deployment.plan.hash:
-        known = sorted({operator for snapshot in cut.snapshots.values() for operator in snapshot.operators})
-        raise GraphMismatchError(
-            f"epoch {cut.epoch} was taken of another graph ({cut.graph_hash}) than flow {deployment.plan.name!r} has "
-            f"now ({deployment.plan.hash}); its operators were {', '.join(known)}: run the graph that it was taken of, "
-            "or begin anew in another folder. Functions may be edited; operators and edges may not"
-        )
+    check_graph(deployment.plan, cut)
     return dict(plan_restore(cut, deployment, reroute, move_whole))
 
 

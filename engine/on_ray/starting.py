@@ -84,10 +84,11 @@ def start(
     root = None if snapshots is None else storage_folder(os.fspath(snapshots), cluster.hosts())
     limits = Limits(credit_bytes, loop_bytes, loop_disk_bytes)
     options = TaskOptions(seed=seed, root=root, job=plan.name, splits=splits, limits=limits, broken_rule=broken_rule)
-    check_output(plan, options, is_fresh(options, resume))
+    check_output(plan, options, is_fresh(plan, options, resume))
     cuts = SnapshotOptions(mode=Mode(policy), interval_ms=NEVER_MS if root is None else int(every * 1000), keep=keep)
     wanted = None if isinstance(resume, str) else Epoch(resume)
-    spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, planned)
+    anew = resume == "never"
+    spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, anew, planned)
     with start_auditor(root, plan.name, audit) as auditor:
         return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
 

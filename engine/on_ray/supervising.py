@@ -81,7 +81,7 @@ class Supervising:
     def run(self) -> Story:
         """Run to the end, good or bad."""
         try:
-            self._obey(self.supervisor.begin(self.store.chain(), self.spec.resume_from))
+            self._obey(self.supervisor.begin(self.store.chain(), self.spec.resume_from, anew=self.spec.anew))
             while not self.is_over:
                 self._turn()
         except REFUSALS as refusal:

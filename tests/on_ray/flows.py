@@ -22,7 +22,7 @@ def grow(rounds: int, record: Record) -> tuple[int, Record]:
     return rounds + 1, (number, rounds + 1)
 
 
-def trips(count: int, trips: int = 5, rate: float | None = 100, name: str = "trips", **placing: Any) -> Flow:
+def trips(count: int, trips: int = 5, rate: float | None = 150, name: str = "trips", **placing: Any) -> Flow:
     """Every number goes round so often, under state by number; source, head, body and sink are tasks of their own.
 
     `placing` says what head and body need of a machine.

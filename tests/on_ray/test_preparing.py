@@ -51,6 +51,8 @@ def loop(function: object = abs) -> Flow:
     return flow
 
 
+PLAN = loop().plan()
+
 # -- paths ---------------------------------------------------------------------------------------------------------
 
 
@@ -112,26 +114,26 @@ def begun(folder: Path) -> TaskOptions:
 
 @pytest.mark.parametrize("resume", ["never", "latest"])
 def test_a_run_in_an_empty_folder_is_fresh(tmp_path: Path, resume: str):
-    assert is_fresh(kept_in(tmp_path), resume)
-    assert is_fresh(TaskOptions(), resume), "and so is one without a folder"
+    assert is_fresh(PLAN, kept_in(tmp_path), resume)
+    assert is_fresh(PLAN, TaskOptions(), resume), "and so is one without a folder"
 
 
 def test_a_run_of_the_same_name_is_not_mixed_with(tmp_path: Path):
     options = begun(tmp_path)
     with pytest.raises(RunExistsError, match=r"holds a run of 'loop' already: .*resume=\"latest\""):
-        is_fresh(options, "never")
-    assert not is_fresh(options, "latest")
-    assert is_fresh(replace(options, job="other"), "never")
+        is_fresh(PLAN, options, "never")
+    assert not is_fresh(PLAN, options, "latest")
+    assert is_fresh(PLAN, replace(options, job="other"), "never")
 
 
 def test_an_epoch_that_is_no_cut_is_refused(tmp_path: Path):
     with pytest.raises(NoSuchCutError, match="7"):
-        is_fresh(begun(tmp_path), 7)
+        is_fresh(PLAN, begun(tmp_path), 7)
 
 
 def test_an_epoch_of_a_run_that_never_was_is_refused(tmp_path: Path):
     with pytest.raises(NoSuchCutError, match="7"):
-        is_fresh(kept_in(tmp_path), 7)
+        is_fresh(PLAN, kept_in(tmp_path), 7)
 
 
 # -- input and output ----------------------------------------------------------------------------------------------

@@ -128,10 +128,8 @@ def test_a_cut_of_another_graph_is_refused_before_any_record(tmp_path: Path):
     cancelled(trips(count=300), tmp_path, actors="slice")
     other = trips(count=300)
     other.read(Generate(lambda position: position, 5), name="more").write(Collect(), name="more_done")
-    job = start(other, snapshots=tmp_path, every=0.1, actors="slice", resume="latest", progress=False)
     with pytest.raises(GraphMismatchError, match=r"was taken of another graph .* its operators were .*grow"):
-        job.wait()
-    assert job.result is not None and job.result.records == 0
+        start(other, snapshots=tmp_path, every=0.1, actors="slice", resume="latest", progress=False)
     _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
     expect(result, trips_made(300))
 

@@ -102,6 +102,16 @@ def test_a_claim_whose_place_is_taken_is_tried_behind_it():
     assert orders == [AppendEntry(4, start(3, restored=1))]
 
 
+def test_a_run_that_is_to_begin_anew_does_not_take_over_one_that_was_faster():
+    supervisor = Supervisor()
+    assert supervisor.begin([], anew=True) == [AppendEntry(1, start(1))]
+    (fail,) = supervisor.on_taken(1, [start(1)])
+    assert isinstance(fail, FailRun) and "another run of this job has begun" in fail.reason
+    assert supervisor.stage is Stage.OVER
+    (fail,) = Supervisor().begin([start(1)], anew=True)
+    assert isinstance(fail, FailRun), "nor does it where it sees that at once"
+
+
 def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut():
     supervisor = Supervisor()
     chain: list[Entry] = [start(1), manifest(3), manifest(5)]
