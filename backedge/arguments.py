@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import re
+from typing import NoReturn
+
+from backedge.flows import WrongCallError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a call in one line, without the dozen that tell of all options."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"{self.prog}: {message}; --help tells of all options\n")
+
+
+def digits(text: str) -> int | None:
+    """The whole number from 0 on that a text is; None for any other.
+
+    >>> digits("12"), digits("-1"), digits("²"), digits("9" * 5000)
+    (12, None, None, None)
+    """
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def number(text: str) -> int:
     """A whole number from 0 on."""
-    if not text.isdigit():
+    found = digits(text)
+    if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
-    return int(text)
+    return found
 
 
 def count(text: str) -> int:
     """A whole number from 1 on."""
-    if not text.isdigit() or int(text) < 1:
+    found = digits(text)
+    if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
+    return found
 
 
 def seconds(text: str) -> float:
@@ -27,4 +50,22 @@ def seconds(text: str) -> float:
         found = 0
     if not 0 < found < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds above 0")
+    return found
+
+
+def place(text: str) -> str:
+    """A path or a URI."""
+    # Nothing would mean the current folder, which nobody has named.
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no path: write . for the current folder")
+    return text
+
+
+def resume_from(text: str, snapshots: str | None) -> str | int:
+    """What a run is to go on from, as `start` takes it: "latest", "never" or the number of a cut."""
+    found = text if text in ("latest", "never") else digits(text)
+    if not found:
+        raise WrongCallError(f"--resume {text!r} is nothing to resume from: write latest, never or the number of a cut")
+    if found != "never" and snapshots is None:
+        raise WrongCallError(f"--resume {text} goes on from a cut: say by --snapshots in which folder it is")
     return found

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from backedge.arguments import digits
 from backedge.flows import WrongCallError
 
 CONSISTENT, VIOLATED, WRONG_CALL = 0, 1, 2
@@ -36,7 +37,7 @@ def _audit(options: argparse.Namespace) -> int:
 
     invariants = dict(map(_invariant, options.invariants))
     folder = JobFolder.open(options.job, _key(options.key_file))
-    number = int(options.epoch) if options.epoch.isdigit() else None
+    number = digits(options.epoch)
     # What is not there is said before Spark is started, which takes seconds.
     folder.manifest(folder.latest() if number is None else number)
     _progress("starting Spark")
@@ -71,4 +72,11 @@ def _invariant(text: str) -> tuple[str, str]:
 
 
 def _key(path: str | None) -> bytes | None:
-    return None if path is None else Path(path).read_bytes().rstrip(b"\r\n")
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise WrongCallError(
+            f"--key-file {path} cannot be read ({error.strerror}): give the file with the key of the run"
+        ) from error

@@ -26,7 +26,7 @@ from inspect import Parameter, signature
 from types import ModuleType
 from typing import Any
 
-from backedge.flows import WrongCallError, module_at
+from backedge.flows import WrongCallError, module_at, told_in_a_line
 from graphs.flow import Flow
 from graphs.io import CSV, Collect, JsonLines, Parquet
 from graphs.plan import Plan
@@ -52,7 +52,8 @@ class Case:
 
     def flow(self, **given: Any) -> Flow:
         """The flow, with what its function takes of `given`."""
-        flow = self.make_flow(**taken(self.make_flow, given))
+        with told_in_a_line(f"flow() of {self.name} raises"):
+            flow = self.make_flow(**taken(self.make_flow, given))
         if not isinstance(flow, Flow):
             raise WrongCallError(f"flow() of {self.name} gives something of type {type(flow).__name__}, not a Flow")
         return flow
@@ -75,7 +76,7 @@ def case_of(module: ModuleType | str) -> Case:
     backedge.flows.WrongCallError: json has no reference(): a module that can be compared has SIZE, SINK, KEYS, ...
     """
     if isinstance(module, str):
-        module = module_at(module.removesuffix(".py").strip("./").replace("/", "."))
+        module = module_at(module)
     name = module.__spec__.name if module.__spec__ is not None else module.__name__
     _check(module, name)
     return Case(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import get_args
 
-from backedge.arguments import count, number, seconds
+from backedge.arguments import Parser, count, digits, number, place, seconds
 from backedge.flows import WrongCallError, flow_at
 from backedge.version import VERSION
 from graphs.drawing import Format, draw
@@ -58,7 +58,7 @@ def _obey(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="backedge", description="Dataflow graphs with cycles.")
+    parser = Parser(prog="backedge", description="Dataflow graphs with cycles.")
     parser.add_argument("--version", action="version", version=f"backedge {VERSION}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="run a flow on Ray", description="Run a flow on Ray, to its end."))
@@ -81,7 +81,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     setting = "an argument of that function, as JSON or else as text; may be given again"
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=setting)
     keeping = run.add_argument_group("cuts")
-    keeping.add_argument("--snapshots", metavar="URI", help="the folder for them; without it, a death fails the run")
+    keeping.add_argument(
+        "--snapshots", type=place, metavar="URI", help="the folder for them; without it, a death fails the run"
+    )
     keeping.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="default: 0.5")
     keeping.add_argument("--keep", type=count, default=3, metavar="N", help="how many are kept; default: 3")
     keeping.add_argument("--policy", choices=("aligned", "unaligned", "drain"), default="aligned")
@@ -102,12 +104,16 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     faults.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
     told = run.add_argument_group("results")
     told.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
-    told.add_argument("--json-out", metavar="URI", help="write the summary to a file, too")
+    told.add_argument("--json-out", type=place, metavar="URI", help="write the summary to a file, too")
 
 
 def _add_prepare(prepare: argparse.ArgumentParser) -> None:
-    prepare.add_argument("source", metavar="SOURCE", help="a file or a folder of CSV, JSON lines or Parquet")
-    prepare.add_argument("target", metavar="TARGET", help="a folder to make; a flow reads Parquet(TARGET/data)")
+    prepare.add_argument(
+        "source", type=place, metavar="SOURCE", help="a file or a folder of CSV, JSON lines or Parquet"
+    )
+    prepare.add_argument(
+        "target", type=place, metavar="TARGET", help="a folder to make; a flow reads Parquet(TARGET/data)"
+    )
     prepare.add_argument("--key", metavar="COLUMN", help="what the flow keys by: each task gets the keys it keeps")
     prepare.add_argument("--tasks", type=count, default=1, metavar="N", help="the parallelism to lay it out for")
     prepare.add_argument(
@@ -140,21 +146,23 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
 
 
 def _add_audit(audit: argparse.ArgumentParser) -> None:
-    audit.add_argument("job", metavar="SNAPSHOTS/JOB", help="the folder in which a run keeps the cuts of its job")
+    audit.add_argument(
+        "job", type=place, metavar="SNAPSHOTS/JOB", help="the folder in which a run keeps the cuts of its job"
+    )
     audit.add_argument("--epoch", type=_epochs, default="latest", metavar="K|all|latest", help="default: latest")
     invariant = "the rows that this query returns, over the tables of a cut, are what is wrong; may be given again"
     audit.add_argument(
         "--invariant", action="append", default=[], metavar="NAME=SQL", dest="invariants", help=invariant
     )
     audit.add_argument("--json", action="store_true", help="print the verdict as one line of JSON")
-    audit.add_argument("--page", metavar="FILE.html", help="write a page with a picture of each cut")
-    audit.add_argument("--parquet", metavar="DIR", help="write what was found as tables")
+    audit.add_argument("--page", type=place, metavar="FILE.html", help="write a page with a picture of each cut")
+    audit.add_argument("--parquet", type=place, metavar="DIR", help="write what was found as tables")
     audit.add_argument("--master", metavar="URL", help="the Spark to use; default: one on this machine")
-    audit.add_argument("--key-file", metavar="FILE", help="the key that the snapshots are signed with")
+    audit.add_argument("--key-file", type=place, metavar="FILE", help="the key that the snapshots are signed with")
 
 
 def _epochs(text: str) -> str:
-    if text not in ("all", "latest") and not text.isdigit():
+    if text not in ("all", "latest") and digits(text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no epoch: give its number, all or latest")
     return text
 
@@ -165,7 +173,9 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
         parser = whats.add_parser(what, help=help)
         if what == "show":
             parser.add_argument("epoch", type=count, metavar="EPOCH", help="the number of the cut")
-        parser.add_argument("--snapshots", required=True, metavar="DIR", help="what `backedge run` was given")
+        parser.add_argument(
+            "--snapshots", type=place, required=True, metavar="DIR", help="what `backedge run` was given"
+        )
         parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
         parser.add_argument("--json", action="store_true", help="as JSON")
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
-from collections.abc import Mapping, Sequence
+import sysconfig
+import traceback
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import Parameter, isfunction, signature
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from graphs.errors import GraphError
 from graphs.flow import Flow
+
+NAMED_MAX = 10
+_HOME = Path(__file__).resolve().parents[1]
+_OURS = [os.path.join(_HOME, package, "") for package in ("backedge", "engine", "graphs", "recovery")]
+_NOT_THE_USERS = ("<frozen", *_OURS, *(os.path.join(sysconfig.get_path(part), "") for part in ("stdlib", "purelib")))
 
 
 class WrongCallError(Exception):
@@ -30,7 +41,9 @@ def flow_at(where: str, settings: Mapping[str, Any] | None = None) -> Flow:
     module = module_at(module_name)
     found = getattr(module, name, None)
     if isfunction(found):
-        flow = found(**_accepted(found, where, settings or {}))
+        accepted = _accepted(found, where, settings or {})
+        with told_in_a_line(f"{where} raises"):
+            flow = found(**accepted)
     else:
         flow = found
         if isinstance(found, Flow) and settings:
@@ -39,9 +52,7 @@ def flow_at(where: str, settings: Mapping[str, Any] | None = None) -> Flow:
         return flow
     verb = "gives something" if isfunction(found) else "is"
     fault = "is not there" if found is None else f"{verb} of type {type(flow).__name__}, not a Flow"
-    flows = sorted(other for other, value in vars(module).items() if isinstance(value, Flow))
-    others = f"its flows are {', '.join(flows)}" if flows else "it holds no Flow at all"
-    raise WrongCallError(f"{name!r} in {module_name} {fault}; {others}")
+    raise WrongCallError(f"{name!r} in {module_name} {fault}; {_others(module)}")
 
 
 def settings_in(pairs: Sequence[str]) -> dict[str, Any]:
@@ -64,21 +75,37 @@ def settings_in(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def module_at(name: str) -> ModuleType:
-    """The module of that name, which may be one of the current folder."""
+def module_at(given: str) -> ModuleType:
+    """The module of that name or path, which may be one of the current folder."""
+    name = given.removeprefix("./").removesuffix(".py").replace("/", ".")
+    if not all(name.split(".")):
+        raise WrongCallError(
+            f"{given!r} names no module: run the command in the folder that holds it, and write a.b for a/b.py"
+        )
     # A command installed into bin/ finds the modules of the current folder no sooner than it is told to.
     if "" not in sys.path:
         sys.path.insert(0, "")
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as missing:
-        # The module is there and lacks one of its own: its author needs the traceback.
-        if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
-            raise
-        raise WrongCallError(
-            f"no module {missing.name!r} here or among the installed ones: "
-            "run the command in the folder that holds it, and write a.b for a/b.py"
-        ) from None
+    with told_in_a_line(f"{name} cannot be imported, for it raises"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            # Else the module is there, and lacks one of its own.
+            if missing.name is None or not f"{name}.".startswith(f"{missing.name}."):
+                raise
+            raise WrongCallError(
+                f"no module {missing.name!r} here or among the installed ones: "
+                "run the command in the folder that holds it, and write a.b for a/b.py"
+            ) from None
+
+
+def _others(module: ModuleType) -> str:
+    """What could have been meant."""
+    values = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    flows = sorted(name for name, value in values.items() if isinstance(value, Flow))
+    own = sorted(n for n, value in values.items() if isfunction(value) and value.__module__ == module.__name__)
+    kinds = ("flows", flows), ("functions", own)
+    said = [f"its {what} are {', '.join(names[:NAMED_MAX])}" for what, names in kinds if names]
+    return " and ".join(said) or "it holds no Flow, and no function that could give one"
 
 
 def _accepted(function: FunctionType, where: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -97,3 +124,33 @@ def _accepted(function: FunctionType, where: str, settings: Mapping[str, Any]) -
             f"{where} is a function that needs {', '.join(needed)}: give --set {needed[0]}=VALUE, or name a Flow"
         )
     return settings
+
+
+# -- what the user's own code raises -------------------------------------------------------------------------------
+
+
+@contextmanager
+def told_in_a_line(what: str) -> Generator[None]:
+    """What the user's code raises is told in one line, with the place; what is a line already is left as it is."""
+    try:
+        yield
+    except (WrongCallError, GraphError):
+        raise
+    except Exception as error:
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        line = " ".join(f"{type(error).__name__}: {said}".split()).removesuffix(":")
+        raise WrongCallError(f"{what} {line}, at {_place(error)}: mend it there, or what it is given") from error
+
+
+def _place(error: Exception) -> str:
+    """The innermost line of the user's own code."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return _shown(error.filename, error.lineno)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
+    return _shown((own or frames)[-1].filename, (own or frames)[-1].lineno)
+
+
+def _shown(file: str, line: int | None) -> str:
+    path = Path(file)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line or 1}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import sys
@@ -16,10 +15,12 @@ import tempfile
 from types import FrameType
 from typing import Any
 
+from backedge.arguments import resume_from
 from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.summaries import JsonFile, told
 from engine.errors import TaskError
 from engine.on_ray import cluster
+from engine.on_ray.calls import find_cut
 from engine.on_ray.faults import Kill, KillSpecError
 from engine.on_ray.job import Job
 from engine.on_ray.options import RunFailedError
@@ -28,10 +29,8 @@ from engine.on_ray.preparing import RunExistsError
 from engine.on_ray.starting import start
 from graphs.errors import GraphError
 from graphs.flow import Flow
-from graphs.ids import Epoch
 from recovery.spark.errors import SparkJobError
 from recovery.stores.errors import StoreError
-from recovery.stores.local import LocalStore
 
 DONE, FAILED, WRONG_CALL, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
 REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, TaskError, StoreError, SparkJobError, OSError)
@@ -67,9 +66,11 @@ class _Run:
         self.kills: list[str] = [str(Kill.parse(text)) for text in options.kill]
         self.flow: Flow = flow_at(options.flow, settings_in(options.settings))
         self.json_file = None if options.json_out is None else JsonFile(options.json_out)
+        self.resume: Any = resume_from(options.resume, options.snapshots)
         if options.snapshots is not None:
             check_path("--snapshots", options.snapshots)
-        self.resume = _epoch_or_word(options.resume, options.snapshots, self.flow.name)
+            if isinstance(self.resume, int):
+                find_cut(options.snapshots.removeprefix("file://"), self.flow.name, self.resume)
         self.temporary: str | None = None
         self.error: str | None = None
 
@@ -149,24 +150,6 @@ class _Run:
     def _remove_temporary(self) -> None:
         if self.temporary is not None:
             shutil.rmtree(self.temporary, ignore_errors=True)
-
-
-def _epoch_or_word(text: str, snapshots: str | None, job: str) -> Any:
-    if text in ("latest", "never"):
-        if text == "latest" and snapshots is None:
-            raise WrongCallError("--resume latest goes on from a cut: say by --snapshots in which folder it is")
-        return text
-    if not text.isdigit():
-        raise WrongCallError(f"--resume {text!r} is nothing to resume from: write latest, never or the number of a cut")
-    if snapshots is None:
-        raise WrongCallError(f"--resume {text} goes on from a cut: say by --snapshots in which folder it is")
-    folder = snapshots.removeprefix("file://")
-    if not os.path.isdir(folder):
-        raise WrongCallError(
-            f"--resume {text}: {folder} is not there; `backedge snapshots list` shows the cuts of a folder"
-        )
-    LocalStore(folder, job).manifest_of(Epoch(int(text)))
-    return int(text)
 
 
 def _unknown(job: str) -> dict[str, Any]:

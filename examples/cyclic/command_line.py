@@ -18,7 +18,6 @@ was interrupted, by Ctrl-C or by SIGTERM: with `--snapshots`, the same call with
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import sys
@@ -38,7 +37,7 @@ from backedge import (
     WrongCallError,
     run_checked,
 )
-from backedge.arguments import count, number, seconds
+from backedge.arguments import Parser, count, number, place, resume_from, seconds
 
 FAILED = (RunFailedError, TaskError)
 REFUSED = (
@@ -72,7 +71,7 @@ def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
     program = f"examples.cyclic.{_short(module)}"
     snapshots = options["snapshots"]
     try:
-        resume = _resume(options.pop("resume"), snapshots)
+        resume = resume_from(options.pop("resume"), snapshots)
         checked = run_checked(module, kills=options.pop("kill"), resume=resume, **options)
     except REFUSED as refusal:
         return _say(program, refusal, 2)
@@ -112,19 +111,13 @@ def _records(count: int) -> str:
     return "1 record was" if count == 1 else f"{count:,} records were"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, without the dozen that tell of all options."""
-        self.exit(2, f"{self.prog}: {message}; --help tells of all options\n")
-
-
-def _parser(module: ModuleType) -> argparse.ArgumentParser:
+def _parser(module: ModuleType) -> Parser:
     description = (module.__doc__ or "").strip().split("\n\n")[0]
-    parser = _Parser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
+    parser = Parser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
     parser.add_argument("--size", type=count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
     parser.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
     parser.add_argument(
-        "--snapshots", metavar="DIR", help="keep cuts, input and output there; default: a temporary one"
+        "--snapshots", type=place, metavar="DIR", help="keep cuts, input and output there; default: a temporary one"
     )
     parser.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="between cuts; default: 0.5")
     kill = "end a process with SIGKILL, such as head@epoch=3 or random@every=2s; may be given again"
@@ -141,14 +134,6 @@ def _parser(module: ModuleType) -> argparse.ArgumentParser:
 def _short(module: ModuleType) -> str:
     name = module.__spec__.name if module.__spec__ is not None else module.__name__
     return name.rsplit(".", 1)[-1]
-
-
-def _resume(text: str, snapshots: str | None) -> str | int:
-    if text not in ("latest", "never") and not text.isdigit():
-        raise WrongCallError(f"--resume {text!r} is nothing to resume from: write latest, never or the number of a cut")
-    if text != "never" and snapshots is None:
-        raise WrongCallError(f"--resume {text} goes on from a cut: say by --snapshots in which folder it is")
-    return int(text) if text.isdigit() else text
 
 
 def _interrupted(snapshots: str | None) -> str:

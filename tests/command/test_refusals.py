@@ -64,7 +64,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["module_to_run:flow", "--resume", "latest"], "say by --snapshots in which folder"),
         (["module_to_run:flow", "--resume", "7"], "say by --snapshots in which folder"),
         (["module_to_run:flow", "--resume", "soon"], "write latest, never or the number of a cut"),
-        (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], "nowhere is not there"),
+        (["module_to_run:flow", "--resume", "²", "--snapshots", "."], "write latest, never or the number of a cut"),
+        (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], "nowhere holds no run of 'sizes'"),
+        (["module_to_run:flow", "--set", "size=abc"], "flow raises TypeError: 'str' object cannot be interpreted"),
+        (["module_to_run:flow", "--set", "size=abc"], ", at module_to_run.py:7: mend it there"),
         (["module_to_run:flow", "--json-out", "module_to_run.py/run.json"], "--json-out module_to_run.py/run.json"),
         (["module_to_run:flow", "--json-out", "."], "is a folder"),
         (["module_to_run:flow", "--json-out", "nothing://at/all"], "cannot be written"),
@@ -76,11 +79,48 @@ def test_a_wrong_run_is_refused_in_one_line(words: list[str], complaint: str, ca
     assert complaint in said
 
 
-@pytest.mark.parametrize("words", [["--every", "0"], ["--parallelism", "0"], ["--spares", "-1"], ["--actors", "all"]])
-def test_a_value_that_an_option_does_not_take_is_refused(words: list[str]):
+RUN = ["run", "module_to_run:flow"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*RUN, "--every", "0"],
+        [*RUN, "--parallelism", "0"],
+        [*RUN, "--parallelism", "²"],
+        [*RUN, "--spares", "-1"],
+        [*RUN, "--actors", "all"],
+        [*RUN, "--snapshots", ""],
+        ["audit", ""],
+        ["audit", ".", "--epoch", "²"],
+        ["audit", ".", "--key-file", ""],
+        ["prepare", "", ""],
+        ["snapshots", "list", "--snapshots", ""],
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
-        main(["run", "module_to_run:flow", *words])
+        main(words)
     assert end.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_refused_call_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    before = set(tmp_path.iterdir())
+    refused(capsys, "run", "module_to_run:flow", "--resume", "7", "--snapshots", ".")
+    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"__pycache__"}
+
+
+@pytest.mark.parametrize("where", ["", ".", "./", "../module_to_run", ".module_to_run", "module_to_run."])
+def test_a_path_that_leads_to_no_module_here_is_refused(where: str, capsys: pytest.CaptureFixture[str]):
+    for words in (["run", f"{where}:flow"], ["compare", where]):
+        assert "write" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("name", ["gone", "gone.pem"])
+def test_a_key_that_is_not_there_is_refused_by_its_option(name: str, capsys: pytest.CaptureFixture[str]):
+    said = refused(capsys, "audit", ".", "--key-file", name)
+    assert f"--key-file {name} cannot be read (No such file or directory)" in said
 
 
 def test_a_cluster_where_nothing_listens_is_refused(

@@ -93,11 +93,12 @@ def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: p
         ("flow", "'flow' names no flow: write MODULE:NAME"),
         (":flow", "':flow' names no flow: write MODULE:NAME"),
         ("no_such_module:flow", "no module 'no_such_module' here or among the installed ones"),
-        ("module_with_flows:flaw", "'flaw' in module_with_flows is not there; its flows are flow, open_loop"),
+        ("../module_with_flows:flow", "'../module_with_flows' names no module: run the command in the folder"),
+        ("module_with_flows:flaw", "is not there; its flows are flow, open_loop and its functions are made, made_of"),
         ("module_with_flows:number", "'number' in module_with_flows is of type int, not a Flow"),
         ("module_with_flows:made_wrong", "'made_wrong' in module_with_flows gives something of type int, not a Flow"),
         ("module_with_flows:made_of", "made_of is a function that needs parts: give --set parts=VALUE"),
-        ("os:getcwd", "'getcwd' in os is of type builtin_function_or_method, not a Flow; it holds no Flow at all"),
+        ("os:getcwd", "'getcwd' in os is of type builtin_function_or_method, not a Flow; its functions are "),
     ],
 )
 def test_wrong_call_says_what_is_wrong(module: str, where: str, complaint: str, capsys: pytest.CaptureFixture[str]):
@@ -105,10 +106,31 @@ def test_wrong_call_says_what_is_wrong(module: str, where: str, complaint: str, 
     assert complaint in capsys.readouterr().err
 
 
-def test_missing_import_inside_the_module_keeps_its_traceback(module: str, tmp_path: Path):
-    (tmp_path / "lacking.py").write_text("import what_lacking_needs\n")
-    with pytest.raises(ModuleNotFoundError, match="what_lacking_needs"):
-        main(["graph", "lacking:flow"])
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (
+            "import missing_here\n",
+            "raises ModuleNotFoundError: No module named 'missing_here', at faulty.py:1: mend it",
+        ),
+        ("\nflow = (\n", "raises SyntaxError: '(' was never closed, at faulty.py:2: mend it"),
+        ("import json\njson.loads('}')\n", "(char 0), at faulty.py:2: mend it"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_in_a_line_with_its_place(
+    source: str, complaint: str, module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "faulty.py").write_text(source)
+    assert main(["graph", "faulty:flow"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert complaint in said
+
+
+@pytest.mark.parametrize("where", ["./{}:flow", "{}.py:flow", "./{}.py:flow"])
+def test_a_path_is_taken_for_the_module_there(module: str, where: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["graph", where.format(module)]) == 0
+    assert "flow retries" in capsys.readouterr().out
 
 
 def test_command_runs_as_a_module():
