@@ -94,7 +94,7 @@ def reference(spark: SparkSession, inputs: str) -> DataFrame:
 def show(rows: list[Payment]) -> None:
     """Prints how many payments took how many tries."""
     tries = Counter((row["tries"], row["paid"]) for row in rows)
-    for (count, paid), payments in sorted(tries.items()):
+    for (count, paid), payments in sorted(tries.items(), key=lambda item: (not item[0][1], item[0][0])):
         print(f"{payments:5,} payments {'went through at' if paid else 'were given up after'} try {count}")
 
 

@@ -167,6 +167,7 @@ def show(rows: list[Record]) -> None:
     for start in range(0, max(reached) + 1, WIDTH):
         towns = range(start, start + WIDTH)
         print("  " + " ".join(sign(reached.get(town), town in way, farthest["minutes"]) for town in towns))
+    print("  D: a depot; 0 to 9: from near to far; *: on the longest way")
     print(f"  {len(rows):,} towns; {farthest['town']} is {farthest['minutes']} minutes and {len(way) - 1} roads away")
 
 
