@@ -80,13 +80,13 @@ def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupted:
         number = interrupted.args[0] if interrupted.args else signal.SIGINT
         return _say(program, _interrupted(snapshots), 128 + number)
-    _show(module, checked)
+    _show(module, checked, options["rounds"])
     if as_json:
         print(json.dumps(checked.summary()), flush=True)
     return 1 if checked.failures else 0
 
 
-def _show(module: ModuleType, checked: Any) -> None:
+def _show(module: ModuleType, checked: Any, rounds: int | None) -> None:
     result = checked.result
     if checked.rows and hasattr(module, "show"):
         module.show(checked.rows)
@@ -104,7 +104,8 @@ def _show(module: ModuleType, checked: Any) -> None:
     if not checked.failures:
         if checked.audit is not None:
             print(f"the audit: {checked.audit}")
-        print(f"{len(checked.rows):,} rows in {result.seconds:.1f} s: 0 differ from what Spark computes")
+        wanted = "what Spark computes" + ("" if rounds is None else f" in {rounds} rounds at most")
+        print(f"{len(checked.rows):,} rows in {result.seconds:.1f} s: 0 differ from {wanted}")
 
 
 def _records(count: int) -> str:
