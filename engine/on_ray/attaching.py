@@ -1,4 +1,4 @@
-"""Whether there is a Ray cluster at the address that the environment names.
+"""Whether there is a Ray cluster at the address that the environment names, or that Ray has noted on this machine.
 
 Ray itself tries for minutes to reach an address where nothing listens, and tells of every attempt.
 """
@@ -34,13 +34,13 @@ def check_address(environment: Mapping[str, str] = os.environ) -> None:
     >>> check_address({"RAY_ADDRESS": "auto"})
     """
     address = environment.get("RAY_ADDRESS", "")
-    host, _, port = address.rpartition(":")
-    if "://" in address or not (host and port.isdigit()):
+    host_and_port = _host_and_port(address)
+    if host_and_port is None:
         # Ray's to make out: a name such as "auto", the address of a client, or one that it refuses at once.
         return
     fix = "start one there, correct RAY_ADDRESS, or unset it to run on a local Ray"
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT_S).close()
+        socket.create_connection(host_and_port, ANSWER_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         raise ClusterError(f"no Ray cluster at RAY_ADDRESS={address} ({error}): {fix}") from error
     try:
@@ -56,3 +56,28 @@ def check_address(environment: Mapping[str, str] = os.environ) -> None:
         )
     if found.returncode != 0:
         raise ClusterError(f"what listens at RAY_ADDRESS={address} is no Ray cluster, or of another version: {fix}")
+
+
+def is_gone(noted: str | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether nothing listens where a cluster was, by the note that `ray start` leaves on its machine.
+
+    Where RAY_ADDRESS is set, nobody looks at the note.
+
+    >>> is_gone(None, {}), is_gone("127.0.0.1:1", {}), is_gone("127.0.0.1:1", {"RAY_ADDRESS": "local"})
+    (False, True, False)
+    """
+    host_and_port = _host_and_port(noted or "")
+    if host_and_port is None or environment.get("RAY_ADDRESS"):
+        return False
+    try:
+        socket.create_connection(host_and_port, ANSWER_TIMEOUT_S).close()
+    except OSError:
+        return True
+    return False
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    host, _, port = address.rpartition(":")
+    if "://" in address or not (host and port.isdecimal()):
+        return None
+    return host.strip("[]"), int(port)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import ray as untyped_ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError, RayTaskError
 
-from engine.on_ray.attaching import ClusterError, check_address
+from engine.on_ray.attaching import ClusterError, check_address, is_gone
 
 __all__ = ["ActorDiedError", "ActorUnavailableError", "GetTimeoutError", "RayError", "RayTaskError"]
 
@@ -44,14 +44,25 @@ def connect() -> None:
         return
     check_address()
     reaction = signal.getsignal(signal.SIGTERM)
+    # Ray tries for minutes to reach a cluster that has died and left its note behind.
+    address = "local" if is_gone(_noted_address()) else None
     try:
-        ray.init(logging_level=logging.ERROR, include_dashboard=False)
+        ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(f"no Ray to run on: {first_line(error)}") from error
+    except OSError as error:
+        fix = "Ray keeps its sockets in RAY_TMPDIR, or else TMPDIR: name a folder with a short path to write to"
+        raise ClusterError(f"no Ray to run on: {first_line(error)}; {fix}") from error
     if callable(reaction) and current_thread() is main_thread():
         # Ray has put its own in its place, which it does in the main thread alone.
         signal.signal(signal.SIGTERM, reaction)
     _tell_deaths_once()
+
+
+def _noted_address() -> str | None:
+    from ray._private.utils import read_ray_address
+
+    return cast("str | None", cast(Any, read_ray_address)())
 
 
 def is_connected() -> bool:
@@ -93,6 +104,11 @@ def machines() -> int:
 def hosts() -> int:
     """How many hosts they are on."""
     return len({daemon["NodeManagerHostname"] for daemon in ray.nodes() if daemon["Alive"]})
+
+
+def pickled(value: Any) -> bytes:
+    """A value as it travels to another process, functions included."""
+    return ray.cloudpickle.dumps(value)
 
 
 def place() -> str:

@@ -29,6 +29,7 @@ from engine.on_ray.frames import BUNDLE, HEADER_BYTES, WAKE, Message, bundle, un
 ONE_FRAME_BYTES_MAX = 65_536
 COPIED_BYTES_MAX = 4_000_000
 BUNDLED_BYTES_MAX = 4_096
+FOLDER_LENGTH_MAX = 75
 LAST_WORDS_MS = 1_000
 READABLE = int(zmq.POLLIN)
 
@@ -88,7 +89,9 @@ class Mailbox:
         self._timeout_ms = self._box.rcvtimeo = 0
         if host is not None:
             self._let_in_members()
-        self._folder: Path | None = Path(tempfile.mkdtemp(prefix="backedge-"))
+        # The path of a socket may have a hundred bytes.
+        folder = "/tmp" if len(tempfile.gettempdir()) > FOLDER_LENGTH_MAX else None
+        self._folder: Path | None = Path(tempfile.mkdtemp(prefix="backedge-", dir=folder))
         local = f"ipc://{self._folder}/box"
         self._box.bind(local)
         remote = None if host is None else self._bind(host)

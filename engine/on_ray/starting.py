@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from engine import errors
 from engine.on_ray import cluster
 from engine.on_ray.auditing import Audit, check_audit, start_auditor
 from engine.on_ray.breaking import core_of
@@ -87,8 +88,7 @@ def start(
     check_output(plan, options, is_fresh(plan, options, resume))
     cuts = SnapshotOptions(mode=Mode(policy), interval_ms=NEVER_MS if root is None else int(every * 1000), keep=keep)
     wanted = None if isinstance(resume, str) else Epoch(resume)
-    anew = resume == "never"
-    spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, anew, planned)
+    spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, resume == "never", planned)
     with start_auditor(root, plan.name, audit) as auditor:
         return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
 
@@ -116,12 +116,26 @@ def _check(
         raise BadOptionError(f"{flow} has stop_when, which is asked on complete cuts: give it snapshots=")
     if resume not in ("latest", "never") and (isinstance(resume, bool | str) or resume < 1):
         raise BadOptionError(f"{flow} has resume={resume!r}: give 'latest', 'never' or the number of an epoch")
+    check_pickles(plan)
 
 
 def _check_amounts(plan: Plan, least: int, **amounts: object) -> None:
     for option, value in amounts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise BadOptionError(f"flow {plan.name!r} has {option}={value!r}: give an integer of at least {least}")
+
+
+def check_pickles(plan: Plan) -> None:
+    """Raise unless every operator can travel to the process that runs it."""
+    for name, operator in plan.operators.items():
+        try:
+            cluster.pickled(operator)
+        except Exception as error:
+            raise BadOptionError(
+                f"operator {name!r} of flow {plan.name!r} cannot travel to another process, for something that its "
+                f"function refers to does not pickle ({errors.describe(error)}): make it where it is used, in "
+                "the on_start of a class for process()"
+            ) from error
 
 
 def _deploy(plan: Plan, parallelism: int, actors: Actors, planned: tuple[Kill, ...]) -> tuple[Deployment, str]:

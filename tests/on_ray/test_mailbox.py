@@ -91,6 +91,18 @@ def test_a_large_message_that_is_posted_leaves_at_once_behind_the_small_ones(ope
     assert received(other, 1) == sent[2:]
 
 
+def test_a_mailbox_has_its_socket_elsewhere_where_temporary_folders_have_long_paths(
+    opened: list[Mailbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    one, other = here(opened), here(opened)
+    one.link(other.address).send(message(1, b"x"))
+    assert received(other, 1) == [message(1, b"x")]
+    assert list(folder.iterdir()) == []
+
+
 def test_a_payload_of_many_megabytes_arrives_whole(opened: list[Mailbox]):
     one, other = here(opened), here(opened)
     payload = os.urandom(8_000_000)

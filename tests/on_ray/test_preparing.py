@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +27,17 @@ from backedge import (
 )
 from engine.batch import Batch, encode
 from engine.on_ray import cluster
+from engine.on_ray.attaching import is_gone
 from engine.on_ray.control import TaskOptions
-from engine.on_ray.preparing import check_input, check_output, is_fresh, storage_folder, with_absolute_paths
+from engine.on_ray.preparing import (
+    check_input,
+    check_output,
+    is_fresh,
+    storage_folder,
+    with_absolute_paths,
+)
 from engine.on_ray.restoring import place, records_in_logs
+from engine.on_ray.starting import check_pickles
 from graphs import expand
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
@@ -134,6 +144,28 @@ def test_an_epoch_that_is_no_cut_is_refused(tmp_path: Path):
 def test_an_epoch_of_a_run_that_never_was_is_refused(tmp_path: Path):
     with pytest.raises(NoSuchCutError, match="7"):
         is_fresh(PLAN, kept_in(tmp_path), 7)
+
+
+# -- Ray -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_note_of_a_cluster_that_answers_is_followed():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert not is_gone(address, {})
+    assert is_gone(address, {}), "nobody listens any more"
+
+
+def test_a_function_that_cannot_travel_is_refused_with_its_operator():
+    lock = threading.Lock()
+
+    def guarded(number: int) -> int:
+        with lock:
+            return number
+
+    with pytest.raises(BadOptionError, match=r"operator 'grow' of flow 'loop' cannot travel .* \(TypeError: .*lock"):
+        check_pickles(loop(function=guarded).plan())
+    check_pickles(loop().plan())
 
 
 # -- input and output ----------------------------------------------------------------------------------------------
