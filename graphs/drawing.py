@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from graphs.cycles import find_cycles, successors
 from graphs.digraph import upstream_first
+from graphs.flow import Flow, checked_flow
 from graphs.naming import function_name
 from graphs.options import check_choice
 from graphs.plan import Edge, Kind, Operator, Plan, Routing
@@ -18,8 +19,8 @@ from graphs.plan import Edge, Kind, Operator, Plan, Routing
 Format = Literal["text", "mermaid", "dot"]
 
 
-def draw(plan: Plan, format: Format = "text") -> str:
-    """The plan as a drawing.
+def draw(plan: Plan | Flow, format: Format = "text") -> str:
+    """A plan, or that of a flow, as a drawing.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("halve")
@@ -27,7 +28,7 @@ def draw(plan: Plan, format: Format = "text") -> str:
     >>> odd, even = flow.read(Items([6]), name="numbers").merge(again).split(lambda n: n % 2, name="parity")
     >>> again.feed(even.map(lambda n: n // 2, name="half"))
     >>> odd.write(Collect(), name="odd")
-    >>> print(draw(flow.plan()))
+    >>> print(draw(flow))
     flow halve
       numbers (source)
         -> parity
@@ -39,6 +40,7 @@ def draw(plan: Plan, format: Format = "text") -> str:
       |   ==> parity, the back edge of again, at most 9 rounds
       odd (sink)
     """
+    plan = plan if isinstance(plan, Plan) else checked_flow(plan, "draw").plan()
     check_choice(format, ("text", "mermaid", "dot"), "format", f"the drawing of flow {plan.name!r}")
     drawers: dict[Format, Callable[[Drawing], Iterator[str]]] = {"text": _text, "mermaid": _mermaid, "dot": _dot}
     return "\n".join(drawers[format](_arrange(plan)))

@@ -12,8 +12,8 @@ from graphs.errors import BadOptionError, InputsError
 from graphs.io import Source
 from graphs.iterate import Rule, add_iteration
 from graphs.loop import Loop, OnLimit, open_loop
-from graphs.naming import check_name
-from graphs.options import OnError, Placing, Step
+from graphs.naming import check_name, function_name
+from graphs.options import OnError, Placing, Step, check_function
 from graphs.plan import Kind, Plan
 from graphs.stream import Stream, add_process, add_step
 
@@ -41,6 +41,8 @@ class Flow:
     """
 
     def __init__(self, name: str = "flow", *, stop_when: Callable[..., bool] | None = None) -> None:
+        if stop_when is not None:
+            check_function(stop_when, f"stop_when of flow {name!r}")
         self.draft = Draft(check_name(name, "flow"), stop_when)
 
     @property
@@ -168,6 +170,22 @@ class Flow:
     def plan(self) -> Plan:
         """The finished plan; raises what is wrong with the graph."""
         return build_draft(self.draft)
+
+
+def checked_flow(flow: object, what: str) -> Flow:
+    """The flow itself; raises what it is where it is none.
+
+    >>> checked_flow(None, "run")
+    Traceback (most recent call last):
+    graphs.errors.BadOptionError: run is given None, which is no Flow: give the Flow itself, or what a function gives
+    """
+    if isinstance(flow, Flow):
+        return flow
+    name = function_name(flow)
+    if callable(flow) and name is not None:
+        raise BadOptionError(f"{what} is given {name} itself, which is no Flow: call it, as in {what}({name}())")
+    found = "None" if flow is None else f"something of type {type(flow).__name__}"
+    raise BadOptionError(f"{what} is given {found}, which is no Flow: give the Flow itself, or what a function gives")
 
 
 def build(flow: Flow) -> Plan:

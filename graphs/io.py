@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 
 from graphs.errors import BadOptionError
+from graphs.options import check_function, is_above_zero, is_whole
 
 T = TypeVar("T")
 T_in = TypeVar("T_in", contravariant=True)
@@ -39,7 +40,7 @@ class Sink(Generic[T_in]):
 
 
 def _check_rate(rate: float | None) -> None:
-    if rate is not None and not rate > 0:
+    if rate is not None and not is_above_zero(rate):
         raise BadOptionError(f"rate={rate!r} reads nothing: give records a second above 0, or leave it out")
 
 
@@ -56,6 +57,13 @@ class Items(Source[T]):
 
     def __post_init__(self) -> None:
         _check_rate(self.rate)
+        records: Any = self.records
+        # Any of them is asked for by its position, and again after a restore.
+        if isinstance(records, Mapping) or not (hasattr(records, "__len__") and hasattr(records, "__getitem__")):
+            raise BadOptionError(
+                f"Items is given something of type {type(records).__name__}, whose records have no positions: "  # pyright: ignore[reportUnknownArgumentType]
+                "give a list, as in Items(list(records))"
+            )
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,8 @@ class Range(Source[int]):
 
     def __post_init__(self) -> None:
         _check_rate(self.rate)
+        if not (is_whole(self.start) and is_whole(self.stop)):
+            raise BadOptionError(f"Range is given start={self.start!r} and stop={self.stop!r}: give integers")
 
 
 @dataclass(frozen=True)
@@ -90,9 +100,10 @@ class Generate(Source[T]):
 
     def __post_init__(self) -> None:
         _check_rate(self.rate)
-        if self.count is not None and self.count < 0:
+        check_function(self.make, "Generate")
+        if self.count is not None and not (is_whole(self.count) and self.count >= 0):
             raise BadOptionError(
-                f"count={self.count} is negative: give 0 or more, or leave it out to go on without end"
+                f"Generate has count={self.count!r}: give an integer of 0 or more, or leave it out to go on without end"
             )
 
     @property
@@ -185,3 +196,6 @@ class Call(Sink[T_in]):
     """
 
     function: Callable[[list[T_in]], object]
+
+    def __post_init__(self) -> None:
+        check_function(self.function, "Call")

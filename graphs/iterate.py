@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar
 from graphs.draft import Connection, Draft, Tail
 from graphs.errors import BadOptionError, IterationError
 from graphs.naming import check_name
-from graphs.options import check_count
+from graphs.options import check_count, check_function
 from graphs.plan import Kind
 from graphs.stream import Stream, add_step, check_stream
 
@@ -34,6 +34,11 @@ def add_iteration(
         check_count(rule["rounds"], "rounds", what)
     if rule["measure"] is not None and rule["until"] is None:
         raise BadOptionError(f"{what} measures records and asks nobody: give it until=, or leave out measure=")
+    for option in ("until", "measure"):
+        if rule[option] is not None:
+            check_function(rule[option], f"{option}= of {what}")
+    check_function(rule["reduce"], f"reduce= of {what}")
+    check_function(body, f"the body of {what}")
     enclosing = draft.enclosing[-1] if draft.enclosing else None
     outputs = ("body", "result")
     add_step(draft, Kind.ITERATE, None, {"start": start}, {"name": name}, outputs, enclosing=enclosing, **rule)

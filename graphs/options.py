@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, TypeGuard, cast
 
 from graphs.errors import BadOptionError
 from graphs.naming import name_fault
@@ -30,14 +30,34 @@ class Step(Placing, total=False):
 
 def check_count(value: object, option: str, what: str) -> None:
     """Raise unless `value` is an integer of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_whole(value) or value < 1:
         raise BadOptionError(f"{what} has {option}={value!r}: give an integer of at least 1")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is an integer, which True is none of."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_above_zero(value: object) -> bool:
+    """Whether it is a finite number above 0.
+
+    >>> is_above_zero(0.5), is_above_zero(float("nan")), is_above_zero("1")
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
 def check_choice(value: object, choices: tuple[str, ...], option: str, what: str) -> None:
     """Raise unless `value` is one of the choices."""
     if value not in choices:
         raise BadOptionError(f"{what} has {option}={value!r}: give one of {', '.join(map(repr, choices))}")
+
+
+def check_function(function: object, what: str) -> None:
+    """Raise unless it can be called."""
+    if not callable(function):
+        raise BadOptionError(f"{what} is given {function!r}, which cannot be called: give a function")
 
 
 def is_no_output(name: Any) -> bool:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from graphs.draft import Draft, Key, Tail
 from graphs.errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
 from graphs.io import Sink
-from graphs.options import BatchFormat, Placing, Step, check_choice, check_count, check_resources, is_no_output
+from graphs.options import (
+    BatchFormat,
+    Placing,
+    Step,
+    check_choice,
+    check_count,
+    check_function,
+    check_resources,
+    is_above_zero,
+    is_no_output,
+)
 from graphs.plan import Kind, Operator, Routing
 
 T_co = TypeVar("T_co", covariant=True)
@@ -123,7 +133,7 @@ class Stream(Generic[T_co]):
         'look_up'
         """
         check_count(concurrency, "concurrency", "map_async")
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and not is_above_zero(timeout):
             raise BadOptionError(f"map_async has timeout={timeout!r}: give seconds above 0, or leave it out")
         return self._step(Kind.MAP_ASYNC, function, options, concurrency=concurrency, timeout=timeout)
 
@@ -187,10 +197,13 @@ class Stream(Generic[T_co]):
     def key_by(self, key: str) -> KeyedStream[Any, T_co]: ...
     def key_by(self, key: Callable[[T_co], Any] | str) -> KeyedStream[Any, T_co]:
         """All records of one key in one task: `key(record)`, or `record[key]` for the name of a column."""
+        if not isinstance(key, str):
+            check_function(key, "key_by")
         return KeyedStream(self.draft, self._routed(Routing.HASH, key))
 
     def route(self, function: Callable[[T_co], int]) -> Stream[T_co]:
         """Each record to the task with the index `function(record)`, from 0 to the number of tasks less one."""
+        check_function(function, "route")
         return Stream(self.draft, self._routed(Routing.ROUTE, function))
 
     def broadcast(self) -> Stream[T_co]:
@@ -308,8 +321,7 @@ def add_step(
     if parallelism is not None:
         check_count(parallelism, "parallelism", what)
     if kind not in (Kind.SOURCE, Kind.SINK, Kind.ITERATE):
-        if not callable(function):
-            raise BadOptionError(f"{what} is given {function!r}, which cannot be called: give a function")
+        check_function(function, what)
         details["on_error"] = given.pop("on_error", "fail")
         check_choice(details["on_error"], ("fail", "dead_letter"), "on_error", what)
         if details["on_error"] == "dead_letter":

@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any, cast
 
+from graphs.errors import BadOptionError
+from graphs.flow import checked_flow
 from graphs.ids import Epoch
 from graphs.naming import check_name
+from graphs.options import is_above_zero, is_whole
 from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import JOB
+
+
+def check_call(flow: object, snapshots: object, every: object, resume: object, seed: object, kills: object) -> None:
+    """Raise unless these are of their types, and in their range. Not every user checks types.
+
+    >>> from graphs import Flow
+    >>> check_call(Flow("rank"), None, 1.0, "never", 0, "head@epoch=3")
+    Traceback (most recent call last):
+    graphs.errors.BadOptionError: flow 'rank' has kills='head@epoch=3': give a list, as in kills=["head@epoch=3"]
+    """
+    what = f"flow {checked_flow(flow, 'run').name!r}"
+    if snapshots is not None and not _is_path(snapshots):
+        raise BadOptionError(f"{what} has snapshots={snapshots!r}: give the path of a folder, '.' for the current one")
+    if not is_above_zero(every):
+        raise BadOptionError(f"{what} has every={every!r}: give seconds above 0")
+    if resume not in ("latest", "never") and not (is_whole(resume) and resume >= 1):
+        raise BadOptionError(f"{what} has resume={resume!r}: give 'latest', 'never' or the number of an epoch")
+    if not is_whole(seed):
+        raise BadOptionError(f"{what} has seed={seed!r}: give an integer")
+    faults = cast(Sequence[Any], kills)
+    if isinstance(kills, str) or not isinstance(kills, Sequence) or not all(isinstance(kill, str) for kill in faults):
+        raise BadOptionError(f'{what} has kills={kills!r}: give a list, as in kills=["head@epoch=3"]')
+
+
+def _is_path(given: object) -> bool:
+    path = cast(Any, os.fspath(cast(str, given))) if isinstance(given, str | os.PathLike) else None
+    return isinstance(path, str) and path != "" and "\0" not in path
 
 
 def find_cut(root: str, job: str, epoch: int) -> CutDescription:

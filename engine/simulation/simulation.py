@@ -18,9 +18,10 @@ from engine.simulation.schedule import FaultPlan, Schedule
 from engine.simulation.telling import ToldWorld
 from engine.simulation.world import Happening
 from graphs.expansion import expand
-from graphs.flow import Flow
+from graphs.flow import Flow, checked_flow
 from graphs.ids import Attempt, Epoch
 from graphs.io import Generate, Items, Range
+from graphs.options import is_whole
 from graphs.plan import Kind, Operator, Plan
 from recovery.coordinator import Coordinator, SnapshotOptions
 from recovery.messages import Mode
@@ -115,7 +116,7 @@ class Simulation:
         policy: Policy,
         invariant: Invariant | None = None,
     ) -> None:
-        plan = flow.plan()
+        plan = checked_flow(flow, "simulate").plan()
         self.inputs = _checked_inputs(plan, inputs or {})
         self.crashes = _checked_crashes(crashes)
         self.parallelism = _checked_parallelism(parallelism)
@@ -198,6 +199,8 @@ def checked_seeds(seeds: Iterable[int]) -> Iterable[int]:
         raise SimulationError(
             f"seeds={seeds} is one number: give range({seeds}) to run that many, or [{seeds}] for that one"
         )
+    if not isinstance(seeds, Iterable) or isinstance(seeds, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
+        raise SimulationError(f"seeds={seeds!r} are no numbers: give range(100), or a list of integers")
     return seeds
 
 
@@ -223,14 +226,14 @@ def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str
 
 
 def _checked_crashes(crashes: int) -> int:
-    if crashes < 0:
-        raise SimulationError(f"crashes={crashes} is no number of crashes: give 0 or more")
+    if not is_whole(crashes) or crashes < 0:
+        raise SimulationError(f"crashes={crashes!r} is no number of crashes: give 0 or more")
     return crashes
 
 
 def _checked_parallelism(parallelism: int | Sequence[int]) -> tuple[int, ...]:
-    given = (parallelism,) if isinstance(parallelism, int) else tuple(parallelism)
-    if not given or min(given) < 1:
+    given = tuple(parallelism) if isinstance(parallelism, Iterable) else (parallelism,)
+    if not given or not all(is_whole(tasks) and tasks >= 1 for tasks in given):
         raise SimulationError(
             f"parallelism={parallelism!r} runs no task: give a number from 1 up, or several to draw from"
         )

@@ -36,6 +36,26 @@ def nested() -> Plan:
     return flow.plan()
 
 
+def test_a_flow_is_drawn_as_its_plan_is():
+    flow = Flow("one")
+    flow.read(Items([1])).write(Collect(), name="kept")
+    assert draw(flow) == draw(flow.plan())
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (None, "draw is given None, which is no Flow: give the Flow itself"),
+        (7, "draw is given something of type int, which is no Flow"),
+        (retries, "draw is given retries itself, which is no Flow: call it, as in draw(retries())"),
+    ],
+)
+def test_what_is_no_flow_is_not_drawn(given: Any, complaint: str):
+    with pytest.raises(BadOptionError) as refused:
+        draw(given)
+    assert complaint in str(refused.value)
+
+
 def test_loop_in_text():
     assert (
         draw(retries())

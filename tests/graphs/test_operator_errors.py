@@ -11,6 +11,7 @@ from graphs import (
     CSV,
     BadNameError,
     BadOptionError,
+    Call,
     Collect,
     DuplicateNameError,
     Flow,
@@ -219,11 +220,41 @@ def test_option_out_of_range_is_refused():
         lambda: stream.map_async(abs, concurrency=0): "map_async has concurrency=0: give an integer of at least 1",
         lambda: stream.map_async(abs, timeout=0): "map_async has timeout=0: give seconds above 0",
         lambda: Items([], rate=0): "rate=0 reads nothing: give records a second above 0",
-        lambda: Generate(abs, count=-1): "count=-1 is negative: give 0 or more",
+        lambda: Generate(abs, count=-1): "Generate has count=-1: give an integer of 0 or more",
         lambda: CSV(""): "path '' names no file: give a file, a folder or a URI",
     }.items():
         assert text in message(BadOptionError, action)
     assert list(stream.draft.operators) == ["numbers"]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Items(3), "Items is given something of type int, whose records have no positions: give a list"),
+        (lambda: Items(None), "of type NoneType"),
+        (lambda: Items(n for n in "ab"), "of type generator"),
+        (lambda: Items({1, 2}), "of type set"),
+        (lambda: Items({"a": 1}), "of type dict"),
+        (lambda: Items([1], rate="fast"), "rate='fast' reads nothing"),
+        (lambda: Range("x"), "Range is given start=0 and stop='x': give integers"),
+        (lambda: Generate(3), "Generate is given 3, which cannot be called: give a function"),
+        (lambda: Generate(abs, count="x"), "Generate has count='x': give an integer of 0 or more"),
+        (lambda: Call(3), "Call is given 3, which cannot be called: give a function"),
+        (lambda: Flow("f", stop_when=3), "stop_when of flow 'f' is given 3, which cannot be called"),
+        (lambda: numbers(Flow()).key_by(3), "key_by is given 3, which cannot be called"),
+        (lambda: numbers(Flow()).route(3), "route is given 3, which cannot be called"),
+    ],
+)
+def test_what_is_no_list_number_or_function_is_refused_where_it_is_written(make: Any, text: str):
+    assert text in message(BadOptionError, make)
+
+
+@pytest.mark.parametrize("option", ["body", "until", "reduce", "measure"])
+def test_what_an_iteration_is_given_in_place_of_a_function_is_refused(option: str):
+    flow = Flow()
+    functions: dict[str, Any] = {"body": abs, "until": bool, "measure": int, option: 3}
+    text = message(BadOptionError, lambda: flow.iterate(numbers(flow), name="rounds", **functions))
+    assert f"{option}" in text and "of iteration 'rounds' is given 3, which cannot be called" in text
 
 
 def test_output_that_an_operator_does_not_have_is_refused():

@@ -1,0 +1,58 @@
+"""A call of `run` that means nothing is refused in one line, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.on_ray.calls import check_call, find_cut
+from graphs.errors import BadNameError, BadOptionError
+from graphs.flow import Flow
+from recovery.stores.errors import NoSuchCutError
+
+CALL: dict[str, Any] = {"snapshots": None, "every": 1.0, "resume": "never", "seed": 0, "kills": ()}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"snapshots": "cuts", "every": 0.1, "resume": 7},
+        {"snapshots": Path("cuts"), "every": 2, "resume": "latest", "seed": -1, "kills": ["head@epoch=3"]},
+    ],
+)
+def test_what_means_something_passes(given: dict[str, Any]):
+    assert check_call(Flow("rank"), **{**CALL, **given}) is None
+
+
+@pytest.mark.parametrize(
+    ("option", "values", "fix"),
+    [
+        ("snapshots", ["", 3, b"cuts", "a\0b"], "give the path of a folder, '.' for the current one"),
+        ("every", [None, "a", 0, -1, True, float("nan"), float("inf")], "give seconds above 0"),
+        ("resume", [None, 1.5, 0, True, "soon"], "give 'latest', 'never' or the number of an epoch"),
+        ("seed", [None, "x", 1.5], "give an integer"),
+        ("kills", [None, [3], "head@epoch=3", 3], 'give a list, as in kills=["head@epoch=3"]'),
+    ],
+)
+def test_what_means_nothing_is_refused_with_what_would_do(option: str, values: list[Any], fix: str):
+    for value in values:
+        with pytest.raises(BadOptionError) as refused:
+            check_call(Flow("rank"), **{**CALL, option: value})
+        assert str(refused.value) == f"flow 'rank' has {option}={value!r}: {fix}"
+
+
+@pytest.mark.parametrize(("given", "fix"), [(None, "give the Flow itself"), (Flow, "call it, as in run(Flow())")])
+def test_what_is_no_flow_is_not_run(given: Any, fix: str):
+    with pytest.raises(BadOptionError, match=r"run is given (None|Flow itself), which is no Flow: ") as refused:
+        check_call(given, **CALL)
+    assert fix in str(refused.value)
+
+
+def test_to_look_for_the_cut_of_a_run_that_never_was_leaves_nothing_behind(tmp_path: Path):
+    with pytest.raises(NoSuchCutError, match="holds no run of 'rank', and so no cut 7"):
+        find_cut(str(tmp_path), "rank", 7)
+    with pytest.raises(BadNameError):
+        find_cut(str(tmp_path), "../rank", 7)
+    assert list(tmp_path.iterdir()) == []
