@@ -19,12 +19,13 @@ DONE, WRONG_CALL = 0, 2
 def prepare_input(options: argparse.Namespace) -> int:
     """Does what `backedge prepare` was told to; returns the exit code."""
     from recovery.spark.errors import SparkJobError
-    from recovery.spark.preparing import check_places, prepare
+    from recovery.spark.preparing import check_places, check_tasks, prepare
     from recovery.spark.session import close_session, open_session
 
     try:
         clean = expressions_in(options.clean)
         # Before Spark is started, which takes seconds.
+        check_tasks(options.tasks)
         check_places(options.source, options.target, options.format)
         spark = open_session("backedge prepare", master=options.master)
         try:

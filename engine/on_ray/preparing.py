@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.files.checks import check_sink, check_source
+from engine.on_ray.calls import find_cut
 from engine.on_ray.control import TaskOptions
 from engine.on_ray.restoring import check_graph
 from engine.on_ray.storing import staging_of
 from graphs.errors import BadOptionError
-from graphs.ids import Epoch
 from graphs.io import CSV, JsonLines, Parquet, TextLines
 from graphs.plan import Kind, Operator, Plan
 from recovery.orders import Manifest
@@ -60,9 +60,9 @@ def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
     """Whether the run begins anew; raises where one of its name is there that was not asked for or cannot go on."""
     if options.root is None:
         return True
-    store = LocalStore(options.root, options.job)
     if isinstance(resume, int):
-        check_graph(plan, store.manifest_of(Epoch(resume)))
+        check_graph(plan, find_cut(options.root, options.job, resume))
+    store = LocalStore(options.root, options.job)
     if not store.holds_a_run:
         return True
     if resume == "never":

@@ -102,8 +102,7 @@ def prepare(
     from recovery.spark.prepared_files import lay_out, screen
 
     recipe = Recipe(source, key, schema, format, tuple(unique), where, clean or {}, tasks)
-    if not 1 <= tasks <= KEY_GROUPS:
-        raise PreparationError(f"tasks={tasks} is no parallelism: give a number from 1 to {KEY_GROUPS}")
+    check_tasks(tasks)
     check_places(source, target, format)
     with _one_line(source), _replacing(Path(target)) as folder:
         screened = folder / "screened"
@@ -125,6 +124,12 @@ def read_output(spark: SparkSession, path: str, schema: str | None = None) -> Da
 
     with _one_line(path):
         return read_published(spark, path, schema)
+
+
+def check_tasks(tasks: object) -> None:
+    """Raise unless a source that keeps to its keys can have so many tasks. This needs no Spark."""
+    if not isinstance(tasks, int) or isinstance(tasks, bool) or not 1 <= tasks <= KEY_GROUPS:
+        raise PreparationError(f"tasks={tasks!r} is no parallelism: give a number from 1 to {KEY_GROUPS}")
 
 
 def check_places(source: str, target: str, format: str | None = None) -> None:

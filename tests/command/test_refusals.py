@@ -174,3 +174,8 @@ def test_a_folder_without_cuts_is_refused(words: list[str], complaint: str, caps
 def test_settings_reach_the_function_that_makes_the_flow(capsys: pytest.CaptureFixture[str]):
     said = refused(capsys, "run", "module_to_run:flow", "--set", "name=../x", "--set", "size=2")
     assert "'../x'" in said
+
+
+def test_a_preparation_for_too_many_tasks_is_refused_before_spark_is_started(capsys: pytest.CaptureFixture[str]):
+    said = refused(capsys, "prepare", "rows.csv", "prepared", "--tasks", "999")
+    assert "tasks=999 is no parallelism: give a number from 1 to 128" in said
