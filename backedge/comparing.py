@@ -27,6 +27,7 @@ from engine.on_ray.options import RunFailedError
 from graphs.deployment import Deployment
 from graphs.errors import GraphError
 from graphs.expansion import expand
+from graphs.wording import counted
 from recovery.spark.errors import SparkJobError
 from recovery.stores.errors import StoreError
 
@@ -187,11 +188,12 @@ def compare_module(options: argparse.Namespace) -> int:
 
 def lines(facts: Facts) -> list[str]:
     """What a comparison found, for a person."""
-    ran = f"{facts['kills_happened']} of {facts['kills_planned']} kills happened, {facts['restores']} restores"
+    kills = f"{facts['kills_happened']} of {counted(facts['kills_planned'], 'kill')}"
+    ran = f"{kills} happened, {counted(facts['restores'], 'restore')}"
     outcome = "equal" if facts["equal"] else f"{facts['differing']:,} of them differ"
     told = [
-        f"{facts['module']}, size {facts['size']:,}: {facts['rows']:,} rows, {outcome}",
-        f"  {ran}, which found {facts['in_loop_records']:,} records in loops",
+        f"{facts['module']}, size {facts['size']:,}: {counted(facts['rows'], 'row')}, {outcome}",
+        f"  {ran}, which found {counted(facts['in_loop_records'], 'record')} in loops",
         f"  {facts['clean_seconds']:.1f} s clean, {facts['killed_seconds']:.1f} s with kills, of which recovery took "
         f"{facts['recovery_seconds']:.1f} s; Spark computed the reference in {facts['spark_seconds']:.1f} s",
         f"  the last cuts are {facts['audit']}",

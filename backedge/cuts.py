@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from backedge.flows import WrongCallError
+from graphs.errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
+from graphs.wording import counted
 from recovery.orders import Manifest
-from recovery.stores.documents import opened
 from recovery.stores.errors import StoreError
 from recovery.stores.local import LocalStore
 from recovery.stores.manifests import CutDescription
@@ -21,16 +22,35 @@ from recovery.stores.names import JOB, MANIFEST, attempt_folder, epoch_folder
 
 Facts = dict[str, Any]
 
+REFUSED = (WrongCallError, GraphError, StoreError, OSError)
+"""A `GraphError`: the folder's name can be no job's."""
+
 
 def list_cuts(options: argparse.Namespace) -> int:
-    """`backedge snapshots list`: all cuts that are there, the oldest first."""
+    """`backedge snapshots list`: all cuts that are there, the oldest first. 1 where a job cannot be read, 2 if none."""
+    cuts: list[Facts] = []
+    faults: list[Exception] = []
     try:
-        cuts = [facts for store in _stores(options) for facts in _cuts(store)]
-    except (WrongCallError, StoreError, OSError) as refused:
+        for job in _jobs(options):
+            try:
+                cuts += _cuts(LocalStore(_root(options), job))
+            except REFUSED as fault:
+                # The cuts of other jobs are no worse for it.
+                faults.append(fault)
+    except REFUSED as refused:
         return _refuse(refused)
+    for fault in faults:
+        _refuse(fault)
+    if faults and not cuts:
+        return 2
+    _print_cuts(cuts, options)
+    return 1 if faults else 0
+
+
+def _print_cuts(cuts: list[Facts], options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"cuts": cuts}))
-        return 0
+        return
     rows = [("job", "epoch", "attempt", "time", "tasks", "bytes", "in loops", "savepoint", "restorable")]
     for facts in cuts:
         loops = ", ".join(f"{loop} {_records(log)}" for loop, log in facts["loops"].items())
@@ -42,20 +62,19 @@ def list_cuts(options: argparse.Namespace) -> int:
         print(f"no cut is complete in {options.snapshots}")
     else:
         _print_table(rows)
-    return 0
 
 
 def show_cut(options: argparse.Namespace) -> int:
     """`backedge snapshots show EPOCH`: its tasks and files. Everything is verified; 1 if something does not hold."""
     try:
-        store = _one(list(_stores(options)), options)
+        store = _one(options)
         described = store.manifest_of(Epoch(options.epoch))
         facts = _facts(store, described.epoch, described.attempt)
         try:
             store.cut(described.epoch)
         except StoreError as fault:
             facts.update(restorable=False, fault=str(fault))
-    except (WrongCallError, StoreError, OSError) as refused:
+    except REFUSED as refused:
         return _refuse(refused)
     facts["of_tasks"] = [_of_task(described, task) for task in described.tasks]
     if options.json:
@@ -65,33 +84,30 @@ def show_cut(options: argparse.Namespace) -> int:
     return 0 if facts["restorable"] else 1
 
 
-def _stores(options: argparse.Namespace) -> Iterator[LocalStore]:
-    root: str = options.snapshots.removeprefix("file://")
+def _root(options: argparse.Namespace) -> str:
+    return options.snapshots.removeprefix("file://")
+
+
+def _jobs(options: argparse.Namespace) -> list[str]:
+    """The job that is asked for, or all that there are; a job has a folder of its name."""
+    root = _root(options)
     if "://" in root or not os.path.isdir(root):
         raise WrongCallError(
             f"--snapshots {options.snapshots} is no folder: give the one that `backedge run` was given"
         )
-    jobs = [_job_in(root, name) for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name, JOB))]
+    jobs = [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name, JOB))]
     if not jobs:
         raise WrongCallError(f"--snapshots {root} holds no job: give the folder that `backedge run` was given")
     if options.job is not None and options.job not in jobs:
         raise WrongCallError(f"--job {options.job} is not in {root}: it holds {', '.join(jobs)}")
-    for job in jobs:
-        if options.job in (None, job):
-            yield LocalStore(root, job)
+    return jobs if options.job is None else [options.job]
 
 
-def _job_in(root: str, name: str) -> str:
-    path = os.path.join(root, name, JOB)
-    with open(path, "rb") as file:
-        return str(opened(file.read(), None, path)["job"])
-
-
-def _one(stores: list[LocalStore], options: argparse.Namespace) -> LocalStore:
-    if len(stores) == 1:
-        return stores[0]
-    jobs = ", ".join(store.job for store in stores)
-    raise WrongCallError(f"--snapshots {options.snapshots} holds several jobs: give --job, one of {jobs}")
+def _one(options: argparse.Namespace) -> LocalStore:
+    jobs = _jobs(options)
+    if len(jobs) == 1:
+        return LocalStore(_root(options), jobs[0])
+    raise WrongCallError(f"--snapshots {options.snapshots} holds several jobs: give --job, one of {', '.join(jobs)}")
 
 
 def _cuts(store: LocalStore) -> Iterator[Facts]:
@@ -143,7 +159,9 @@ def _of_task(cut: CutDescription, task: TaskId) -> Facts:
 
 
 def _records(log: Facts) -> str:
-    return f"{log['batches']} batches" if log["records"] is None else f"{log['records']:,} records"
+    if log["records"] is None:
+        return "1 batch" if log["batches"] == 1 else f"{log['batches']} batches"
+    return counted(log["records"], "record")
 
 
 def _print_cut(facts: Facts) -> None:
@@ -151,7 +169,7 @@ def _print_cut(facts: Facts) -> None:
     kept = f", kept as {facts['savepoint']}" if facts["savepoint"] else ""
     where = f"epoch {facts['epoch']} of {facts['job']}, attempt {facts['attempt']}"
     print(f"{where}, {facts['policy']}, {facts['time']}{kept}")
-    print(f"{facts['tasks']} tasks, {facts['bytes']:,} bytes; {verdict}")
+    print(f"{counted(facts['tasks'], 'task')}, {counted(facts['bytes'], 'byte')}; {verdict}")
     rows = [("task", "state rows", "in loops", "bytes", "")]
     for task in facts["of_tasks"]:
         loops = ", ".join(f"{loop} {_records(log)}" for loop, log in task["loops"].items())

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backedge.flows import WrongCallError
+from graphs.wording import counted
 
 DONE, WRONG_CALL = 0, 2
 
@@ -81,10 +82,9 @@ def told(prepared: Mapping[str, Any], target: str) -> str:
     reasons = {reason: count for reason, count in prepared["rejected"].items() if count}
     why = f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
     rejected = f"{sum(reasons.values()):,} rejected{why}"
-    files = f"{len(prepared['files'])} file{'s' if len(prepared['files']) != 1 else ''}"
-    tasks = f"{prepared['tasks']} task{'s' if prepared['tasks'] != 1 else ''}"
+    files, tasks = counted(len(prepared["files"]), "file"), counted(prepared["tasks"], "task")
     layout = f"{files} by the key groups of {prepared['key']!r}, for {tasks}" if prepared["key"] else files
-    lines = [f"{prepared['rows_in']:,} rows in, {prepared['rows_out']:,} out, {rejected}"]
+    lines = [f"{counted(prepared['rows_in'], 'row')} in, {prepared['rows_out']:,} out, {rejected}"]
     lines.append(f"  {prepared['data']}: {layout}")
     lines += [f"  {target}/rejected: what does not fit, with the reason"] if reasons else []
     return "\n".join(lines)

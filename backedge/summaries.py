@@ -10,6 +10,7 @@ from typing import Any
 from backedge.flows import WrongCallError
 from engine.files.arrow import filesystems
 from engine.on_ray.paths import check_path
+from graphs.wording import counted
 
 
 class JsonFile:
@@ -61,14 +62,15 @@ def told(summary: dict[str, Any]) -> str:
     """A summary in a few lines.
 
     >>> print(told({"job": "rank", "state": "finished", "seconds": 2.5, "records": 1200, "hops": 900, "snapshots": 3,
-    ...     "snapshots_with_log": 1, "kills": 1, "restores": 1, "missed_faults": [], "outputs": {"done": 400}}))
-    rank: finished in 2.5 s; 1,200 records, 900 hops; 3 cuts, 1 with records in loops; 1 kills, 1 restores
+    ...     "snapshots_with_log": 1, "kills": 1, "restores": 2, "missed_faults": [], "outputs": {"done": 400}}))
+    rank: finished in 2.5 s; 1,200 records, 900 hops; 3 cuts, 1 with records in loops; 1 kill, 2 restores
       done: 400 records
     """
     how = f"{summary['job']}: {summary['state']} in {summary['seconds']:.1f} s"
-    cuts = f"{summary['snapshots']} cuts, {summary['snapshots_with_log']} with records in loops"
-    faults = f"{summary['kills']} kills, {summary['restores']} restores"
+    worked = f"{counted(summary['records'], 'record')}, {counted(summary['hops'], 'hop')}"
+    cuts = f"{counted(summary['snapshots'], 'cut')}, {summary['snapshots_with_log']} with records in loops"
+    faults = f"{counted(summary['kills'], 'kill')}, {counted(summary['restores'], 'restore')}"
     audit = f"; audit: {summary['audit']['state']}" if summary.get("audit") else ""
-    lines = [f"{how}; {summary['records']:,} records, {summary['hops']:,} hops; {cuts}; {faults}{audit}"]
-    lines += [f"  {sink}: {count:,} records" for sink, count in summary["outputs"].items()]
+    lines = [f"{how}; {worked}; {cuts}; {faults}{audit}"]
+    lines += [f"  {sink}: {counted(count, 'record')}" for sink, count in summary["outputs"].items()]
     return "\n".join(lines)

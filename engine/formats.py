@@ -94,7 +94,7 @@ def _columns(records: list[Any]) -> dict[str, list[Any]]:
     first = records[0]
     if not isinstance(first, dict):
         raise MisuseError(
-            f"map_batches is to make columns of records, and {show(first)} is a {type(first).__name__}: "
+            f"map_batches is to make columns of records, and {show(first)} is of type {type(first).__name__}: "
             'give it records that are dicts, or batch_format="records"'
         )
     names = list(cast("dict[str, Any]", first))

@@ -26,7 +26,7 @@ def check_name(name: object, what: str) -> str:
     graphs.errors.BadNameError: operator name '../rank' holds '/': use letters, digits, '-', '_', '.' and spaces
     """
     if not isinstance(name, str):
-        raise BadNameError(f"{what} name {name!r} is a {type(name).__name__}: give a string")
+        raise BadNameError(f"{what} name {name!r} is of type {type(name).__name__}: give a string")
     fault = name_fault(name)
     if fault is not None:
         raise BadNameError(f"{what} name {name!r} {fault}: use letters, digits, '-', '_', '.' and spaces")

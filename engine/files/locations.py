@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.files.arrow import filesystems
 from engine.files.errors import InputChangedError, NoInputError
+from graphs.wording import counted
 
 
 class Location:
@@ -114,11 +115,12 @@ def _is_hidden(name: str) -> bool:
 
 
 def _instead(everything: Mapping[str, int], endings: Sequence[str]) -> str:
-    wanted = " or ".join(endings)
+    # Text may be in a file of any ending, which the empty one stands for.
+    wanted = "" if "" in endings else f" ending in {' or '.join(endings)}"
     if not everything:
-        return f"holds no file that is not hidden: put files ending in {wanted} there, or give another folder"
+        return f"holds no file that is not hidden: put files{wanted} there, or give another folder"
     example = min(everything)
     return (
-        f"holds no file ending in {wanted}, but {len(everything)} others such as {example!r}: "
+        f"holds no file{wanted}, but {counted(len(everything), 'other')} such as {example!r}: "
         "give another folder, or name the file itself, whatever its ending"
     )

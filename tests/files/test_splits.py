@@ -85,7 +85,7 @@ def test_a_split_is_found_again_by_its_name_whatever_the_file_is_called(tmp_path
     [
         ("nowhere", r"nowhere is not there: give the path"),
         ("empty", r"empty holds no file that is not hidden: put files ending in .jsonl or .ndjson or .json"),
-        ("others", r"others holds no file ending in .*, but 1 others such as 'a.csv'"),
+        ("others", r"others holds no file ending in .*, but 1 other such as 'a.csv'"),
         ("ftp://host/a", r"ftp://host/a cannot be read from"),
     ],
 )
@@ -95,6 +95,11 @@ def test_a_source_without_input_is_refused_before_anything_runs(tmp_path: Path, 
     write_json(tmp_path / "others" / "a.csv", [1])
     with pytest.raises(NoInputError, match=complaint):
         check_source(source(JsonLines(path if "://" in path else str(tmp_path / path))))
+
+
+def test_text_is_looked_for_in_files_of_any_ending(tmp_path: Path):
+    with pytest.raises(NoInputError, match="holds no file that is not hidden: put files there, or give another folder"):
+        check_source(source(TextLines(str(tmp_path))))
 
 
 def test_a_source_of_a_kind_that_nothing_reads_is_refused():

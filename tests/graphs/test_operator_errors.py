@@ -71,7 +71,7 @@ def message(error: type[GraphError], action: Callable[[], object]) -> str:
         ("day=1", "holds '='"),
         ("", "is empty"),
         ("x" * 151, "is longer than 150 bytes"),
-        (7, "is a int"),
+        (7, "is of type int"),
     ],
 )
 def test_name_that_is_no_folder_name_is_refused_everywhere(name: Any, fault: str):

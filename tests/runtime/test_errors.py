@@ -146,7 +146,7 @@ def test_a_batch_in_no_known_format_is_refused(records: list[Any], result: Any, 
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([1], "map_batches is to make columns of records, and 1 is a int: give it records that are dicts"),
+        ([1], "map_batches is to make columns of records, and 1 is of type int: give it records that are dicts"),
         ([{"a": 1}, {"b": 1}], r"columns of records whose columns differ: \['a'\] and \['b'\]"),
     ],
 )

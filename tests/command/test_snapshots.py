@@ -1,0 +1,49 @@
+"""`backedge snapshots` in a folder of several jobs, one of which is damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backedge.command import main
+from engine.simulation.runner import run_seed
+from tests.spark.simulated import write_run
+
+SEED, CRASHES = 3, 2
+
+
+@pytest.fixture
+def cuts(tmp_path: Path) -> Path:
+    """A folder with a job that is as it was written, and one whose identity was torn."""
+    _, world, _ = run_seed(SEED, CRASHES)
+    write_run(world, tmp_path, "sound")
+    (write_run(world, tmp_path, "torn") / "job.json").write_text("{")
+    return tmp_path
+
+
+def test_a_damaged_job_does_not_hide_the_others(cuts: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["snapshots", "list", "--snapshots", str(cuts)]) == 1
+    told, fault = capsys.readouterr()
+    assert {line.split()[0] for line in told.splitlines()} == {"job", "sound"}
+    assert fault.count("\n") == 1
+    assert "torn/job.json is torn or was changed" in fault
+
+
+def test_a_damaged_job_that_is_asked_for_is_refused(cuts: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["snapshots", "list", "--snapshots", str(cuts), "--job", "torn"]) == 2
+    assert main(["snapshots", "show", "1", "--snapshots", str(cuts), "--job", "torn"]) == 2
+    assert capsys.readouterr().err.count("torn/job.json is torn or was changed") == 2
+
+
+def test_a_folder_of_another_name_is_not_taken_for_a_job(cuts: Path, capsys: pytest.CaptureFixture[str]):
+    (cuts / "sound").rename(cuts / "renamed")
+    before = sorted(path.name for path in cuts.iterdir())
+    assert main(["snapshots", "list", "--snapshots", str(cuts)]) == 2
+    assert "rename the folder" in capsys.readouterr().err
+    assert sorted(path.name for path in cuts.iterdir()) == before
+
+
+def test_which_of_several_jobs_is_meant_has_to_be_said(cuts: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["snapshots", "show", "1", "--snapshots", str(cuts)]) == 2
+    assert "holds several jobs: give --job, one of sound, torn" in capsys.readouterr().err
