@@ -112,9 +112,18 @@ def _records(count: int) -> str:
     return "1 record was" if count == 1 else f"{count:,} records were"
 
 
-def _parser(module: ModuleType) -> Parser:
+def take_no_options(name: str, arguments: Sequence[str] | None = None) -> None:
+    """Tell what the module of this name does when asked by --help, and exit; refuse whatever else it is given."""
+    _bare_parser(sys.modules[name]).parse_args(arguments)
+
+
+def _bare_parser(module: ModuleType) -> Parser:
     description = (module.__doc__ or "").strip().split("\n\n")[0]
-    parser = Parser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
+    return Parser(prog=f"python -m examples.cyclic.{_short(module)}", description=description)
+
+
+def _parser(module: ModuleType) -> Parser:
+    parser = _bare_parser(module)
     parser.add_argument("--size", type=count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
     parser.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
     parser.add_argument(

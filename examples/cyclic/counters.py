@@ -91,4 +91,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    from examples.cyclic.command_line import take_no_options
+
+    take_no_options(__name__)
     main()

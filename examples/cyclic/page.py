@@ -54,14 +54,16 @@ HEAD = """\
 # Examples: feedback loops to copy
 
 Find the loop that is nearest to yours, copy the file, and change it. Each is one file, read from top to bottom: the
-graph, the input that Spark prepares, the same result computed by Spark, and what holds in every cut, as SQL. The page
-is written by `python -m examples.cyclic.page`, from the files.
+graph, the input that Spark prepares where it needs any, the same result computed by Spark, and as SQL what holds in
+every cut, where more does than of any graph. counters and retries, at the end, are smaller, and checked by Python
+alone. The page is written by `python -m examples.cyclic.page`, from the files.
 
     python -m examples.cyclic.token_ring --kill members@epoch=3    # one: prepared, run, killed, compared, shown
     backedge compare examples.cyclic.token_ring --kills 3          # run clean and with kills; cuts audited
-    make examples                                                  # all, each also with a wrong row that must be found
+    make examples                                                  # all that Spark computes; a wrong row must be found
 
-All take the same options: `--size --parallelism --snapshots --every --kill --resume --rounds --audit --seed --json`.
+Those that Spark computes take the same options, `--size --parallelism --snapshots --every --kill --resume --rounds
+--audit --seed --json`; counters and retries take none.
 
 - *free-running*: records go round one by one, and the loop ends when it is empty.
 - *in rounds*: all of a round is done before the next begins, and a figure of the round decides whether there is one.
@@ -100,4 +102,7 @@ def _paragraphs(name: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    from examples.cyclic.command_line import take_no_options
+
+    take_no_options(__name__)
     (FOLDER / "README.md").write_text(page())

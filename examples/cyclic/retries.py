@@ -90,4 +90,7 @@ def _named(orders: list[Order]) -> list[str]:
 
 
 if __name__ == "__main__":
+    from examples.cyclic.command_line import take_no_options
+
+    take_no_options(__name__)
     main()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -31,3 +33,13 @@ def test_an_example_is_short_and_shows_a_person_what_came_of_it(name: str):
     assert callable(module.reference)
     assert callable(module.show)
     assert f"python -m examples.cyclic.{name}" in str(module.__doc__)
+
+
+@pytest.mark.parametrize("name", ["demo", "page", *SMALLER])
+def test_a_program_without_options_says_so_before_it_does_anything(name: str):
+    call = [sys.executable, "-m", f"examples.cyclic.{name}", "--bogus"]
+    done = subprocess.run(call, cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"python -m examples.cyclic.{name}: unrecognized arguments: --bogus; --help tells of all options\n"
+    )
