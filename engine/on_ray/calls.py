@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, cast
 
+from engine.on_ray.faults import Kill
 from graphs.errors import BadOptionError
 from graphs.flow import checked_flow
 from graphs.ids import Epoch
@@ -17,11 +18,15 @@ from recovery.stores.manifests import CutDescription
 from recovery.stores.names import JOB
 
 
-def check_call(flow: object, snapshots: object, every: object, resume: object, seed: object, kills: object) -> None:
-    """Raise unless these are of their types, and in their range. Not every user checks types.
+def faults_in(
+    flow: object, snapshots: object, every: object, resume: object, seed: object, kills: object
+) -> tuple[Kill, ...]:
+    """The faults that a call plans. Raises unless all is of its type and in its range: not every user checks types.
 
     >>> from graphs import Flow
-    >>> check_call(Flow("rank"), None, 1.0, "never", 0, "head@epoch=3")
+    >>> faults_in(Flow("rank"), None, 1.0, "never", 0, ["head@epoch=3"])
+    (Kill(who='head', when='epoch', amount=3),)
+    >>> faults_in(Flow("rank"), None, 1.0, "never", 0, "head@epoch=3")
     Traceback (most recent call last):
     graphs.errors.BadOptionError: flow 'rank' has kills='head@epoch=3': give a list, as in kills=["head@epoch=3"]
     """
@@ -37,6 +42,7 @@ def check_call(flow: object, snapshots: object, every: object, resume: object, s
     faults = cast(Sequence[Any], kills)
     if isinstance(kills, str) or not isinstance(kills, Sequence) or not all(isinstance(kill, str) for kill in faults):
         raise BadOptionError(f'{what} has kills={kills!r}: give a list, as in kills=["head@epoch=3"]')
+    return tuple(map(Kill.parse, faults))
 
 
 def _is_path(given: object) -> bool:

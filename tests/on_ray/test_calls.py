@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.calls import check_call, find_cut
+from engine.on_ray.calls import faults_in, find_cut
+from engine.on_ray.faults import Kill
 from graphs.errors import BadNameError, BadOptionError
 from graphs.flow import Flow
 from recovery.stores.errors import NoSuchCutError
@@ -18,12 +19,12 @@ CALL: dict[str, Any] = {"snapshots": None, "every": 1.0, "resume": "never", "see
 @pytest.mark.parametrize(
     "given",
     [
-        {"snapshots": "cuts", "every": 0.1, "resume": 7},
+        {"snapshots": "cuts", "every": 0.1, "resume": 7, "kills": ("head@epoch=3",)},
         {"snapshots": Path("cuts"), "every": 2, "resume": "latest", "seed": -1, "kills": ["head@epoch=3"]},
     ],
 )
-def test_what_means_something_passes(given: dict[str, Any]):
-    assert check_call(Flow("rank"), **{**CALL, **given}) is None
+def test_what_means_something_gives_the_faults_that_it_plans(given: dict[str, Any]):
+    assert faults_in(Flow("rank"), **{**CALL, **given}) == (Kill("head", "epoch", 3),)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,14 @@ def test_what_means_something_passes(given: dict[str, Any]):
 def test_what_means_nothing_is_refused_with_what_would_do(option: str, values: list[Any], fix: str):
     for value in values:
         with pytest.raises(BadOptionError) as refused:
-            check_call(Flow("rank"), **{**CALL, option: value})
+            faults_in(Flow("rank"), **{**CALL, option: value})
         assert str(refused.value) == f"flow 'rank' has {option}={value!r}: {fix}"
 
 
 @pytest.mark.parametrize(("given", "fix"), [(None, "give the Flow itself"), (Flow, "call it, as in run(Flow())")])
 def test_what_is_no_flow_is_not_run(given: Any, fix: str):
     with pytest.raises(BadOptionError, match=r"run is given (None|Flow itself), which is no Flow: ") as refused:
-        check_call(given, **CALL)
+        faults_in(given, **CALL)
     assert fix in str(refused.value)
 
 
