@@ -12,10 +12,11 @@ from graphs.flow import checked_flow
 from graphs.ids import Epoch
 from graphs.naming import check_name
 from graphs.options import is_above_zero, is_whole
+from recovery.orders import Manifest
 from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
 from recovery.stores.manifests import CutDescription
-from recovery.stores.names import JOB
+from recovery.stores.names import JOB, epoch_folder
 
 
 def faults_in(
@@ -57,4 +58,10 @@ def find_cut(root: str, job: str, epoch: int) -> CutDescription:
             f"{root} holds no run of {job!r}, and so no cut {epoch} to resume from: give the folder that the run was "
             "given, or resume from another; `backedge snapshots list` shows the cuts of a folder"
         )
-    return LocalStore(root, job).manifest_of(Epoch(epoch))
+    store = LocalStore(root, job)
+    recorded = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
+    there = [str(cut) for cut in recorded if os.path.isdir(os.path.join(store.path, epoch_folder(cut)))]
+    if str(epoch) not in there:
+        others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"
+        raise NoSuchCutError(f"epoch {epoch} is no complete cut in {store.path}: {others}")
+    return store.manifest_of(Epoch(epoch))

@@ -9,9 +9,11 @@ import pytest
 
 from engine.on_ray.calls import faults_in, find_cut
 from engine.on_ray.faults import Kill
+from engine.simulation.runner import run_seed
 from graphs.errors import BadNameError, BadOptionError
 from graphs.flow import Flow
 from recovery.stores.errors import NoSuchCutError
+from tests.spark.simulated import write_run
 
 CALL: dict[str, Any] = {"snapshots": None, "every": 1.0, "resume": "never", "seed": 0, "kills": ()}
 
@@ -57,3 +59,13 @@ def test_to_look_for_the_cut_of_a_run_that_never_was_leaves_nothing_behind(tmp_p
     with pytest.raises(BadNameError):
         find_cut(str(tmp_path), "../rank", 7)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cut_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path):
+    _, world, _ = run_seed(3, 2)
+    write_run(world, tmp_path, "rank", keep=2)
+    cuts = sorted(world.record.cuts)[-2:]
+    assert [find_cut(str(tmp_path), "rank", cut).epoch for cut in cuts] == cuts
+    for epoch in (1, 10**6):
+        with pytest.raises(NoSuchCutError, match=rf"epoch {epoch} is .*: resume from one of {cuts[0]}, {cuts[1]}$"):
+            find_cut(str(tmp_path), "rank", epoch)
