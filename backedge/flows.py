@@ -103,8 +103,11 @@ def _others(module: ModuleType) -> str:
     values = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     flows = sorted(name for name, value in values.items() if isinstance(value, Flow))
     own = sorted(n for n, value in values.items() if isfunction(value) and value.__module__ == module.__name__)
-    kinds = ("flows", flows), ("functions", own)
-    said = [f"its {what} are {', '.join(names[:NAMED_MAX])}" for what, names in kinds if names]
+    said = [
+        f"its {what}{'s are' if len(names) > 1 else ' is'} {', '.join(names[:NAMED_MAX])}"
+        for what, names in (("flow", flows), ("function", own))
+        if names
+    ]
     return " and ".join(said) or "it holds no Flow, and no function that could give one"
 
 
