@@ -131,9 +131,8 @@ def _by_target(
         parts: list[list[Any]] = [[] for _ in ids]
         targets = targets_of(records)
         if isinstance(hops, int):
-            append = [part.append for part in parts]
             for record, target in zip(records, targets, strict=True):
-                append[target](record)
+                parts[target].append(record)
             out.extend((id, Batch(part, hops)) for id, part in zip(ids, parts, strict=True) if part)
             return
         parts_hops: list[list[int]] = [[] for _ in ids]

@@ -10,6 +10,7 @@ from engine import errors
 from engine.on_ray import cluster
 from engine.on_ray.auditing import Audit, check_audit, start_auditor
 from engine.on_ray.breaking import core_of
+from engine.on_ray.calls import faults_in
 from engine.on_ray.control import Limits, TaskOptions
 from engine.on_ray.faults import Kill, check_kills
 from engine.on_ray.job import Job, RunResult
@@ -24,6 +25,7 @@ from graphs.flow import Flow
 from graphs.ids import Epoch
 from graphs.options import check_choice
 from graphs.plan import Plan
+from graphs.wording import counted
 from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode
 
@@ -75,11 +77,11 @@ def start(
     - audit: have Spark audit the last cut ("final") or cuts as they appear ("every-cut"); may raise `AuditFailedError`.
     - kills: planned faults, such as "head@epoch=3". broken_rule: a rule to break, such as "no-loop-log", for tests.
     """
-    planned = tuple(Kill.parse(text) for text in kills)
+    planned = faults_in(flow, snapshots, every, resume, seed, kills)
     plan = with_absolute_paths(checked_paths(flow.plan(), snapshots))
-    _check(plan, snapshots, resume, actors, policy, placement, every, audit, broken_rule)
-    _check_amounts(plan, 1, parallelism=parallelism, keep=keep, credit_bytes=credit_bytes)
-    _check_amounts(plan, 0, max_restarts=max_restarts, spares=spares, loop_bytes=loop_bytes)
+    _check(plan, snapshots, actors, policy, placement, audit, broken_rule)
+    _at_least(plan, 1, parallelism=parallelism, keep=keep, credit_bytes=credit_bytes)
+    _at_least(plan, 0, max_restarts=max_restarts, spares=spares, loop_bytes=loop_bytes, loop_disk_bytes=loop_disk_bytes)
     splits = check_input(plan)
     deployment, description = _deploy(plan, parallelism, actors, planned)
     root = None if snapshots is None else storage_folder(os.fspath(snapshots), cluster.hosts())
@@ -96,11 +98,9 @@ def start(
 def _check(
     plan: Plan,
     snapshots: object,
-    resume: Resume,
     actors: str,
     policy: str,
     placement: str,
-    every: float,
     audit: str,
     broken_rule: str | None,
 ) -> None:
@@ -110,16 +110,12 @@ def _check(
     check_choice(placement, ("DEFAULT", "SPREAD"), "placement", flow)
     check_audit(flow, snapshots, audit)
     core_of(broken_rule)
-    if every <= 0:
-        raise BadOptionError(f"{flow} has every={every!r}: give seconds above 0")
     if plan.stop_when is not None and snapshots is None:
         raise BadOptionError(f"{flow} has stop_when, which is asked on complete cuts: give it snapshots=")
-    if resume not in ("latest", "never") and (isinstance(resume, bool | str) or resume < 1):
-        raise BadOptionError(f"{flow} has resume={resume!r}: give 'latest', 'never' or the number of an epoch")
     check_pickles(plan)
 
 
-def _check_amounts(plan: Plan, least: int, **amounts: object) -> None:
+def _at_least(plan: Plan, least: int, **amounts: object) -> None:
     for option, value in amounts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise BadOptionError(f"flow {plan.name!r} has {option}={value!r}: give an integer of at least {least}")
@@ -140,10 +136,11 @@ def check_pickles(plan: Plan) -> None:
 
 def _deploy(plan: Plan, parallelism: int, actors: Actors, planned: tuple[Kill, ...]) -> tuple[Deployment, str]:
     """What runs where, and the same in words."""
+    # Before Ray is started, which takes seconds; which tasks there are does not depend on the CPUs.
+    check_kills(planned, expand(plan, parallelism))
     cluster.connect()
     cpus = cluster.cpus()
     deployment = expand(plan, parallelism, actors, cpus)
-    check_kills(planned, deployment)
     return deployment, describe(deployment, actors, cpus)
 
 
@@ -151,7 +148,7 @@ def describe(deployment: Deployment, actors: str, cpus: int) -> str:
     """What runs where, in a line."""
     count = len({task.actor for task in deployment.tasks.values()})
     chosen = f' (actors="auto" with {cpus} CPUs)' if actors == "auto" else ""
-    return f"{len(deployment.tasks)} tasks in {count} actors{chosen}"
+    return f"{counted(len(deployment.tasks), 'task')} in {counted(count, 'actor')}{chosen}"
 
 
 def _start_supervisor(spec: RunSpec) -> cluster.Actor:

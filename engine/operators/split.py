@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import compress
-from operator import not_, truth
+from operator import not_
 from typing import Any
 
 from engine.batch import Hops, copy_records, uniform
@@ -35,15 +35,15 @@ class SplitOperator(OperatorRuntime):
         function: Callable[[Any], Any] = self.place.operator.function
         iterator = iter(records)
         try:
-            truths = list(map(truth, map(function, iterator)))
+            lies = [not function(record) for record in iterator]
         except Exception as error:
             raise self.failure(error, records, iterator) from error
-        if all(truths):
-            send_true(records, hops)
-        elif not any(truths):
+        if all(lies):
             send_false(records, hops)
+        elif not any(lies):
+            send_true(records, hops)
         else:
-            lies = list(map(not_, truths))
+            truths = list(map(not_, lies))
             for send, chosen in ((send_true, truths), (send_false, lies)):
                 chosen_hops = hops if isinstance(hops, int) else uniform(list(compress(hops, chosen)))
                 send(list(compress(records, chosen)), chosen_hops)
