@@ -25,7 +25,7 @@ from recovery.spark.session import (
     reason_of,
     user_settings,
 )
-from tests.jobs.rays import descendants
+from tests.jobs.rays import descendants, processes
 from tests.spark.cuts import job_of_cuts
 
 if TYPE_CHECKING:
@@ -97,9 +97,11 @@ def becomes_true(condition: Callable[[], bool]) -> bool:
 
 
 def listening() -> Iterator[str]:
-    """The addresses at which this process and its children listen, as /proc writes them."""
+    """The addresses at which the Java of this process, and what that has started, listen, as /proc writes them."""
     inodes: set[str] = set()
-    for process in [os.getpid(), *descendants(os.getpid())]:
+    running = processes()
+    java = [pid for pid in descendants(os.getpid()) if "/pyspark/jars/" in running.get(pid, (0, ""))[1]]
+    for process in {below for pid in java for below in (pid, *descendants(pid))}:
         # Files are closed meanwhile, and processes end.
         with suppress(FileNotFoundError):
             for descriptor in Path(f"/proc/{process}/fd").iterdir():
