@@ -77,7 +77,7 @@ def test_an_invariant_that_does_not_hold_is_told_with_a_row(spark: Any, job: Pat
     [
         (["nowhere"], "nowhere does not exist: give the folder"),
         (["JOB", "--epoch", "9999"], "epoch 9999 of job job in"),
-        (["JOB", "--key-file", "no-key"], "No such file or directory: 'no-key'"),
+        (["JOB", "--key-file", "no-key"], "--key-file no-key cannot be read (No such file or directory)"),
         (["JOB", "--key-file", "key"], "is not signed, and a key is given"),
         (["JOB", "--invariant", "SELECT 1"], "has no name and query: write name=SELECT ..."),
         (["JOB", "--invariant", "x=SELECT nothing FROM tasks"], "invariant 'x' cannot be asked: [UNRESOLVED_COLUMN"),
