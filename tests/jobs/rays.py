@@ -65,7 +65,7 @@ def local_ray() -> Iterator[None]:
 
 def processes() -> dict[int, tuple[int, str]]:
     """The parent and the command of every process that runs."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True)
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True)
     rows = (line.split(None, 3) for line in listed.stdout.splitlines())
     return {int(row[0]): (int(row[1]), row[3]) for row in rows if len(row) == 4 and not row[2].startswith("Z")}
 

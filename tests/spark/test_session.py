@@ -100,7 +100,7 @@ def listening() -> Iterator[str]:
     """The addresses at which the Java of this process, and what that has started, listen, as /proc writes them."""
     inodes: set[str] = set()
     running = processes()
-    java = [pid for pid in descendants(os.getpid()) if "/pyspark/jars/" in running.get(pid, (0, ""))[1]]
+    java = [pid for pid in descendants(os.getpid()) if running.get(pid, (0, ""))[1].split(" ")[0].endswith("java")]
     for process in {below for pid in java for below in (pid, *descendants(pid))}:
         # Files are closed meanwhile, and processes end.
         with suppress(FileNotFoundError):
