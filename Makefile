@@ -2,7 +2,7 @@
 
 PYTHON_IN_VENV = .venv/bin/python
 # Most tests wait for processes to come up. The files in order: the longest are not among the last.
-BESIDE_EACH_OTHER = -n 2 --dist loadfile --no-loadscope-reorder
+BESIDE_EACH_OTHER = -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 .PHONY: setup demo examples check test-fast test bench
 

@@ -23,6 +23,7 @@ import pytest
 from engine.on_ray import cluster
 
 GONE_S = 20.0
+LOOK_S = 0.1
 READY_S = 60.0
 JOB_S = 300.0
 NOT_YET = "No available agent to submit job"
@@ -72,11 +73,16 @@ def processes() -> dict[int, tuple[int, str]]:
 
 def descendants(ancestor: int) -> list[int]:
     """The processes below one."""
-    parents = {pid: parent for pid, (parent, _) in processes().items()}
+    return list(commands_below(ancestor))
+
+
+def commands_below(ancestor: int) -> dict[int, str]:
+    """The processes below one, with their commands."""
+    listed = processes()
     found = [ancestor]
     for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+        found += [child for child, (parent, _) in listed.items() if parent == pid]
+    return {pid: listed[pid][1] for pid in found[1:]}
 
 
 def check_gone(pids: set[int]) -> None:
@@ -84,6 +90,7 @@ def check_gone(pids: set[int]) -> None:
     deadline_s = time.monotonic() + GONE_S
     while left := pids & processes().keys():
         assert time.monotonic() < deadline_s, f"left behind: {[processes().get(pid) for pid in left]}"
+        time.sleep(LOOK_S)
 
 
 class Submitted:

@@ -25,7 +25,7 @@ from recovery.spark.session import (
     reason_of,
     user_settings,
 )
-from tests.jobs.rays import descendants, processes
+from tests.jobs.rays import commands_below, descendants
 from tests.spark.cuts import job_of_cuts
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def becomes_true(condition: Callable[[], bool]) -> bool:
 def listening() -> Iterator[str]:
     """The addresses at which the Java of this process, and what that has started, listen, as /proc writes them."""
     inodes: set[str] = set()
-    running = processes()
-    java = [pid for pid in descendants(os.getpid()) if running.get(pid, (0, ""))[1].split(" ")[0].endswith("java")]
+    java = [pid for pid, command in commands_below(os.getpid()).items() if command.split(" ")[0].endswith("java")]
     for process in {below for pid in java for below in (pid, *descendants(pid))}:
         # Files are closed meanwhile, and processes end.
         with suppress(FileNotFoundError):

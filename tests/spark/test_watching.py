@@ -18,7 +18,7 @@ from engine.simulation.runner import run_seed
 from graphs.errors import BadOptionError
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
-from tests.jobs.rays import check_gone, descendants, local_ray, processes, short_folder
+from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, local_ray, processes, short_folder
 from tests.spark.cuts import job_of_cuts
 from tests.spark.simulated import write_run
 
@@ -148,8 +148,9 @@ def test_nothing_of_an_audit_outlives_the_run_that_asked_for_it(tmp_path: Path):
     command = [sys.executable, "-c", DRIVER, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
         deadline_s = time.monotonic() + DEADLINE_S
-        while not any(is_spark(processes().get(pid, (0, ""))[1]) for pid in descendants(driver.pid)):
+        while not any(map(is_spark, commands_below(driver.pid).values())):
             assert time.monotonic() < deadline_s and driver.poll() is None, "Spark was not started"
+            time.sleep(LOOK_S)
         started = set(descendants(driver.pid))
         driver.kill()
     check_gone(started)
@@ -179,8 +180,9 @@ def test_an_interrupted_run_leaves_nothing_of_its_audit(
         environment.setenv("RAY_TMPDIR", folder)
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
             deadline_s = time.monotonic() + DEADLINE_S
-            while not any(is_there(processes().get(pid, (0, ""))[1]) for pid in descendants(run.pid)):
+            while not any(map(is_there, commands_below(run.pid).values())):
                 assert time.monotonic() < deadline_s and run.poll() is None
+                time.sleep(LOOK_S)
             started = set(descendants(run.pid))
             run.send_signal(number)
             _, errors = run.communicate(timeout=DEADLINE_S)
