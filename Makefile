@@ -28,7 +28,7 @@ test: setup       ## every test, then the fast ones as they run when asserts are
 	$(PYTHON_IN_VENV) -m pytest $(BESIDE_EACH_OTHER)
 	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(BESIDE_EACH_OTHER)
 
-BENCHES = core loop hop count snapshot recover superstep
+BENCHES = core loop hop count snapshot recover superstep audit
 
 bench: setup      ## every figure beside its peers: half an hour on an idle machine
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
