@@ -51,6 +51,11 @@ def _is_path(given: object) -> bool:
     return isinstance(path, str) and path != "" and "\0" not in path
 
 
+def recorded_cuts(store: LocalStore) -> list[Epoch]:
+    """The cuts that the chain of a job records, those that retention has dropped included."""
+    return [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
+
+
 def find_cut(root: str, job: str, epoch: int) -> CutDescription:
     """What a cut to go on from tells of itself. Makes nothing where there is no such job, as a store would."""
     if not os.path.isfile(os.path.join(root, check_name(job, "job"), JOB)):
@@ -59,8 +64,7 @@ def find_cut(root: str, job: str, epoch: int) -> CutDescription:
             "given, or resume from another; `backedge snapshots list` shows the cuts of a folder"
         )
     store = LocalStore(root, job)
-    recorded = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
-    there = [str(cut) for cut in recorded if os.path.isdir(os.path.join(store.path, epoch_folder(cut)))]
+    there = [str(cut) for cut in recorded_cuts(store) if os.path.isdir(os.path.join(store.path, epoch_folder(cut)))]
     if str(epoch) not in there:
         others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"
         raise NoSuchCutError(f"epoch {epoch} is no complete cut in {store.path}: {others}")

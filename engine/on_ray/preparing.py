@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.files.checks import check_sink, check_source
-from engine.on_ray.calls import find_cut
+from engine.on_ray.calls import find_cut, recorded_cuts
 from engine.on_ray.control import TaskOptions
 from engine.on_ray.restoring import check_graph
 from engine.on_ray.storing import staging_of
 from graphs.errors import BadOptionError
 from graphs.io import CSV, JsonLines, Parquet, TextLines
 from graphs.plan import Kind, Operator, Plan
-from recovery.orders import Manifest
 from recovery.stores.local import LocalStore
 
 
@@ -70,8 +69,7 @@ def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
             f'{store.path} holds a run of {options.job!r} already: go on with it by resume="latest", give another '
             "folder, or remove this one"
         )
-    cuts = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
-    if resume == "latest" and cuts:
+    if resume == "latest" and (cuts := recorded_cuts(store)):
         check_graph(plan, store.manifest_of(cuts[-1]))
     return False
 

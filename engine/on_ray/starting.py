@@ -23,7 +23,7 @@ from graphs.errors import BadOptionError
 from graphs.expansion import Actors, expand
 from graphs.flow import Flow
 from graphs.ids import Epoch
-from graphs.options import check_choice
+from graphs.options import check_choice, is_whole
 from graphs.plan import Plan
 from graphs.wording import counted
 from recovery.coordinator import SnapshotOptions
@@ -117,7 +117,7 @@ def _check(
 
 def _at_least(plan: Plan, least: int, **amounts: object) -> None:
     for option, value in amounts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not is_whole(value) or value < least:
             raise BadOptionError(f"flow {plan.name!r} has {option}={value!r}: give an integer of at least {least}")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphs.wording import counted
+
 
 @dataclass(frozen=True)
 class EdgeFigures:
@@ -57,8 +59,7 @@ def in_flight(batches: int, records: int) -> str:
     """
     if not batches:
         return "nothing in flight"
-    told = "1 batch" if batches == 1 else f"{batches:,} batches"
-    return f"{'1 record' if records == 1 else f'{records:,} records'} in {told}"
+    return f"{counted(records, 'record')} in {counted(batches, 'batch', 'es')}"
 
 
 def told_in_flight(figures: EdgeFigures | None) -> str:
@@ -112,8 +113,7 @@ def _told_missing(figures: EdgeFigures) -> str:
     batches = abs(figures.missing)
     if not figures.is_violated or not batches:
         return ""
-    told = "1 batch" if batches == 1 else f"{batches:,} batches"
-    return f"{told} {'missing' if figures.missing > 0 else 'too many'}"
+    return f"{counted(batches, 'batch', 'es')} {'missing' if figures.missing > 0 else 'too many'}"
 
 
 def _sum(channels: Sequence[Mapping[str, Any]], violated: set[str]) -> EdgeFigures:

@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphs.options import is_whole
 from graphs.routing import KEY_GROUPS
 from recovery.spark.errors import SparkJobError
 from recovery.spark.session import reason_of
@@ -128,7 +129,7 @@ def read_output(spark: SparkSession, path: str, schema: str | None = None) -> Da
 
 def check_tasks(tasks: object) -> None:
     """Raise unless a source that keeps to its keys can have so many tasks. This needs no Spark."""
-    if not isinstance(tasks, int) or isinstance(tasks, bool) or not 1 <= tasks <= KEY_GROUPS:
+    if not is_whole(tasks) or not 1 <= tasks <= KEY_GROUPS:
         raise PreparationError(f"tasks={tasks!r} is no parallelism: give a number from 1 to {KEY_GROUPS}")
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
+from graphs.wording import counted
 from recovery.spark.channel_checks import OF_CHANNELS
 from recovery.spark.lineage import Place
 from recovery.spark.operator_findings import Counted, records_of
@@ -113,19 +114,15 @@ def _compared(cut: Described, place: Place, found: Found, sizes: Facts, there: S
         before = f"not compared: epoch {place.previous}, the cut before, is not there any more"
     regular = "all channels may hold something" if manifest["mode"] == "unaligned" else ""
     empty = sizes["channels"] if manifest["mode"] == "drain" else sizes["channels"] - logged
-    yield 1, _so_many(sizes["channels"], "channel")
+    yield 1, counted(sizes["channels"], "channel")
     yield 2, f"{sizes['digested']:,} channels digested, {sizes['counted']:,} counted; {sizes['log_batches']:,} batches"
-    yield 3, regular or _so_many(empty, "channel")
-    yield 4, f"{_so_many(len(graph['edges']), 'edge')}, {_so_many(back, 'back edge')} among them"
+    yield 3, regular or counted(empty, "channel")
+    yield 4, f"{counted(len(graph['edges']), 'edge')}, {counted(back, 'back edge')} among them"
     of_five = {"task": len(manifest["tasks"]), "channel": sizes["channels"], "file": sizes["files"]}
-    yield 5, ", ".join(_so_many(count, what) for what, count in of_five.items())
-    yield 6, f"{_so_many(kinds['source'], 'source')}, {_so_many(kinds['sink'], 'sink')}; output: {before}"
-    yield 7, _so_many(len(found.invariants), "invariant") if found.invariants else "no invariant was given"
+    yield 5, ", ".join(counted(count, what) for what, count in of_five.items())
+    yield 6, f"{counted(kinds['source'], 'source')}, {counted(kinds['sink'], 'sink')}; output: {before}"
+    yield 7, counted(len(found.invariants), "invariant") if found.invariants else "no invariant was given"
     yield 8, before
-
-
-def _so_many(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _task_facts(cut: Described, task: Facts) -> Facts:

@@ -15,21 +15,13 @@ from typing import Any
 import pytest
 
 from backedge.command import main
+from tests.command.endless import MODULE
 from tests.jobs.rays import check_gone, descendants, last_json, processes, short_folder
 
 pytestmark = pytest.mark.slow
 
 END_S = 60.0
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-MODULE = """
-from backedge import Flow, Generate, Print
-
-flow = Flow("endless")
-again = flow.loop("again", endless=True)
-numbers = flow.read(Generate(lambda n: n, rate=20)).merge(again).key_by(lambda n: n).map(lambda n: n + 1, name="grow")
-again.feed(numbers.filter(lambda n: n % 5, name="some"))
-numbers.write(Print(), name="shown")
-"""
 
 
 @contextmanager

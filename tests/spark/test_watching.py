@@ -18,6 +18,7 @@ from engine.simulation.runner import run_seed
 from graphs.errors import BadOptionError
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
+from tests.command.endless import MODULE
 from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, local_ray, processes, short_folder
 from tests.spark.cuts import job_of_cuts
 from tests.spark.simulated import write_run
@@ -32,17 +33,6 @@ from engine.on_ray.auditing import Auditor
 auditor = Auditor(sys.argv[1], "driven", "every-cut")
 print("started", flush=True)
 sys.stdin.read()
-"""
-
-
-MODULE = """
-from backedge import Collect, Flow, Generate
-
-flow = Flow("circling")
-again = flow.loop("again", endless=True)
-numbers = flow.read(Generate(lambda n: n, rate=50)).merge(again).key_by(lambda n: n).map(lambda n: n + 1, name="grow")
-again.feed(numbers.filter(lambda n: n % 5, name="some"))
-numbers.write(Collect(), name="grown")
 """
 
 
@@ -169,12 +159,12 @@ def test_an_interrupted_run_leaves_nothing_of_its_audit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    (tmp_path / "circles.py").write_text(MODULE)
+    (tmp_path / "endless.py").write_text(MODULE)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    command = [sys.executable, "-m", "backedge", "run", "circles:flow", "--snapshots", "cuts"]
+    command = [sys.executable, "-m", "backedge", "run", "endless:flow", "--snapshots", "cuts"]
     command += ["--every", "0.3", "--audit", "every-cut"]
     with short_folder() as folder, monkeypatch.context() as environment:
         environment.setenv("RAY_TMPDIR", folder)

@@ -1,0 +1,11 @@
+"""A flow that goes on until it is interrupted, as the user's module endless.py; what it prints is in a cut."""
+
+MODULE = """
+from backedge import Flow, Generate, Print
+
+flow = Flow("endless")
+again = flow.loop("again", endless=True)
+numbers = flow.read(Generate(lambda n: n, rate=20)).merge(again).key_by(lambda n: n).map(lambda n: n + 1, name="grow")
+again.feed(numbers.filter(lambda n: n % 5, name="some"))
+numbers.write(Print(), name="shown")
+"""
