@@ -14,6 +14,8 @@ from recovery.effects import Effect
 from recovery.restored import TaskRestore
 
 SUPERVISOR = "(supervisor)"
+# So long may it take until all have heard of each other, modules of the user's that Python has to load included.
+CONNECT_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)

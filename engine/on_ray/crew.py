@@ -83,10 +83,15 @@ class Crew:
             return cluster.start_actor(TaskActor, name=f"{label}#{self._started}", **options)
 
     def arrive(self, keys: Keys) -> dict[str, Arrival]:
-        """Have all actors open their mailboxes; between hosts if they are on several."""
+        """Have all actors open their mailboxes; between hosts if they are on several.
+
+        Everyone is waited for, whoever has died: a host takes all its actors with it, which is one failure; and an
+        actor that is asked again opens no two mailboxes at a time.
+        """
         on_network = cluster.machines() > 1
         refs = {name: actor.arrive.remote(keys, on_network) for name, actor in self._actors.items()}
         arrived: dict[str, Arrival] = {}
+        dead: list[str] = []
         for name, ref in refs.items():
             try:
                 arrived[name] = cluster.get(ref, ARRIVAL_TIMEOUT_S)
@@ -97,10 +102,10 @@ class Crew:
                 ) from error
             except cluster.RayError as error:
                 self.lose(name)
-                raise CrewError(
-                    f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}"
-                ) from error
+                dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
         self.arrivals = arrived
+        if dead:
+            raise CrewError("; ".join(dead))
         return arrived
 
     def begin(self, name: str, begin: Begin) -> None:

@@ -20,6 +20,7 @@ from engine.errors import TaskError
 from engine.on_ray.background import Answered, Background, TaskFilesStore
 from engine.on_ray.breaking import core_of
 from engine.on_ray.control import (
+    CONNECT_TIMEOUT_S,
     SUPERVISOR,
     Begin,
     Counts,
@@ -83,6 +84,7 @@ class ActorLoop:
         self.make_core = core_of(begin.options.broken_rule)
         self.links = mailbox.links(begin.addresses)
         self.missing = set(begin.addresses) - {SUPERVISOR}
+        self.connected_by_s = time.monotonic() + CONNECT_TIMEOUT_S
         self.told_at_ms = 0
         self.take_max, self.read_max = begin.options.take_records_max, begin.options.read_records_max
         self.space = SpillSpace(begin.options.limits.spill_bytes_max)
@@ -149,9 +151,8 @@ class ActorLoop:
     def run(self) -> Outcome:
         """Take part until told to stop, or until something fails."""
         try:
+            self._greet()
             self._set_up()
-            for name in self.missing:
-                self.links[name].send(pack_note(Kind.HELLO, self.attempt, self.begin.actor))
             self._say_restored()
             has_more = True
             while self.outcome is None:
@@ -166,6 +167,12 @@ class ActorLoop:
             for host in self.turns:
                 host.runtime.close()
             self.mailbox.close(last=self.links[SUPERVISOR])
+
+    def _greet(self) -> None:
+        """Let everyone know that this actor is there, before it takes its state back, which may take long."""
+        self._tell_progress()
+        for name in self.missing:
+            self.links[name].send(pack_note(Kind.HELLO, self.attempt, self.begin.actor))
 
     def _turn(self, wait_ms: int) -> bool:
         """Serve everything once; says whether there may be more to do before anything arrives."""
@@ -183,6 +190,9 @@ class ActorLoop:
             for host in self.turns:
                 has_more |= host.turn(self.take_max, self.read_max)
                 self._deliver()
+        elif self.missing and time.monotonic() > self.connected_by_s:
+            silent = ", ".join(sorted(self.missing))
+            self.outcome = Outcome("failed", f"actor {self.begin.actor} has heard nothing of {silent}", self.counts)
         self.mailbox.flush()
         if self.is_waiting_to_die:
             return False

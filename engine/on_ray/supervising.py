@@ -102,6 +102,9 @@ class Supervising:
             self._on_report(actor, report)
         while self.actors.overs and not self.is_over:
             self._on_over(*self.actors.overs.popleft())
+        silent = self.actors.silent()
+        if silent and not self.is_over:
+            self._restart(f"nothing was heard of actor {', '.join(silent)}")
         while self.requests and not self.is_over:
             self._on_request(*self.requests.popleft())
         if self.coordinator is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from engine.on_ray import cluster
-from engine.on_ray.control import SUPERVISOR, Begin, Outcome, Stop, TaskOptions
+from engine.on_ray.control import CONNECT_TIMEOUT_S, SUPERVISOR, Begin, Outcome, Stop, TaskOptions
 from engine.on_ray.crew import Crew, needs_of
 from engine.on_ray.faults import Kill
 from engine.on_ray.frames import Kind, pack_note, unpack_header
@@ -40,6 +40,8 @@ class Switchboard:
         self._mailbox = Mailbox(cluster.place(), None, Keys.new())
         self._links: dict[str, Link] = {}
         self._orders: dict[str, list[Any]] = {}
+        self._unheard: set[str] = set()
+        self._heard_by_s = 0.0
 
     def begin(
         self,
@@ -53,6 +55,7 @@ class Switchboard:
         self.attempt = attempt
         self._links = {}
         self._orders = {}
+        self._unheard = set()
         self.overs.clear()
         self.crew.fill(needs_of(deployment))
         keys = Keys.new()
@@ -68,6 +71,8 @@ class Switchboard:
             addresses |= {peer: arrivals[peer].address for peer in peers.get(name, ())}
             restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
             self.crew.begin(name, Begin(attempt, name, deployment, restores, addresses, options, kills))
+        self._unheard = set(arrivals)
+        self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S
 
     def all_are_connected(self) -> None:
         """Every actor has found the way."""
@@ -97,9 +102,15 @@ class Switchboard:
         for header, payload in self._mailbox.receive(MESSAGES_MAX, timeout_ms):
             kind, attempt, _, _ = unpack_header(header)
             if kind == Kind.REPORT and attempt == self.attempt:
-                yield pickle.loads(payload)
+                actor, report = pickle.loads(payload)
+                self._unheard.discard(actor)
+                yield actor, report
             elif kind != Kind.WAKE:
                 self.stale += 1
+
+    def silent(self) -> list[str]:
+        """Who has had time to say something in this attempt, and has not."""
+        return sorted(self._unheard) if self._unheard and time.monotonic() > self._heard_by_s else []
 
     def wake(self) -> None:
         """End a `wait`, from any thread."""

@@ -19,4 +19,6 @@ def test_a_run_on_three_daemons_survives_the_death_of_one(tmp_path: Path, monkey
     assert said["is_exact"]
     assert said["daemons"] >= 2
     assert said["hit"], "actors were on the daemon that died"
-    assert said["restores"] and said["restores"][0] is not None
+    # At first Ray places actors on the daemon that died, for it does not know yet: those are replaced together.
+    assert 1 <= len(said["restores"]) <= 2
+    assert said["restores"][0] is not None
