@@ -112,10 +112,10 @@ class Report:
             "cores": os.cpu_count(),
             "load_before": round(load_before, 1),
             "load": round(os.getloadavg()[0], 1),
-            "figures": {name: round(samples.median, 3) for name, samples in self.figures.items()},
-            "peers": {name: round(samples.median, 3) for name, samples in self.peers.items()},
-            "ratios": {name: round(ratio, 3) for name, ratio in self.ratios.items()},
-            "spread": {name: round(samples.spread, 3) for name, samples in {**self.figures, **self.peers}.items()},
+            "figures": {name: _told(samples.median) for name, samples in self.figures.items()},
+            "peers": {name: _told(samples.median) for name, samples in self.peers.items()},
+            "ratios": {name: _told(ratio) for name, ratio in self.ratios.items()},
+            "spread": {name: _told(samples.spread) for name, samples in {**self.figures, **self.peers}.items()},
             "missed": [limit.claim for limit in self.limits if not limit.holds],
             "ok": self.ok,
             **self.more,
@@ -123,3 +123,8 @@ class Report:
         if self.ours:
             found["ours"] = found["figures"][self.ours]
         return json.dumps(found)
+
+
+def _told(figure: float) -> float:
+    """As many digits as mean something: what is small stays above 0."""
+    return float(f"{figure:.4g}")
