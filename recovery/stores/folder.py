@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from recovery.stores.errors import SnapshotCorruptError, StoreError
@@ -86,9 +86,9 @@ class Folder:
         """Write files, over earlier ones of their names. They are durable when this returns."""
         for tries_left in reversed(range(_WRITE_TRIES_MAX)):
             try:
-                for parts, data in files.items():
-                    self._replace(parts, data)
-                self._sync({parts[:-1] for parts in files})
+                with self._opened() as opened:
+                    self._replace(files, opened)
+                    opened.sync()
                 return
             except FileNotFoundError:
                 if not tries_left:
@@ -96,7 +96,8 @@ class Folder:
 
     def create(self, parts: Parts, data: bytes) -> bool:
         """Write a file exclusively; False if there is one of that name."""
-        with self._open(parts[:-1], make=True) as folder:
+        with self._opened() as opened:
+            folder = opened.at(parts[:-1], make=True)
             temporary = self._write_temporary(folder, data)
             try:
                 names = (temporary, parts[-1])
@@ -107,7 +108,7 @@ class Folder:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
             try:
-                self._sync({parts[:-1]})
+                opened.sync()
             except OSError:
                 # Nobody knows whether it would be there after a crash. The caller is told that it is not: so be it.
                 with suppress(OSError):
@@ -115,15 +116,19 @@ class Folder:
                 raise
         return True
 
-    def _replace(self, parts: Parts, data: bytes) -> None:
-        with self._open(parts[:-1], make=True) as folder:
-            temporary = self._write_temporary(folder, data)
-            try:
-                os.rename(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
+    def _replace(self, files: Mapping[Parts, bytes], opened: _Opened) -> None:
+        temporary: dict[Parts, str] = {}
+        try:
+            for parts, data in files.items():
+                temporary[parts] = self._write_temporary(opened.at(parts[:-1], make=True), data)
+            for parts in files:
+                folder = opened.at(parts[:-1])
+                os.rename(temporary[parts], parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+                del temporary[parts]
+        finally:
+            for parts, name in temporary.items():
                 with suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
+                    os.unlink(name, dir_fd=opened.at(parts[:-1]))
 
     def _write_temporary(self, folder: int, data: bytes) -> str:
         name = f"{_TEMPORARY}{secrets.token_hex(8)}"
@@ -139,12 +144,6 @@ class Folder:
         finally:
             os.close(descriptor)
         return name
-
-    def _sync(self, folders: Iterable[Parts]) -> None:
-        above = {parts[:depth] for parts in folders for depth in range(len(parts) + 1)}
-        for parts in sorted(above, key=len, reverse=True):
-            with self._open(parts) as folder:
-                _sync_to_disk(folder)
 
     # -- removing ------------------------------------------------------------------------------------------------
 
@@ -207,19 +206,17 @@ class Folder:
     # -- opening -------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _open(self, parts: Parts, *, make: bool = False) -> Generator[int]:
-        descriptor = self._open_folder(self.path, None, ())
+    def _open(self, parts: Parts) -> Generator[int]:
+        with self._opened() as opened:
+            yield opened.at(parts)
+
+    @contextmanager
+    def _opened(self) -> Generator[_Opened]:
+        opened = _Opened(self._open_folder(self.path, None, ()), self._open_folder)
         try:
-            for depth, part in enumerate(parts, start=1):
-                if make:
-                    with suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=descriptor)
-                below = self._open_folder(part, descriptor, parts[:depth])
-                os.close(descriptor)
-                descriptor = below
-            yield descriptor
+            yield opened
         finally:
-            os.close(descriptor)
+            opened.close()
 
     def _open_folder(self, name: str, folder: int | None, parts: Parts) -> int:
         try:
@@ -245,6 +242,34 @@ class Folder:
             f"{path} should be {wanted} and is {found}: a store follows no links and makes none; put back "
             f"what was there, or remove it ({path_of(parts) or 'the folder of the job'})"
         )
+
+
+class _Opened:
+    """Folders that are open, each once: what is done in many of them costs no more calls of the system than it must."""
+
+    def __init__(self, top: int, open_folder: Callable[[str, int, Parts], int]) -> None:
+        self._descriptors: dict[Parts, int] = {(): top}
+        self._open_folder = open_folder
+
+    def at(self, parts: Parts, *, make: bool = False) -> int:
+        """The folder of these parts, opened below the one above it."""
+        if parts not in self._descriptors:
+            above = self.at(parts[:-1], make=make)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(parts[-1], dir_fd=above)
+            self._descriptors[parts] = self._open_folder(parts[-1], above, parts)
+        return self._descriptors[parts]
+
+    def sync(self) -> None:
+        """Make durable what all of them list, those below first."""
+        for parts in sorted(self._descriptors, key=len, reverse=True):
+            _sync_to_disk(self._descriptors[parts])
+
+    def close(self) -> None:
+        """Let go of them."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
 
 
 def sync_folder(path: str) -> None:

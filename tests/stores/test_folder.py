@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from recovery.stores.folder import Folder
-from recovery.stores.names import Parts
 
 FILE = ("a", "b", "file")
-
-
-class UnsureFolder(Folder):
-    """Links and renames, and cannot say whether that will last."""
-
-    def _sync(self, folders: Iterable[Parts]) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def test_a_file_is_there_with_all_that_was_written(tmp_path: Path):
@@ -40,12 +32,30 @@ def test_an_exclusive_file_is_created_once(tmp_path: Path):
     assert folder.names(FILE[:-1]) == ["file"]
 
 
-def test_a_file_that_may_not_last_is_not_there(tmp_path: Path):
-    folder = UnsureFolder(str(tmp_path))
-    with pytest.raises(OSError, match="Input/output error"):
-        folder.create(FILE, b"first")
-    assert folder.names(FILE[:-1]) == []
+def test_a_file_that_may_not_last_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is linked, and the disk cannot say whether that will last."""
+
+    def sync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("recovery.stores.folder._sync_to_disk", sync)
+        with pytest.raises(OSError, match="Input/output error"):
+            Folder(str(tmp_path)).create(FILE, b"first")
+    assert Folder(str(tmp_path)).names(FILE[:-1]) == []
     assert Folder(str(tmp_path)).create(FILE, b"second")
+
+
+def test_all_that_lists_a_file_is_synced_once_behind_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The folders of two files, and those above them: below first, for what is above names what is below."""
+    synced: list[tuple[int, int]] = []
+    monkeypatch.setattr("recovery.stores.folder._sync_to_disk", lambda descriptor: synced.append(identity(descriptor)))
+    Folder(str(tmp_path)).write({FILE: b"one", ("a", "c", "other"): b"two"})
+    files, folders = synced[:2], synced[2:]
+    assert files == [identity(tmp_path / "a/b/file"), identity(tmp_path / "a/c/other")]
+    expected = [identity(tmp_path / name) for name in ("a/b", "a/c", "a", ".")]
+    assert sorted(folders[:2]) == sorted(expected[:2]) and folders[2:] == expected[2:]
 
 
 def test_what_is_removed_leaves_no_empty_folder(tmp_path: Path):
