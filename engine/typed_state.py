@@ -7,7 +7,7 @@ as 64-bit integers and values as 64-bit integers or floats, little-endian.
 from __future__ import annotations
 
 import pickle
-from array import array
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,14 +43,11 @@ class TypedEntries:
             return False
         code = _CODES[kinds.pop()]
         try:
-            # `array` takes a list several times faster than numpy does.
-            columns = array("q", keys), array(_KINDS[code], values)
-        except OverflowError:
-            return False
-        for column, parts, form in zip(
-            columns, self._columns.setdefault(code, ([], [])), (_FORMS["i"], _FORMS[code]), strict=True
-        ):
-            parts.append(np.frombuffer(column, form.replace("<", "=")).astype(form, copy=False))
+            columns = _column(keys, "i"), _column(values, code)
+        except struct.error:
+            return False  # a number beyond 64 bits
+        for column, parts in zip(columns, self._columns.setdefault(code, ([], [])), strict=True):
+            parts.append(column)
         return True
 
     def groups(self) -> dict[int, bytes]:
@@ -69,6 +66,12 @@ class TypedEntries:
                 found[group] = found.get(group, b"") + pickle.dumps(chunk, 5)
                 start = end
         return found
+
+
+def _column(numbers: Sequence[Any], code: str) -> Column:
+    # `struct` takes a list in half the time that `array` takes, and that in a fraction of numpy's.
+    packed = struct.pack(f"{len(numbers)}{_KINDS[code]}", *numbers)
+    return np.frombuffer(packed, _FORMS[code].replace("<", "=")).astype(_FORMS[code], copy=False)
 
 
 def entries_in(loaded: tuple[Any, ...]) -> list[tuple[Any, ...]]:

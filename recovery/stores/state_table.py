@@ -101,15 +101,15 @@ class _Typed:
         self.columns = (key_column, value_column)
         self.groups: list[int] = []
         self.counts: list[int] = []
-        self.keys: list[Any] = []
-        self.values: list[Any] = []
+        self.keys: list[list[Any] | Array] = []
+        self.values: list[list[Any] | Array] = []
 
     def add(self, group: int, keys: list[Any] | Array, values: list[Any] | Array) -> None:
         """Values of one group: as many as there are keys."""
         self.groups.append(group)
         self.counts.append(len(keys))
-        for column, data, parts in zip(self.columns, (keys, values), (self.keys, self.values), strict=True):
-            parts.append(pa.array(data, STATE.field(column).type))
+        self.keys.append(keys)
+        self.values.append(values)
 
     def table(self, task_index: int) -> Any:
         """The rows of all groups."""
@@ -117,8 +117,15 @@ class _Typed:
         groups = np.repeat(np.array(self.groups, np.int32), self.counts)
         columns: dict[str, Any] = {"kind": pa.repeat("value", count), "key_group": groups}
         for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
-            columns[column] = pa.chunked_array(parts)
+            columns[column] = _joined(parts, STATE.field(column).type)
         return _table(task_index, count, columns)
+
+
+def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
+    """One column of all parts: numbers at once, for there may be a part for each of many groups."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return pa.array(np.concatenate(parts), kind)
+    return pa.chunked_array([pa.array(part, kind) for part in parts])
 
 
 def _table(task_index: int, count: int, columns: dict[str, Any]) -> Any:
@@ -126,7 +133,8 @@ def _table(task_index: int, count: int, columns: dict[str, Any]) -> Any:
     made: dict[str, Any] = {field.name: pa.nulls(count, field.type) for field in STATE}
     made["task_index"] = pa.repeat(pa.scalar(task_index, pa.int32()), count)
     for name, column in columns.items():
-        made[name] = column if isinstance(column, pa.ChunkedArray) else pa.array(column, STATE.field(name).type)
+        is_made = isinstance(column, pa.Array | pa.ChunkedArray)
+        made[name] = column if is_made else pa.array(column, STATE.field(name).type)
     return pa.table(made, schema=STATE)
 
 
