@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from engine.errors import MisuseError, serialization_error
-from engine.state import GroupEncoder, StateCapture
+from engine.state import Entries, GroupEncoder, StateCapture
 from recovery.cut import OperatorState, Transaction
 
 
@@ -38,8 +38,8 @@ class OperatorEncoding:
         self._capture = capture
         # The task's own parts are few and may be shared with live objects: they are encoded at the capture.
         self._whole = dump(operator, "state", capture.whole) if capture.whole else None
-        values: Mapping[Any, Any] = {} if capture.values is None else capture.values.values
-        self._groups = GroupEncoder(operator, values, capture.timers)
+        entries = Entries({}) if capture.values is None else capture.values.entries
+        self._groups = GroupEncoder(operator, entries, capture.timers)
         self._groups_are_done = False
         self._pending: list[bytes] = []
 

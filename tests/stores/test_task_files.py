@@ -14,7 +14,7 @@ import pytest
 from pyarrow.dataset import dataset
 
 from engine.simulation.runner import run_seed
-from engine.state import GroupEncoder, decode_entries
+from engine.state import Entries, GroupEncoder, decode_entries
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, OperatorState, TaskSnapshot
 from recovery.orders import AttemptStart
@@ -207,7 +207,9 @@ def test_state_means_the_same_when_it_comes_back(groups: dict[int, bytes]):
 
 @pytest.mark.parametrize("make", [int, float, str, lambda n: [n], lambda n: n if n % 2 else float(n)])
 def test_state_as_operators_encode_it_means_the_same_to_them(make: Callable[[int], Any]):
-    encoder = GroupEncoder("counts", {**{n: make(n) for n in range(3000)}, **{str(n): make(n) for n in range(3000)}})
+    encoder = GroupEncoder(
+        "counts", Entries({**{n: make(n) for n in range(3000)}, **{str(n): make(n) for n in range(3000)}})
+    )
     while encoder.encode_some(1000) == 1000:
         pass
     groups = encoder.groups()
