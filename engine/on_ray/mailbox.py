@@ -13,9 +13,11 @@ Each attempt has a mailbox of its own, so that nothing of an earlier one is stil
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ COPIED_BYTES_MAX = 4_000_000
 BUNDLED_BYTES_MAX = 4_096
 FOLDER_LENGTH_MAX = 75
 LAST_WORDS_MS = 1_000
+AWAKE_NS = 150_000
 READABLE = int(zmq.POLLIN)
 
 
@@ -87,6 +90,7 @@ class Mailbox:
         self._box = self._context.socket(zmq.PULL)
         self._box.rcvhwm = 0
         self._timeout_ms = self._box.rcvtimeo = 0
+        self._found_some = False
         if host is not None:
             self._let_in_members()
         # The path of a socket may have a hundred bytes.
@@ -141,14 +145,30 @@ class Mailbox:
         box = self._box
         if timeout_ms != self._timeout_ms:
             self._timeout_ms = box.rcvtimeo = timeout_ms
+        if timeout_ms and self._found_some:
+            self._stay_awake()
         found: list[Message] = []
         try:
             self._take(box.recv(), found)
         except zmq.Again:
+            self._found_some = False
             return found
-        while len(found) < messages_max and cast(int, box.get(zmq.EVENTS)) & READABLE:
+        while len(found) < messages_max and self._has_some():
             self._take(box.recv(), found)
+        self._found_some = True
         return found
+
+    def _has_some(self) -> bool:
+        return bool(cast(int, self._box.get(zmq.EVENTS)) & READABLE)
+
+    def _stay_awake(self) -> None:
+        """Look for a moment whether an answer comes, and give way to whoever else wants the core.
+
+        To fall asleep and be woken takes longer than most answers do: without this a hop takes twice as long.
+        """
+        until_ns = time.monotonic_ns() + AWAKE_NS
+        while not self._has_some() and time.monotonic_ns() < until_ns:
+            os.sched_yield()
 
     def _take(self, frame: bytes, found: list[Message]) -> None:
         if frame[0] == BUNDLE:

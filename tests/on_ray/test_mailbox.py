@@ -299,3 +299,27 @@ def test_what_a_mailbox_leaves_in_the_temporary_folder_is_nothing():
     for box in boxes:
         box.close()
     assert set(os.listdir(tempfile.gettempdir())) == before
+
+
+# -- awake ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_has_just_had_a_message_does_not_sleep_before_the_next(
+    opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch
+):
+    ours, other = here(opened), here(opened)
+    link = other.link(ours.address)
+    looked: list[int] = []
+
+    def look() -> None:
+        looked.append(len(looked))
+        if len(looked) == 3:
+            link.send(message(2))
+
+    monkeypatch.setattr("engine.on_ray.mailbox.AWAKE_NS", DEADLINE_MS * 1_000_000)
+    monkeypatch.setattr("os.sched_yield", look)
+    link.send(message(1))
+    assert received(ours, 1) == [message(1)]
+    assert looked == [], "who has had nothing sleeps until there is something"
+    assert ours.receive(1, timeout_ms=1) == [message(2)], "it would have slept for a millisecond alone"
+    assert len(looked) >= 3
