@@ -109,7 +109,7 @@ class Host:
             if self._is_held_up(channel):
                 has_more = True
                 continue
-            has_more |= self._take(channel, taken_max)
+            self._take(channel, taken_max)
         if self.is_source and not core.is_ending and not core.ended:
             has_more |= self._read(read_max)
         if self.waits and not core.ended:
@@ -132,8 +132,8 @@ class Host:
         return any(out.is_full() for out in self.bounded)
 
     def can_go_on(self) -> bool:
-        """Whether something waits that may be taken now."""
-        return bool(self.core.ready()) and not self._has_no_room()
+        """Whether something waits that may be taken or encoded now."""
+        return self.snapshots.has_to_encode() or (bool(self.core.ready()) and not self._has_no_room())
 
     def _is_held_up(self, channel: ChannelId) -> bool:
         """Whether what comes from outside must wait a little, for the loop has much to do already."""
@@ -141,14 +141,14 @@ class Host:
             return False
         return sum(arrivals.bytes_waiting for arrivals in self.looping) > self.loop_bytes_max
 
-    def _take(self, channel: ChannelId, taken_max: int) -> bool:
-        """Take what has arrived on a channel; says whether some of it may be left."""
+    def _take(self, channel: ChannelId, taken_max: int) -> None:
+        """Take what has arrived on a channel, as long as it is batches."""
         core, around = self.core, self.around
         taken = core.take(channel)
         if len(taken) != 1 or type(taken[0]) is not Process:
             self._on_consumed(channel)
             self.carry_out(taken)
-            return True
+            return
         batches = [self._batch(taken[0].payload)]
         records = len(batches[0])
         while records < taken_max and (payload := core.take_more(channel)) is not None:
@@ -165,7 +165,6 @@ class Host:
         if behind:
             self.carry_out(behind)
         around.on_records(self.id, records)
-        return bool(behind) or core.inboxes[channel].has_batch()
 
     def _on_consumed(self, channel: ChannelId) -> None:
         arrivals = self.arrivals.get(channel)

@@ -143,11 +143,14 @@ class Mailbox:
     def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
         """What has arrived, about so many messages at most; waits that long for the first, or until it is woken."""
         box = self._box
-        if timeout_ms != self._timeout_ms:
-            self._timeout_ms = box.rcvtimeo = timeout_ms
-        if timeout_ms and self._found_some:
-            self._stay_awake()
         found: list[Message] = []
+        if timeout_ms == 0:
+            if not self._has_some():
+                return found
+        elif self._found_some:
+            self._stay_awake()
+        if timeout_ms and timeout_ms != self._timeout_ms:
+            self._timeout_ms = box.rcvtimeo = timeout_ms
         try:
             self._take(box.recv(), found)
         except zmq.Again:

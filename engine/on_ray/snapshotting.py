@@ -48,6 +48,10 @@ class Snapshotting:
         """The state at this moment."""
         self.captures[epoch] = capture
 
+    def has_to_encode(self) -> bool:
+        """Whether there is a capture that is not encoded yet."""
+        return len(self.captures) > len(self.encoded)
+
     def encode_some(self) -> bool:
         """Encode a piece of the oldest capture; says whether there was one."""
         for epoch, capture in self.captures.items():
