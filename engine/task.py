@@ -157,7 +157,7 @@ class TaskCore:
         """The channels that `take` may be called with, each once, in any order."""
         if self.ended or self.is_ending:
             return []
-        ready = [inbox.id for inbox in self.inboxes.values() if inbox.has_batch()]
+        ready = [inbox.id for inbox in self.inboxes.values() if inbox.queue and inbox.has_batch()]
         if self.rounds is not None and self.rounds.aside:
             # Set aside once, taken once: through the restored channel if that is ready. One routed anew has no other.
             listed = {channel._replace(restored=False) for channel in ready}

@@ -22,7 +22,7 @@ depth: the number of iterations that both its ends are inside of. END stands for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -135,8 +135,8 @@ class Rounds:
     def complete_path(self) -> Path | None:
         """The marker that every channel it concerns has given, if there is one."""
         if self.phase is Phase.START:
-            return self._common([c for c, d in self.depths.items() if d < self.depth])
-        path = self._common([c for c, d in self.depths.items() if d == self.depth])
+            return self._common(c for c, d in self.depths.items() if d < self.depth)
+        path = self._common(c for c, d in self.depths.items() if d == self.depth)
         if path is None or self.is_head or len(path) == self.depth:
             return path
         lower = [c for c, d in self.depths.items() if len(path) <= d < self.depth and c not in self.closed]
@@ -146,12 +146,17 @@ class Rounds:
         """Whether everything that enters at this head has ended."""
         return self.phase is Phase.START and all(c in self.closed for c, d in self.depths.items() if d < self.depth)
 
-    def _common(self, channels: list[ChannelId]) -> Path | None:
-        live = [channel for channel in channels if channel not in self.closed]
-        paths = {self.given.get(channel) for channel in live}
-        if len(paths) > 1 and None not in paths:
+    def _common(self, channels: Iterable[ChannelId]) -> Path | None:
+        paths: set[Path] = set()
+        for channel in channels:
+            if channel not in self.closed:
+                path = self.given.get(channel)
+                if path is None:
+                    return None
+                paths.add(path)
+        if len(paths) > 1:
             raise ProtocolError(f"channels gave different markers for round {self.current}: {paths}")
-        return paths.pop() if len(paths) == 1 else None
+        return paths.pop() if paths else None
 
     def advance(self, path: Path) -> None:
         """The round is complete: the next one of that level begins."""
