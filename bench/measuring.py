@@ -39,10 +39,14 @@ class Samples:
 def interleaved(cases: Mapping[str, Case], turns: int, cold: Mapping[str, Case] | None = None) -> dict[str, Samples]:
     """Measure every case once a turn. A turn before the first is not counted: it finds everything cold.
 
-    `cold` says what that turn does for some cases instead, if measuring them takes long.
+    `cold` says what that turn does for some cases instead, if measuring them takes long. Where there is one turn alone,
+    which is a trial, the others have none before it.
     """
     for name, case in cases.items():
-        (cold or {}).get(name, case)()
+        if cold and name in cold:
+            cold[name]()
+        elif turns > 1:
+            case()
     figures: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(turns):
         for name, case in cases.items():
