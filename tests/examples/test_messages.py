@@ -29,9 +29,13 @@ def ray() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
-@pytest.mark.parametrize("example", [count_and_print, token_ring, retry_queue, agent_loop, reachability])
-def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, spark: Any):
-    found = compare(example, kills=1, seed=3, size=example.SIZE // 8, spark=spark)
+@pytest.mark.parametrize(
+    ("example", "kills"),
+    # In the first cut of the agent loop mostly calls are out, and often no message is under way: later ones have some.
+    [(count_and_print, 1), (token_ring, 1), (retry_queue, 1), (agent_loop, 3), (reachability, 1)],
+)
+def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, kills: int, spark: Any):
+    found = compare(example, kills=kills, seed=3, size=example.SIZE // 8, spark=spark)
     assert found["failures"] == []
     assert found["rows"] > 0
     assert found["in_loop_records"] > 0
