@@ -102,10 +102,10 @@ def make_flow(workload: CountWorkload, batch: int, tell: Callable[[], None]) -> 
             return Part(index, count)
 
     class Kept(outputs.StatelessSinkPartition):
-        """Takes what it is told."""
+        """What one process has been told, of which nobody asks."""
 
         def write_batch(self, items: list[Any]) -> None:
-            self.last = items
+            """Let go of it."""
 
     class Told(outputs.DynamicSink):
         """Where counts go."""

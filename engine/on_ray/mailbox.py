@@ -147,10 +147,11 @@ class Mailbox:
         if timeout_ms == 0:
             if not self._has_some():
                 return found
-        elif self._found_some:
-            self._stay_awake()
-        if timeout_ms and timeout_ms != self._timeout_ms:
-            self._timeout_ms = box.rcvtimeo = timeout_ms
+        else:
+            if self._found_some:
+                self._stay_awake()
+            if timeout_ms != self._timeout_ms:
+                self._timeout_ms = box.rcvtimeo = timeout_ms
         try:
             self._take(box.recv(), found)
         except zmq.Again:

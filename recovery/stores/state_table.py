@@ -100,21 +100,20 @@ class _Typed:
     def __init__(self, key_column: str, value_column: str) -> None:
         self.columns = (key_column, value_column)
         self.groups: list[int] = []
-        self.counts: list[int] = []
         self.keys: list[list[Any] | Array] = []
         self.values: list[list[Any] | Array] = []
 
     def add(self, group: int, keys: list[Any] | Array, values: list[Any] | Array) -> None:
         """Values of one group: as many as there are keys."""
         self.groups.append(group)
-        self.counts.append(len(keys))
         self.keys.append(keys)
         self.values.append(values)
 
     def table(self, task_index: int) -> Any:
         """The rows of all groups."""
-        count = sum(self.counts)
-        groups = np.repeat(np.array(self.groups, np.int32), self.counts)
+        counts = list(map(len, self.keys))
+        count = sum(counts)
+        groups = np.repeat(np.array(self.groups, np.int32), counts)
         columns: dict[str, Any] = {"kind": pa.repeat("value", count), "key_group": groups}
         for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
             columns[column] = _joined(parts, STATE.field(column).type)
