@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,12 @@ def test_a_death_without_snapshots_fails_the_run_and_says_what_to_do():
         run(trips(count=400), actors="slice", kills=["head@records=100"], progress=False)
 
 
+def descriptors(pid: int) -> int:
+    """How many files and sockets a process has open a moment later."""
+    time.sleep(0.02)
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
 def test_descriptors_do_not_pile_up_from_attempt_to_attempt(tmp_path: Path):
     """What an attempt opens in a process that stays, it closes: mailboxes, threads, calls, timers, spilled loops."""
 
@@ -148,7 +155,9 @@ def test_descriptors_do_not_pile_up_from_attempt_to_attempt(tmp_path: Path):
             job, lambda story, attempt=attempt: story.attempt == attempt and story.state == "running", "it runs"
         )
         until(job, lambda later, epoch=story.last_epoch or 0: (later.last_epoch or 0) > epoch, "one more cut")
-        opened.append(len(os.listdir(f"/proc/{story.pids['ask/0']}/fd")))
+        # The least of a while: a cut that is being written has files open.
+        opened.append(min(descriptors(story.pids["ask/0"]) for _ in range(20)))
         end(story.pids["numbers/0"])
     job.cancel()
-    assert opened[-1] - opened[1] < 4, f"less than one an attempt, or it piles up: {opened}"
+    # The fourth attempt or a later one: Ray keeps a connection of its own a while longer now and then.
+    assert min(opened[3:]) < opened[1] + 2, f"one an attempt or more, it piles up: {opened}"
