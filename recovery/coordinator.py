@@ -6,7 +6,8 @@
   cannot be written is aborted; after more failures in a row than tolerated the attempt fails.
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A savepoint may overlap them. While a
   cut between two rounds or a drain is open no other begins, for it would outdate it: what is asked for waits.
-- Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs.
+- Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs. The pause
+  doubles from one to the next: each holds up the loop for a moment, and a loop that has gone on for long may go on.
 - When all tasks have ended, their last states are the final cut.
 
 Time comes in as `now_ms`. Reports of another attempt are refused by number.
@@ -48,6 +49,7 @@ class SnapshotOptions:
     timeout_ms: int = 60_000
     pause_ms_min: int = 0
     probe_pause_ms: int = 20
+    probe_pause_ms_max: int = 500
     open_epochs_max: int = 1
     failures_tolerated: int = 10
     keep: int = 3
@@ -96,6 +98,7 @@ class Coordinator:
         self.last_start_ms = now_ms
         self.last_close_ms = now_ms
         self.last_probe_ms = now_ms
+        self.probe_pause_ms = options.probe_pause_ms
         self.failures = 0
         self.final: Epoch | None = None
         self.is_finished = False
@@ -227,7 +230,7 @@ class Coordinator:
     def _probe_is_due(self, now_ms: int) -> bool:
         if any(cut.mode.is_probe for cut in self.open.values()):
             return False
-        if now_ms - self.last_probe_ms < self.options.probe_pause_ms:
+        if now_ms - self.last_probe_ms < self.probe_pause_ms:
             return False
         return any(cut.undrained for cut in self.open.values()) or any(
             c.name not in self.told and not c.endless and self.termination.may_be_dry(c, self.ended)
@@ -246,6 +249,7 @@ class Coordinator:
         starts = self.starts if starts is None else starts
         if mode is Mode.DRAIN:
             cut.undrained = list(self.termination.free)
+            self.probe_pause_ms = self.options.probe_pause_ms
             later = {head for component in cut.undrained for head in component.heads}
             starts = [task for task in starts if task not in later]
         starts = [*starts, *(task for task in self._left_alone() if task not in starts)]
@@ -339,6 +343,8 @@ class Coordinator:
             if self.termination.may_be_dry(component, self.ended) and self._is_dry(component, reports, for_drain=False):
                 self.told.add(component.name)
                 orders += [TellToEnd(head) for head in component.heads if head not in self.ended]
+        pause_ms, pause_ms_max = self.options.probe_pause_ms, self.options.probe_pause_ms_max
+        self.probe_pause_ms = pause_ms if orders else min(2 * self.probe_pause_ms, pause_ms_max)
         return orders
 
     def _is_dry(self, component: Component, reports: dict[TaskId, Report], *, for_drain: bool) -> bool:

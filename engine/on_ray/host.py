@@ -28,6 +28,7 @@ from recovery.messages import Barrier, Item, Mode
 from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
 
 REGULAR_TURNS = 16
+OUTSIDE_TURNS = 4
 SENT_RECORDS_MAX = 32_768
 
 
@@ -38,6 +39,8 @@ class Surroundings(Writing, Protocol):
     counts: Counts
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None: ...
+
+    def is_going_round(self) -> bool: ...
 
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None: ...
 
@@ -136,8 +139,17 @@ class Host:
         return self.snapshots.has_to_encode() or (bool(self.core.ready()) and not self._has_no_room())
 
     def _is_held_up(self, channel: ChannelId) -> bool:
-        """Whether what comes from outside must wait a little, for the loop has much to do already."""
-        if not self.looping or self.inputs[channel].is_back or self.turns % REGULAR_TURNS == 0:
+        """Whether what comes from outside must wait a little, for a loop has enough to do already.
+
+        What has just been sent within the actor is still in the processor's cache, and goes round first. What waits for
+        it in another actor's channel waits as bytes, a tenth of what the records take.
+        """
+        described = self.inputs[channel]
+        if described.is_back:
+            return False
+        if not described.within_actor and self.turns % OUTSIDE_TURNS and self.around.is_going_round():
+            return True
+        if not self.looping or self.turns % REGULAR_TURNS == 0:
             return False
         return sum(arrivals.bytes_waiting for arrivals in self.looping) > self.loop_bytes_max
 

@@ -45,6 +45,7 @@ from graphs.deployment import Channel, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.io import Collect
 from graphs.plan import Kind as OperatorKind
+from recovery.channels import Inbox
 from recovery.cut import TaskSnapshot
 from recovery.effects import Effect
 from recovery.errors import ProtocolError
@@ -58,6 +59,7 @@ PROGRESS_MS = 250
 READ_PAUSE_MS = 5
 LAST_OF_CHANNEL, LAST_OF_DATA = int(Kind.END), int(Kind.MARKER)
 BACK_EDGE_BYTES_MIN = 1_000_000
+GOING_ROUND_BATCHES = 2
 
 MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
 
@@ -94,6 +96,7 @@ class ActorLoop:
         self.turns: list[Host] = []
         self.reading: list[Host] = []
         self.waiting: list[Host] = []
+        self.going_round: list[Inbox] = []
 
     # -- setting up ----------------------------------------------------------------------------------------------
 
@@ -105,6 +108,12 @@ class ActorLoop:
         self.turns = list(self.hosts.values())
         self.reading = [host for host in self.turns if host.is_source]
         self.waiting = [host for host in self.turns if host.waits]
+        self.going_round = [
+            host.core.inboxes[channel.id]
+            for host in self.turns
+            for channel in host.core.task.inputs
+            if channel.is_back and channel.within_actor
+        ]
         self._connect()
 
     def _host(self, task: Task, restored: TaskRestore | None) -> Host:
@@ -294,6 +303,10 @@ class ActorLoop:
     ) -> None:
         """Call outside."""
         self.background.call(task, call_id, function, record, timeout_s)
+
+    def is_going_round(self) -> bool:
+        """Whether loops within this actor have enough to do for a turn."""
+        return any(len(inbox.queue) >= GOING_ROUND_BATCHES for inbox in self.going_round)
 
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
         """A planned fault may be due."""

@@ -52,12 +52,12 @@ class StatefulMapOperator(OperatorRuntime):
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.is_captured else values.get
         results: list[Any] = []
-        key: Any = NO_KEY
         iterator = iter(records)
+        key: Any = NO_KEY
         try:
-            keys = list(map(key_of, iterator))
-            iterator = iter(records)
-            for record, key in zip(iterator, keys, strict=True):
+            for record in iterator:
+                key = NO_KEY
+                key = key_of(record)
                 value = get(key, _MISSING)
                 value, result = function(initial() if value is _MISSING else value, record)
                 values[key] = value

@@ -28,6 +28,7 @@ from bench.workloads import (
     tally,
     us_a_hop,
 )
+from graphs.routing import key_group, task_of_group
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = itertools.count()
@@ -109,6 +110,13 @@ def test_a_record_of_the_loop_makes_its_hops_and_no_more():
         assert hops == workload.hops / workload.records == 4
         assert len(set(keys)) == 4
     assert workload.start() == workload.start() != LoopWorkload(records=3, rounds=4, seed=6).start()
+
+
+def test_half_of_the_hops_of_the_loop_lead_to_the_other_task_of_two():
+    starts = LoopWorkload(records=1_000).start()
+    tasks = [[task_of_group(key_group(loop_key((id, hop))), 2) for hop in range(20)] for id, _ in starts]
+    crossing = sum(here != there for way in tasks for here, there in itertools.pairwise(way))
+    assert crossing / (19 * len(starts)) == pytest.approx(0.5, abs=0.02)
 
 
 def test_the_record_of_the_ping_pong_counts_behind_the_warm_up():

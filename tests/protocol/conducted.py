@@ -28,7 +28,9 @@ class Conducted(Bench):
         self.manifests: list[Manifest] = []
         self.now_ms = 0
         super().__init__(deployment, *arguments, **options)
-        snapshots = SnapshotOptions(mode, interval_ms=NEVER_MS, timeout_ms=1000, probe_pause_ms=10)
+        snapshots = SnapshotOptions(
+            mode, interval_ms=NEVER_MS, timeout_ms=1000, probe_pause_ms=10, probe_pause_ms_max=10
+        )
         self.coordinator = Coordinator(deployment, self.attempt, snapshots, Epoch(1))
         self._report_all()
 

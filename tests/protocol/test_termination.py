@@ -10,6 +10,7 @@ from recovery.messages import Mode
 from recovery.orders import TellToEnd, Trigger
 from tests.protocol.bench_of_cores import Sends, graph, task_id
 from tests.protocol.conducted import Conducted
+from tests.protocol.desk import ATTEMPT, Desk, report
 
 LOOP = graph("items -> head", "head -> body", "body => head", "body -> out")
 
@@ -99,6 +100,32 @@ def test_a_probe_is_sent_when_the_one_before_it_is_read():
     for _ in range(5):
         bench.wait(10)
     assert probes(bench) == [1]
+
+
+def starts_of_probes(desk: Desk, duration_ms: int) -> list[int]:
+    """When probes begin within that time; each finds a task busy, a millisecond later."""
+    found: list[int] = []
+    for _ in range(duration_ms):
+        epochs = {order.epoch for order in desk.wait(1) if isinstance(order, Trigger) and order.mode.is_probe}
+        for epoch in epochs:
+            found.append(desk.now_ms)
+            for task in desk.deployment.tasks.keys() - desk.coordinator.ended.keys():
+                desk.coordinator.on_acknowledge(task, ATTEMPT, epoch, report(busy=True), desk.now_ms)
+    return found
+
+
+def test_the_pause_from_one_probe_to_the_next_doubles_up_to_a_limit():
+    desk = Desk(LOOP, interval_ms=10**9, probe_pause_ms=10, probe_pause_ms_max=60)
+    desk.end("items")
+    assert starts_of_probes(desk, 250) == [10, 30, 70, 130, 190, 250]
+
+
+def test_the_pause_is_short_again_when_a_drain_begins():
+    desk = Desk(LOOP, interval_ms=10**9, probe_pause_ms=10, probe_pause_ms_max=60)
+    desk.end("items")
+    starts_of_probes(desk, 250)
+    desk.request(Mode.DRAIN)
+    assert starts_of_probes(desk, 70) == [260, 280, 320]
 
 
 def test_a_probe_that_never_comes_back_is_given_up_and_another_one_sent():
