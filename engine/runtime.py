@@ -120,6 +120,11 @@ class TaskRuntime:
         """Whether this is a source that has nothing more to read."""
         return bool(self._sources) and all(source.reader.exhausted for source in self._sources)
 
+    @property
+    def records_read(self) -> int:
+        """How many records the source has read, those of the runs before a restore included."""
+        return sum(source.sent for source in self._sources)
+
     def produce(self, records_max: int, now_ms: int) -> Emitted:
         """Read a batch of at most so many records from the source, and run what is chained behind it."""
         self._moment.now_ms = now_ms

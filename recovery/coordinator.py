@@ -6,8 +6,8 @@
   cannot be written is aborted; after more failures in a row than tolerated the attempt fails.
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A savepoint may overlap them. While a
   cut between two rounds or a drain is open no other begins, for it would outdate it: what is asked for waits.
-- Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs. The pause
-  doubles from one to the next: each holds up the loop for a moment, and a loop that has gone on for long may go on.
+- Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs. Each holds
+  up the loop for a moment: so the pause doubles from one to the next, and is long while records are seen to go round.
 - When all tasks have ended, their last states are the final cut.
 
 Time comes in as `now_ms`. Reports of another attempt are refused by number.
@@ -50,6 +50,8 @@ class SnapshotOptions:
     pause_ms_min: int = 0
     probe_pause_ms: int = 20
     probe_pause_ms_max: int = 500
+    quiet_ms: int = 300
+    hopping_pause_ms: int = 5_000
     open_epochs_max: int = 1
     failures_tolerated: int = 10
     keep: int = 3
@@ -99,6 +101,7 @@ class Coordinator:
         self.last_close_ms = now_ms
         self.last_probe_ms = now_ms
         self.probe_pause_ms = options.probe_pause_ms
+        self.last_hop_ms = now_ms - options.quiet_ms
         self.failures = 0
         self.final: Epoch | None = None
         self.is_finished = False
@@ -208,6 +211,10 @@ class Coordinator:
                 del self.unpublished[published]
         return self._finish_if_published()
 
+    def on_hops(self, now_ms: int) -> None:
+        """Records have just gone round a loop. Nobody needs to say so: it saves probes that would find them."""
+        self.last_hop_ms = now_ms
+
     def on_stop(self, epoch: Epoch) -> list[Order]:
         """The run ends with this complete cut."""
         self.final = epoch
@@ -230,9 +237,11 @@ class Coordinator:
     def _probe_is_due(self, now_ms: int) -> bool:
         if any(cut.mode.is_probe for cut in self.open.values()):
             return False
-        if now_ms - self.last_probe_ms < self.probe_pause_ms:
+        is_draining = any(cut.undrained for cut in self.open.values())
+        is_hopping = now_ms - self.last_hop_ms < self.options.quiet_ms and not is_draining
+        if now_ms - self.last_probe_ms < (self.options.hopping_pause_ms if is_hopping else self.probe_pause_ms):
             return False
-        return any(cut.undrained for cut in self.open.values()) or any(
+        return is_draining or any(
             c.name not in self.told and not c.endless and self.termination.may_be_dry(c, self.ended)
             for c in self.termination.free
         )

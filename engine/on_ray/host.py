@@ -202,13 +202,14 @@ class Host:
             return True
         if self.drain is not None or self._is_full():
             return False
-        emitted = self.runtime.produce(read_max, self.around.now_ms)
-        self._emit(emitted)
-        if emitted:
-            records = sum(len(batch) for _, batch in emitted)
+        before = self.runtime.records_read
+        self._emit(self.runtime.produce(read_max, self.around.now_ms))
+        # What is chained behind the source may keep all of it.
+        records = self.runtime.records_read - before
+        if records:
             self.around.counts.records += records
             self.around.on_records(self.id, records)
-        return bool(emitted)
+        return records > 0
 
     def _fire_timers(self) -> bool:
         due_ms = self.runtime.next_timer_ms

@@ -43,9 +43,11 @@ class Story:
         """Something that the user should know."""
         self.lines.append(line)
 
-    def on_progress(self, attempt: Attempt, actor: str, counts: Counts) -> None:
-        """How far one actor is."""
+    def on_progress(self, attempt: Attempt, actor: str, counts: Counts) -> bool:
+        """How far one actor is; says whether records have gone round a loop since it last said so."""
+        before = self.counts.get((attempt, actor), Counts())
         self.counts[attempt, actor] = counts
+        return counts.hops > before.hops
 
     def on_kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
         """A planned fault happens now."""

@@ -132,7 +132,9 @@ class Supervising:
         """What is worth hearing of an attempt that is over, too."""
         match report:
             case Progress(counts) | Outcome(_, _, counts):
-                self.story.on_progress(self.supervisor.attempt, actor, counts)
+                has_hopped = self.story.on_progress(self.supervisor.attempt, actor, counts)
+                if has_hopped and self.coordinator is not None:
+                    self.coordinator.on_hops(_now_ms())
             case Published(sink, transaction, records):
                 self.output.publish(sink, transaction, records)
             case _:

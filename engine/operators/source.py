@@ -20,12 +20,12 @@ class SourceOperator(OperatorRuntime):
         super().__init__(place)
         self._send = self.send_to("out")
         self._reader: Reader | None = None
-        self._sent = 0
+        self.sent = 0
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Read from the start, or those splits that the state holds, from where they stand."""
         positions = None if state is None else {name: pickle.loads(at) for name, at in state.splits.items()}
-        self._sent = 0 if state is None else state.records
+        self.sent = 0 if state is None else state.records
         place = self.place
         self._reader = place.services.reader(place.operator, place.task.index, place.parallelism, positions)
 
@@ -41,11 +41,11 @@ class SourceOperator(OperatorRuntime):
         records = self.reader.read(records_max)
         if records:
             # Counted as it is sent, not told by the reader: the two are compared in every cut.
-            self._sent += len(records)
+            self.sent += len(records)
             self._send(records, 0)
 
     def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
         """How far each split has been read, and how much was sent."""
         positions = self.reader.positions()
         splits = {name: dump(self.name, f"a position of split {name!r}", at) for name, at in positions.items()}
-        return OperatorCapture(splits=splits, records=self._sent)
+        return OperatorCapture(splits=splits, records=self.sent)

@@ -120,6 +120,18 @@ def test_the_pause_from_one_probe_to_the_next_doubles_up_to_a_limit():
     assert starts_of_probes(desk, 250) == [10, 30, 70, 130, 190, 250]
 
 
+def test_few_probes_are_sent_while_records_are_seen_to_go_round():
+    options = {"probe_pause_ms": 10, "probe_pause_ms_max": 10, "quiet_ms": 50, "hopping_pause_ms": 300}
+    desk = Desk(LOOP, interval_ms=10**9, **options)
+    desk.end("items")
+    found: list[int] = []
+    for _ in range(20):
+        desk.coordinator.on_hops(desk.now_ms)
+        found += starts_of_probes(desk, 20)
+    assert found == [300], "there may be another loop, and it is that one which goes round"
+    assert starts_of_probes(desk, 50) == [430, 440, 450]
+
+
 def test_the_pause_is_short_again_when_a_drain_begins():
     desk = Desk(LOOP, interval_ms=10**9, probe_pause_ms=10, probe_pause_ms_max=60)
     desk.end("items")
