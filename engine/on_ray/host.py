@@ -74,6 +74,7 @@ class Host:
         self.bounded: list[OutChannel] = []
         self.arrivals: dict[ChannelId, Arrivals] = {}
         self.looping: list[Arrivals] = []
+        self.may_wait: set[ChannelId] = set()
         self.snapshots = Snapshotting(self.id, core.attempt, around)
         calls = [operator.options for operator in calling]
         self.called: set[int] = set()
@@ -90,6 +91,9 @@ class Host:
         self.bounded = [outputs[c.id] for c in self.core.task.outputs if not c.is_back]
         self.arrivals = dict(arrivals)
         self.looping = [arrivals[c.id] for c in self.core.task.inputs if c.is_back]
+        in_rounds = self.core.rounds is not None
+        regular = [(id, channel) for id, channel in self.inputs.items() if not channel.is_back]
+        self.may_wait = {id for id, c in regular if self.looping or not (c.within_actor or in_rounds)}
 
     # -- a turn --------------------------------------------------------------------------------------------------
 
@@ -109,7 +113,7 @@ class Host:
         for channel in core.ready():
             if self._has_no_room():
                 break
-            if self._is_held_up(channel):
+            if channel in self.may_wait and self._is_held_up(channel):
                 has_more = True
                 continue
             self._take(channel, taken_max)
@@ -144,10 +148,8 @@ class Host:
         What has just been sent within the actor is still in the processor's cache, and goes round first. What waits for
         it in another actor's channel waits as bytes, a tenth of what the records take.
         """
-        described = self.inputs[channel]
-        if described.is_back:
-            return False
-        if not described.within_actor and self.turns % OUTSIDE_TURNS and self.around.is_going_round():
+        is_outside = not (self.inputs[channel].within_actor or self.core.rounds is not None)
+        if is_outside and self.turns % OUTSIDE_TURNS and self.around.is_going_round():
             return True
         if not self.looping or self.turns % REGULAR_TURNS == 0:
             return False

@@ -21,7 +21,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -34,7 +33,6 @@ BUNDLED_BYTES_MAX = 4_096
 FOLDER_LENGTH_MAX = 75
 LAST_WORDS_MS = 1_000
 AWAKE_NS = 150_000
-READABLE = int(zmq.POLLIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +89,7 @@ class Mailbox:
         self._box.rcvhwm = 0
         self._timeout_ms = self._box.rcvtimeo = 0
         self._found_some = False
+        self._polled = [(self._box, int(zmq.POLLIN))]
         if host is not None:
             self._let_in_members()
         # The path of a socket may have a hundred bytes.
@@ -163,7 +162,7 @@ class Mailbox:
         return found
 
     def _has_some(self) -> bool:
-        return bool(cast(int, self._box.get(zmq.EVENTS)) & READABLE)
+        return bool(zmq.zmq_poll(self._polled, 0))
 
     def _stay_awake(self) -> None:
         """Look for a moment whether an answer comes, and give way to whoever else wants the core.
