@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.batch import ATOMS, copy_value, is_immutable
 from engine.errors import serialization_error, show
-from engine.typed_state import TypedEntries, entries_in
+from engine.typed_state import PackedKeys, TypedEntries, entries_in
 from graphs.routing import key_group
 
 
@@ -37,6 +37,7 @@ class KeyedState:
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self.values: dict[Any, Any] = {}
+        self._packed: PackedKeys = {}
         self._open: list[StateCapture] = []
         # Keys whose value the live state has for itself since the newest capture.
         self._own: set[Any] = set()
@@ -48,7 +49,8 @@ class KeyedState:
 
     def capture(self) -> StateCapture:
         """Shares all values with a capture."""
-        capture = StateCapture(self, Entries(self.values))
+        known, self._packed = self._packed, {}
+        capture = StateCapture(self, Entries(self.values, known, self._packed))
         self._open.append(capture)
         self._own.clear()
         return capture
@@ -82,7 +84,10 @@ class KeyedState:
 
     def remove(self, key: Any) -> None:
         """Forget a key."""
-        self.values.pop(key, None)
+        if key in self.values:
+            del self.values[key]
+            # The keys behind it move up.
+            self._packed = {}
 
     def must_copy(self, value: Any) -> bool:
         """Whether a value that a capture shares could be changed in place."""
@@ -103,12 +108,18 @@ class KeyedState:
 class Entries:
     """Keys and values at one moment, taken out piece by piece: to free a million at once takes as long as a copy.
 
+    `known` are keys packed by an earlier capture, whose places have not changed since; `packed` are those of this one.
+
     >>> entries = Entries({"a": 1, "b": 2, "c": 3})
     >>> entries.take(2), entries.take(2), entries.take(2)
     ((['a', 'b'], [1, 2]), (['c'], [3]), ([], []))
     """
 
-    def __init__(self, values: dict[Any, Any]) -> None:
+    def __init__(
+        self, values: dict[Any, Any], known: PackedKeys | None = None, packed: PackedKeys | None = None
+    ) -> None:
+        self.known = known or {}
+        self.packed = {} if packed is None else packed
         # The first entry is the last one here: what is taken off the end of a list moves nothing.
         self._keys = list(reversed(values))
         self._values = list(reversed(values.values()))
@@ -142,7 +153,7 @@ class GroupEncoder:
         self._operator = operator
         self._entries = entries
         self._timers = iter(timers)
-        self._typed = TypedEntries()
+        self._typed = TypedEntries(entries.known, entries.packed)
         self._parts: dict[int, list[bytes]] = {}
 
     def encode_some(self, entries_max: int) -> int:

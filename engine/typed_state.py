@@ -21,10 +21,14 @@ _CODES: dict[type, str] = {int: "i", float: "f"}
 _FORMS = {"i": "<i8", "f": "<f8"}
 _KINDS = {"i": "q", "f": "d"}
 Column = npt.NDArray[Any]
+PackedKeys = dict[int, Column]
+"""The place of an entry among all entries of a state -> the keys from there on, packed: most states keep their keys."""
 
 
 class TypedEntries:
     """Collects entries as columns, and parts them by key group in the end.
+
+    `known` is looked up before keys are packed, `packed` is where they are kept for the next time.
 
     >>> typed = TypedEntries()
     >>> typed.add([7, 8], [1, 2]), typed.add(["a"], [1])
@@ -33,19 +37,28 @@ class TypedEntries:
     [[(7, 1)], [(8, 2)]]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: PackedKeys | None = None, packed: PackedKeys | None = None) -> None:
+        self._known = known or {}
+        self._packed: PackedKeys = {} if packed is None else packed
+        self._place = 0
         self._columns: dict[str, tuple[list[Column], list[Column]]] = {}
 
     def add(self, keys: Sequence[Any], values: Sequence[Any]) -> bool:
         """Take these entries, if all of them have a key and a value that are plain numbers."""
-        kinds = set(map(type, values))
-        if set(map(type, keys)) != {int} or len(kinds) != 1 or not kinds <= _CODES.keys():
+        place, self._place = self._place, self._place + len(keys)
+        code = next((code for kind, code in _CODES.items() if _are_all(values, kind)), None)
+        if code is None:
             return False
-        code = _CODES[kinds.pop()]
         try:
-            columns = _column(keys, "i"), _column(values, code)
+            known = self._known.get(place)
+            if known is None or len(known) != len(keys):
+                if not _are_all(keys, int):
+                    return False
+                known = _column(keys, "i")
+            columns = known, _column(values, code)
         except struct.error:
             return False  # a number beyond 64 bits
+        self._packed[place] = known
         for column, parts in zip(columns, self._columns.setdefault(code, ([], [])), strict=True):
             parts.append(column)
         return True
@@ -66,6 +79,11 @@ class TypedEntries:
                 found[group] = found.get(group, b"") + pickle.dumps(chunk, 5)
                 start = end
         return found
+
+
+def _are_all(values: Sequence[Any], kind: type) -> bool:
+    # A subclass is another type, and comes back as one. To count takes two thirds of what a set of types takes.
+    return list(map(type, values)).count(kind) == len(values)
 
 
 def _column(numbers: Sequence[Any], code: str) -> Column:

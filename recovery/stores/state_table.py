@@ -147,7 +147,7 @@ class _Rows:
     def add_group(self, group: int, payload: bytes) -> None:
         """Take apart what a key group holds."""
         stream = io.BytesIO(payload)
-        typed: dict[Any, tuple[list[Any], list[Any]]] = {types: ([], []) for types in _TYPED}
+        typed: dict[Any, tuple[list[Any], list[Any]]] = {}
         start, size = 0, len(payload)
         while start < size:
             try:
@@ -159,16 +159,16 @@ class _Rows:
             end = stream.tell()
             parts = cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
             key, value = parts if len(parts) == 2 else (None, None)
-            found = typed.get((type(key), type(value)))
-            if found is not None and _fits(key) and _fits(value):
-                found[0].append(key)
-                found[1].append(value)
+            types: Any = (type(key), type(value))
+            if types in _TYPED and _fits(key) and _fits(value):
+                keys, values = typed.setdefault(types, ([], []))
+                keys.append(key)
+                values.append(value)
             elif not self._add_many(group, parts):
                 self.single.append(_row(group, parts, payload[start:end]))
             start = end
         for types, (keys, values) in typed.items():
-            if keys:
-                self.typed[types].add(group, keys, values)
+            self.typed[types].add(group, keys, values)
 
     def _add_many(self, group: int, parts: tuple[Any, ...]) -> bool:
         match parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import threading
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from engine.capture import Capture
 from engine.errors import StateSerializationError
-from engine.state import KeyedState, decode_entries
+from engine.state import GroupEncoder, KeyedState, decode_entries
+from engine.typed_state import PackedKeys
 from graphs import Collect, Flow, Items, key_group
 from graphs.ids import Attempt, Epoch
 from tests.runtime.tasks import Tasks, encoded, records_of
@@ -154,6 +156,44 @@ def test_equal_states_give_equal_bytes_in_the_order_of_the_groups():
     groups = encoded(capture_of(one))["op"].groups
     assert groups == encoded(capture_of(other))["op"].groups
     assert list(groups) == sorted({key_group("a"), key_group("b")})
+
+
+def captured(state: KeyedState, pieces: int) -> tuple[list[tuple[Any, ...]], PackedKeys]:
+    """What a capture of the state holds, encoded so many entries at a time, and its packed keys."""
+    capture = state.capture()
+    encoder = GroupEncoder("count", capture.entries)
+    while encoder.encode_some(pieces) == pieces:
+        continue
+    capture.release()
+    return decode_entries(encoder.groups()), capture.entries.packed
+
+
+def test_keys_that_have_kept_their_places_are_packed_once():
+    state = KeyedState("count")
+    state.values.update({key: key for key in range(10)})
+    _, packed = captured(state, 4)
+    state.values[10] = 0
+    found, again = captured(state, 4)
+    assert sorted(found) == sorted(state.values.items())
+    assert [again[place] is packed[place] for place in (0, 4)] == [True, True] and len(again[8]) == 3
+    state.remove(0)
+    _, anew = captured(state, 4)
+    assert anew[4].tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_captures_one_after_the_other_hold_what_the_state_holds(seed: int):
+    rng = random.Random(seed)
+    state = KeyedState("count")
+    for _ in range(20):
+        for _ in range(rng.randrange(9)):
+            key = rng.choice([rng.randrange(20), rng.choice([True, 0.0, "a", 1 << 70])])
+            if rng.random() < 0.3:
+                state.remove(key)
+            else:
+                state.replace(key, rng.choice([1, 2.5, "x"]) if rng.random() < 0.1 else rng.randrange(9))
+        found, _ = captured(state, rng.choice([2, 3, 100]))
+        assert sorted(map(repr, found)) == sorted(map(repr, state.values.items()))
 
 
 def test_a_discarded_capture_gives_no_states():
