@@ -124,7 +124,10 @@ class Coordinator:
             mode, savepoint, starts = self.requested.popleft()
             orders += self._start(mode, now_ms, savepoint, starts)
         if self._periodic_is_due(now_ms):
+            due_ms = self.last_start_ms + self.options.interval_ms
             orders += self._start(self.options.mode, now_ms)
+            # One that began late does not put off those behind it, unless it began very late.
+            self.last_start_ms = max(due_ms, now_ms - self.options.interval_ms // 2)
         if self._probe_is_due(now_ms):
             self.last_probe_ms = now_ms
             unaligned = self.options.mode is Mode.UNALIGNED

@@ -26,6 +26,19 @@ def test_epochs_start_at_the_interval():
     assert started(desk.wait(1)) == [2]
 
 
+def test_an_epoch_that_starts_late_does_not_put_off_the_next():
+    desk = Desk(PIPE, interval_ms=100)
+    assert started(desk.wait(120)) == [1]
+    desk.complete(1)
+    assert started(desk.wait(79)) == [] and started(desk.wait(1)) == [2]
+    assert started(desk.wait(400)) == []
+    desk.complete(2)
+    assert started(desk.wait(0)) == [3]
+    desk.complete(3)
+    assert started(desk.wait(49)) == [], "half of the interval is left in any case"
+    assert started(desk.wait(1)) == [4]
+
+
 def test_with_one_open_epoch_the_next_starts_when_it_completes():
     desk = Desk(PIPE, interval_ms=100)
     desk.wait(100)
