@@ -24,7 +24,7 @@ from engine.on_ray import cluster
 
 GONE_S = 20.0
 LOOK_S = 0.1
-READY_S = 60.0
+READY_S = 120.0
 JOB_S = 300.0
 NOT_YET = "No available agent to submit job"
 READY = "This command will now block forever"

@@ -11,7 +11,7 @@ from backedge import Collect, Flow, Job, Range, RunResult, start
 from engine.on_ray import cluster
 from engine.on_ray.story import Story
 
-DEADLINE_S = 40.0
+DEADLINE_S = 120.0
 LOOK_S = 0.05
 Record = tuple[int, int]
 

@@ -29,7 +29,7 @@ from recovery.effects import Acknowledge, AcknowledgeEnd
 from recovery.messages import Mode
 from recovery.orders import Complete, StartTasks, TellToEnd, Trigger
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 Disturb = Callable[[Message], Iterable[Message]]
 
 
