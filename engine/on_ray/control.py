@@ -34,7 +34,7 @@ class TaskOptions:
 
     seed: int = 0
     read_records_max: int = 4_096
-    take_records_max: int = 2_048
+    take_records_max: int = 8_192
     limits: Limits = Limits()
     root: str | None = None
     job: str = "flow"

@@ -60,6 +60,7 @@ READ_PAUSE_MS = 5
 LAST_OF_CHANNEL, LAST_OF_DATA = int(Kind.END), int(Kind.MARKER)
 BACK_EDGE_BYTES_MIN = 1_000_000
 GOING_ROUND_BATCHES = 2
+GOING_ROUND_RECORDS = 2_048
 
 MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
 
@@ -114,6 +115,9 @@ class ActorLoop:
             for channel in host.core.task.inputs
             if channel.is_back and channel.within_actor
         ]
+        if self.going_round:
+            # What is taken at a time goes on as objects, and is to be in the cache still.
+            self.take_max = min(self.take_max, GOING_ROUND_RECORDS)
         self._connect()
 
     def _host(self, task: Task, restored: TaskRestore | None) -> Host:
