@@ -56,7 +56,7 @@ class StatefulMapOperator(OperatorRuntime):
         key: Any = NO_KEY
         try:
             for record in iterator:
-                key = NO_KEY
+                key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
                 value = get(key, _MISSING)
                 value, result = function(initial() if value is _MISSING else value, record)
