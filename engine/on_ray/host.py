@@ -74,7 +74,6 @@ class Host:
         self.bounded: list[OutChannel] = []
         self.arrivals: dict[ChannelId, Arrivals] = {}
         self.looping: list[Arrivals] = []
-        self.may_wait: set[ChannelId] = set()
         self.snapshots = Snapshotting(self.id, core.attempt, around)
         calls = [operator.options for operator in calling]
         self.called: set[int] = set()
@@ -91,9 +90,6 @@ class Host:
         self.bounded = [outputs[c.id] for c in self.core.task.outputs if not c.is_back]
         self.arrivals = dict(arrivals)
         self.looping = [arrivals[c.id] for c in self.core.task.inputs if c.is_back]
-        in_rounds = self.core.rounds is not None
-        regular = [(id, channel) for id, channel in self.inputs.items() if not channel.is_back]
-        self.may_wait = {id for id, c in regular if self.looping or not (c.within_actor or in_rounds)}
 
     # -- a turn --------------------------------------------------------------------------------------------------
 
@@ -113,7 +109,7 @@ class Host:
         for channel in core.ready():
             if self._has_no_room():
                 break
-            if channel in self.may_wait and self._is_held_up(channel):
+            if self._is_held_up(channel):
                 has_more = True
                 continue
             self._take(channel, taken_max)
@@ -148,7 +144,10 @@ class Host:
         What has just been sent within the actor is still in the processor's cache, and goes round first. What waits for
         it in another actor's channel waits as bytes, a tenth of what the records take.
         """
-        is_outside = not (self.inputs[channel].within_actor or self.core.rounds is not None)
+        described = self.inputs[channel]
+        if described.is_back:
+            return False
+        is_outside = not described.within_actor and self.core.rounds is None
         if is_outside and self.turns % OUTSIDE_TURNS and self.around.is_going_round():
             return True
         if not self.looping or self.turns % REGULAR_TURNS == 0:
