@@ -135,8 +135,8 @@ class Rounds:
     def complete_path(self) -> Path | None:
         """The marker that every channel it concerns has given, if there is one."""
         if self.phase is Phase.START:
-            return self._common(c for c, d in self.depths.items() if d < self.depth)
-        path = self._common(c for c, d in self.depths.items() if d == self.depth)
+            return self._common([c for c, d in self.depths.items() if d < self.depth])
+        path = self._common([c for c, d in self.depths.items() if d == self.depth])
         if path is None or self.is_head or len(path) == self.depth:
             return path
         lower = [c for c, d in self.depths.items() if len(path) <= d < self.depth and c not in self.closed]

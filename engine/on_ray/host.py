@@ -7,7 +7,7 @@ effect of the core becomes a call of the runtime, a message, or work for the wri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pickle import UnpicklingError
 from typing import Any, Protocol
 
@@ -72,6 +72,7 @@ class Host:
             self.inputs[id] = next(c for c in core.task.inputs if c.id.edge == id.edge)
         self.outputs: dict[ChannelId, OutChannel] = {}
         self.bounded: list[OutChannel] = []
+        self.queues: list[Sized] = []
         self.arrivals: dict[ChannelId, Arrivals] = {}
         self.looping: list[Arrivals] = []
         self.snapshots = Snapshotting(self.id, core.attempt, around)
@@ -90,6 +91,9 @@ class Host:
         self.bounded = [outputs[c.id] for c in self.core.task.outputs if not c.is_back]
         self.arrivals = dict(arrivals)
         self.looping = [arrivals[c.id] for c in self.core.task.inputs if c.is_back]
+        self.queues = [inbox.queue for inbox in self.core.inboxes.values()]
+        if self.core.rounds is not None:
+            self.queues.append(self.core.rounds.aside)
 
     # -- a turn --------------------------------------------------------------------------------------------------
 
@@ -106,13 +110,16 @@ class Host:
         self.turns += 1
         has_more = bool(self.snapshots.captures) and self.snapshots.encode_some()
         core = self.core
-        for channel in core.ready():
+        for channel in core.ready() if any(self.queues) else ():
             if self._has_no_room():
                 break
             if self._is_held_up(channel):
                 has_more = True
                 continue
             self._take(channel, taken_max)
+            if core.inboxes[channel].has_marker() and not self._has_no_room():
+                # The last of a round: with the batch before it, for all the others wait for it.
+                self._take(channel, taken_max)
         if self.is_source and not core.is_ending and not core.ended:
             has_more |= self._read(read_max)
         if self.waits and not core.ended:
@@ -136,7 +143,9 @@ class Host:
 
     def can_go_on(self) -> bool:
         """Whether something waits that may be taken or encoded now."""
-        return self.snapshots.has_to_encode() or (bool(self.core.ready()) and not self._has_no_room())
+        if self.snapshots.has_to_encode():
+            return True
+        return any(self.queues) and bool(self.core.ready()) and not self._has_no_room()
 
     def _is_held_up(self, channel: ChannelId) -> bool:
         """Whether what comes from outside must wait a little, for a loop has enough to do already.

@@ -203,6 +203,8 @@ class ActorLoop:
             for host in self.turns:
                 has_more |= host.turn(self.take_max, self.read_max)
                 self._deliver()
+                # Who waits for it need not wait for the other tasks of this actor.
+                self.mailbox.flush()
         elif self.missing and time.monotonic() > self.connected_by_s:
             silent = ", ".join(sorted(self.missing))
             self.outcome = Outcome("failed", f"actor {self.begin.actor} has heard nothing of {silent}", self.counts)

@@ -1,4 +1,4 @@
-"""What a task takes in a turn while loops within its actor have enough to do."""
+"""What a task takes in a turn: while loops within its actor have enough to do, and at the end of a round."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from engine.on_ray.control import Counts
 from engine.on_ray.host import OUTSIDE_TURNS, Host
 from engine.runtime import TaskRuntime
 from engine.task import TaskCore
-from graphs import expand
+from graphs import Collect, Flow, Items, expand
 from graphs.ids import Attempt, TaskId
-from recovery.messages import Data
+from recovery.messages import Data, Marker, encode_marker
 from tests.on_ray.flows import trips
 
 ATTEMPT = Attempt(1)
@@ -39,8 +39,12 @@ class Out:
 
     is_local = True
 
+    def __init__(self) -> None:
+        self.sent: list[Data] = []
+
     def send(self, item: Any) -> None:
         assert isinstance(item, Data)
+        self.sent.append(item)
 
     def is_full(self) -> bool:
         return False
@@ -85,3 +89,25 @@ def test_what_comes_from_outside_waits_while_a_loop_within_the_actor_has_enough_
 def test_nothing_waits_when_no_loop_has_enough_to_do():
     body = Body()
     assert [body.turn(inside=1, outside=1) for _ in range(5)] == [(0, 0)] * 5
+
+
+def test_the_marker_behind_the_last_batch_of_a_round_is_taken_in_the_same_turn():
+    flow = Flow("rounds")
+    start = flow.read(Items([1, 2]), name="start")
+    ended = flow.iterate(start, lambda s: s.route(lambda n: n).map(lambda n: n, name="step"), rounds=2, name="rounds")
+    ended.write(Collect(), name="done")
+    deployment = expand(flow.plan(), 2, "slice")
+    task = deployment.tasks[TaskId("step", 0)]
+    core, runtime = TaskCore(task, ATTEMPT, encode), TaskRuntime(task, deployment, MemoryServices({}))
+    runtime.open(None)
+    host = Host(core, runtime, Around(), 10**9, ())  # type: ignore[arg-type]
+    outputs = {channel.id: Out() for channel in task.outputs}
+    host.connect(outputs, {})  # type: ignore[arg-type]
+    core.start()
+    marker = Marker((0,))
+    for channel in task.inputs:
+        core.receive(channel.id, ATTEMPT, Data(1, encode(Batch([channel.id.sender.index], 0))))
+        core.receive(channel.id, ATTEMPT, Data(2, encode_marker(marker), marker))
+    host.turn(taken_max=8, read_max=8)
+    went_on = [item.marker.path for out in outputs.values() for item in out.sent if item.marker is not None]
+    assert went_on == [(0,)] * len(outputs), "the round is over here, and everyone is told"
