@@ -179,9 +179,11 @@ class GroupEncoder:
             else:
                 parts[group] = [payload]
 
-    def groups(self) -> dict[int, bytes]:
+    def groups(self) -> Mapping[int, bytes]:
         """Group -> bytes, in the order of the groups."""
         typed = self._typed.groups()
+        if not self._parts:
+            return typed
         found = typed.keys() | self._parts.keys()
         return {group: typed.get(group, b"") + b"".join(self._parts.get(group, ())) for group in sorted(found)}
 

@@ -1,8 +1,8 @@
 """The state of one operator in one task, as rows: what has a type in typed columns, the rest as it was pickled.
 
 Encoded, a key group is a sequence of pickles. An entry of two is a value (key, value), one of three a timer (key,
-at_ms, hops); ("columns", "i", "i" or "f", keys, values) is many values at once, 64-bit integers or floats in little
-endian. They become rows of kind "value" and "timer"; "pending" are inputs that wait, "whole" belongs to the task.
+at_ms, hops), one of five many values at once (`typed_groups.py`). They become rows of kind "value" and "timer";
+"pending" are inputs that wait, "whole" belongs to the task.
 
 - Where key and value both have a type, the typed columns say all, and `data` is null. Else `data` holds the entry as
   it was pickled, and the typed columns what can be told: of a timer its key, and its time in `value_int`.
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from recovery.cut import OperatorState
 from recovery.stores.tables import pa, schema, to_rows
+from recovery.typed_groups import Numbers, TypedGroups, many
 
 STATE = schema(
     {
@@ -99,21 +100,24 @@ class _Typed:
 
     def __init__(self, key_column: str, value_column: str) -> None:
         self.columns = (key_column, value_column)
-        self.groups: list[int] = []
+        self.groups: list[Array] = []
         self.keys: list[list[Any] | Array] = []
         self.values: list[list[Any] | Array] = []
 
     def add(self, group: int, keys: list[Any] | Array, values: list[Any] | Array) -> None:
         """Values of one group: as many as there are keys."""
-        self.groups.append(group)
+        self.add_all(np.full(len(keys), group, np.int32), keys, values)
+
+    def add_all(self, groups: Array, keys: list[Any] | Array, values: list[Any] | Array) -> None:
+        """Values of many groups: of each its group, its key, and itself."""
+        self.groups.append(groups)
         self.keys.append(keys)
         self.values.append(values)
 
     def table(self, task_index: int) -> Any:
         """The rows of all groups."""
-        counts = list(map(len, self.keys))
-        count = sum(counts)
-        groups = np.repeat(np.array(self.groups, np.int32), counts)
+        groups = np.concatenate(self.groups)
+        count = len(groups)
         columns: dict[str, Any] = {"kind": pa.repeat("value", count), "key_group": groups}
         for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
             columns[column] = _joined(parts, STATE.field(column).type)
@@ -170,6 +174,11 @@ class _Rows:
         for types, (keys, values) in typed.items():
             self.typed[types].add(group, keys, values)
 
+    def add_numbers(self, numbers: Numbers) -> None:
+        """Take what is in columns already."""
+        types = (int, int if numbers.code == "i" else float)
+        self.typed[types].add_all(numbers.groups, numbers.keys, numbers.values)
+
     def _add_many(self, group: int, parts: tuple[Any, ...]) -> bool:
         match parts:
             case ("columns", "i", "i" | "f" as code, bytes(keys), bytes(values)):
@@ -223,8 +232,12 @@ def _pickled(kind: str, group: int | None, data: bytes) -> _Row:
 def state_table(state: OperatorState, task_index: int) -> Any:
     """The rows of one operator's state in one task."""
     rows = _Rows()
-    for group in sorted(state.groups):
-        rows.add_group(group, state.groups[group])
+    if isinstance(state.groups, TypedGroups):
+        for numbers in state.groups.numbers:
+            rows.add_numbers(numbers)
+    else:
+        for group in sorted(state.groups):
+            rows.add_group(group, state.groups[group])
     rows.single += [_pickled("pending", None, item) for item in state.pending]
     if state.whole is not None:
         rows.single.append(_pickled("whole", None, state.whole))
@@ -259,11 +272,10 @@ def _as_many(rows: Any, value_type: type) -> Iterator[tuple[int, bytes]]:
     code = "i" if value_type is int else "f"
     groups, keys, values = (cast(Array, column.to_numpy()) for column in rows.columns)
     order = np.argsort(groups, kind="stable")
-    groups, keys, values = groups[order], keys[order].astype("<i8"), values[order].astype(f"<{code}8")
+    groups, keys, values = groups[order], keys[order], values[order]
     start = 0
     for end in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]:
-        many = ("columns", "i", code, keys[start:end].tobytes(), values[start:end].tobytes())
-        yield int(groups[start]), pickle.dumps(many, 5)
+        yield int(groups[start]), many(code, keys[start:end], values[start:end])
         start = end
 
 

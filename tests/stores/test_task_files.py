@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -21,6 +21,7 @@ from recovery.orders import AttemptStart
 from recovery.stores.local import LocalStore
 from recovery.stores.names import Table
 from recovery.stores.state_table import groups_of, state_table
+from recovery.typed_groups import TypedGroups
 from tests.stores import snapshots as made
 from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_of, meaning, snapshots_of
 
@@ -171,7 +172,7 @@ def test_records_of_an_unknown_encoding_are_not_counted(tmp_path: Path):
 # -- keyed state -------------------------------------------------------------------------------------------------
 
 
-def back(groups: dict[int, bytes]) -> dict[int, bytes]:
+def back(groups: Mapping[int, bytes]) -> dict[int, bytes]:
     return groups_of(state_table(OperatorState(groups=groups), 0))
 
 
@@ -216,6 +217,19 @@ def test_state_as_operators_encode_it_means_the_same_to_them(make: Callable[[int
     assert len(groups) == 128
     assert dict(decode_entries(back(groups))) == dict(decode_entries(groups))
     assert len(decode_entries(back(groups))) == 6000
+
+
+def test_state_in_columns_goes_into_a_file_as_its_bytes_do():
+    encoder = GroupEncoder("counts", Entries({n: n if n < 1000 else n / 2 for n in range(2000)}))
+    while encoder.encode_some(500) == 500:
+        pass
+    groups = encoder.groups()
+    assert isinstance(groups, TypedGroups)
+    assert dict(decode_entries(groups)) == {n: n if n < 1000 else n / 2 for n in range(2000)}
+    assert back(groups) == back(dict(groups)) == groups
+    assert list(groups) == list(range(128))
+    with pytest.raises(KeyError):
+        groups[128]
 
 
 def test_integer_keys_with_numbers_come_back_as_columns_however_they_were_pickled():
