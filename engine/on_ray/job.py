@@ -17,7 +17,7 @@ from engine.on_ray.story import Story
 from graphs.naming import check_name
 
 LOOK_S = 0.25
-CANCEL_TIMEOUT_S = 10.0
+CANCEL_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def test_a_job_that_was_stopped_goes_on_from_its_last_cut(cluster: Submitted, pr
     assert cluster.actors() == []
 
 
-@pytest.mark.parametrize(("name", "size"), [("token_ring", 60), ("connected_components", 300), ("pagerank", 300)])
+@pytest.mark.parametrize(("name", "size"), [("connected_components", 300), ("pagerank", 300)])
 def test_an_example_runs_from_spark_to_spark_as_a_job(
     cluster: Submitted, project: Path, tmp_path: Path, name: str, size: int
 ):
