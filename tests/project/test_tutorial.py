@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
+from engine.on_ray import cluster
 from tests.jobs.rays import local_ray
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder, with the commands of this Python at hand, and one Ray for all of them, which saves minutes."""
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     with local_ray():
-        monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.ray.get_runtime_context().gcs_address)
         yield tmp_path
 
 
