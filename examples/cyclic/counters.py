@@ -41,7 +41,7 @@ class Counters:
             ctx.emit({"counter": counter, "total": total, "added": added, "subtracted": subtracted}, output="counters")
 
 
-def flow(numbers: int = 8_000, counters: int = 97, rate: float = 2_500, pause_ms: float = 0.3) -> Flow:
+def flow(numbers: int = 16_000, counters: int = 97, rate: float = 2_500, pause_ms: float = 0.3) -> Flow:
     """The graph: the counters are the head, and what turns a number into its subtraction is the body.
 
     The body takes a moment for each number, so that there is always something in the loop.
@@ -79,7 +79,7 @@ def check(totals: list[dict[str, int]], gone: list[int], numbers: int, counters:
 
 def main() -> None:
     """Runs it with kills, and compares the counters."""
-    numbers, counters = 8_000, 97
+    numbers, counters = 16_000, 97
     with tempfile.TemporaryDirectory(prefix="counters-") as folder:
         result = run(flow(numbers, counters), snapshots=folder, every=0.5, actors="task", kills=KILLS)
     check(result.outputs["totals"], result.outputs["gone"], numbers, counters)
