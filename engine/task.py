@@ -179,7 +179,7 @@ class TaskCore:
         inbox = self.inboxes[channel]
         if not inbox.has_batch() or self.ended or self.is_ending:
             return None
-        if self.rounds is not None and (inbox.front().marker is not None or self.rounds.must_wait(inbox.live_id)):
+        if self.rounds is not None and (inbox.has_marker() or self.rounds.must_wait(inbox.live_id)):
             return None
         return inbox.consume().payload
 

@@ -138,7 +138,7 @@ class Inbox:
 
     def has_marker(self) -> bool:
         """Whether the next thing to process is a round marker."""
-        return bool(self.queue) and self.has_batch() and self.front().marker is not None
+        return self.has_batch() and self.front().marker is not None
 
     def queued_before(self, epoch: Epoch, mode: Mode) -> tuple[list[Queued], bool]:
         """What is queued before that barrier (or before END), and whether one of the two was received."""

@@ -34,13 +34,10 @@ class TypedGroups(Mapping[int, bytes]):
     ([3, 5], 2)
     """
 
-    __slots__ = ("_groups", "numbers")
+    __slots__ = ("numbers",)
 
     def __init__(self, numbers: tuple[Numbers, ...]) -> None:
         self.numbers = numbers
-        self._groups: list[int] = sorted(
-            {g for part in numbers for g in np.flatnonzero(np.bincount(part.groups)).tolist()}
-        )
 
     def __getitem__(self, group: int) -> bytes:
         found = b""
@@ -53,10 +50,10 @@ class TypedGroups(Mapping[int, bytes]):
         return found
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._groups)
+        return iter(sorted({g for part in self.numbers for g in np.flatnonzero(np.bincount(part.groups)).tolist()}))
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return sum(1 for _ in self)
 
 
 def many(code: str, keys: Column, values: Column) -> bytes:

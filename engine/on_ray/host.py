@@ -110,7 +110,7 @@ class Host:
         self.turns += 1
         has_more = bool(self.snapshots.captures) and self.snapshots.encode_some()
         core = self.core
-        for channel in core.ready() if any(self.queues) else ():
+        for channel in self._ready():
             if self._has_no_room():
                 break
             if self._is_held_up(channel):
@@ -126,6 +126,10 @@ class Host:
             has_more |= self._fire_timers()
             self._call()
         return has_more
+
+    def _ready(self) -> Sequence[ChannelId]:
+        """The channels to take from. Mostly nothing is queued, which is quick to see."""
+        return self.core.ready() if any(self.queues) else ()
 
     def _has_no_room(self) -> bool:
         """Whether a channel that this task sends into is full, or as many calls are out as there may be.
@@ -143,9 +147,7 @@ class Host:
 
     def can_go_on(self) -> bool:
         """Whether something waits that may be taken or encoded now."""
-        if self.snapshots.has_to_encode():
-            return True
-        return any(self.queues) and bool(self.core.ready()) and not self._has_no_room()
+        return self.snapshots.has_to_encode() or (bool(self._ready()) and not self._has_no_room())
 
     def _is_held_up(self, channel: ChannelId) -> bool:
         """Whether what comes from outside must wait a little, for a loop has enough to do already.

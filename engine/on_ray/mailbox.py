@@ -183,10 +183,9 @@ class Mailbox:
 
     def flush(self) -> None:
         """Send what was posted on the links of this mailbox."""
-        if self._posted:
-            for link in self._posted:
-                link.flush()
-            self._posted.clear()
+        for link in self._posted:
+            link.flush()
+        self._posted.clear()
 
     def wake(self) -> None:
         """Have `receive` return, from any thread; after `close` nobody waits."""

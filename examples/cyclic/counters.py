@@ -19,6 +19,7 @@ from backedge import Collect, Flow, Generate, run
 Number = dict[str, int]
 
 KILLS = ("head@epoch=2", "body@epoch=3", "head@epoch=5")
+NUMBERS, COUNTERS = 16_000, 97
 
 
 class Counters:
@@ -41,7 +42,7 @@ class Counters:
             ctx.emit({"counter": counter, "total": total, "added": added, "subtracted": subtracted}, output="counters")
 
 
-def flow(numbers: int = 16_000, counters: int = 97, rate: float = 2_500, pause_ms: float = 0.3) -> Flow:
+def flow(numbers: int = NUMBERS, counters: int = COUNTERS, rate: float = 2_500, pause_ms: float = 0.3) -> Flow:
     """The graph: the counters are the head, and what turns a number into its subtraction is the body.
 
     The body takes a moment for each number, so that there is always something in the loop.
@@ -79,13 +80,12 @@ def check(totals: list[dict[str, int]], gone: list[int], numbers: int, counters:
 
 def main() -> None:
     """Runs it with kills, and compares the counters."""
-    numbers, counters = 16_000, 97
     with tempfile.TemporaryDirectory(prefix="counters-") as folder:
-        result = run(flow(numbers, counters), snapshots=folder, every=0.5, actors="task", kills=KILLS)
-    check(result.outputs["totals"], result.outputs["gone"], numbers, counters)
+        result = run(flow(), snapshots=folder, every=0.5, actors="task", kills=KILLS)
+    check(result.outputs["totals"], result.outputs["gone"], NUMBERS, COUNTERS)
     in_loop = ", ".join(str(restore["in_loop_records"]) for restore in result.restores)
     print(f"{len(result.kills)} processes were killed; numbers found in the loop by the restores: {in_loop}")
-    print(f"{numbers:,} numbers, each added once and subtracted once; all {counters} counters are at zero")
+    print(f"{NUMBERS:,} numbers, each added once and subtracted once; all {COUNTERS} counters are at zero")
     if result.missed_faults:
         raise SystemExit(f"these kills did not happen: {', '.join(result.missed_faults)}")
 

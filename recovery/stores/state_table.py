@@ -104,12 +104,8 @@ class _Typed:
         self.keys: list[list[Any] | Array] = []
         self.values: list[list[Any] | Array] = []
 
-    def add(self, group: int, keys: list[Any] | Array, values: list[Any] | Array) -> None:
-        """Values of one group: as many as there are keys."""
-        self.add_all(np.full(len(keys), group, np.int32), keys, values)
-
-    def add_all(self, groups: Array, keys: list[Any] | Array, values: list[Any] | Array) -> None:
-        """Values of many groups: of each its group, its key, and itself."""
+    def add(self, groups: Array, keys: list[Any] | Array, values: list[Any] | Array) -> None:
+        """Values: of each its group, its key, and itself."""
         self.groups.append(groups)
         self.keys.append(keys)
         self.values.append(values)
@@ -172,20 +168,22 @@ class _Rows:
                 self.single.append(_row(group, parts, payload[start:end]))
             start = end
         for types, (keys, values) in typed.items():
-            self.typed[types].add(group, keys, values)
+            self.typed[types].add(np.full(len(keys), group, np.int32), keys, values)
 
     def add_numbers(self, numbers: Numbers) -> None:
         """Take what is in columns already."""
         types = (int, int if numbers.code == "i" else float)
-        self.typed[types].add_all(numbers.groups, numbers.keys, numbers.values)
+        self.typed[types].add(numbers.groups, numbers.keys, numbers.values)
 
     def _add_many(self, group: int, parts: tuple[Any, ...]) -> bool:
         match parts:
             case ("columns", "i", "i" | "f" as code, bytes(keys), bytes(values)):
                 is_whole = len(keys) == len(values) and len(keys) % 8 == 0
                 if is_whole:
-                    types = (int, int if code == "i" else float)
-                    self.typed[types].add(group, np.frombuffer(keys, "<i8"), np.frombuffer(values, f"<{code}8"))
+                    groups = np.full(len(keys) // 8, group, np.int32)
+                    self.add_numbers(
+                        Numbers(code, groups, np.frombuffer(keys, "<i8"), np.frombuffer(values, f"<{code}8"))
+                    )
                 return is_whole
             case _:
                 return False

@@ -50,21 +50,28 @@ class Out:
         return False
 
 
+def first_task_of(operator: str, flow: Flow, around: Around) -> tuple[Host, list[Out]]:
+    """The first of two tasks of an operator, and where what it sends ends up."""
+    deployment = expand(flow.plan(), 2, "slice")
+    task = deployment.tasks[TaskId(operator, 0)]
+    core, runtime = TaskCore(task, ATTEMPT, encode), TaskRuntime(task, deployment, MemoryServices({}))
+    runtime.open(None)
+    host = Host(core, runtime, around, 10**9, ())  # type: ignore[arg-type]
+    outputs = {channel.id: Out() for channel in task.outputs}
+    host.connect(outputs, {})  # type: ignore[arg-type]
+    core.start()
+    return host, list(outputs.values())
+
+
 class Body:
     """The task behind the shuffle, with batches from its own actor and from another."""
 
     def __init__(self) -> None:
-        deployment = expand(trips(count=1).plan(), 2, "slice")
-        task = deployment.tasks[TaskId("enough", 0)]
         self.around = Around()
-        core = TaskCore(task, ATTEMPT, encode)
-        runtime = TaskRuntime(task, deployment, MemoryServices({}))
-        runtime.open(None)
-        self.host = Host(core, runtime, self.around, 10**9, ())  # type: ignore[arg-type]
-        self.host.connect({c.id: Out() for c in task.outputs}, {})  # type: ignore[dict-item]
-        self.inside, self.outside = sorted((c for c in task.inputs), key=lambda channel: not channel.within_actor)
+        self.host, _ = first_task_of("enough", trips(count=1), self.around)
+        inputs = self.host.core.task.inputs
+        self.inside, self.outside = sorted(inputs, key=lambda channel: not channel.within_actor)
         assert self.inside.within_actor and not self.outside.within_actor
-        core.start()
 
     def turn(self, inside: int, outside: int) -> tuple[int, int]:
         """One turn after so many batches have arrived; says how many of them wait behind it."""
@@ -96,18 +103,11 @@ def test_the_marker_behind_the_last_batch_of_a_round_is_taken_in_the_same_turn()
     start = flow.read(Items([1, 2]), name="start")
     ended = flow.iterate(start, lambda s: s.route(lambda n: n).map(lambda n: n, name="step"), rounds=2, name="rounds")
     ended.write(Collect(), name="done")
-    deployment = expand(flow.plan(), 2, "slice")
-    task = deployment.tasks[TaskId("step", 0)]
-    core, runtime = TaskCore(task, ATTEMPT, encode), TaskRuntime(task, deployment, MemoryServices({}))
-    runtime.open(None)
-    host = Host(core, runtime, Around(), 10**9, ())  # type: ignore[arg-type]
-    outputs = {channel.id: Out() for channel in task.outputs}
-    host.connect(outputs, {})  # type: ignore[arg-type]
-    core.start()
+    host, outputs = first_task_of("step", flow, Around())
     marker = Marker((0,))
-    for channel in task.inputs:
-        core.receive(channel.id, ATTEMPT, Data(1, encode(Batch([channel.id.sender.index], 0))))
-        core.receive(channel.id, ATTEMPT, Data(2, encode_marker(marker), marker))
+    for channel in host.core.task.inputs:
+        host.core.receive(channel.id, ATTEMPT, Data(1, encode(Batch([channel.id.sender.index], 0))))
+        host.core.receive(channel.id, ATTEMPT, Data(2, encode_marker(marker), marker))
     host.turn(taken_max=8, read_max=8)
-    went_on = [item.marker.path for out in outputs.values() for item in out.sent if item.marker is not None]
+    went_on = [item.marker.path for out in outputs for item in out.sent if item.marker is not None]
     assert went_on == [(0,)] * len(outputs), "the round is over here, and everyone is told"
