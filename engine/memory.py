@@ -12,17 +12,29 @@ from graphs.ids import TaskId
 from graphs.io import Generate, Items, Range
 from graphs.plan import Operator
 
+RecordsAt = Callable[[range], list[Any]]
+"""The records at some positions."""
+
+
+def each(record_at: Callable[[int], Any]) -> RecordsAt:
+    """Asks for one record after the other.
+
+    >>> each("abcd".__getitem__)(range(1, 4, 2))
+    ['b', 'd']
+    """
+    return lambda positions: [record_at(position) for position in positions]
+
 
 class ListReader:
     """Reads numbered splits of a sequence: split "1-of-3" holds records 1, 4, 7 and so on.
 
-    >>> reader = ListReader("abcd".__getitem__, 4, {"1-of-2": 0})
+    >>> reader = ListReader(each("abcd".__getitem__), 4, {"1-of-2": 0})
     >>> reader.read(1), reader.positions(), reader.exhausted
     (['b'], {'1-of-2': 1}, False)
     """
 
-    def __init__(self, record_at: Callable[[int], Any], count: int | None, positions: Mapping[str, int]) -> None:
-        self._record_at = record_at
+    def __init__(self, records_at: RecordsAt, count: int | None, positions: Mapping[str, int]) -> None:
+        self._records_at = records_at
         self._positions = dict(positions)
         self._splits = {name: _split(name, count) for name in positions}
 
@@ -38,7 +50,7 @@ class ListReader:
             indexes = split[start : start + records_max]
             if indexes:
                 self._positions[name] = start + len(indexes)
-                return copy_records([self._record_at(index) for index in indexes])
+                return copy_records(self._records_at(indexes))
         return []
 
     def positions(self) -> dict[str, Any]:
@@ -125,15 +137,15 @@ class MemoryServices:
         self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None
     ) -> ListReader:
         """The reader of one source task: its own split, or those it is restored with."""
-        record_at, count = self._records_of(operator)
+        records_at, count = self._records_of(operator)
         fresh = {f"{index}-of-{parallelism}": 0}
-        return ListReader(record_at, count, fresh if positions is None else positions)
+        return ListReader(records_at, count, fresh if positions is None else positions)
 
     def writer(self, operator: Operator, task: TaskId) -> ListWriter:
         """The writer of one sink task."""
         return ListWriter(operator.name, self.store)
 
-    def _records_of(self, operator: Operator) -> tuple[Callable[[int], Any], int | None]:
+    def _records_of(self, operator: Operator) -> tuple[RecordsAt, int | None]:
         source = operator.function
         if operator.name in self._inputs:
             records = self._inputs[operator.name]
@@ -142,10 +154,10 @@ class MemoryServices:
         elif isinstance(source, Range):
             records = range(source.start, source.stop)
         elif isinstance(source, Generate):
-            return cast("Generate[Any]", source).make, source.count
+            return each(cast("Generate[Any]", source).make), source.count
         else:
             raise LookupError(
                 f"source {operator.name!r} reads {source!r}, which is not in memory, and is given no input: "
                 f"give inputs={{{operator.name!r}: [...]}}; inputs are given for {sorted(self._inputs) or 'none'}"
             )
-        return records.__getitem__, len(records)
+        return each(records.__getitem__), len(records)

@@ -10,17 +10,17 @@ or to an edge whose function is to see each record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import index, length_hint
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.batch import Batch, Hops, own_copy, uniform
 from engine.columns import Columns, Records
-from engine.errors import RoutingError, show, user_error
+from engine.errors import NO_KEY, RoutingError, describe, show, user_error
 from engine.extraction import key_function
 from graphs.deployment import Channel
 from graphs.errors import UnkeyableError
@@ -84,14 +84,14 @@ def partitioner(edge: Edge, channels: Sequence[Channel], sender_index: int, out:
         # The back edge of an iteration has channels to every head, for its markers; the records go straight on.
         return _to_one(next(id for id in ids if id.receiver.index == sender_index), out)
     if edge.routing is Routing.ROUTE:
-        return _by_target(ids, out, _route_function(edge, len(ids)))
+        return _by_target(ids, out, _divide_by_route(edge, len(ids)))
     if len(ids) == 1:
         return _to_one(ids[0], out)
     if edge.routing is Routing.REBALANCE:
         return _in_turn(ids, out, turn)
     targets = _Targets(len(ids))
     of_columns = partial(_targets_of_columns, edge.by, targets) if isinstance(edge.by, str) else None
-    return _by_target(ids, out, _hash_function(edge, targets), of_columns)
+    return _by_target(ids, out, _divide_by_key(edge, targets), of_columns)
 
 
 def _to_one(channel: ChannelId, out: Emitted) -> Send:
@@ -118,7 +118,7 @@ def _in_turn(ids: list[ChannelId], out: Emitted, turn: RebalanceTurn) -> Send:
 def _by_target(
     ids: list[ChannelId],
     out: Emitted,
-    targets_of: Callable[[list[Any]], list[int]],
+    divide: Callable[[list[Any], Sequence[_Part]], None],
     targets_of_columns: Callable[[Columns], _ColumnTargets | None] | None = None,
 ) -> Send:
     def send(records: Records, hops: Hops) -> None:
@@ -128,22 +128,36 @@ def _by_target(
                 out.extend((ids[target], Batch(part, hops)) for target, part in records.part(found, len(ids)))
                 return
             records = records.to_records()
-        parts: list[list[Any]] = [[] for _ in ids]
-        targets = targets_of(records)
         if isinstance(hops, int):
-            for record, target in zip(records, targets, strict=True):
-                parts[target].append(record)
+            parts: list[list[Any]] = [[] for _ in ids]
+            divide(records, parts)
             out.extend((id, Batch(part, hops)) for id, part in zip(ids, parts, strict=True) if part)
             return
-        parts_hops: list[list[int]] = [[] for _ in ids]
-        for record, hop, target in zip(records, hops, targets, strict=True):
-            parts[target].append(record)
-            parts_hops[target].append(hop)
-        for id, part, part_hops in zip(ids, parts, parts_hops, strict=True):
-            if part:
-                out.append((id, Batch(part, uniform(part_hops))))
+        all_hops = iter(hops)
+        with_hops = [_PartWithHops(all_hops) for _ in ids]
+        divide(records, with_hops)
+        out.extend((id, Batch(p.records, uniform(p.hops))) for id, p in zip(ids, with_hops, strict=True) if p.records)
 
     return send
+
+
+class _Part(Protocol):
+    """What goes to one of the targets."""
+
+    def append(self, record: Any, /) -> None: ...
+
+
+class _PartWithHops:
+    """The same of a batch whose records differ in hops: each record that is appended brings its own."""
+
+    def __init__(self, all_hops: Iterator[int]) -> None:
+        self.records: list[Any] = []
+        self.hops: list[int] = []
+        self._all_hops = all_hops
+
+    def append(self, record: Any, /) -> None:
+        self.records.append(record)
+        self.hops.append(next(self._all_hops))
 
 
 class _Targets(dict[Any, int]):
@@ -171,57 +185,51 @@ def _targets_of_columns(by: str, targets: _Targets, columns: Columns) -> _Column
     return np.array([targets[key] for key in distinct], np.int64)[positions]
 
 
-def _hash_function(edge: Edge, targets: _Targets) -> Callable[[list[Any]], list[int]]:
+def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequence[_Part]], None]:
     by = key_function(edge.by)
-    target_of = targets.__getitem__
 
-    def targets_of(records: list[Any]) -> list[int]:
+    def divide(records: list[Any], parts: Sequence[_Part]) -> None:
         iterator = iter(records)
+        key: Any = NO_KEY
         try:
-            keys = list(map(by, iterator))
-        except Exception as error:
-            record = records[len(records) - length_hint(iterator) - 1]
-            raise user_error(edge.sender, error, record, hook=_place("key_by", edge), can_set_aside=False) from error
-        try:
-            return list(map(target_of, keys))
+            # One pass, and no list of keys: that is a quarter less than key by key, target by target.
+            for record in iterator:
+                key = NO_KEY  # where `by` raises there is none to tell of
+                key = by(record)
+                parts[targets[key]].append(record)
         except UnkeyableError:
             raise
-        except TypeError as error:
-            raise _unhashable(edge, keys, records, error) from error
+        except Exception as error:
+            record = records[len(records) - length_hint(iterator) - 1]
+            if key is NO_KEY:
+                raise user_error(
+                    edge.sender, error, record, hook=_place("key_by", edge), can_set_aside=False
+                ) from error
+            raise _unhashable(edge, key, record, error) from error
 
-    return targets_of
-
-
-def _unhashable(edge: Edge, keys: list[Any], records: list[Any], error: TypeError) -> RoutingError:
-    for key, record in zip(keys, records, strict=True):
-        if not _hashes(key):
-            return RoutingError(
-                f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)} cannot be hashed ({error}): "
-                "give a key of plain values, such as a tuple instead of a list"
-            )
-    return RoutingError(f"{_place('key_by', edge)}: {error}")
+    return divide
 
 
-def _hashes(key: Any) -> bool:
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
+def _unhashable(edge: Edge, key: Any, record: Any, error: Exception) -> RoutingError:
+    return RoutingError(
+        f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)} cannot be hashed ({describe(error)}): "
+        "give a key of plain values, such as a tuple instead of a list"
+    )
 
 
-def _route_function(edge: Edge, count: int) -> Callable[[list[Any]], list[int]]:
+def _divide_by_route(edge: Edge, count: int) -> Callable[[list[Any], Sequence[_Part]], None]:
     by = cast("Callable[[Any], Any]", edge.by)
 
-    def targets_of(records: list[Any]) -> list[int]:
+    def divide(records: list[Any], parts: Sequence[_Part]) -> None:
         iterator = iter(records)
         try:
-            return [index(target) % count for target in map(by, iterator)]
+            for record in iterator:
+                parts[index(by(record)) % count].append(record)
         except Exception as error:
             record = records[len(records) - length_hint(iterator) - 1]
             raise user_error(edge.sender, error, record, hook=_place("route", edge), can_set_aside=False) from error
 
-    return targets_of
+    return divide
 
 
 def _place(what: str, edge: Edge) -> str:

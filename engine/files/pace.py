@@ -60,8 +60,8 @@ class Bucket:
 class PacedReader:
     """A reader that gives records at a rate, or as they come. Every reader of `FileServices` is one.
 
-    >>> from engine.memory import ListReader
-    >>> reader = PacedReader(ListReader("abcd".__getitem__, 4, {"0-of-1": 0}))
+    >>> from engine.memory import ListReader, each
+    >>> reader = PacedReader(ListReader(each("abcd".__getitem__), 4, {"0-of-1": 0}))
     >>> reader.wait_s(), reader.read(3), reader.positions()
     (0.0, ['a', 'b', 'c'], {'0-of-1': 3})
     """

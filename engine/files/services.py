@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import length_hint
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from engine.files.reader import FileReader
 from engine.files.splits import Split
 from engine.files.staging import Staging
 from engine.files.writers import FileWriter, KeptWriter, MemoryWriter, Receive, calling, committed_folder
-from engine.memory import ListReader, ListStore
+from engine.memory import ListReader, ListStore, RecordsAt, each
 from engine.services import Services, Writer
 from graphs.ids import TaskId
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range
@@ -82,9 +83,9 @@ class FileServices(Services):
         rate: float | None = getattr(source, "rate", None)
         bucket = None if rate is None else Bucket(rate / parallelism, self._clock)
         if isinstance(source, Items | Range | Generate):
-            record_at, count = _sequence(operator.name, cast("Items[Any] | Range | Generate[Any]", source))
+            records_at, count = _sequence(operator.name, cast("Items[Any] | Range | Generate[Any]", source))
             fresh = {f"{index}-of-{parallelism}": 0}
-            return PacedReader(ListReader(record_at, count, fresh if positions is None else positions), bucket)
+            return PacedReader(ListReader(records_at, count, fresh if positions is None else positions), bucket)
         if positions is not None:
             restored = {Split.parse(name): position for name, position in positions.items()}
             return PacedReader(FileReader(source, restored), bucket)
@@ -177,19 +178,22 @@ class FileServices(Services):
         return lambda transaction, records: self._deliver(operator.name, transaction, records)
 
 
-def _sequence(name: str, source: Items[Any] | Range | Generate[Any]) -> tuple[Callable[[int], Any], int | None]:
-    """The record at each position, and how many there are."""
+def _sequence(name: str, source: Items[Any] | Range | Generate[Any]) -> tuple[RecordsAt, int | None]:
+    """The records at some positions, and how many there are."""
     if isinstance(source, Items):
-        return source.records.__getitem__, len(source.records)
+        return each(source.records.__getitem__), len(source.records)
     if isinstance(source, Range):
-        return range(source.start, source.stop).__getitem__, len(range(source.start, source.stop))
+        return each(range(source.start, source.stop).__getitem__), len(range(source.start, source.stop))
+    make = source.make
 
-    def make(position: int) -> Any:
+    def make_each(positions: range) -> list[Any]:
+        iterator = iter(positions)
         try:
-            return source.make(position)
+            return [make(position) for position in iterator]
         except TaskError:
             raise
         except Exception as error:
+            position = positions[len(positions) - length_hint(iterator) - 1]
             raise user_error(name, error, hook=f"make({position})", can_set_aside=False) from error
 
-    return make, source.count
+    return make_each, source.count

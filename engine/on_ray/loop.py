@@ -60,7 +60,7 @@ READ_PAUSE_MS = 5
 LAST_OF_CHANNEL, LAST_OF_DATA = int(Kind.END), int(Kind.MARKER)
 BACK_EDGE_BYTES_MIN = 1_000_000
 GOING_ROUND_BATCHES = 2
-GOING_ROUND_RECORDS = 2_048
+GOING_ROUND_RECORDS = 1_024
 
 MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
 

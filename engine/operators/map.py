@@ -27,7 +27,7 @@ class MapOperator(OperatorRuntime):
         function = self._function
         iterator = iter(records)
         try:
-            results: list[Any] = list(map(function, iterator))
+            results: list[Any] = [function(record) for record in iterator]
         except Exception as error:
             raise self.failure(error, records, iterator) from error
         self._send(results, hops)

@@ -28,7 +28,10 @@ class StatefulMapOperator(OperatorRuntime):
         self._function = place.operator.function
         self._send = self.send_to("out")
         self._state = place.keyed_state(self.name)
-        self._initial = self._fresh_values(place.operator.options.get("initial"))
+        initial = place.operator.options.get("initial")
+        # What a key without a value is looked up as: nobody can change it, or else each key gets one of its own.
+        self._default = initial if is_immutable(initial) else _MISSING
+        self._initial = self._fresh_values(initial)
 
     def accept(self, edge: Edge) -> TakeRecords:
         """The function that takes the records that this edge brings."""
@@ -47,7 +50,7 @@ class StatefulMapOperator(OperatorRuntime):
         return OperatorCapture(values=self._state.capture())
 
     def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
-        function, initial, state = self._function, self._initial, self._state
+        function, default, state = self._function, self._default, self._state
         values = state.values
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.is_captured else values.get
@@ -58,8 +61,10 @@ class StatefulMapOperator(OperatorRuntime):
             for record in iterator:
                 key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
-                value = get(key, _MISSING)
-                value, result = function(initial() if value is _MISSING else value, record)
+                value = get(key, default)
+                if value is _MISSING:
+                    value = self._initial()
+                value, result = function(value, record)
                 values[key] = value
                 if result is value and not is_immutable(value):
                     # What is sent belongs to the receiver; the state goes on with the original.
