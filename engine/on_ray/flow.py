@@ -21,22 +21,26 @@ from graphs.ids import Attempt, ChannelId
 from recovery.channels import Inbox
 from recovery.messages import Data, Item
 
-LOCAL_BATCHES_MAX = 4
 LOCAL_RECORD_BYTES = 64
 
 Delivery = tuple[ChannelId, Item]
 
 
 class LocalChannel:
-    """A channel to a task of the same actor."""
+    """A channel to a task of the same actor, with the same bound as one to another actor.
 
-    __slots__ = ("_deliveries", "id", "is_local", "receiver")
+    It must hold more than a turn's batches: while its receiver waits for a barrier on another channel, the sender goes
+    on for those whom else it sends to.
+    """
 
-    def __init__(self, channel: Channel, deliveries: deque[Delivery]) -> None:
+    __slots__ = ("_arrivals", "_bytes_max", "_deliveries", "id", "is_local")
+
+    def __init__(self, channel: Channel, deliveries: deque[Delivery], arrivals: Arrivals, bytes_max: int) -> None:
         self.id = channel.id
         self.is_local = True
         self._deliveries = deliveries
-        self.receiver: Inbox | None = None
+        self._arrivals = arrivals
+        self._bytes_max = bytes_max
 
     def send(self, item: Item) -> None:
         """Put it into the queue."""
@@ -44,7 +48,7 @@ class LocalChannel:
 
     def is_full(self) -> bool:
         """Whether nothing more should be sent for now."""
-        return self.receiver is not None and len(self.receiver.queue) >= LOCAL_BATCHES_MAX
+        return self._arrivals.bytes_waiting >= self._bytes_max
 
 
 class RemoteChannel:

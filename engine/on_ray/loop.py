@@ -12,7 +12,7 @@ import pickle
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.batch import encode
@@ -133,30 +133,30 @@ class ActorLoop:
         return Host(core, runtime, self, self.begin.options.limits.loop_bytes_max, calling)
 
     def _connect(self) -> None:
-        credit, memory = self.begin.options.limits.credit_bytes, self.begin.options.limits.loop_bytes_max
         index_of = {channel.id: index for index, channel in enumerate(self.channels)}
-        tasks = self.begin.deployment.tasks
+        arrivals = {host.id: self._arrivals(host, index_of) for host in self.turns}
         for host in self.turns:
-            outputs: dict[ChannelId, OutChannel] = {}
-            for channel in host.core.task.outputs:
-                outputs[channel.id] = self._way(channel, index_of[channel.id])
-            arrivals: dict[ChannelId, Arrivals] = {}
-            for channel in host.core.task.inputs:
-                link = None if channel.within_actor else self.links[tasks[channel.id.sender].actor]
-                inbox, index = host.core.inboxes[channel.id], index_of[channel.id]
-                arrivals[channel.id] = Arrivals(inbox, self.attempt, index, link, credit, memory, self.space)
-            host.connect(outputs, arrivals)
+            outputs = {c.id: self._way(c, index_of[c.id], arrivals) for c in host.core.task.outputs}
+            host.connect(outputs, arrivals[host.id])
 
-    def _way(self, channel: Channel, index: int) -> OutChannel:
+    def _arrivals(self, host: Host, index_of: Mapping[ChannelId, int]) -> dict[ChannelId, Arrivals]:
+        credit, memory = self.begin.options.limits.credit_bytes, self.begin.options.limits.loop_bytes_max
+        tasks, arrivals = self.begin.deployment.tasks, dict[ChannelId, Arrivals]()
+        for channel in host.core.task.inputs:
+            link = None if channel.within_actor else self.links[tasks[channel.id.sender].actor]
+            inbox, index = host.core.inboxes[channel.id], index_of[channel.id]
+            arrivals[channel.id] = Arrivals(inbox, self.attempt, index, link, credit, memory, self.space)
+        return arrivals
+
+    def _way(self, channel: Channel, index: int, arrivals: Mapping[TaskId, Mapping[ChannelId, Arrivals]]) -> OutChannel:
+        credit, memory = self.begin.options.limits.credit_bytes, self.begin.options.limits.loop_bytes_max
+        receiver = channel.id.receiver
         if channel.within_actor:
-            way = LocalChannel(channel, self.deliveries)
-            way.receiver = self.hosts[channel.id.receiver].core.inboxes[channel.id]
-            return way
-        link = self.links[self.begin.deployment.tasks[channel.id.receiver].actor]
-        options = self.begin.options
+            return LocalChannel(channel, self.deliveries, arrivals[receiver][channel.id], credit)
+        link = self.links[self.begin.deployment.tasks[receiver].actor]
         if not channel.is_back:
-            return RemoteChannel(channel, index, self.attempt, link, options.limits.credit_bytes)
-        window, memory = max(options.limits.credit_bytes, BACK_EDGE_BYTES_MIN), options.limits.loop_bytes_max
+            return RemoteChannel(channel, index, self.attempt, link, credit)
+        window = max(credit, BACK_EDGE_BYTES_MIN)
         return RemoteBackEdge(channel, index, self.attempt, link, window, memory, self.space)
 
     # -- running -------------------------------------------------------------------------------------------------

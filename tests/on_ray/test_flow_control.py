@@ -14,7 +14,7 @@ import pytest
 
 from engine.batch import Batch, decode, encode
 from engine.errors import LoopOverflowError
-from engine.on_ray.flow import LOCAL_BATCHES_MAX, Arrivals, LocalChannel, RemoteBackEdge, RemoteChannel
+from engine.on_ray.flow import LOCAL_RECORD_BYTES, Arrivals, LocalChannel, RemoteBackEdge, RemoteChannel
 from engine.on_ray.frames import Kind, Message, unpack_header, unpack_item
 from engine.on_ray.spill import SEGMENTS, SpillSpace
 from graphs import Collect, Flow, Items, expand
@@ -145,16 +145,20 @@ def test_two_ends_never_wait_for_each_other(space: SpillSpace, credit: int):
     assert len(forth.messages) == 199
 
 
-def test_a_channel_within_an_actor_is_full_after_a_few_batches():
+def test_a_channel_within_an_actor_is_bounded_as_others_are(space: SpillSpace):
     deliveries: deque[Any] = deque()
-    out = LocalChannel(REGULAR, deliveries)
-    assert not out.is_full()
-    out.receiver = Inbox(REGULAR.id, is_back=False, depth=0, within_actor=True, encode=encode)
-    for number in range(1, LOCAL_BATCHES_MAX + 1):
+    inbox = Inbox(REGULAR.id, is_back=False, depth=0, within_actor=True, encode=encode)
+    arrivals = Arrivals(inbox, ATTEMPT, 3, None, KB, KB, space)
+    out = LocalChannel(REGULAR, deliveries, arrivals, KB)
+    batches = -(-KB // LOCAL_RECORD_BYTES)
+    for number in range(1, batches + 1):
         assert not out.is_full()
         out.send(Data(number, Batch([number])))
-        out.receiver.receive(deliveries.popleft()[1])
+        arrive(arrivals, deliveries.popleft()[1])
     assert out.is_full()
+    inbox.consume()
+    arrivals.on_consumed()
+    assert not out.is_full()
 
 
 # -- back edges ----------------------------------------------------------------------------------------------------
