@@ -19,8 +19,9 @@ from typing import Any
 
 from engine.batch import ATOMS, copy_value, is_immutable
 from engine.errors import serialization_error, show
-from engine.typed_state import PackedKeys, TypedEntries, entries_in
+from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in
 from graphs.routing import key_group
+from recovery.typed_groups import Column
 
 
 class KeyedState:
@@ -37,7 +38,7 @@ class KeyedState:
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self.values: dict[Any, Any] = {}
-        self._packed: PackedKeys = {}
+        self._packing = Packing()
         self._open: list[StateCapture] = []
         # Keys whose value the live state has for itself since the newest capture.
         self._own: set[Any] = set()
@@ -49,8 +50,8 @@ class KeyedState:
 
     def capture(self) -> StateCapture:
         """Shares all values with a capture."""
-        known, self._packed = self._packed, {}
-        capture = StateCapture(self, Entries(self.values, known, self._packed))
+        known, self._packing = self._packing.layout, Packing()
+        capture = StateCapture(self, Entries(self.values, known, self._packing))
         self._open.append(capture)
         self._own.clear()
         return capture
@@ -87,7 +88,7 @@ class KeyedState:
         if key in self.values:
             del self.values[key]
             # The keys behind it move up.
-            self._packed = {}
+            self._packing = Packing()
 
     def must_copy(self, value: Any) -> bool:
         """Whether a value that a capture shares could be changed in place."""
@@ -108,30 +109,39 @@ class KeyedState:
 class Entries:
     """Keys and values at one moment, taken out piece by piece: to free a million at once takes as long as a copy.
 
-    `known` are keys packed by an earlier capture, whose places have not changed since; `packed` are those of this one.
+    `known` are the first keys, packed by an earlier capture, whose places have not changed since; in `packing` those of
+    this one are left for the next.
 
     >>> entries = Entries({"a": 1, "b": 2, "c": 3})
     >>> entries.take(2), entries.take(2), entries.take(2)
     ((['a', 'b'], [1, 2]), (['c'], [3]), ([], []))
     """
 
-    def __init__(
-        self, values: dict[Any, Any], known: PackedKeys | None = None, packed: PackedKeys | None = None
-    ) -> None:
-        self.known = known or {}
-        self.packed = {} if packed is None else packed
+    def __init__(self, values: dict[Any, Any], known: Layout = NO_KEYS, packing: Packing | None = None) -> None:
+        self.known = known
+        self.packing = packing
+        self._place = 0
         # The first entry is the last one here: what is taken off the end of a list moves nothing.
-        self._keys = list(reversed(values))
         self._values = list(reversed(values.values()))
+        self._keys = list(islice(reversed(values), len(values) - len(known.keys)))
 
-    def take(self, entries_max: int) -> tuple[list[Any], list[Any]]:
-        """The next entries, at most so many, in the order of the mapping."""
-        start = max(0, len(self._keys) - entries_max)
-        keys, values = self._keys[start:], self._values[start:]
-        del self._keys[start:], self._values[start:]
-        keys.reverse()
-        values.reverse()
-        return keys, values
+    def take(self, entries_max: int) -> tuple[list[Any] | Column, list[Any]]:
+        """The next entries, at most so many, in the order of the mapping. Keys that are known come packed."""
+        values = _take_off(self._values, entries_max)
+        known = self.known.keys[self._place : self._place + len(values)]
+        self._place += len(values)
+        if len(known) and len(known) == len(values):
+            return known, values
+        return [*known.tolist(), *_take_off(self._keys, len(values) - len(known))], values
+
+
+def _take_off(entries: list[Any], count: int) -> list[Any]:
+    """The last entries of a list, the last one first; they are gone from it."""
+    start = max(0, len(entries) - count)
+    taken = entries[start:]
+    del entries[start:]
+    taken.reverse()
+    return taken
 
 
 class StateCapture:
@@ -153,17 +163,17 @@ class GroupEncoder:
         self._operator = operator
         self._entries = entries
         self._timers = iter(timers)
-        self._typed = TypedEntries(entries.known, entries.packed)
+        self._typed = TypedEntries(entries.known, entries.packing)
         self._parts: dict[int, list[bytes]] = {}
 
     def encode_some(self, entries_max: int) -> int:
         """Encodes up to so many entries; returns how many there were. Fewer than asked for: all is encoded."""
         keys, values = self._entries.take(entries_max)
-        if keys and not self._typed.add(keys, values):
-            self._encode_each(zip(keys, values, strict=True))
-        timers = list(islice(self._timers, entries_max - len(keys)))
+        if values and not self._typed.add(keys, values):
+            self._encode_each(zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True))
+        timers = list(islice(self._timers, entries_max - len(values)))
         self._encode_each(timers)
-        return len(keys) + len(timers)
+        return len(values) + len(timers)
 
     def _encode_each(self, entries: Iterable[tuple[Any, ...]]) -> None:
         parts = self._parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +14,40 @@ from recovery.typed_groups import COLUMNS, Column, Numbers, TypedGroups
 _CODES: dict[type, str] = {int: "i", float: "f"}
 _FORMS = {"i": "<i8", "f": "<f8"}
 _KINDS = {"i": "q", "f": "d"}
-PackedKeys = dict[int, Column]
-"""The place of an entry among all entries of a state -> the keys from there on, packed: most states keep their keys."""
+
+
+class Layout(NamedTuple):
+    """Keys as they stand in a state, and by key group: the group of each, the keys themselves, where they stood."""
+
+    keys: Column
+    groups: Column
+    ordered: Column
+    order: Column
+
+
+def _layout(keys: Column) -> Layout:
+    # Of single bytes numpy makes a radix sort.
+    groups = key_groups(keys).astype(np.uint8)
+    order = np.argsort(groups, kind="stable")
+    return Layout(keys, groups[order].astype(np.int32), keys[order], order)
+
+
+NO_KEYS = _layout(np.empty(0, np.int64))
+
+
+class Packing:
+    """Where a capture leaves its keys, packed, for the next one: most states keep their keys."""
+
+    __slots__ = ("layout",)
+
+    def __init__(self) -> None:
+        self.layout = NO_KEYS
 
 
 class TypedEntries:
     """Collects entries as columns, and parts them by key group in the end.
 
-    `known` is looked up before keys are packed, `packed` is where they are kept for the next time.
+    Keys that come packed are the first of `known`; in `packing` they are left for the next time.
 
     >>> typed = TypedEntries()
     >>> typed.add([7, 8], [1, 2]), typed.add(["a"], [1])
@@ -30,42 +56,50 @@ class TypedEntries:
     [[1, 2]]
     """
 
-    def __init__(self, known: PackedKeys | None = None, packed: PackedKeys | None = None) -> None:
-        self._known = known or {}
-        self._packed: PackedKeys = {} if packed is None else packed
-        self._place = 0
+    def __init__(self, known: Layout = NO_KEYS, packing: Packing | None = None) -> None:
+        self._known = known
+        self._packing = packing or Packing()
+        self._known_count = 0
+        self._are_all_typed = True
         self._columns: dict[str, tuple[list[Column], list[Column]]] = {}
 
-    def add(self, keys: Sequence[Any], values: Sequence[Any]) -> bool:
+    def add(self, keys: Sequence[Any] | Column, values: Sequence[Any]) -> bool:
         """Take these entries, if all of them have a key and a value that are plain numbers."""
-        place, self._place = self._place, self._place + len(keys)
-        code = next((code for kind, code in _CODES.items() if _are_all(values, kind)), None)
-        if code is None:
+        columns = _packed(keys, values)
+        if columns is None:
+            self._are_all_typed = False
             return False
-        try:
-            known = self._known.get(place)
-            if known is None or len(known) != len(keys):
-                if not _are_all(keys, int):
-                    return False
-                known = _column(keys, "i")
-            columns = known, _column(values, code)
-        except struct.error:
-            return False  # a number beyond 64 bits
-        self._packed[place] = known
-        for column, parts in zip(columns, self._columns.setdefault(code, ([], [])), strict=True):
+        code, *both = columns
+        self._known_count += len(keys) if isinstance(keys, np.ndarray) else 0
+        for column, parts in zip(both, self._columns.setdefault(code, ([], [])), strict=True):
             parts.append(column)
         return True
 
     def groups(self) -> TypedGroups:
         """Key group -> its entries."""
         found: list[Numbers] = []
+        is_one_column = self._are_all_typed and len(self._columns) == 1
         for code, (key_parts, value_parts) in self._columns.items():
-            keys, values = np.concatenate(key_parts), np.concatenate(value_parts)
-            # Of single bytes numpy makes a radix sort.
-            groups = key_groups(keys).astype(np.uint8)
-            order = np.argsort(groups, kind="stable")
-            found.append(Numbers(code, groups[order].astype(np.int32), keys[order], values[order]))
+            values, layout = np.concatenate(value_parts), self._known
+            if not (is_one_column and len(values) == self._known_count == len(layout.keys)):
+                layout = _layout(np.concatenate(key_parts))
+            if is_one_column:
+                self._packing.layout = layout
+            found.append(Numbers(code, layout.groups, layout.ordered, values[layout.order]))
         return TypedGroups(tuple(found))
+
+
+def _packed(keys: Sequence[Any] | Column, values: Sequence[Any]) -> tuple[str, Column, Column] | None:
+    """What the values are, and keys and values as columns; None if they are not all numbers of 64 bits."""
+    code = next((code for kind, code in _CODES.items() if _are_all(values, kind)), None)
+    if code is None:
+        return None
+    try:
+        if isinstance(keys, np.ndarray):
+            return code, keys, _column(values, code)
+        return (code, _column(keys, "i"), _column(values, code)) if _are_all(keys, int) else None
+    except struct.error:
+        return None
 
 
 def _are_all(values: Sequence[Any], kind: type) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -52,6 +53,7 @@ _TYPED: dict[Any, tuple[str, str]] = {
     (str, str): ("key_str", "value_str"),
 }
 _MANY = {(int, int), (int, float)}
+_PIECE_ROWS = 4096
 
 Array = npt.NDArray[Any]
 
@@ -114,7 +116,7 @@ class _Typed:
         """The rows of all groups."""
         groups = np.concatenate(self.groups)
         count = len(groups)
-        columns: dict[str, Any] = {"kind": pa.repeat("value", count), "key_group": groups}
+        columns: dict[str, Any] = {"kind": _repeated("value", pa.string(), count), "key_group": groups}
         for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
             columns[column] = _joined(parts, STATE.field(column).type)
         return _table(task_index, count, columns)
@@ -129,12 +131,24 @@ def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
 
 def _table(task_index: int, count: int, columns: dict[str, Any]) -> Any:
     """A table of some columns, the others null."""
-    made: dict[str, Any] = {field.name: pa.nulls(count, field.type) for field in STATE}
-    made["task_index"] = pa.repeat(pa.scalar(task_index, pa.int32()), count)
+    made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in STATE}
+    made["task_index"] = _repeated(task_index, pa.int32(), count)
     for name, column in columns.items():
         is_made = isinstance(column, pa.Array | pa.ChunkedArray)
         made[name] = column if is_made else pa.array(column, STATE.field(name).type)
     return pa.table(made, schema=STATE)
+
+
+def _repeated(value: Any, kind: Any, count: int) -> Any:
+    """A column of equal values: one short piece again and again, for to write a long one costs more than to read it."""
+    whole, rest = divmod(count, _PIECE_ROWS)
+    piece = _piece(value, kind)
+    return pa.chunked_array([*[piece] * whole, piece.slice(0, rest)])
+
+
+@lru_cache(64)
+def _piece(value: Any, kind: Any) -> Any:
+    return pa.repeat(pa.scalar(value, kind), _PIECE_ROWS)
 
 
 class _Rows:

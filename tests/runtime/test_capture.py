@@ -12,7 +12,7 @@ import pytest
 from engine.capture import Capture
 from engine.errors import StateSerializationError
 from engine.state import GroupEncoder, KeyedState, decode_entries
-from engine.typed_state import PackedKeys
+from engine.typed_state import Layout
 from graphs import Collect, Flow, Items, key_group
 from graphs.ids import Attempt, Epoch
 from tests.runtime.tasks import Tasks, encoded, records_of
@@ -158,27 +158,42 @@ def test_equal_states_give_equal_bytes_in_the_order_of_the_groups():
     assert list(groups) == sorted({key_group("a"), key_group("b")})
 
 
-def captured(state: KeyedState, pieces: int) -> tuple[list[tuple[Any, ...]], PackedKeys]:
-    """What a capture of the state holds, encoded so many entries at a time, and its packed keys."""
+def captured(state: KeyedState, pieces: int) -> tuple[list[tuple[Any, ...]], Layout]:
+    """What a capture of the state holds, encoded so many entries at a time, and the keys that it knew from before."""
     capture = state.capture()
     encoder = GroupEncoder("count", capture.entries)
     while encoder.encode_some(pieces) == pieces:
         continue
     capture.release()
-    return decode_entries(encoder.groups()), capture.entries.packed
+    return decode_entries(encoder.groups()), capture.entries.known
 
 
 def test_keys_that_have_kept_their_places_are_packed_once():
     state = KeyedState("count")
     state.values.update({key: key for key in range(10)})
-    _, packed = captured(state, 4)
+    assert not len(captured(state, 4)[1].keys)
+    found, known = captured(state, 4)
+    assert known.keys.tolist() == list(range(10)) and sorted(found) == sorted(state.values.items())
+    assert captured(state, 3)[1] is known
     state.values[10] = 0
-    found, again = captured(state, 4)
-    assert sorted(found) == sorted(state.values.items())
-    assert [again[place] is packed[place] for place in (0, 4)] == [True, True] and len(again[8]) == 3
+    found, still_known = captured(state, 4)
+    assert still_known is known and sorted(found) == sorted(state.values.items())
+    assert captured(state, 4)[1].keys.tolist() == list(range(11))
     state.remove(0)
-    _, anew = captured(state, 4)
-    assert anew[4].tolist() == [5, 6, 7, 8]
+    assert not len(captured(state, 4)[1].keys)
+    assert captured(state, 4)[1].keys.tolist() == list(range(1, 11))
+
+
+def test_keys_are_known_from_captures_that_were_encoded_before():
+    state = KeyedState("count")
+    state.values.update({key: key for key in range(10)})
+    early = state.capture()
+    assert sorted(captured(state, 4)[0]) == sorted(state.values.items())
+    late = state.capture()
+    encoders = [GroupEncoder("count", capture.entries) for capture in (late, early)]
+    for encoder in encoders:
+        assert encoder.encode_some(100) == 10
+        assert sorted(decode_entries(encoder.groups())) == sorted(state.values.items())
 
 
 @pytest.mark.parametrize("seed", range(30))
