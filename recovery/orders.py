@@ -71,6 +71,13 @@ Entry = Manifest | AttemptStart
 """One entry of the chain of a job."""
 
 
+class Numbered(NamedTuple):
+    """An entry at its place in the chain. The first has number 1, and entries that nobody needs may be gone."""
+
+    number: int
+    entry: Entry
+
+
 class WriteManifest(NamedTuple):
     """Append the manifest to the chain; then `on_manifest_written` or `on_manifest_failed`."""
 

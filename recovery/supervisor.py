@@ -1,6 +1,7 @@
 """The life of a run: claim an attempt, restore every task, run, and again after a death.
 
 The chain of a job is a numbered list in the store: starts of attempts and manifests. Each entry is created exclusively.
+Entries of cuts that were dropped may be gone from it, never the last one.
 So whoever has lost the job, for instance a coordinator that slept through a takeover, finds its place taken and stops;
 and nothing of an earlier attempt is ever applied.
 
@@ -13,7 +14,18 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.orders import AppendEntry, AttemptStart, Entry, FailRun, Fenced, Manifest, Order, RestoreTasks, StartTasks
+from recovery.orders import (
+    AppendEntry,
+    AttemptStart,
+    Entry,
+    FailRun,
+    Fenced,
+    Manifest,
+    Numbered,
+    Order,
+    RestoreTasks,
+    StartTasks,
+)
 
 
 class Stage(Enum):
@@ -42,13 +54,14 @@ class Supervisor:
         self.wanted: Epoch | None = None
         self.anew = False
 
-    def begin(self, chain: Sequence[Entry], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
+    def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
         """Read the chain and claim the next attempt, from the latest cut or from the one that is asked for.
 
         A run that is to begin `anew` takes no other's job over.
         """
-        for entry in chain[self.entries :]:
-            self._learn(entry)
+        for number, entry in chain:
+            if number > self.entries:
+                self._learn(number, entry)
         self.anew = anew
         if anew and self.entries:
             self.stage = Stage.OVER
@@ -61,8 +74,8 @@ class Supervisor:
         self.restored_from = epoch or (self.cuts[-1] if self.cuts else None)
         return [AppendEntry(self.entries + 1, AttemptStart(self.attempt, self.restored_from))]
 
-    def _learn(self, entry: Entry) -> None:
-        self.entries += 1
+    def _learn(self, number: int, entry: Entry) -> None:
+        self.entries = number
         self.attempt = max(self.attempt, entry.attempt)
         if isinstance(entry, Manifest):
             self.cuts.append(entry.epoch)
@@ -70,19 +83,23 @@ class Supervisor:
                 self.savepoints.add(entry.epoch)
             self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
 
+    def on_dropped(self, epoch: Epoch) -> None:
+        """Retention has dropped a cut: nothing will be restored from it."""
+        self.cuts.remove(epoch)
+
     def periodic_cuts(self) -> list[Epoch]:
         """The cuts that retention may drop in their turn: all but the savepoints, which are kept by name."""
         return [epoch for epoch in self.cuts if epoch not in self.savepoints]
 
     def on_appended(self, entry: Entry) -> list[Order]:
         """The entry is ours. A claim is followed by the restore."""
-        self._learn(entry)
+        self._learn(self.entries + 1, entry)
         if isinstance(entry, Manifest):
             return []
         self.stage = Stage.RESTORING
         return [RestoreTasks(self.attempt, self.restored_from)]
 
-    def on_taken(self, number: int, chain: Sequence[Entry]) -> list[Order]:
+    def on_taken(self, number: int, chain: Sequence[Numbered]) -> list[Order]:
         """Somebody else was faster. A run that begins tries behind it; one that had the job has lost it."""
         if self.stage is Stage.CLAIMING and not self.restarts:
             return self.begin(chain, self.wanted, anew=self.anew)
@@ -107,15 +124,15 @@ class Supervisor:
         self.stage = Stage.RUNNING
         return [StartTasks(self.attempt)]
 
-    def on_failure(self, reason: str, chain: Sequence[Entry]) -> list[Order]:
+    def on_failure(self, reason: str, chain: Sequence[Numbered]) -> list[Order]:
         """A process died or the attempt failed: claim another attempt, unless the job is lost or there were too many.
 
         What failed may have failed because a later run took over: to claim behind it would take the job back.
         """
         if self.stage is Stage.OVER:
             return []
-        for number, entry in enumerate(chain[self.entries :], self.entries + 1):
-            if entry.attempt > self.attempt:
+        for number, entry in chain:
+            if number > self.entries and entry.attempt > self.attempt:
                 self.stage = Stage.OVER
                 return [Fenced(number)]
         self.restarts += 1

@@ -12,7 +12,7 @@ from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut, TaskSnapshot
-from recovery.orders import Entry, Manifest
+from recovery.orders import Entry, Manifest, Numbered
 from recovery.stores.local import LocalStore
 from recovery.stores.task_files import TaskFiles
 
@@ -24,7 +24,7 @@ class JobStore(Protocol):
         """Keep what the graph is, for those who look at the cuts."""
         ...
 
-    def chain(self) -> list[Entry]:
+    def chain(self) -> list[Numbered]:
         """Attempt starts and manifests, in order."""
         ...
 
@@ -49,18 +49,18 @@ class ChainInMemory:
     """The chain of a run that keeps no snapshots."""
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[Numbered] = []
 
     def describe(self, plan: Plan) -> None:
         """Nobody will look at cuts."""
 
-    def chain(self) -> list[Entry]:
+    def chain(self) -> list[Numbered]:
         """Attempt starts and manifests, in order."""
         return list(self._entries)
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
         """Create one entry; nobody else does."""
-        self._entries.append(entry)
+        self._entries.append(Numbered(number, entry))
         return True
 
     def cut(self, epoch: Epoch) -> Cut:
@@ -84,9 +84,9 @@ class ChainInFolder:
         """Keep what the graph is, for those who look at the cuts."""
         self._store.describe_graph(plan.hash, describe_plan(plan))
 
-    def chain(self) -> list[Entry]:
+    def chain(self) -> list[Numbered]:
         """Attempt starts and manifests, in order."""
-        return self._store.chain()
+        return self._store.numbered()
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
         """Create one entry; False if its place is taken."""

@@ -220,6 +220,7 @@ class Supervising:
                         self._ask_for(self.stops_with)
                 case DropCut(epoch):
                     self.store.drop(epoch)
+                    self.supervisor.on_dropped(epoch)
                 case FailAttempt(reason):
                     self._restart(reason)
                     return

@@ -50,7 +50,7 @@ class Centre:
         self.has_append = bool(world.appends)
         self.unrestored: tuple[TaskId, ...] = tuple(world.unrestored)
         self.may_crash = bool(world.hosts or world.unrestored)
-        self.is_fresh = any(isinstance(entry, Manifest) and entry.files for entry in world.store.chain)
+        self.is_fresh = any(isinstance(entry, Manifest) and entry.files for _, entry in world.store.chain)
         self.is_running = world.supervisor.stage is Stage.RUNNING
         self.has_coordinator = coordinator is not None
         self.final: Epoch | None = None if coordinator is None else coordinator.final

@@ -8,7 +8,7 @@ from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
-from recovery.orders import Entry, Manifest
+from recovery.orders import Entry, Manifest, Numbered
 
 FileName = tuple[Attempt, Epoch | None, TaskId]
 
@@ -17,20 +17,20 @@ class SimulatedStore:
     """What survives every crash."""
 
     def __init__(self) -> None:
-        self.chain: list[Entry] = []
+        self.chain: list[Numbered] = []
         self.files: dict[FileName, TaskSnapshot] = {}
         self.parallelism: dict[Attempt, dict[str, int]] = {}
 
     def create(self, number: int, entry: Entry) -> bool:
         """Create one entry of the chain; False if its place is taken."""
-        if number != len(self.chain) + 1:
+        if number != (self.chain[-1].number if self.chain else 0) + 1:
             return False
-        self.chain.append(entry)
+        self.chain.append(Numbered(number, entry))
         return True
 
     def manifest(self, epoch: Epoch) -> Manifest:
         """The manifest of a complete cut."""
-        return next(e for e in reversed(self.chain) if isinstance(e, Manifest) and e.epoch == epoch)
+        return next(entry for entry in reversed(self._manifests()) if entry.epoch == epoch)
 
     def cut(self, manifest: Manifest, graph_hash: str) -> Cut:
         """The cut that a manifest describes. A file that it names and that is not there is an error of the protocol."""
@@ -53,21 +53,28 @@ class SimulatedStore:
         )
 
     def drop(self, epoch: Epoch) -> None:
-        """Remove the files of a cut; last states stay, for later cuts name them too."""
+        """Remove the files of a cut, and its entry; last states stay, for later cuts name them too."""
+        self.chain = [e for e in self.chain if not isinstance(e.entry, Manifest) or e.entry.epoch != epoch]
         for name in [name for name in self.files if name[1] == epoch]:
             del self.files[name]
 
     def forget_incomplete(self) -> None:
         """Remove the files that no manifest names: no one will ever read them."""
-        named = {(e.attempt, epoch, t) for e in self.chain if isinstance(e, Manifest) for t, epoch in e.files.items()}
+        named = {(e.attempt, epoch, t) for e in self._manifests() for t, epoch in e.files.items()}
         self.files = {name: file for name, file in self.files.items() if name in named}
 
     def forget_complete(self, attempt: Attempt) -> None:
         """Remove what no restore will need, because none will come before the next cut of this attempt."""
-        named = {(e.attempt, epoch, t) for e in self.chain if isinstance(e, Manifest) for t, epoch in e.files.items()}
+        named = {(e.attempt, epoch, t) for e in self._manifests() for t, epoch in e.files.items()}
         named -= {name for name in named if name[1] is None}
         self.files = {name: f for name, f in self.files.items() if name[0] == attempt and name not in named}
-        self.chain = [replace(e, files={}, transactions={}) if isinstance(e, Manifest) else e for e in self.chain]
+        self.chain = [
+            Numbered(n, replace(e, files={}, transactions={})) if isinstance(e, Manifest) else Numbered(n, e)
+            for n, e in self.chain
+        ]
+
+    def _manifests(self) -> list[Manifest]:
+        return [entry for _, entry in self.chain if isinstance(entry, Manifest)]
 
     def note_parallelism(self, attempt: Attempt, deployment: Deployment) -> None:
         """Remember how wide the operators of an attempt are."""

@@ -318,6 +318,7 @@ class World:
                     self._start(order)
                 case DropCut(epoch):
                     self.store.drop(epoch)
+                    self.supervisor.on_dropped(epoch)
                 case FailAttempt(reason):
                     self._restart(reason)
                     return

@@ -13,10 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 from recovery.orders import Manifest
 from recovery.spark.errors import UnreadableError
-from recovery.stores.chain import Chain, Link
+from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sha256
 from recovery.stores.errors import StoreError
 from recovery.stores.folder import Folder
+from recovery.stores.links import Link
 from recovery.stores.manifests import description_in
 from recovery.stores.names import JOB, MANIFEST, Parts, attempt_folder, graph_file
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recovery.orders import AttemptStart, Manifest
 from recovery.spark.verdict import Facts, Finding, finding
-from recovery.stores.chain import Link
+from recovery.stores.links import Link
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from recovery.spark.audit import audit
 from recovery.spark.errors import SparkJobError, UnreadableError
 from recovery.spark.job import JobFolder
 from recovery.spark.session import close_session, open_session, reason_of
-from recovery.stores.names import CHAIN, JOB, Parts, attempt_folder, epoch_folder, graph_file
+from recovery.stores.names import CHAIN, JOB, PAST, Parts, attempt_folder, epoch_folder, graph_file
 
 OVER = "over"
 LOOK_S = 0.1
@@ -152,7 +152,8 @@ def hold(path: str, held: str, epoch: int, key: bytes | None = None) -> None:
     folder = JobFolder.open(path, key)
     attempts = {link.entry.attempt for link in folder.links()}
     document = folder.manifest(epoch)
-    parts: list[Parts] = [(JOB,), (CHAIN,), graph_file(document["graph_hash"]), (epoch_folder(Epoch(epoch)),)]
+    # What is past comes after the chain: it covers what is removed from the chain meanwhile.
+    parts: list[Parts] = [(JOB,), (CHAIN,), (PAST,), graph_file(document["graph_hash"]), (epoch_folder(Epoch(epoch)),)]
     parts += [attempt_folder(attempt, None) for attempt in attempts]
     for names in parts:
         _link(os.path.join(path, *names), os.path.join(held, *names))

@@ -4,39 +4,51 @@
 - Each names the entry before it with its SHA-256, and the job. So an entry that was changed, exchanged or brought from
   elsewhere is found, and a gap is an error.
 - An entry never changes once it is there. What was verified is not read again.
+- A long chain is shortened: what is still needed of the first entries goes into a file of its own, their past; then
+  they are removed. No number is given twice for that: a past is there before the first of its entries goes, and stays
+  until a later one is there. So whoever has created an entry looks for a past that covers its number, and finds one
+  if there ever was another entry of that number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 from graphs.ids import Epoch
 from recovery.orders import Entry, Manifest
 from recovery.stores.documents import Document, opened, sealed, sha256
 from recovery.stores.errors import NoSuchCutError, SnapshotCorruptError, StoreError
 from recovery.stores.folder import Folder
-from recovery.stores.manifests import entry_document, entry_in
-from recovery.stores.names import CHAIN, entry_file, entry_number
+from recovery.stores.links import (
+    NOTHING_PAST,
+    Link,
+    ManifestFile,
+    Past,
+    link_document,
+    link_in,
+    needed,
+    past_document,
+    past_in,
+)
+from recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, past_file
+
+ENTRIES_KEPT = 256
+"""So many of the last entries are left alone when a chain of twice as many is shortened."""
+
+T = TypeVar("T")
 
 
-class ManifestFile(NamedTuple):
-    """The manifest.json that an entry stands for."""
+class _Known(NamedTuple):
+    """What was verified: what is past, and the entries after it."""
 
-    name: str
-    size: int
-    sha256: str
+    past: Past
+    links: list[Link]
 
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An entry of the chain, verified by itself; `parent` is the SHA-256 of the one before it."""
-
-    number: int
-    entry: Entry
-    parent: str | None
-    sha256: str
-    manifest: ManifestFile | None
+    @property
+    def last(self) -> int:
+        return self.past.number + len(self.links)
 
 
 class Chain:
@@ -46,55 +58,50 @@ class Chain:
         self._folder = folder
         self._job_id = job_id
         self._key = key
-        # It only grows, or is exchanged as a whole: threads may read it at any time.
-        self._known: list[Link] = []
+        # Its list only grows, or all is exchanged as a whole: threads may read it at any time.
+        self._known = _Known(NOTHING_PAST, [])
         self._by_epoch: dict[Epoch, Link] = {}
 
     def links(self) -> list[Link]:
-        """All entries, in order. One that is torn, changed or missing is an error."""
-        numbers = self._numbers()
-        known = list(self._known)
-        if numbers != list(range(1, len(numbers) + 1)) or len(numbers) < len(known):
-            last = max(numbers[-1] if numbers else 0, len(known))
-            missing = min(set(range(1, last + 1)) - set(numbers))
-            raise SnapshotCorruptError(
-                f"{self._path(missing)} is missing, and the chain of the job goes on to {last}: bring it back "
-                "from a copy"
-            )
-        for number in numbers[len(known) :]:
-            link = self._read(number)
-            if link.parent != (known[-1].sha256 if known else None):
-                raise SnapshotCorruptError(
-                    f"{self._path(number)} follows another entry than {number - 1}: one of the two was exchanged; "
-                    "bring the chain back from a copy"
-                )
-            known.append(link)
-        self._by_epoch.update({link.entry.epoch: link for link in known if isinstance(link.entry, Manifest)})
+        """The entries that are there, in order. One that is torn, changed or missing is an error."""
+        known = self._until_nothing_goes(self._read_on)
+        links = [*known.past.links, *known.links]
+        self._by_epoch = {link.entry.epoch: link for link in links if isinstance(link.entry, Manifest)}
         self._known = known
-        return known
+        return links
 
     def find(self, epoch: Epoch) -> Link:
         """The entry of a complete cut. Reads from the end, so that a task finds the latest without reading them all."""
         if epoch in self._by_epoch:
             return self._by_epoch[epoch]
-        for number in reversed(self._numbers()):
-            link = self._read(number)
-            if isinstance(link.entry, Manifest) and link.entry.epoch == epoch:
-                return link
-        raise NoSuchCutError(
-            f"epoch {epoch} is no complete cut in {self._folder.path}: no entry of the chain records it; restore one "
-            "that is recorded"
-        )
+
+        def find(past: Past) -> Link | None:
+            for number in reversed(self._numbers(CHAIN)):
+                if number > past.number and _is_cut(link := self._read(number), epoch):
+                    return link
+            return next((link for link in past.links if _is_cut(link, epoch)), None)
+
+        link = self._until_nothing_goes(find)
+        if link is None:
+            raise NoSuchCutError(
+                f"epoch {epoch} is no complete cut in {self._folder.path}: no entry of the chain records it; restore "
+                "one that is recorded"
+            )
+        return link
 
     def is_empty(self) -> bool:
         """Whether nothing has happened yet."""
-        return not self._numbers()
+        return not self._numbers(CHAIN) and not self._numbers(PAST)
 
     def is_taken(self, number: int) -> bool:
-        """Whether there is an entry of this number."""
+        """Whether there is an entry of this number, or was."""
         if number < 1:
             raise ValueError(f"an entry of a chain cannot have number {number}: they begin with 1")
-        return self._folder.exists(entry_file(number))
+        return self.is_past(number) or self._folder.exists(entry_file(number))
+
+    def is_past(self, number: int) -> bool:
+        """Whether the entry of this number is of those that may be gone."""
+        return number <= self._past().number
 
     def parent_of(self, number: int) -> str | None:
         """The SHA-256 of the entry that one of this number follows; None for the first."""
@@ -102,47 +109,119 @@ class Chain:
             return None
         if not self.is_taken(number - 1):
             raise StoreError(
-                f"{self._path(number)} cannot be created: there is no entry {number - 1} for it to follow; read the "
-                "chain anew"
+                f"{self._path(entry_file(number))} cannot be created: there is no entry {number - 1} for it to follow; "
+                "read the chain anew"
             )
-        return self._read(number - 1).sha256
+        past = self._past()
+        return past.sha256 if past.number == number - 1 else self._read(number - 1).sha256
 
     def create(self, number: int, entry: Entry, parent: str | None, manifest: ManifestFile | None) -> bool:
-        """Create one entry exclusively; False if its place is taken."""
-        document: Document = {
-            **entry_document(entry),
-            "number": number,
-            "job_id": self._job_id,
-            "parent": parent,
-            "manifest": manifest and manifest._asdict(),
-        }
+        """Create one entry exclusively; False if its place is taken, or somebody has gone on from it long since."""
+        document = {**link_document(number, entry, parent, manifest), "job_id": self._job_id}
         data = sealed(document, self._key)
-        is_ours = self._folder.create(entry_file(number), data)
-        if is_ours and number == len(self._known) + 1:
+        if not self._folder.create(entry_file(number), data) or self.is_past(number):
+            return False
+        if number == self._known.last + 1:
             link = Link(number, entry, parent, sha256(data), manifest)
-            self._known.append(link)
+            self._known.links.append(link)
             if isinstance(entry, Manifest):
                 self._by_epoch[entry.epoch] = link
-        return is_ours
+        return True
 
-    def _numbers(self) -> list[int]:
-        numbers = (entry_number(name) for name in self._folder.names((CHAIN,)))
+    # -- a long chain --------------------------------------------------------------------------------------------
+
+    def shorten(self, is_there: Callable[[Manifest], bool]) -> None:
+        """Remove the first entries of a long chain but for what is needed of them; `is_there` tells of a cut."""
+        past, links = self._known
+        if len(links) < 2 * ENTRIES_KEPT:
+            return
+        gone, rest = links[:-ENTRIES_KEPT], links[-ENTRIES_KEPT:]
+        last = gone[-1]
+        shorter = Past(last.number, last.sha256, needed([*past.links, *gone], rest, is_there))
+        document: Document = {**past_document(shorter), "job_id": self._job_id}
+        self._folder.create(past_file(last.number), sealed(document, self._key))
+        self._known = _Known(shorter, rest)
+        known = [*shorter.links, *rest]
+        self._by_epoch = {link.entry.epoch: link for link in known if isinstance(link.entry, Manifest)}
+        for number in self._numbers(CHAIN):
+            if number <= last.number:
+                self._folder.remove(entry_file(number))
+        for number in self._numbers(PAST):
+            if number < last.number:
+                self._folder.remove(past_file(number))
+
+    def _past(self) -> Past:
+        """What is past by now."""
+        past = self._known.past
+        while (number := max(self._numbers(PAST), default=0)) > past.number:
+            with suppress(FileNotFoundError):  # there is a later one meanwhile
+                parts = past_file(number)
+                document, _ = self._opened(parts, number)
+                return past_in(document, self._path(parts))
+        return past
+
+    def _until_nothing_goes(self, read: Callable[[Past], T]) -> T:
+        """What is read after what is past; once more if the chain was shortened meanwhile."""
+        past = self._past()
+        while True:
+            try:
+                return read(past)
+            except (SnapshotCorruptError, FileNotFoundError):
+                last, past = past.number, self._past()
+                if past.number == last:
+                    raise
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def _read_on(self, past: Past) -> _Known:
+        links = [link for link in self._known.links if link.number > past.number]
+        numbers = [number for number in self._numbers(CHAIN) if number > past.number]
+        first = past.number + 1
+        if numbers != list(range(first, first + len(numbers))) or len(numbers) < len(links):
+            last = max(numbers[-1] if numbers else 0, past.number + len(links))
+            missing = min(set(range(first, last + 1)) - set(numbers))
+            raise SnapshotCorruptError(
+                f"{self._path(entry_file(missing))} is missing, and the chain of the job goes on to {last}: bring it "
+                "back from a copy"
+            )
+        parent = links[-1].sha256 if links else past.sha256
+        for number in numbers[len(links) :]:
+            link = self._read(number)
+            if link.parent != parent:
+                raise SnapshotCorruptError(
+                    f"{self._path(entry_file(number))} follows another entry than {number - 1}: one of the two was "
+                    "exchanged; bring the chain back from a copy"
+                )
+            links.append(link)
+            parent = link.sha256
+        return _Known(past, links)
+
+    def _numbers(self, folder: str) -> list[int]:
+        numbers = (entry_number(name) for name in self._folder.names((folder,)))
         return sorted(number for number in numbers if number is not None)
 
     def _read(self, number: int) -> Link:
-        if number <= len(self._known):
-            return self._known[number - 1]
-        data, path = self._folder.read(entry_file(number)), self._path(number)
+        past, links = self._known
+        if past.number < number <= past.number + len(links):
+            return links[number - past.number - 1]
+        parts = entry_file(number)
+        document, digest = self._opened(parts, number)
+        return link_in(document, digest, self._path(parts))
+
+    def _opened(self, parts: Parts, number: int) -> tuple[Document, str]:
+        """The document of a file, verified, and the SHA-256 of the file."""
+        data, path = self._folder.read(parts), self._path(parts)
         document = opened(data, self._key, path)
         if (document.get("job_id"), document.get("number")) != (self._job_id, number):
             raise SnapshotCorruptError(
                 f"{path} is entry {document.get('number')} of job {document.get('job_id')}, and this is job "
                 f"{self._job_id}: it was brought from elsewhere; bring back what was here"
             )
-        manifest: Any = document.get("manifest")
-        entry = entry_in(document, path)
-        file = ManifestFile(*(manifest[name] for name in ManifestFile._fields)) if manifest else None
-        return Link(number, entry, document.get("parent"), sha256(data), file)
+        return document, sha256(data)
 
-    def _path(self, number: int) -> str:
-        return self._folder.full(entry_file(number))
+    def _path(self, parts: Parts) -> str:
+        return self._folder.full(parts)
+
+
+def _is_cut(link: Link, epoch: Epoch) -> bool:
+    return isinstance(link.entry, Manifest) and link.entry.epoch == epoch

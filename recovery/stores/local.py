@@ -19,11 +19,12 @@ from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, Entry, Manifest
-from recovery.stores.chain import Chain, Link, ManifestFile
+from recovery.orders import AttemptStart, Entry, Manifest, Numbered
+from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sealed, sha256
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError
 from recovery.stores.folder import Folder, Write
+from recovery.stores.links import Link, ManifestFile
 from recovery.stores.manifests import CutDescription, description_in, manifest_document
 from recovery.stores.names import (
     MANIFEST,
@@ -70,8 +71,12 @@ class LocalStore:
         return not self._chain.is_empty()
 
     def chain(self) -> list[Entry]:
-        """All entries, verified, in order."""
+        """The entries that are there, verified, in order; of a long chain those that nobody needs are gone."""
         return [link.entry for link in self._chain.links()]
+
+    def numbered(self) -> list[Numbered]:
+        """The same, each with its number."""
+        return [Numbered(link.number, link.entry) for link in self._chain.links()]
 
     def create(
         self,
@@ -99,7 +104,8 @@ class LocalStore:
         try:
             is_ours = self._chain.create(number, entry, parent, manifest)
         finally:
-            if not is_ours:
+            # Of an entry that is past others have gone on, and may have the cut still.
+            if not is_ours and not self._chain.is_past(number):
                 # No entry stands for it. If it cannot be removed either, the next attempt forgets it.
                 with suppress(OSError):
                     self._folder.remove(_manifest_file(entry))
@@ -265,6 +271,8 @@ class LocalStore:
         self._folder.unlink(_manifest_file(entry))
         self._drop_last_states(entry)
         self._folder.remove_folder((epoch_folder(epoch),))
+        with suppress(OSError):  # a full disk, perhaps; the next time it is done
+            self._chain.shorten(lambda entry: self._folder.exists(_manifest_file(entry)))
 
     def _drop_last_states(self, dropped: Manifest) -> None:
         if None not in dropped.files.values():

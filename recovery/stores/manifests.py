@@ -85,7 +85,7 @@ def entry_document(entry: Entry) -> Document:
 
 def entry_in(document: Document, path: str) -> Entry:
     """The entry that a document tells."""
-    return _read(_entry, document, path)
+    return read_as(_entry, document, path)
 
 
 def _entry(document: Document) -> Entry:
@@ -156,7 +156,7 @@ def _channel_document(figures: ChannelFigures) -> Document:
 
 def description_in(document: Document, path: str) -> CutDescription:
     """What a manifest tells."""
-    return _read(_description, document, path)
+    return read_as(_description, document, path)
 
 
 def _description(document: Document) -> CutDescription:
@@ -210,7 +210,7 @@ def _tasks(rows: list[Any]) -> dict[TaskId, tuple[str, ...]]:
     return {TaskId(name, index): tuple(names) for name, index, names in rows}
 
 
-def _read(make: Callable[[Document], T], document: Document, path: str) -> T:
+def read_as(make: Callable[[Document], T], document: Document, path: str) -> T:
     try:
         return make(document)
     except (KeyError, TypeError, ValueError) as error:

@@ -25,6 +25,7 @@ _NAME_BYTES_MAX = 200
 MANIFEST = "manifest.json"
 JOB = "job.json"
 CHAIN = "chain"
+PAST = "past"
 
 
 def encoded(name: str) -> str:
@@ -103,8 +104,17 @@ def entry_file(number: int) -> Parts:
     return (CHAIN, f"{number:08d}.json")
 
 
+def past_file(number: int) -> Parts:
+    """What is left of the entries of a chain up to this one.
+
+    >>> past_file(256)
+    ('past', '00000256.json')
+    """
+    return (PAST, f"{number:08d}.json")
+
+
 def entry_number(name: str) -> int | None:
-    """The number of an entry's file; None for any other name, a torn temporary file's for instance."""
+    """The number of an entry's file, or of a past's; None for any other name, a torn temporary file's for instance."""
     stem, _, ending = name.partition(".")
     return int(stem) if ending == "json" and len(stem) >= 8 and stem.isascii() and stem.isdigit() else None
 

@@ -1,0 +1,96 @@
+"""The links of a chain, as documents and back, and what is left of the first ones when a chain gets long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from recovery.orders import AttemptStart, Entry, Manifest
+from recovery.stores.documents import Document
+from recovery.stores.manifests import entry_document, entry_in, read_as
+
+
+class ManifestFile(NamedTuple):
+    """The manifest.json that an entry stands for."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An entry of the chain, verified by itself; `parent` is the SHA-256 of the one before it."""
+
+    number: int
+    entry: Entry
+    parent: str | None
+    sha256: str
+    manifest: ManifestFile | None
+
+
+class Past(NamedTuple):
+    """What is left of the first entries: the number and the SHA-256 of the last of them, and those still needed."""
+
+    number: int
+    sha256: str | None
+    links: tuple[Link, ...]
+
+
+NOTHING_PAST = Past(0, None, ())
+
+
+def link_document(number: int, entry: Entry, parent: str | None, manifest: ManifestFile | None) -> Document:
+    """What a link tells, but whose job it is of and its own SHA-256."""
+    return {**entry_document(entry), "number": number, "parent": parent, "manifest": manifest and manifest._asdict()}
+
+
+def link_in(document: Document, sha256: str, path: str) -> Link:
+    """The link that a document tells."""
+    entry = entry_in(document, path)
+    manifest: Any = document.get("manifest")
+    file = ManifestFile(*(manifest[name] for name in ManifestFile._fields)) if manifest else None
+    return Link(int(document["number"]), entry, document.get("parent"), sha256, file)
+
+
+def past_document(past: Past) -> Document:
+    """What is told of the first entries."""
+    links = [
+        {**link_document(link.number, link.entry, link.parent, link.manifest), "sha256": link.sha256}
+        for link in past.links
+    ]
+    return {"number": past.number, "sha256": past.sha256, "links": links}
+
+
+def past_in(document: Document, path: str) -> Past:
+    """What a document tells of the first entries."""
+
+    def read(document: Document) -> Past:
+        links = tuple(link_in(link, str(link["sha256"]), path) for link in document["links"])
+        return Past(int(document["number"]), str(document["sha256"]), links)
+
+    return read_as(read, document, path)
+
+
+def needed(gone: Sequence[Link], rest: Iterable[Link], is_there: Callable[[Manifest], bool]) -> tuple[Link, ...]:
+    """Those of the first links that are still needed.
+
+    The starts of attempts and the cuts that they restored; the cuts that are there, and before each the one that its
+    attempt took before it; and the last one, for it stands before the rest.
+    """
+    starts = (link.entry for link in (*gone, *rest) if isinstance(link.entry, AttemptStart))
+    restored = {start.restored for start in starts}
+    kept: dict[int, Link] = {}
+    before: Link | None = None
+    for link in gone:
+        if isinstance(link.entry, Manifest):
+            if link.entry.epoch in restored or is_there(link.entry):
+                kept |= {} if before is None else {before.number: before}
+                kept[link.number] = link
+            before = link
+        else:
+            kept[link.number] = link
+            before = None
+    kept[gone[-1].number] = gone[-1]
+    return tuple(kept.values())

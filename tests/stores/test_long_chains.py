@@ -1,0 +1,277 @@
+"""A long chain is shortened: nothing that somebody needs is lost by it, and a late coordinator gets no number."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from graphs.ids import Attempt, Epoch
+from recovery.orders import AppendEntry, AttemptStart, Manifest
+from recovery.stores import chain as chains
+from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from recovery.stores.folder import Folder
+from recovery.stores.local import LocalStore
+from recovery.supervisor import Supervisor
+from tests.stores.snapshots import DEPLOYMENT, manifest_for
+
+KEPT = 4
+SAVED = 3
+
+
+@pytest.fixture(autouse=True)
+def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "ENTRIES_KEPT", KEPT)
+
+
+def append(store: LocalStore, entry: AttemptStart | Manifest) -> bool:
+    last = store.numbered()[-1:]
+    return store.create(last[0].number + 1 if last else 1, entry, {}, DEPLOYMENT)
+
+
+def of_no_task(epoch: int, attempt: int = 1, name: str | None = None) -> Manifest:
+    return manifest_for({}, epoch, attempt, name)
+
+
+def cuts(store: LocalStore, epochs: range, attempt: int = 1) -> None:
+    """Cuts, of which two are kept; the one of epoch 3 has a name."""
+    for epoch in epochs:
+        if not append(store, of_no_task(epoch, attempt, "before" if epoch == SAVED else None)):
+            raise LookupError(f"epoch {epoch} was not recorded")
+        if epoch - 2 in epochs and epoch - 2 != SAVED:
+            store.drop(Epoch(epoch - 2))
+
+
+def long_chain(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+    store = LocalStore(str(tmp_path), "job", key)
+    append(store, AttemptStart(Attempt(1), None))
+    cuts(store, range(1, 31))
+    return store
+
+
+def numbers(tmp_path: Path, folder: str = "chain") -> list[int]:
+    return sorted(int(path.stem) for path in (tmp_path / "job" / folder).iterdir())
+
+
+def again(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+    return LocalStore(str(tmp_path), "job", key)
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_of_the_first_entries_there_is_what_is_needed(tmp_path: Path, key: bytes | None):
+    store = long_chain(tmp_path, key)
+    (past,) = numbers(tmp_path, "past")
+    assert numbers(tmp_path) == list(range(past + 1, 32)) and len(numbers(tmp_path)) < 2 * KEPT
+    for found in (store, again(tmp_path, key)):
+        entries = found.numbered()
+        # The start, the named cut and the one before it, and the last one that is past.
+        assert [number for number, _ in entries] == [1, SAVED, SAVED + 1, past, *range(past + 1, 32)]
+        assert [found.cut(Epoch(epoch)).epoch for epoch in (SAVED, 29, 30)] == [SAVED, 29, 30]
+        with pytest.raises(NoSuchCutError):
+            found.cut(Epoch(10))
+        with pytest.raises(NoSuchCutError):
+            found.cut(Epoch(28))
+
+
+def test_a_restart_goes_on_behind_the_last_entry(tmp_path: Path):
+    long_chain(tmp_path)
+    store = again(tmp_path)
+    supervisor = Supervisor()
+    assert supervisor.begin(store.numbered()) == [AppendEntry(32, AttemptStart(Attempt(2), Epoch(30)))]
+    assert supervisor.next_epoch == 31
+    assert append(store, AttemptStart(Attempt(2), Epoch(30)))
+    store.forget_incomplete(Attempt(2))
+    cuts(store, range(31, 60), 2)
+    starts = [entry for entry in again(tmp_path).chain() if isinstance(entry, AttemptStart)]
+    assert starts == [AttemptStart(Attempt(1), None), AttemptStart(Attempt(2), Epoch(30))]
+    # What an attempt restored is told, though it is gone.
+    assert Epoch(30) in [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
+
+
+def test_a_reader_finds_what_was_recorded_since_and_is_past_already(tmp_path: Path):
+    reader = again(tmp_path)
+    append(reader, AttemptStart(Attempt(1), None))
+    other = again(tmp_path)
+    cuts(other, range(1, 31))
+    assert reader.cut(Epoch(SAVED)).epoch == SAVED
+    assert reader.chain() == other.chain()
+
+
+def test_a_coordinator_that_slept_finds_its_number_taken_though_the_entry_is_gone(tmp_path: Path):
+    late = again(tmp_path)
+    append(late, AttemptStart(Attempt(1), None))
+    cuts(again(tmp_path), range(1, 31))
+    assert numbers(tmp_path)[0] > 2
+    assert not late.create(2, of_no_task(90), {}, DEPLOYMENT)
+    assert 2 not in numbers(tmp_path)
+    assert not (tmp_path / "job" / "epoch=90" / "attempt=1" / "manifest.json").exists()
+
+
+def test_a_coordinator_that_slept_after_it_had_looked_does_not_get_the_number_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    late = again(tmp_path)
+    append(late, AttemptStart(Attempt(1), None))
+    create = Folder.create
+
+    def sleep_first(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
+        monkeypatch.setattr(Folder, "create", create)
+        cuts(again(tmp_path), range(1, 31))
+        return create(folder, parts, data)
+
+    monkeypatch.setattr(Folder, "create", sleep_first)
+    assert not late.create(2, of_no_task(90), {}, DEPLOYMENT)
+    assert numbers(tmp_path, "past") and Epoch(90) not in [
+        getattr(entry, "epoch", None) for entry in again(tmp_path).chain()
+    ]
+
+
+def test_a_coordinator_that_slept_after_its_entry_was_there_stops_and_harms_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    late = again(tmp_path)
+    append(late, AttemptStart(Attempt(1), None))
+    create = Folder.create
+
+    def sleep_then(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
+        monkeypatch.setattr(Folder, "create", create)
+        is_ours = create(folder, parts, data)
+        cuts(again(tmp_path), range(2, 31))
+        return is_ours
+
+    monkeypatch.setattr(Folder, "create", sleep_then)
+    assert not late.create(2, of_no_task(1), {}, DEPLOYMENT)
+    # The others know the cut of that entry, and have not dropped it.
+    assert again(tmp_path).cut(Epoch(1)).epoch == 1
+
+
+def test_who_reads_while_it_is_shortened_sees_no_gap(tmp_path: Path):
+    store = again(tmp_path)
+    append(store, AttemptStart(Attempt(1), None))
+    append(store, of_no_task(1))
+    found: list[int] = []
+    failures: list[Exception] = []
+    is_over = threading.Event()
+
+    def read() -> None:
+        reader = again(tmp_path)
+        while not is_over.is_set():
+            try:
+                found.append(reader.numbered()[-1].number)
+                again(tmp_path).numbered()
+            except StoreError as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    cuts(store, range(2, 80))
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(set(found)) > 3
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("steps", range(KEPT + 1))
+def test_a_death_while_it_is_shortened_leaves_a_chain_that_reads_and_is_cleared_up_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+):
+    store = again(tmp_path)
+    append(store, AttemptStart(Attempt(1), None))
+    left = iter(range(steps))
+    remove = Folder.remove
+
+    def die(folder: Folder, parts: tuple[str, ...]) -> None:
+        if parts[0] == "chain" and next(left, None) is None:
+            raise Died
+        remove(folder, parts)
+
+    monkeypatch.setattr(Folder, "remove", die)
+    with pytest.raises(Died):
+        cuts(store, range(1, 31))
+    monkeypatch.setattr(Folder, "remove", remove)
+    after = again(tmp_path)
+    assert numbers(tmp_path)[0] <= numbers(tmp_path, "past")[-1]
+    last = after.numbered()[-1]
+    assert isinstance(last.entry, Manifest)
+    assert after.cut(last.entry.epoch).epoch == last.entry.epoch
+    cuts(after, range(last.entry.epoch + 1, last.entry.epoch + 20))
+    (past,) = numbers(tmp_path, "past")
+    assert numbers(tmp_path)[0] == past + 1
+
+
+def test_a_full_disk_puts_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = again(tmp_path)
+    append(store, AttemptStart(Attempt(1), None))
+    create = Folder.create
+
+    def refuse(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
+        if parts[0] == "past":
+            raise OSError(28, "No space left on device")
+        return create(folder, parts, data)
+
+    monkeypatch.setattr(Folder, "create", refuse)
+    cuts(store, range(1, 21))
+    assert numbers(tmp_path) == list(range(1, 22))
+    monkeypatch.setattr(Folder, "create", create)
+    cuts(store, range(21, 31))
+    assert numbers(tmp_path)[0] > 2 * KEPT
+    assert again(tmp_path).chain() == store.chain()
+
+
+# -- what was changed --------------------------------------------------------------------------------------------
+
+
+def past_of(tmp_path: Path) -> Path:
+    (path,) = (tmp_path / "job" / "past").iterdir()
+    return path
+
+
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_a_bit_flipped_anywhere_in_a_past_is_found(tmp_path: Path, key: bytes | None):
+    long_chain(tmp_path, key)
+    path = past_of(tmp_path)
+    right = path.read_bytes()
+    for at in range(0, len(right), 7):
+        path.write_bytes(right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :])
+        with pytest.raises((SnapshotCorruptError, SnapshotAuthError)):
+            again(tmp_path, key).chain()
+    path.write_bytes(right)
+    assert len(again(tmp_path, key).chain()) > KEPT
+
+
+def test_a_past_that_is_missing_is_an_error(tmp_path: Path):
+    long_chain(tmp_path)
+    past_of(tmp_path).unlink()
+    with pytest.raises(
+        SnapshotCorruptError, match=r"00000001\.json is missing, and the chain of the job goes on to 31"
+    ):
+        again(tmp_path).chain()
+
+
+def test_a_past_of_another_job_or_chain_is_an_error(tmp_path: Path):
+    long_chain(tmp_path)
+    long_chain(tmp_path / "other")
+    path, right = past_of(tmp_path), past_of(tmp_path).read_bytes()
+    path.write_bytes(past_of(tmp_path / "other").read_bytes())
+    with pytest.raises(SnapshotCorruptError, match="brought from elsewhere"):
+        again(tmp_path).chain()
+    path.write_bytes(right)
+    entry = tmp_path / "job" / "chain" / f"{int(path.stem) + 1:08d}.json"
+    entry.write_bytes((entry.parent / f"{int(path.stem) + 2:08d}.json").read_bytes())
+    with pytest.raises(SnapshotCorruptError):
+        again(tmp_path).chain()
+
+
+def test_with_a_key_a_past_that_is_not_signed_is_not_read(tmp_path: Path):
+    long_chain(tmp_path, b"key")
+    document = chains.opened(past_of(tmp_path).read_bytes(), b"key", "past")
+    past_of(tmp_path).write_bytes(chains.sealed({k: v for k, v in document.items() if k != "format"}, None))
+    with pytest.raises(SnapshotAuthError, match="not signed"):
+        again(tmp_path, b"key").chain()
