@@ -24,9 +24,9 @@ check: setup      ## format, lint, types, layers: seconds
 test-fast: setup  ## all but the slow tests: under a minute
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow"
 
-test: setup       ## every test, then the fast ones as they run when asserts are compiled away
+test: setup       ## every test, then the fast ones of the code as they run when asserts are compiled away
 	$(PYTHON_IN_VENV) -m pytest $(BESIDE_EACH_OTHER)
-	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(BESIDE_EACH_OTHER)
+	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" --ignore=tests/project $(BESIDE_EACH_OTHER)
 
 BENCHES = core loop hop count snapshot recover superstep audit
 

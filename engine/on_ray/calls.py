@@ -52,7 +52,7 @@ def _is_path(given: object) -> bool:
 
 
 def recorded_cuts(store: LocalStore) -> list[Epoch]:
-    """The cuts that the chain of a job records, those that retention has dropped included."""
+    """The cuts that the chain of a job records, those that retention has dropped of late included."""
     return [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
 
 

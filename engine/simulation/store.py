@@ -8,7 +8,7 @@ from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
-from recovery.orders import Entry, Manifest, Numbered
+from recovery.orders import AttemptStart, Entry, Manifest, Numbered
 
 FileName = tuple[Attempt, Epoch | None, TaskId]
 
@@ -17,15 +17,25 @@ class SimulatedStore:
     """What survives every crash."""
 
     def __init__(self) -> None:
-        self.chain: list[Numbered] = []
+        self.history: list[Numbered] = []
+        self.dropped: set[Epoch] = set()
         self.files: dict[FileName, TaskSnapshot] = {}
         self.parallelism: dict[Attempt, dict[str, int]] = {}
 
+    @property
+    def chain(self) -> list[Numbered]:
+        """The entries that are there: not those of cuts that were dropped."""
+        return [
+            Numbered(number, entry)
+            for number, entry in self.history
+            if isinstance(entry, AttemptStart) or entry.epoch not in self.dropped
+        ]
+
     def create(self, number: int, entry: Entry) -> bool:
         """Create one entry of the chain; False if its place is taken."""
-        if number != (self.chain[-1].number if self.chain else 0) + 1:
+        if number != len(self.history) + 1:
             return False
-        self.chain.append(Numbered(number, entry))
+        self.history.append(Numbered(number, entry))
         return True
 
     def manifest(self, epoch: Epoch) -> Manifest:
@@ -54,7 +64,7 @@ class SimulatedStore:
 
     def drop(self, epoch: Epoch) -> None:
         """Remove the files of a cut, and its entry; last states stay, for later cuts name them too."""
-        self.chain = [e for e in self.chain if not isinstance(e.entry, Manifest) or e.entry.epoch != epoch]
+        self.dropped.add(epoch)
         for name in [name for name in self.files if name[1] == epoch]:
             del self.files[name]
 
@@ -68,9 +78,9 @@ class SimulatedStore:
         named = {(e.attempt, epoch, t) for e in self._manifests() for t, epoch in e.files.items()}
         named -= {name for name in named if name[1] is None}
         self.files = {name: f for name, f in self.files.items() if name[0] == attempt and name not in named}
-        self.chain = [
+        self.history = [
             Numbered(n, replace(e, files={}, transactions={})) if isinstance(e, Manifest) else Numbered(n, e)
-            for n, e in self.chain
+            for n, e in self.history
         ]
 
     def _manifests(self) -> list[Manifest]:

@@ -44,7 +44,7 @@ def ray() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", PEERS)
 def test_a_benchmark_on_ray_tells_its_figure_its_peers_and_the_ratios(name: str):
-    options = Options(turns=1, seconds=1.0, records=20_000)
+    options = Options(turns=1, seconds=0.5, records=20_000)
     told: dict[str, Any] = json.loads(importlib.import_module(f"bench.{name}").run(options).as_json())
     assert told.keys() >= TOLD | MORE.get(name, set())
     assert told["bench"] == name and told["ours"] > 0

@@ -19,7 +19,7 @@ def write_run(world: World, root: Path, name: str = "job", keep: int | None = No
     """The folder of the job, with its chain and its cuts; with `keep`, the last so many of them."""
     store = LocalStore(str(root), name, key)
     store.describe_graph(world.plan.hash, describe_plan(world.plan))
-    for entry in world.store.chain:
+    for _, entry in world.store.history:
         number = len(store.chain()) + 1
         if isinstance(entry, AttemptStart):
             _expect(store.create(number, entry))
