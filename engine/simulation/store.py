@@ -26,9 +26,7 @@ class SimulatedStore:
     def chain(self) -> list[Numbered]:
         """The entries that are there: not those of cuts that were dropped."""
         return [
-            Numbered(number, entry)
-            for number, entry in self.history
-            if isinstance(entry, AttemptStart) or entry.epoch not in self.dropped
+            one for one in self.history if isinstance(one.entry, AttemptStart) or one.entry.epoch not in self.dropped
         ]
 
     def create(self, number: int, entry: Entry) -> bool:

@@ -64,11 +64,7 @@ class Chain:
 
     def links(self) -> list[Link]:
         """The entries that are there, in order. One that is torn, changed or missing is an error."""
-        known = self._until_nothing_goes(self._read_on)
-        links = [*known.past.links, *known.links]
-        self._by_epoch = {link.entry.epoch: link for link in links if isinstance(link.entry, Manifest)}
-        self._known = known
-        return links
+        return self._know(self._until_nothing_goes(self._read_on))
 
     def find(self, epoch: Epoch) -> Link:
         """The entry of a complete cut. Reads from the end, so that a task finds the latest without reading them all."""
@@ -105,15 +101,15 @@ class Chain:
 
     def parent_of(self, number: int) -> str | None:
         """The SHA-256 of the entry that one of this number follows; None for the first."""
-        if number == 1:
-            return None
-        if not self.is_taken(number - 1):
+        past = self._past()
+        if number - 1 == past.number:
+            return past.sha256
+        if number - 1 > past.number and not self._folder.exists(entry_file(number - 1)):
             raise StoreError(
                 f"{self._path(entry_file(number))} cannot be created: there is no entry {number - 1} for it to follow; "
                 "read the chain anew"
             )
-        past = self._past()
-        return past.sha256 if past.number == number - 1 else self._read(number - 1).sha256
+        return self._read(number - 1).sha256
 
     def create(self, number: int, entry: Entry, parent: str | None, manifest: ManifestFile | None) -> bool:
         """Create one entry exclusively; False if its place is taken, or somebody has gone on from it long since."""
@@ -140,15 +136,19 @@ class Chain:
         shorter = Past(last.number, last.sha256, needed([*past.links, *gone], rest, is_there))
         document: Document = {**past_document(shorter), "job_id": self._job_id}
         self._folder.create(past_file(last.number), sealed(document, self._key))
-        self._known = _Known(shorter, rest)
-        known = [*shorter.links, *rest]
-        self._by_epoch = {link.entry.epoch: link for link in known if isinstance(link.entry, Manifest)}
+        self._know(_Known(shorter, rest))
         for number in self._numbers(CHAIN):
             if number <= last.number:
                 self._folder.remove(entry_file(number))
         for number in self._numbers(PAST):
             if number < last.number:
                 self._folder.remove(past_file(number))
+
+    def _know(self, known: _Known) -> list[Link]:
+        links = [*known.past.links, *known.links]
+        self._by_epoch = {link.entry.epoch: link for link in links if isinstance(link.entry, Manifest)}
+        self._known = known
+        return links
 
     def _past(self) -> Past:
         """What is past by now."""
@@ -201,9 +201,9 @@ class Chain:
         return sorted(number for number in numbers if number is not None)
 
     def _read(self, number: int) -> Link:
-        past, links = self._known
-        if past.number < number <= past.number + len(links):
-            return links[number - past.number - 1]
+        known = self._known
+        if known.past.number < number <= known.last:
+            return known.links[number - known.past.number - 1]
         parts = entry_file(number)
         document, digest = self._opened(parts, number)
         return link_in(document, digest, self._path(parts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from recovery.orders import AttemptStart, Entry, Manifest
@@ -81,16 +82,11 @@ def needed(gone: Sequence[Link], rest: Iterable[Link], is_there: Callable[[Manif
     """
     starts = (link.entry for link in (*gone, *rest) if isinstance(link.entry, AttemptStart))
     restored = {start.restored for start in starts}
-    kept: dict[int, Link] = {}
-    before: Link | None = None
-    for link in gone:
-        if isinstance(link.entry, Manifest):
-            if link.entry.epoch in restored or is_there(link.entry):
-                kept |= {} if before is None else {before.number: before}
-                kept[link.number] = link
-            before = link
-        else:
-            kept[link.number] = link
-            before = None
-    kept[gone[-1].number] = gone[-1]
-    return tuple(kept.values())
+    numbers = {gone[-1].number}
+    for before, link in pairwise([gone[0], *gone]):
+        entry = link.entry
+        if isinstance(entry, AttemptStart):
+            numbers.add(link.number)
+        elif entry.epoch in restored or is_there(entry):
+            numbers |= {before.number, link.number}
+    return tuple(link for link in gone if link.number in numbers)

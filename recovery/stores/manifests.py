@@ -211,6 +211,7 @@ def _tasks(rows: list[Any]) -> dict[TaskId, tuple[str, ...]]:
 
 
 def read_as(make: Callable[[Document], T], document: Document, path: str) -> T:
+    """What is made of a sealed document; one that does not read as we write it is damaged."""
     try:
         return make(document)
     except (KeyError, TypeError, ValueError) as error:

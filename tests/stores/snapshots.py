@@ -168,7 +168,7 @@ def manifest_for(files: Mapping[TaskId, TaskFiles], epoch: int, attempt: int = 1
 def begin(store: LocalStore, attempt: int = 1, restored: int | None = None) -> None:
     """Claim an attempt."""
     epoch = None if restored is None else Epoch(restored)
-    _create(store, AttemptStart(Attempt(attempt), epoch))
+    append(store, AttemptStart(Attempt(attempt), epoch))
 
 
 def complete(
@@ -177,12 +177,13 @@ def complete(
     """Take a whole cut."""
     files = write(store, snapshots_of(epoch, attempt, ended=ended))
     entry = manifest_for(files, epoch, attempt, name)
-    _create(store, entry, files)
+    append(store, entry, files)
     return entry
 
 
-def _create(store: LocalStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | None = None) -> None:
-    number = len(store.chain()) + 1
+def append(store: LocalStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | None = None) -> None:
+    """Create the next entry."""
+    number = max((number for number, _ in store.numbered()), default=0) + 1
     # Not an assertion: under -O the entry would not be created.
     if not store.create(number, entry, files, DEPLOYMENT):
         raise LookupError(f"entry {number} is taken")

@@ -14,7 +14,7 @@ from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCo
 from recovery.stores.folder import Folder
 from recovery.stores.local import LocalStore
 from recovery.supervisor import Supervisor
-from tests.stores.snapshots import DEPLOYMENT, manifest_for
+from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for
 
 KEPT = 4
 SAVED = 3
@@ -25,11 +25,6 @@ def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "ENTRIES_KEPT", KEPT)
 
 
-def append(store: LocalStore, entry: AttemptStart | Manifest) -> bool:
-    last = store.numbered()[-1:]
-    return store.create(last[0].number + 1 if last else 1, entry, {}, DEPLOYMENT)
-
-
 def of_no_task(epoch: int, attempt: int = 1, name: str | None = None) -> Manifest:
     return manifest_for({}, epoch, attempt, name)
 
@@ -37,17 +32,9 @@ def of_no_task(epoch: int, attempt: int = 1, name: str | None = None) -> Manifes
 def cuts(store: LocalStore, epochs: range, attempt: int = 1) -> None:
     """Cuts, of which two are kept; the one of epoch 3 has a name."""
     for epoch in epochs:
-        if not append(store, of_no_task(epoch, attempt, "before" if epoch == SAVED else None)):
-            raise LookupError(f"epoch {epoch} was not recorded")
+        append(store, of_no_task(epoch, attempt, "before" if epoch == SAVED else None))
         if epoch - 2 in epochs and epoch - 2 != SAVED:
             store.drop(Epoch(epoch - 2))
-
-
-def long_chain(tmp_path: Path, key: bytes | None = None) -> LocalStore:
-    store = LocalStore(str(tmp_path), "job", key)
-    append(store, AttemptStart(Attempt(1), None))
-    cuts(store, range(1, 31))
-    return store
 
 
 def numbers(tmp_path: Path, folder: str = "chain") -> list[int]:
@@ -56,6 +43,34 @@ def numbers(tmp_path: Path, folder: str = "chain") -> list[int]:
 
 def again(tmp_path: Path, key: bytes | None = None) -> LocalStore:
     return LocalStore(str(tmp_path), "job", key)
+
+
+def begun(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+    store = again(tmp_path, key)
+    begin(store)
+    return store
+
+
+def long_chain(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+    store = begun(tmp_path, key)
+    cuts(store, range(1, 31))
+    return store
+
+
+def others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, epochs: range, *, is_there: bool) -> None:
+    """Others take cuts while the next entry is created: when it is there, or just before."""
+    create = Folder.create
+
+    def sleep(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
+        monkeypatch.setattr(Folder, "create", create)
+        if not is_there:
+            cuts(again(tmp_path), epochs)
+        is_ours = create(folder, parts, data)
+        if is_there:
+            cuts(again(tmp_path), epochs)
+        return is_ours
+
+    monkeypatch.setattr(Folder, "create", sleep)
 
 
 @pytest.mark.parametrize("key", [None, b"key"])
@@ -80,9 +95,11 @@ def test_a_restart_goes_on_behind_the_last_entry(tmp_path: Path):
     supervisor = Supervisor()
     assert supervisor.begin(store.numbered()) == [AppendEntry(32, AttemptStart(Attempt(2), Epoch(30)))]
     assert supervisor.next_epoch == 31
-    assert append(store, AttemptStart(Attempt(2), Epoch(30)))
+    begin(store, 2, restored=30)
     store.forget_incomplete(Attempt(2))
-    cuts(store, range(31, 60), 2)
+    cuts(store, range(31, 33), 2)
+    store.drop(Epoch(30))
+    cuts(store, range(33, 60), 2)
     starts = [entry for entry in again(tmp_path).chain() if isinstance(entry, AttemptStart)]
     assert starts == [AttemptStart(Attempt(1), None), AttemptStart(Attempt(2), Epoch(30))]
     # What an attempt restored is told, though it is gone.
@@ -90,8 +107,7 @@ def test_a_restart_goes_on_behind_the_last_entry(tmp_path: Path):
 
 
 def test_a_reader_finds_what_was_recorded_since_and_is_past_already(tmp_path: Path):
-    reader = again(tmp_path)
-    append(reader, AttemptStart(Attempt(1), None))
+    reader = begun(tmp_path)
     other = again(tmp_path)
     cuts(other, range(1, 31))
     assert reader.cut(Epoch(SAVED)).epoch == SAVED
@@ -99,8 +115,7 @@ def test_a_reader_finds_what_was_recorded_since_and_is_past_already(tmp_path: Pa
 
 
 def test_a_coordinator_that_slept_finds_its_number_taken_though_the_entry_is_gone(tmp_path: Path):
-    late = again(tmp_path)
-    append(late, AttemptStart(Attempt(1), None))
+    late = begun(tmp_path)
     cuts(again(tmp_path), range(1, 31))
     assert numbers(tmp_path)[0] > 2
     assert not late.create(2, of_no_task(90), {}, DEPLOYMENT)
@@ -111,16 +126,8 @@ def test_a_coordinator_that_slept_finds_its_number_taken_though_the_entry_is_gon
 def test_a_coordinator_that_slept_after_it_had_looked_does_not_get_the_number_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    late = again(tmp_path)
-    append(late, AttemptStart(Attempt(1), None))
-    create = Folder.create
-
-    def sleep_first(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
-        monkeypatch.setattr(Folder, "create", create)
-        cuts(again(tmp_path), range(1, 31))
-        return create(folder, parts, data)
-
-    monkeypatch.setattr(Folder, "create", sleep_first)
+    late = begun(tmp_path)
+    others_go_on(monkeypatch, tmp_path, range(1, 31), is_there=False)
     assert not late.create(2, of_no_task(90), {}, DEPLOYMENT)
     assert numbers(tmp_path, "past") and Epoch(90) not in [
         getattr(entry, "epoch", None) for entry in again(tmp_path).chain()
@@ -130,25 +137,15 @@ def test_a_coordinator_that_slept_after_it_had_looked_does_not_get_the_number_ei
 def test_a_coordinator_that_slept_after_its_entry_was_there_stops_and_harms_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    late = again(tmp_path)
-    append(late, AttemptStart(Attempt(1), None))
-    create = Folder.create
-
-    def sleep_then(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
-        monkeypatch.setattr(Folder, "create", create)
-        is_ours = create(folder, parts, data)
-        cuts(again(tmp_path), range(2, 31))
-        return is_ours
-
-    monkeypatch.setattr(Folder, "create", sleep_then)
+    late = begun(tmp_path)
+    others_go_on(monkeypatch, tmp_path, range(2, 31), is_there=True)
     assert not late.create(2, of_no_task(1), {}, DEPLOYMENT)
     # The others know the cut of that entry, and have not dropped it.
     assert again(tmp_path).cut(Epoch(1)).epoch == 1
 
 
 def test_who_reads_while_it_is_shortened_sees_no_gap(tmp_path: Path):
-    store = again(tmp_path)
-    append(store, AttemptStart(Attempt(1), None))
+    store = begun(tmp_path)
     append(store, of_no_task(1))
     found: list[int] = []
     failures: list[Exception] = []
@@ -182,8 +179,7 @@ class Died(BaseException):
 def test_a_death_while_it_is_shortened_leaves_a_chain_that_reads_and_is_cleared_up_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ):
-    store = again(tmp_path)
-    append(store, AttemptStart(Attempt(1), None))
+    store = begun(tmp_path)
     left = iter(range(steps))
     remove = Folder.remove
 
@@ -207,8 +203,7 @@ def test_a_death_while_it_is_shortened_leaves_a_chain_that_reads_and_is_cleared_
 
 
 def test_a_full_disk_puts_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    store = again(tmp_path)
-    append(store, AttemptStart(Attempt(1), None))
+    store = begun(tmp_path)
     create = Folder.create
 
     def refuse(folder: Folder, parts: tuple[str, ...], data: bytes) -> bool:
