@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
@@ -151,7 +152,12 @@ def future(pending: Pending) -> Future[Any]:
 
 def is_over(pending: Pending, timeout_s: float) -> bool:
     """Whether an answer comes within that time."""
-    return bool(ray.wait([pending], timeout=timeout_s)[0])
+    return not unanswered([pending], timeout_s)
+
+
+def unanswered(pending: Sequence[Pending], timeout_s: float) -> list[Pending]:
+    """Those of several to which no answer comes within that time."""
+    return list(ray.wait(pending, num_returns=len(pending), timeout=timeout_s)[1])
 
 
 def kill(actor: Actor) -> None:

@@ -2,12 +2,16 @@
 
 An actor that dies is replaced by a spare one, which is there already, or by a new one. What becomes of an actor's part
 in an attempt is told through `on_over`, from another thread: its outcome, or None if the process died.
+
+An actor may have to wait for a machine, which a cluster that grows by itself takes minutes to start. Meanwhile
+`on_wait` is told about once a second for how long, and for whom; what it raises ends the wait.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,7 +24,9 @@ from engine.on_ray.mailbox import Keys
 from graphs.deployment import Deployment
 
 OnOver = Callable[[str, Any, "Outcome | None"], None]
-ARRIVAL_TIMEOUT_S = 60.0
+OnWait = Callable[[float, str], None]
+PLACE_TIMEOUT_S = 600.0
+LOOK_S = 1.0
 
 
 class CrewError(RuntimeError):
@@ -44,12 +50,13 @@ def needs_of(deployment: Deployment) -> dict[str, Needs]:
 class Crew:
     """The actors of one run. `strategy` is Ray's scheduling strategy."""
 
-    def __init__(self, job: str, run: str, strategy: str, spares: int, on_over: OnOver) -> None:
+    def __init__(self, job: str, run: str, strategy: str, spares: int, on_over: OnOver, on_wait: OnWait) -> None:
         self._job = job
         self._space = f"backedge-{run}"
         self._strategy = strategy
         self._spares_wanted = spares
         self._on_over = on_over
+        self._on_wait = on_wait
         self._actors: dict[str, Any] = {}
         self._needs: Mapping[str, Needs] = {}
         self._spares: list[Any] = []
@@ -89,24 +96,47 @@ class Crew:
         actor that is asked again opens no two mailboxes at a time.
         """
         on_network = cluster.machines() > 1
+        self._have_arrive(keys, on_network)
+        if not on_network and cluster.machines() > 1:
+            # A machine has joined meanwhile, and some of them may be there.
+            self._have_arrive(keys, True)
+        return dict(self.arrivals)
+
+    def _have_arrive(self, keys: Keys, on_network: bool) -> None:
         refs = {name: actor.arrive.remote(keys, on_network) for name, actor in self._actors.items()}
-        arrived: dict[str, Arrival] = {}
         dead: list[str] = []
-        for name, ref in refs.items():
-            try:
-                arrived[name] = cluster.get(ref, ARRIVAL_TIMEOUT_S)
-            except cluster.GetTimeoutError as error:
-                raise NoRoomError(
-                    f"actor {self._job}/{name} was given no place within {ARRIVAL_TIMEOUT_S:.0f} s; it needs "
-                    f"{self._needs[name].told()}: add such a machine to the cluster, or ask for less at its operator"
-                ) from error
-            except cluster.RayError as error:
-                self.lose(name)
-                dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
-        self.arrivals = arrived
+        try:
+            self._wait_for(refs)
+        finally:
+            # Also of a wait that ended early: what has been opened is to be removed.
+            waiting = cluster.unanswered(list(refs.values()), 0)
+            for name, ref in refs.items():
+                if ref not in waiting:
+                    try:
+                        self.arrivals[name] = cluster.get(ref)
+                    except cluster.RayError as error:
+                        self.lose(name)
+                        dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
         if dead:
             raise CrewError("; ".join(dead))
-        return arrived
+
+    def _wait_for(self, refs: Mapping[str, Any]) -> None:
+        """Until each has arrived or is dead."""
+        began_s = time.monotonic()
+        while waiting := cluster.unanswered(list(refs.values()), LOOK_S):
+            waited_s = time.monotonic() - began_s
+            lacking = self._lacking([name for name, ref in refs.items() if ref in waiting])
+            if waited_s >= PLACE_TIMEOUT_S:
+                raise NoRoomError(f"given up after {waited_s:.0f} s: {lacking}")
+            self._on_wait(waited_s, lacking)
+
+    def _lacking(self, names: Sequence[str]) -> str:
+        """What these actors wait for."""
+        actors = f"actor {self._job}/{names[0]}" + (f", of {len(names)} that wait," if len(names) > 1 else "")
+        needs = self._needs[names[0]]
+        if needs == Needs():
+            return f"{actors} has no process yet: Ray is slow to start it, or has no memory left"
+        return f"{actors} needs a machine with {needs.told()}: add one to the cluster, or ask for less at its operator"
 
     def begin(self, name: str, begin: Begin) -> None:
         """Have an actor take part in an attempt."""

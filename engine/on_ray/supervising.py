@@ -50,7 +50,12 @@ from recovery.supervisor import Supervisor
 
 TICK_MS = 10
 CLAIM_PAUSE_MS = 500
+WAIT_TOLD_S, WAIT_TOLD_AGAIN_S = 5.0, 60.0
 REFUSALS = (StoreError, RescaleError, GraphError, FencedError, NoRoomError)
+
+
+class CancelledError(RuntimeError):
+    """Nobody wants the run any more that waits for a place."""
 
 
 class Supervising:
@@ -65,7 +70,7 @@ class Supervising:
         self.supervisor = Supervisor(spec.restarts_max)
         self.coordinator: Coordinator | None = None
         self.deployment = spec.deployment
-        self.actors = Switchboard(spec.options.job, uuid.uuid4().hex[:8], spec.strategy, spec.spares)
+        self.actors = Switchboard(spec.options.job, uuid.uuid4().hex[:8], spec.strategy, spec.spares, self._on_wait)
         self.requests: deque[tuple[str, Any]] = deque()
         self.files: dict[tuple[TaskId, Epoch | None], Any] = {}
         self.kills = list(spec.kills)
@@ -74,6 +79,7 @@ class Supervising:
         self.stops_with: str | None = None
         self.claim_due_ms: int | None = None
         self.unclaimed = ""
+        self.wait_told_at_s = WAIT_TOLD_S
         self.is_over = False
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -306,11 +312,22 @@ class Supervising:
         self.files = {}
         self.supervisor.on_placed(self.deployment.tasks)
         self.story.on_attempt(attempt, epoch, records_in_logs(parts))
+        self.wait_told_at_s = WAIT_TOLD_S
         try:
             self.store.describe(self.deployment.plan)
             self.actors.begin(attempt, self.deployment, parts, self.spec.options, self._planned())
+        except CancelledError:
+            return  # the request is heard with the next turn
         except (CrewError, OSError) as error:
             self.actors.overs.append(("", attempt, Outcome("failed", str(error))))
+
+    def _on_wait(self, waited_s: float, lacking: str) -> None:
+        """An actor has no place yet."""
+        if ("cancel", None) in self.requests:
+            raise CancelledError
+        if waited_s >= self.wait_told_at_s:
+            self.wait_told_at_s = waited_s + WAIT_TOLD_AGAIN_S
+            self.story.say(lacking)
 
     def _planned(self) -> tuple[Kill, ...]:
         return tuple(kill for kill in self.kills if kill.when != "every")

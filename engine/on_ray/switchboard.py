@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.on_ray import cluster
 from engine.on_ray.control import CONNECT_TIMEOUT_S, SUPERVISOR, Begin, Outcome, Stop, TaskOptions
-from engine.on_ray.crew import Crew, needs_of
+from engine.on_ray.crew import Crew, OnWait, needs_of
 from engine.on_ray.faults import Kill
 from engine.on_ray.frames import Kind, pack_note, unpack_header
 from engine.on_ray.mailbox import Keys, Link, Mailbox
@@ -32,8 +32,8 @@ Over = tuple[str, Attempt, Outcome | None]
 class Switchboard:
     """Between one supervisor and its actors."""
 
-    def __init__(self, job: str, run: str, strategy: str, spares: int) -> None:
-        self.crew = Crew(job, run, strategy, spares, self._on_over)
+    def __init__(self, job: str, run: str, strategy: str, spares: int, on_wait: OnWait) -> None:
+        self.crew = Crew(job, run, strategy, spares, self._on_over, on_wait)
         self.attempt = Attempt(0)
         self.overs: deque[Over] = deque()
         self.stale = 0

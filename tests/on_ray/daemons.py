@@ -1,4 +1,4 @@
-"""A flow on three daemons of Ray, of which one dies: python -m tests.on_ray.daemons FOLDER
+"""A flow that waits for a daemon of Ray, and one on several of which one dies: python -m tests.on_ray.daemons FOLDER
 
 A process of its own, for a process can be part of one cluster only. Its last line is JSON.
 """
@@ -49,6 +49,17 @@ def run_and_lose_one(machines: Any, far: list[Any], folder: str) -> dict[str, An
     }
 
 
+def wait_for_one(machines: Any, folder: str) -> dict[str, Any]:
+    """What came of a run whose actors had no place before another daemon joined."""
+    flow = trips(count=COUNT // 10, rate=None, name="late", resources={"late": 1})
+    job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", progress=False)
+    said = until(job, lambda story: bool(story.lines), "it is told what the run waits for").lines[0]
+    machines.add_node(num_cpus=1, resources={"late": 2})
+    result = job.wait()
+    is_exact = sorted(result.outputs["done"]) == trips_made(COUNT // 10)
+    return {"waited_for": said, "is_exact_late": is_exact, "restores_late": len(result.restores)}
+
+
 def is_ours(pid: int) -> bool:
     """Whether this process has started the daemon that the actor belongs to."""
     return parent_of(daemon_of(pid)) == os.getpid()
@@ -61,11 +72,12 @@ def main(folder: str) -> None:
     machines = importlib.import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "temp_dir": home, "include_dashboard": False}
     )
-    far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
     try:
         cluster.ray.init(address=machines.address, log_to_driver=False, logging_level=logging.ERROR)
         before = Leftovers.now()
-        said = run_and_lose_one(machines, far, folder)
+        said = wait_for_one(machines, folder)
+        far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
+        said |= run_and_lose_one(machines, far, folder)
         Leftovers.now().without(before).expect_none()
     finally:
         cluster.disconnect()

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backedge import start
 from engine.on_ray import cluster, crew, loop, starting, switchboard
 from engine.on_ray.control import Arrival, Begin
-from engine.on_ray.crew import Crew, CrewError
+from engine.on_ray.crew import Crew, CrewError, NoRoomError
 from engine.on_ray.frames import Kind, Message, unpack_header
 from engine.on_ray.mailbox import Address, Keys
 from engine.on_ray.options import RunSpec
 from engine.on_ray.supervising import Supervising
 from graphs import Collect, Flow, Range
-from tests.on_ray.flows import trips, trips_made
+from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
 
 ENDED = ("grow/0", "done/0")
+
+
+def ignore(*_: Any) -> None:
+    """Of no interest here."""
 
 
 class RunsHere(Exception):
@@ -65,15 +71,16 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
         started.append(Standing(name.removeprefix("trips/")))
         return started[-1]
 
-    def arrival_of(actor: Standing, timeout_s: float) -> Arrival:
+    def arrival_of(actor: Standing) -> Arrival:
         if actor.name in ENDED and len(started) == 4:
             raise cluster.ActorDiedError
         return Arrival(1, "here", Address("here", "ipc:///nowhere"))
 
     monkeypatch.setattr(crew.cluster, "start_actor", start_actor)
     monkeypatch.setattr(crew.cluster, "machines", lambda: 1)
+    monkeypatch.setattr(crew.cluster, "unanswered", lambda *_: [])
     monkeypatch.setattr(crew.cluster, "get", arrival_of)
-    ours = Crew("trips", "run", "DEFAULT", 0, lambda *_: None)
+    ours = Crew("trips", "run", "DEFAULT", 0, ignore, ignore)
     names = ("numbers/0", "grow/0", "enough/0", "done/0")
     needs = dict.fromkeys(names, cluster.Needs())
     ours.fill(needs)
@@ -83,6 +90,77 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     ours.fill(needs)
     assert [actor.name for actor in started] == [*names, *ENDED]
     assert sorted(ours.arrive(Keys.new())) == sorted(names)
+
+
+class Waiting:
+    """A crew of two actors, of which `far` has no place before the cluster has been looked at `looks` times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+        self.looks = looks
+        self.machines = 1
+        self.asked: list[tuple[str, bool]] = []
+        self.told: list[str] = []
+        monkeypatch.setattr(crew.cluster, "start_actor", lambda kind, *, name, **options: _Asked(self, name))
+        monkeypatch.setattr(crew.cluster, "machines", lambda: self.machines)
+        monkeypatch.setattr(crew.cluster, "unanswered", self.unanswered)
+        monkeypatch.setattr(crew.cluster, "get", lambda name: Arrival(1, "here", Address("here", f"ipc:///{name}/box")))
+        monkeypatch.setattr(crew.cluster, "place", lambda: "here")
+        self.crew = Crew("trips", "run", "DEFAULT", 0, ignore, lambda waited_s, lacking: self.told.append(lacking))
+        self.crew.fill({"near/0": cluster.Needs(), "far/0": cluster.Needs(2, 1, (("tpu", 0.5),))})
+
+    def unanswered(self, pending: list[str], timeout_s: float) -> list[str]:
+        self.looks -= timeout_s > 0
+        return [name for name in pending if "far" in name and self.looks >= 0]
+
+
+class _Asked:
+    def __init__(self, waiting: Waiting, name: str) -> None:
+        self.arrive = self
+        self.waiting = waiting
+        self.name = name
+
+    def remote(self, keys: Keys, on_network: bool) -> str:
+        self.waiting.asked.append((self.name, on_network))
+        return self.name
+
+
+LACKING = "actor trips/far/0 needs a machine with 2 CPU, 1 GPU, 0.5 tpu: add one to the cluster, or ask for less"
+
+
+def test_who_has_no_place_is_told_of_while_it_waits(monkeypatch: pytest.MonkeyPatch):
+    waiting = Waiting(monkeypatch, looks=2)
+    assert sorted(waiting.crew.arrive(Keys.new())) == ["far/0", "near/0"]
+    assert len(waiting.told) == 2
+    assert all(lacking.startswith(LACKING) for lacking in waiting.told)
+
+
+def test_nobody_waits_for_a_place_for_ever(monkeypatch: pytest.MonkeyPatch):
+    waiting = Waiting(monkeypatch, looks=2)
+    monkeypatch.setattr(crew, "PLACE_TIMEOUT_S", 0.0)
+    with pytest.raises(NoRoomError, match=f"given up after 0 s: {LACKING}"):
+        waiting.crew.arrive(Keys.new())
+    assert list(waiting.crew.arrivals) == ["near/0"], "what it has opened is to be removed"
+
+
+def test_what_joins_the_cluster_meanwhile_is_another_machine(monkeypatch: pytest.MonkeyPatch):
+    """Mailboxes for one host alone could not be reached from there."""
+    waiting = Waiting(monkeypatch, looks=1)
+    waiting.crew._on_wait = lambda waited_s, lacking: setattr(waiting, "machines", 2)
+    waiting.crew.arrive(Keys.new())
+    assert waiting.asked == [(f"trips/{name}/0", on) for on in (False, True) for name in ("near", "far")]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_a_run_that_waits_for_a_machine_says_so_and_can_be_cancelled(tmp_path: Path):
+    """Nothing is left of it, the mailboxes included of those that have a place: the fixture looks."""
+    job = start(trips(count=10, resources={"nowhere": 1}), snapshots=str(tmp_path), progress=False)
+    story = until(job, lambda story: bool(story.lines), "it is told what the run waits for")
+    assert "needs a machine with 1 nowhere: add one to the cluster" in story.lines[0]
+    asked_s = time.monotonic()
+    job.cancel()
+    assert time.monotonic() - asked_s < 15
+    assert job.result is not None and job.result.state == "cancelled"
 
 
 @pytest.mark.slow
