@@ -1,6 +1,7 @@
 """The coordinator of one attempt: starts epochs, completes or aborts them, ends loops, finishes the run.
 
-- A cut is complete when every task has acknowledged, or ended with a durable last state, and the manifest is durable.
+- A cut is complete when every task has acknowledged, or ended with a durable last state, and the manifest is durable
+  with all that it names.
   Then sinks commit what it lists: all that is prepared, by aborted epochs too.
 - Completing an epoch discards the open ones before it. An epoch that times out, is declined, or whose manifest
   cannot be written is aborted; after more failures in a row than tolerated the attempt fails.
@@ -151,7 +152,7 @@ class Coordinator:
         return self._start(mode, now_ms, savepoint, starts)
 
     def on_acknowledge(self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
-        """A task's part is durable (or counted, for a probe)."""
+        """A task's part is written (or counted, for a probe)."""
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None:
             return []

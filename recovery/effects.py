@@ -3,7 +3,7 @@
 Order: effects are carried out in the order of the list. An effect that runs user code (`Process` and the `Run...`
 ones) is the last of its list; the driver sends what the user code emitted, numbered by `TaskCore.sent`, and then
 calls the method that the effect names, whose effects follow. `Acknowledge` and `AcknowledgeEnd` come only after
-the driver has said that the files are durable.
+the driver has said that the files are written: durable, or to be made so before the manifest is.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TaskRecord:
 
 
 class Write(NamedTuple):
-    """Make the snapshot durable, once its state is encoded; then `on_written` or `on_write_failed`.
+    """Write the snapshot, once its state is encoded; then `on_written` or `on_write_failed`.
 
     `epoch` is None for the last state.
     """
@@ -114,7 +114,7 @@ class Report:
 
 
 class Acknowledge(NamedTuple):
-    """Tell the coordinator that this task's part of the epoch is durable."""
+    """Tell the coordinator that this task's part of the epoch is written."""
 
     epoch: Epoch
     report: Report

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.on_ray import cluster
-from engine.on_ray.control import Arrival, Begin, Outcome
+from engine.on_ray.control import SUPERVISOR, Arrival, Begin, Outcome
 from engine.on_ray.loop import ActorLoop
 from engine.on_ray.mailbox import Keys, Mailbox
 from engine.on_ray.storing import open_services, open_store
@@ -49,7 +49,8 @@ class TaskActor:
             return open_services(options, deliver)
 
         try:
-            store = open_store(options, begin.deployment.plan)
+            is_beside = begin.addresses[SUPERVISOR].place == cluster.place()
+            store = open_store(options, begin.deployment.plan, is_beside)
             return ActorLoop(begin, self._mailbox, store, make_services).run()
         finally:
             self._mailbox.close()

@@ -27,7 +27,7 @@ class TaskFilesStore(Protocol):
     """Where snapshots go."""
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> Any:
-        """Make a snapshot durable; says what its files are."""
+        """Write a snapshot; says what its files are."""
         ...
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
@@ -36,7 +36,7 @@ class TaskFilesStore(Protocol):
 
 
 class Written(NamedTuple):
-    """A snapshot is durable, or could not be made so."""
+    """A snapshot is written, or could not be."""
 
     task: TaskId
     epoch: Epoch | None
@@ -65,7 +65,7 @@ class Background:
         self._is_closed = False
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
-        """Make a snapshot durable."""
+        """Write a snapshot."""
         if self._store is None:
             self._finish(Written(task, epoch, None, None))
         else:

@@ -1,6 +1,6 @@
 """The snapshots of one task on their way to the store: captured, encoded piece by piece, written, acknowledged.
 
-A capture is kept until its file is durable, for a write that fails may be asked for again.
+A capture is kept until its file is written, for a write that fails may be asked for again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENCODED_NS = 2_000_000
 
 
 class Writing(Protocol):
-    """What makes snapshots durable, in the background."""
+    """What writes snapshots, in the background."""
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
         """Put the snapshot together and write it, then say so to the task."""
@@ -71,7 +71,7 @@ class Snapshotting:
         self._write_if_complete(epoch)
 
     def written(self, epoch: Epoch | None, files: Any) -> None:
-        """It is durable."""
+        """It is written."""
         self.files[epoch] = files
         self.captures.pop(epoch, None)
         self.encoded.discard(epoch)

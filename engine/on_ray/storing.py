@@ -108,27 +108,35 @@ class ChainInFolder:
 
 
 class TasksInFolder:
-    """Where the tasks of a run write their snapshots."""
+    """Where the tasks of a run write their snapshots.
 
-    def __init__(self, store: LocalStore, plan: Plan) -> None:
+    Beside the supervisor they leave it to that process to have the disk keep them: it does so for all of a cut at once.
+    """
+
+    def __init__(self, store: LocalStore, plan: Plan, is_beside: bool) -> None:
         self._store = store
+        self._is_beside = is_beside
         self._loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
         self._kinds = {name: operator.kind.value for name, operator in plan.operators.items()}
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:
-        """Make a snapshot durable; says what its files are."""
-        return self._store.write_task(attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds)
+        """Write a snapshot; says what its files are. A last state is durable at once: many cuts may name it."""
+        settle = epoch is None or not self._is_beside
+        return self._store.write_task(attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds, settle=settle)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the files of an aborted epoch."""
         self._store.discard_task(attempt, epoch, task)
 
 
-def open_store(options: TaskOptions, plan: Plan) -> TasksInFolder | None:
-    """Where the tasks of a run write their snapshots; None if it keeps none."""
+def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFolder | None:
+    """Where the tasks of a run write their snapshots; None if it keeps none.
+
+    `is_beside` says whether this process is on the supervisor's host.
+    """
     if options.root is None:
         return None
-    return TasksInFolder(LocalStore(options.root, options.job), plan)
+    return TasksInFolder(LocalStore(options.root, options.job), plan, is_beside)
 
 
 def open_chain(options: TaskOptions) -> JobStore:

@@ -1,8 +1,9 @@
-"""The folder of a job: files that are durable or not there, and no way out of it.
+"""The folder of a job: files that are whole or not there, durable once they are settled, and no way out of it.
 
-- A file is written under a temporary name, synced and renamed; then its folder is synced, and all folders above it,
-  for somebody else may have made them and not synced them yet. Temporary names begin with a dot and are never read.
-- An exclusive file is linked to its name instead, which fails when the name is taken.
+- A file is written under a temporary name and renamed. Temporary names begin with a dot and are never read.
+- It is settled by whoever is to promise that it lasts: the file is synced, then its folder, and all folders above it,
+  for somebody else may have made them and not synced them yet. To settle many at once costs a fraction of one by one.
+- An exclusive file is durable at once: synced, then linked to its name, which fails when the name is taken.
 - Every part of a path is opened relative to the folder before it, and no symbolic link is followed: one that was
   planted is refused, also if it is planted while we look.
 """
@@ -15,7 +16,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from recovery.stores.errors import SnapshotCorruptError, StoreError
@@ -83,22 +84,32 @@ class Folder:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, files: Mapping[Parts, bytes]) -> None:
-        """Write files, over earlier ones of their names. They are durable when this returns."""
+        """Write files, over earlier ones of their names. Until they are settled a crash of the system may undo it."""
         for tries_left in reversed(range(_WRITE_TRIES_MAX)):
             try:
                 with self._opened() as opened:
                     self._replace(files, opened)
-                    opened.sync()
                 return
             except FileNotFoundError:
                 if not tries_left:
                     raise
 
+    def settle(self, files: Iterable[Parts]) -> None:
+        """Make files durable, whichever process of this host has written them."""
+        with self._opened() as opened:
+            for parts in files:
+                descriptor = self._open_file(opened.at(parts[:-1]), parts)
+                try:
+                    _sync_to_disk(descriptor)
+                finally:
+                    os.close(descriptor)
+            opened.sync()
+
     def create(self, parts: Parts, data: bytes) -> bool:
         """Write a file exclusively; False if there is one of that name."""
         with self._opened() as opened:
             folder = opened.at(parts[:-1], make=True)
-            temporary = self._write_temporary(folder, data)
+            temporary = self._write_temporary(folder, data, _sync_to_disk)
             try:
                 names = (temporary, parts[-1])
                 os.link(*names, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -130,14 +141,15 @@ class Folder:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=opened.at(parts[:-1]))
 
-    def _write_temporary(self, folder: int, data: bytes) -> str:
+    def _write_temporary(self, folder: int, data: bytes, sync: Callable[[int], None] | None = None) -> str:
         name = f"{_TEMPORARY}{secrets.token_hex(8)}"
         descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[self._write(descriptor, rest) :]
-            _sync_to_disk(descriptor)
+            if sync is not None:
+                sync(descriptor)
         except BaseException:
             os.unlink(name, dir_fd=folder)
             raise

@@ -1,8 +1,9 @@
 """The store of a job in a local folder. See `recovery.stores` for where things lie in it.
 
 - Tasks write their own files, the coordinator the chain; a store may be used by many threads and processes at once.
-- A cut is complete when the entry of its manifest is in the chain. The manifest is durable before; so a death between
-  the two leaves a cut that is not complete, and an entry never names what is not there.
+- A cut is complete when the entry of its manifest is in the chain. The manifest is durable before, with all that it
+  names; so a death between the two leaves a cut that is not complete, and an entry never names what is not there.
+- On one host tasks may leave it to the coordinator to settle what they have written, all at once with the manifest.
 - What is read is verified first: entry, then manifest, then each file's size and SHA-256. Only then is it decoded, and
   what does not hold is an error that names its path. Nothing is read in its place.
 - Removing a cut begins with its manifest, so that half a cut is none.
@@ -11,8 +12,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from graphs.deployment import Deployment
@@ -99,9 +101,11 @@ class LocalStore:
             raise ValueError(
                 f"the manifest of epoch {entry.epoch} is created without a deployment: give the one it is of"
             )
-        manifest = self._write_manifest(number, entry, manifest_document(entry, files or {}, deployment), parent)
+        files = files or {}
+        document = manifest_document(entry, files, deployment)
         is_ours = False
         try:
+            manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
             is_ours = self._chain.create(number, entry, parent, manifest)
         finally:
             # Of an entry that is past others have gone on, and may have the cut still.
@@ -117,12 +121,17 @@ class LocalStore:
         entry: Manifest,
         document: Document,
         parent: str | None,
+        unsettled: Sequence[Parts],
     ) -> ManifestFile:
         document["job"], document["job_id"] = self.job, self.job_id
         document["parent"] = {"number": number - 1, "sha256": parent}
         data = sealed(document, self._key)
         self._folder.write({_manifest_file(entry): data})
+        self._folder.settle([*unsettled, _manifest_file(entry)])
         return ManifestFile(path_of(_manifest_file(entry)), len(data), sha256(data))
+
+    def _unsettled(self, written: Iterable[TaskFiles]) -> list[Parts]:
+        return [self._checked(file.name) for of_task in written if not of_task.is_settled for file in of_task.files]
 
     # -- graphs --------------------------------------------------------------------------------------------------
 
@@ -155,15 +164,19 @@ class LocalStore:
         loops: Mapping[str, str] | None = None,
         kinds: Mapping[str, str] | None = None,
         count_records: CountRecords = records_in_batch,
+        settle: bool = True,
     ) -> TaskFiles:
-        """Make the part of one task durable; `epoch` None is its last state. A full disk is an `OSError`.
+        """Write the part of one task; `epoch` None is its last state. A full disk is an `OSError`.
 
         `loops` tells the loop of each back edge, whose log is filed under it; `kinds` what kind each operator is.
+        Without `settle` it is durable once the entry of its manifest is created, which must be done on the same host.
         """
         payloads, described = encode_task(attempt, epoch, snapshot, loops or {}, kinds or {}, count_records)
         if payloads:
             self._folder.write(payloads)
-        return described
+            if settle:
+                self._folder.settle(payloads)
+        return replace(described, is_settled=settle)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch | None, task: TaskId) -> None:
         """Remove the files of one task in an epoch that was aborted. No harm if there are none."""

@@ -7,7 +7,7 @@ files into the manifest, and so do the figures of channels and logs, for those w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
@@ -66,7 +66,10 @@ class LogFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskFiles:
-    """What one task has made durable. `filed` names the epoch's folder: None for a last state."""
+    """What one task has written. `filed` names the epoch's folder: None for a last state.
+
+    `is_settled`: whether it is durable already, or becomes so with the manifest.
+    """
 
     task: TaskId
     attempt: Attempt
@@ -79,6 +82,7 @@ class TaskFiles:
     channels: tuple[ChannelFigures, ...]
     logs: tuple[LogFigures, ...]
     state_rows: int
+    is_settled: bool = field(default=True, compare=False)
 
     @property
     def log_batches(self) -> int:

@@ -47,15 +47,27 @@ def test_a_file_that_may_not_last_is_not_there(tmp_path: Path, monkeypatch: pyte
     assert Folder(str(tmp_path)).create(FILE, b"second")
 
 
-def test_all_that_lists_a_file_is_synced_once_behind_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """The folders of two files, and those above them: below first, for what is above names what is below."""
     synced: list[tuple[int, int]] = []
     monkeypatch.setattr("recovery.stores.folder._sync_to_disk", lambda descriptor: synced.append(identity(descriptor)))
-    Folder(str(tmp_path)).write({FILE: b"one", ("a", "c", "other"): b"two"})
+    folder, files_written = Folder(str(tmp_path)), {FILE: b"one", ("a", "c", "other"): b"two"}
+    folder.write(files_written)
+    assert synced == [], "whoever writes does not promise that it lasts"
+    folder.settle(files_written)
     files, folders = synced[:2], synced[2:]
     assert files == [identity(tmp_path / "a/b/file"), identity(tmp_path / "a/c/other")]
     expected = [identity(tmp_path / name) for name in ("a/b", "a/c", "a", ".")]
     assert sorted(folders[:2]) == sorted(expected[:2]) and folders[2:] == expected[2:]
+
+
+def test_what_is_not_there_cannot_be_settled(tmp_path: Path):
+    folder = Folder(str(tmp_path))
+    folder.write({FILE: b"one"})
+    with pytest.raises(FileNotFoundError):
+        folder.settle([FILE, ("a", "b", "other")])
 
 
 def test_what_is_removed_leaves_no_empty_folder(tmp_path: Path):
@@ -89,6 +101,9 @@ def test_no_folder_stays_open(tmp_path: Path):
     folder.write({FILE: b""})
     for _ in range(10):
         folder.write({FILE: b"x"})
+        folder.settle([FILE])
+        with pytest.raises(FileNotFoundError):
+            folder.settle([FILE, ("a", "nothing")])
         folder.read(FILE)
         folder.create(("exclusive",), b"x")
         assert not folder.exists(("a", "nothing"))

@@ -1,0 +1,136 @@
+"""What an entry of the chain names is durable before the entry is, whoever has the disk keep it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.on_ray import actor
+from engine.on_ray.control import SUPERVISOR, Begin
+from engine.on_ray.mailbox import Address
+from engine.on_ray.storing import TasksInFolder
+from graphs import Flow, Items, Print
+from graphs.ids import Attempt, Epoch
+from recovery.stores import folder
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of
+
+
+class Disk:
+    """Notes what is synced, in order, and what had been when a file was linked to its name."""
+
+    def __init__(self, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.top = top
+        self.synced: list[str] = []
+        self.before_link: list[str] = []
+        self.fails_at = ""
+        self._link = os.link
+        monkeypatch.setattr(folder, "_sync_to_disk", self.sync)
+        monkeypatch.setattr(os, "link", self.link)
+
+    def sync(self, descriptor: int) -> None:
+        path = os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), self.top)
+        if self.fails_at and path.endswith(self.fails_at):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.synced.append(path)
+
+    def link(self, *names: str, **folders: int | bool) -> None:
+        self.before_link = list(self.synced)
+        self._link(*names, **folders)  # type: ignore[arg-type]
+
+    def expect_settled(self, name: str, synced: list[str]) -> None:
+        """The file, and behind it all folders above it, from below."""
+        parts = name.split("/")
+        above = ["/".join(parts[:depth]) or "." for depth in reversed(range(len(parts)))]
+        last = [len(synced) - 1 - synced[::-1].index(path) for path in (name, *above)]
+        assert last == sorted(last), f"{name} and {above} were synced in the order {last}"
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(tmp_path / "job", monkeypatch)
+
+
+@pytest.mark.parametrize("settle", [True, False])
+def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk: Disk, settle: bool):
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    disk.synced.clear()
+    files = {
+        task: store.write_task(Attempt(1), Epoch(1), part, settle=settle) for task, part in snapshots_of(1).items()
+    }
+    names = [file.name for of_task in files.values() for file in of_task.files]
+    assert len(names) == 9
+    assert bool(disk.synced) is settle
+    if settle:
+        for name in names:
+            disk.expect_settled(name, disk.synced)
+    assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    for name in [*names, "epoch=1/attempt=1/manifest.json"]:
+        disk.expect_settled(name, disk.before_link)
+    assert store.cut(Epoch(1)).epoch == 1
+
+
+@pytest.mark.parametrize("fails_at", ["rank.0.parquet", "operator=rank", "manifest.json", "attempt=1"])
+def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fails_at: str):
+    """It is the coordinator who hears of it: no entry is made, no manifest stays, and the next cut completes."""
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    files = {task: store.write_task(Attempt(1), Epoch(1), part, settle=False) for task, part in snapshots_of(1).items()}
+    disk.fails_at = fails_at
+    with pytest.raises(OSError, match="Input/output error"):
+        store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    assert len(store.chain()) == 1
+    assert not list(tmp_path.rglob("manifest.json"))
+    disk.fails_at = ""
+    complete(store, 2)
+    assert store.cut(Epoch(2)).epoch == 2
+
+
+def test_a_file_that_has_gone_fails_the_cut(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    files = {task: store.write_task(Attempt(1), Epoch(1), part, settle=False) for task, part in snapshots_of(1).items()}
+    next(tmp_path.rglob("rank.0.parquet")).unlink()
+    with pytest.raises(FileNotFoundError):
+        store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    assert len(store.chain()) == 1
+
+
+@pytest.mark.parametrize(("is_beside", "epoch", "is_settled"), [(True, 1, False), (True, None, True), (False, 1, True)])
+def test_tasks_beside_the_supervisor_leave_it_to_that(
+    tmp_path: Path, is_beside: bool, epoch: int | None, is_settled: bool
+):
+    """But not what several cuts may name, nor what another host has written."""
+    flow = Flow("any")
+    flow.read(Items([1]), name="numbers").write(Print(), name="shown")
+    tasks = TasksInFolder(LocalStore(str(tmp_path), "job"), flow.plan(), is_beside)
+    part = next(iter(snapshots_of(1).values()))
+    written = tasks.write_task(Attempt(1), None if epoch is None else Epoch(epoch), part)
+    assert written.is_settled is is_settled
+
+
+@pytest.mark.parametrize(("place", "is_beside"), [("here", True), ("elsewhere", False)])
+def test_an_actor_knows_whether_it_is_beside_the_supervisor(
+    monkeypatch: pytest.MonkeyPatch, place: str, is_beside: bool
+):
+    asked: list[bool] = []
+
+    def open_store(options: Any, plan: Any, is_beside: bool) -> None:
+        asked.append(is_beside)
+        raise StopIteration
+
+    monkeypatch.setattr(actor, "open_store", open_store)
+    monkeypatch.setattr(actor.cluster, "place", lambda: "here")
+    ours = object.__new__(actor.TaskActor)
+    ours._mailbox = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
+    supervisor = Address(place, "ipc:///nowhere")
+    deployment = SimpleNamespace(plan=None)
+    with pytest.raises(StopIteration):
+        ours.take_part(Begin(Attempt(1), "a", deployment, {}, {SUPERVISOR: supervisor}, None, ()))  # type: ignore[arg-type]
+    assert asked == [is_beside]
