@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.batch import ATOMS, copy_value, is_immutable
 from engine.errors import serialization_error, show
-from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in
+from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, numbers_at_once
 from graphs.routing import key_group
 from recovery.typed_groups import Column
 
@@ -110,7 +110,8 @@ class Entries:
     """Keys and values at one moment, taken out piece by piece: to free a million at once takes as long as a copy.
 
     `known` are the first keys, packed by an earlier capture, whose places have not changed since; in `packing` those of
-    this one are left for the next.
+    this one are left for the next. Where all keys are known, and all values small integers, those are `packed` at once,
+    and nothing is left to be taken out.
 
     >>> entries = Entries({"a": 1, "b": 2, "c": 3})
     >>> entries.take(2), entries.take(2), entries.take(2)
@@ -120,10 +121,12 @@ class Entries:
     def __init__(self, values: dict[Any, Any], known: Layout = NO_KEYS, packing: Packing | None = None) -> None:
         self.known = known
         self.packing = packing
+        self.packed = numbers_at_once(list(values.values())) if len(known.keys) == len(values) else None
         self._place = 0
+        left = values if self.packed is None else {}
         # The first entry is the last one here: what is taken off the end of a list moves nothing.
-        self._values = list(reversed(values.values()))
-        self._keys = list(islice(reversed(values), len(values) - len(known.keys)))
+        self._values = list(reversed(left.values()))
+        self._keys = list(islice(reversed(left), max(0, len(left) - len(known.keys))))
 
     def take(self, entries_max: int) -> tuple[list[Any] | Column, list[Any]]:
         """The next entries, at most so many, in the order of the mapping. Keys that are known come packed."""
@@ -165,6 +168,8 @@ class GroupEncoder:
         self._timers = iter(timers)
         self._typed = TypedEntries(entries.known, entries.packing)
         self._parts: dict[int, list[bytes]] = {}
+        if entries.packed is not None:
+            self._typed.add_all(entries.packed)
 
     def encode_some(self, entries_max: int) -> int:
         """Encodes up to so many entries; returns how many there were. Fewer than asked for: all is encoded."""

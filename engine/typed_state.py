@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from recovery.typed_groups import COLUMNS, Column, Numbers, TypedGroups
 _CODES: dict[type, str] = {int: "i", float: "f"}
 _FORMS = {"i": "<i8", "f": "<f8"}
 _KINDS = {"i": "q", "f": "d"}
+# The version whose integers of 32 bits all look the same; before them stand the kind and the length of the list.
+_MARSHAL_VERSION, _MARSHAL_LIST, _MARSHAL_INT = 2, 5, 4
 
 
 class Layout(NamedTuple):
@@ -75,6 +78,11 @@ class TypedEntries:
             parts.append(column)
         return True
 
+    def add_all(self, values: Column) -> None:
+        """Take these values, of all the keys that are known."""
+        self._known_count = len(values)
+        self._columns["i"] = ([self._known.keys], [values])
+
     def groups(self) -> TypedGroups:
         """Key group -> its entries."""
         found: list[Numbers] = []
@@ -111,6 +119,29 @@ def _column(numbers: Sequence[Any], code: str) -> Column:
     # `struct` takes a list in half the time that `array` takes, and that in a fraction of numpy's.
     packed = struct.pack(f"{len(numbers)}{_KINDS[code]}", *numbers)
     return np.frombuffer(packed, f"{code}8")
+
+
+def numbers_at_once(values: list[Any]) -> Column | None:
+    """Integers as a column, in a third of the time that piece by piece takes; None if not all are of 32 bits.
+
+    `marshal` writes such an integer, and nothing else, as a byte of its kind and four of its own. What it writes is
+    looked at, kind by kind, so that another format would be found out.
+
+    >>> numbers_at_once([1, -2]), numbers_at_once([1, 1 << 31]), numbers_at_once([0.5, True]), numbers_at_once([])
+    (array([ 1, -2]), None, None, None)
+    """
+    try:
+        packed = marshal.dumps(values, _MARSHAL_VERSION)
+    except ValueError:
+        return None
+    count = len(values)
+    if not count or len(packed) != _MARSHAL_LIST + count * (1 + _MARSHAL_INT):
+        return None
+    step = (1 + _MARSHAL_INT,)
+    kinds = np.ndarray((count,), np.uint8, packed, _MARSHAL_LIST, step)
+    if not (kinds == ord("i")).all():
+        return None
+    return np.ndarray((count,), "<i4", packed, _MARSHAL_LIST + 1, step).astype(np.int64)
 
 
 def entries_in(loaded: tuple[Any, ...]) -> list[tuple[Any, ...]]:

@@ -52,6 +52,9 @@ class TypedGroups(Mapping[int, bytes]):
     def __iter__(self) -> Iterator[int]:
         return iter(sorted({g for part in self.numbers for g in np.flatnonzero(np.bincount(part.groups)).tolist()}))
 
+    def __bool__(self) -> bool:
+        return any(len(part.keys) for part in self.numbers)
+
     def __len__(self) -> int:
         return sum(1 for _ in self)
 

