@@ -23,6 +23,9 @@ from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_i
 from graphs.routing import key_group
 from recovery.typed_groups import Column
 
+PACKED_AT_ONCE_MAX = 200_000
+"""So many take 3 ms; a million would hold the task up."""
+
 
 class KeyedState:
     """Values by key.
@@ -110,8 +113,8 @@ class Entries:
     """Keys and values at one moment, taken out piece by piece: to free a million at once takes as long as a copy.
 
     `known` are the first keys, packed by an earlier capture, whose places have not changed since; in `packing` those of
-    this one are left for the next. Where all keys are known, and all values small integers, those are `packed` at once,
-    and nothing is left to be taken out.
+    this one are left for the next. Where all keys are known, and not too many, and all values small integers, those are
+    `packed` at once, and nothing is left to be taken out.
 
     >>> entries = Entries({"a": 1, "b": 2, "c": 3})
     >>> entries.take(2), entries.take(2), entries.take(2)
@@ -121,7 +124,8 @@ class Entries:
     def __init__(self, values: dict[Any, Any], known: Layout = NO_KEYS, packing: Packing | None = None) -> None:
         self.known = known
         self.packing = packing
-        self.packed = numbers_at_once(list(values.values())) if len(known.keys) == len(values) else None
+        are_all_known = len(known.keys) == len(values) <= PACKED_AT_ONCE_MAX
+        self.packed = numbers_at_once(list(values.values())) if are_all_known else None
         self._place = 0
         left = values if self.packed is None else {}
         # The first entry is the last one here: what is taken off the end of a list moves nothing.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import engine.state as state_module
 from engine.capture import Capture
 from engine.errors import StateSerializationError
 from engine.state import GroupEncoder, KeyedState, decode_entries
@@ -225,6 +226,19 @@ def test_small_integers_of_known_keys_are_packed_as_they_are_captured(value: Any
         continue
     found = decode_entries(encoder.groups())
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
+def test_many_integers_are_not_packed_at_once(monkeypatch: pytest.MonkeyPatch):
+    """It would hold the task up."""
+    monkeypatch.setattr(state_module, "PACKED_AT_ONCE_MAX", 5)
+    state = KeyedState("count")
+    state.values.update({key: key for key in range(5)})
+    captured(state, 4)
+    assert state.capture().entries.packed is not None
+    state.values[5] = 5
+    captured(state, 4)
+    captured(state, 4)
+    assert state.capture().entries.packed is None
 
 
 @pytest.mark.parametrize("seed", range(30))
