@@ -16,6 +16,8 @@ from recovery.orders import Entry, Manifest, Numbered
 from recovery.stores.local import LocalStore
 from recovery.stores.task_files import TaskFiles
 
+LEFT_BYTES_MAX = 1_000_000
+
 
 class JobStore(Protocol):
     """The durable part of a run, as the supervisor uses it."""
@@ -110,7 +112,8 @@ class ChainInFolder:
 class TasksInFolder:
     """Where the tasks of a run write their snapshots.
 
-    Beside the supervisor they leave it to that process to have the disk keep them: it does so for all of a cut at once.
+    Beside the supervisor they leave it to that process to have the disk keep small ones: it does so for all of a cut at
+    once. With large ones it would have time for nothing else.
     """
 
     def __init__(self, store: LocalStore, plan: Plan, is_beside: bool) -> None:
@@ -121,8 +124,10 @@ class TasksInFolder:
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:
         """Write a snapshot; says what its files are. A last state is durable at once: many cuts may name it."""
-        settle = epoch is None or not self._is_beside
-        return self._store.write_task(attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds, settle=settle)
+        left = LEFT_BYTES_MAX if self._is_beside and epoch is not None else 0
+        return self._store.write_task(
+            attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds, left_bytes_max=left
+        )
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the files of an aborted epoch."""

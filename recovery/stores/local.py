@@ -3,7 +3,7 @@
 - Tasks write their own files, the coordinator the chain; a store may be used by many threads and processes at once.
 - A cut is complete when the entry of its manifest is in the chain. The manifest is durable before, with all that it
   names; so a death between the two leaves a cut that is not complete, and an entry never names what is not there.
-- On one host tasks may leave it to the coordinator to settle what they have written, all at once with the manifest.
+- On one host tasks may leave it to the coordinator to settle the little that they have written, with the manifest.
 - What is read is verified first: entry, then manifest, then each file's size and SHA-256. Only then is it decoded, and
   what does not hold is an error that names its path. Nothing is read in its place.
 - Removing a cut begins with its manifest, so that half a cut is none.
@@ -164,19 +164,20 @@ class LocalStore:
         loops: Mapping[str, str] | None = None,
         kinds: Mapping[str, str] | None = None,
         count_records: CountRecords = records_in_batch,
-        settle: bool = True,
+        left_bytes_max: int = 0,
     ) -> TaskFiles:
         """Write the part of one task; `epoch` None is its last state. A full disk is an `OSError`.
 
         `loops` tells the loop of each back edge, whose log is filed under it; `kinds` what kind each operator is.
-        Without `settle` it is durable once the entry of its manifest is created, which must be done on the same host.
+        Up to `left_bytes_max` are left to whoever creates the entry of the manifest, on this host, to be made durable.
         """
         payloads, described = encode_task(attempt, epoch, snapshot, loops or {}, kinds or {}, count_records)
         if payloads:
             self._folder.write(payloads)
-            if settle:
-                self._folder.settle(payloads)
-        return replace(described, is_settled=settle)
+        is_left = sum(map(len, payloads.values())) <= left_bytes_max
+        if not is_left:
+            self._folder.settle(payloads)
+        return replace(described, is_settled=not is_left)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch | None, task: TaskId) -> None:
         """Remove the files of one task in an epoch that was aborted. No harm if there are none."""

@@ -56,13 +56,18 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(tmp_path / "job", monkeypatch)
 
 
+LARGE = 1 << 40
+
+
 @pytest.mark.parametrize("settle", [True, False])
 def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk: Disk, settle: bool):
     store = LocalStore(str(tmp_path), "job")
     begin(store)
     disk.synced.clear()
+    left = 0 if settle else LARGE
     files = {
-        task: store.write_task(Attempt(1), Epoch(1), part, settle=settle) for task, part in snapshots_of(1).items()
+        task: store.write_task(Attempt(1), Epoch(1), part, left_bytes_max=left)
+        for task, part in snapshots_of(1).items()
     }
     names = [file.name for of_task in files.values() for file in of_task.files]
     assert len(names) == 9
@@ -81,7 +86,10 @@ def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fail
     """It is the coordinator who hears of it: no entry is made, no manifest stays, and the next cut completes."""
     store = LocalStore(str(tmp_path), "job")
     begin(store)
-    files = {task: store.write_task(Attempt(1), Epoch(1), part, settle=False) for task, part in snapshots_of(1).items()}
+    files = {
+        task: store.write_task(Attempt(1), Epoch(1), part, left_bytes_max=LARGE)
+        for task, part in snapshots_of(1).items()
+    }
     disk.fails_at = fails_at
     with pytest.raises(OSError, match="Input/output error"):
         store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
@@ -95,11 +103,22 @@ def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fail
 def test_a_file_that_has_gone_fails_the_cut(tmp_path: Path):
     store = LocalStore(str(tmp_path), "job")
     begin(store)
-    files = {task: store.write_task(Attempt(1), Epoch(1), part, settle=False) for task, part in snapshots_of(1).items()}
+    files = {
+        task: store.write_task(Attempt(1), Epoch(1), part, left_bytes_max=LARGE)
+        for task, part in snapshots_of(1).items()
+    }
     next(tmp_path.rglob("rank.0.parquet")).unlink()
     with pytest.raises(FileNotFoundError):
         store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
     assert len(store.chain()) == 1
+
+
+def test_what_is_large_is_settled_by_who_has_written_it(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job")
+    part = next(iter(snapshots_of(1).values()))
+    size = sum(file.size for file in store.write_task(Attempt(1), Epoch(1), part).files)
+    assert not store.write_task(Attempt(1), Epoch(2), part, left_bytes_max=size + 9).is_settled
+    assert store.write_task(Attempt(1), Epoch(3), part, left_bytes_max=size - 9).is_settled
 
 
 @pytest.mark.parametrize(("is_beside", "epoch", "is_settled"), [(True, 1, False), (True, None, True), (False, 1, True)])
