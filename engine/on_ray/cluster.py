@@ -10,11 +10,11 @@ from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
 
 import ray as untyped_ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
 
 from engine.on_ray.attaching import ClusterError, check_address, is_gone
 
-__all__ = ["ActorDiedError", "ActorUnavailableError", "GetTimeoutError", "RayError", "RayTaskError"]
+__all__ = ["ActorDiedError", "ActorUnavailableError", "RayError", "RayTaskError"]
 
 ray = cast(Any, untyped_ray)
 Actor = Any

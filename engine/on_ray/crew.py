@@ -104,21 +104,25 @@ class Crew:
 
     def _have_arrive(self, keys: Keys, on_network: bool) -> None:
         refs = {name: actor.arrive.remote(keys, on_network) for name, actor in self._actors.items()}
-        dead: list[str] = []
         try:
             self._wait_for(refs)
         finally:
             # Also of a wait that ended early: what has been opened is to be removed.
-            waiting = cluster.unanswered(list(refs.values()), 0)
-            for name, ref in refs.items():
-                if ref not in waiting:
-                    try:
-                        self.arrivals[name] = cluster.get(ref)
-                    except cluster.RayError as error:
-                        self.lose(name)
-                        dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
+            dead = self._note_arrivals(refs)
         if dead:
             raise CrewError("; ".join(dead))
+
+    def _note_arrivals(self, refs: Mapping[str, Any]) -> list[str]:
+        """Who has arrived; gives what is to be said of those that are dead."""
+        waiting = cluster.unanswered(list(refs.values()), 0)
+        dead: list[str] = []
+        for name in [name for name, ref in refs.items() if ref not in waiting]:
+            try:
+                self.arrivals[name] = cluster.get(refs[name])
+            except cluster.RayError as error:
+                self.lose(name)
+                dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
+        return dead
 
     def _wait_for(self, refs: Mapping[str, Any]) -> None:
         """Until each has arrived or is dead."""

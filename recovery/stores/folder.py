@@ -109,7 +109,7 @@ class Folder:
         """Write a file exclusively; False if there is one of that name."""
         with self._opened() as opened:
             folder = opened.at(parts[:-1], make=True)
-            temporary = self._write_temporary(folder, data, _sync_to_disk)
+            temporary = self._write_temporary(folder, data, is_to_last=True)
             try:
                 names = (temporary, parts[-1])
                 os.link(*names, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -141,15 +141,15 @@ class Folder:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=opened.at(parts[:-1]))
 
-    def _write_temporary(self, folder: int, data: bytes, sync: Callable[[int], None] | None = None) -> str:
+    def _write_temporary(self, folder: int, data: bytes, *, is_to_last: bool = False) -> str:
         name = f"{_TEMPORARY}{secrets.token_hex(8)}"
         descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[self._write(descriptor, rest) :]
-            if sync is not None:
-                sync(descriptor)
+            if is_to_last:
+                _sync_to_disk(descriptor)
         except BaseException:
             os.unlink(name, dir_fd=folder)
             raise

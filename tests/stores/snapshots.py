@@ -150,10 +150,13 @@ def snapshots_of(epoch: int, attempt: int = 1, *, ended: bool = False) -> dict[T
     return {part.task: part for part in parts}
 
 
-def write(store: LocalStore, snapshots: Mapping[TaskId, TaskSnapshot]) -> dict[TaskId, TaskFiles]:
-    """What the tasks do: make their parts durable."""
+def write(
+    store: LocalStore, snapshots: Mapping[TaskId, TaskSnapshot], left_bytes_max: int = 0
+) -> dict[TaskId, TaskFiles]:
+    """What the tasks do: write their parts, and make them durable or leave that to the coordinator."""
+    options: dict[str, Any] = {"loops": LOOPS, "kinds": KINDS, "left_bytes_max": left_bytes_max}
     return {
-        task: store.write_task(part.attempt, None if part.ended else part.epoch, part, loops=LOOPS, kinds=KINDS)
+        task: store.write_task(part.attempt, None if part.ended else part.epoch, part, **options)
         for task, part in snapshots.items()
     }
 

@@ -18,7 +18,7 @@ from graphs import Flow, Items, Print
 from graphs.ids import Attempt, Epoch
 from recovery.stores import folder
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of
+from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
 
 
 class Disk:
@@ -64,11 +64,7 @@ def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk:
     store = LocalStore(str(tmp_path), "job")
     begin(store)
     disk.synced.clear()
-    left = 0 if settle else LARGE
-    files = {
-        task: store.write_task(Attempt(1), Epoch(1), part, left_bytes_max=left)
-        for task, part in snapshots_of(1).items()
-    }
+    files = write(store, snapshots_of(1), 0 if settle else LARGE)
     names = [file.name for of_task in files.values() for file in of_task.files]
     assert len(names) == 9
     assert bool(disk.synced) is settle
@@ -86,10 +82,7 @@ def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fail
     """It is the coordinator who hears of it: no entry is made, no manifest stays, and the next cut completes."""
     store = LocalStore(str(tmp_path), "job")
     begin(store)
-    files = {
-        task: store.write_task(Attempt(1), Epoch(1), part, left_bytes_max=LARGE)
-        for task, part in snapshots_of(1).items()
-    }
+    files = write(store, snapshots_of(1), LARGE)
     disk.fails_at = fails_at
     with pytest.raises(OSError, match="Input/output error"):
         store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
@@ -103,10 +96,7 @@ def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fail
 def test_a_file_that_has_gone_fails_the_cut(tmp_path: Path):
     store = LocalStore(str(tmp_path), "job")
     begin(store)
-    files = {
-        task: store.write_task(Attempt(1), Epoch(1), part, left_bytes_max=LARGE)
-        for task, part in snapshots_of(1).items()
-    }
+    files = write(store, snapshots_of(1), LARGE)
     next(tmp_path.rglob("rank.0.parquet")).unlink()
     with pytest.raises(FileNotFoundError):
         store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
