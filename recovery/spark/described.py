@@ -46,12 +46,13 @@ def _operators(manifest: Document) -> Iterator[Row]:
 
 def _files(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
-        owners = [facts["name"] for facts in task["operators"]] + [log["loop"] for log in task["logs"]] + [task["task"]]
+        owners = [facts["name"] for facts in task["operators"]] + [log["loop"] for log in task["logs"]]
         # A folder's name is a name encoded, and cut short where it is long.
         names = {encoded(name): name for name in owners}
         for file in task["files"]:
-            _, _, table, of, _ = file["name"].split("/")
-            told = (table.partition("=")[2], names[of.partition("=")[2]], file["name"], file["size"], file["sha256"])
+            _, _, table, *of, _ = file["name"].split("/")
+            owner = names[of[0].partition("=")[2]] if of else task["task"]
+            told = (table.partition("=")[2], owner, file["name"], file["size"], file["sha256"])
             yield task["task"], task["index"], *told
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from graphs.ids import TaskId
 from recovery.orders import Manifest
 from recovery.spark.verdict import Facts, Finding, finding
-from recovery.stores.names import attempt_folder, encoded, parts_of, task_file
+from recovery.stores.names import Parts, Table, attempt_folder, parts_of, table_folder, task_file
 
-TABLES_OF_OPERATORS = ("state", "positions", "transactions")
+TABLES_OF_OPERATORS: tuple[Table, ...] = ("state", "positions", "transactions")
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _check_files(cut: Described) -> Iterator[Finding]:
         if count > 1:
             yield finding(5, f"the file {name} is named {count} times", cut.epoch)
     for id, task in cut.tasks.items():
-        there = set[tuple[str, str]]()
+        there = set[Parts]()
         for file in task["files"]:
             table, parts = _table_of(file["name"]), parts_of(file["name"])
             if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, task_file(id)):
@@ -186,31 +186,27 @@ def _check_files(cut: Described) -> Iterator[Finding]:
             elif table not in _files_of(task):
                 yield finding(5, f"its file {file['name']} is of no table of it", cut.epoch, task=str(id))
             there.add(table)
-        for table, of in sorted(_needed(task) - there):
-            yield finding(5, f"its file of {table}, {of} is missing", cut.epoch, task=str(id))
+        for table in sorted(_needed(task) - there):
+            yield finding(5, f"its file of {', '.join(table)} is missing", cut.epoch, task=str(id))
 
 
-def _files_of(task: Facts) -> set[tuple[str, str]]:
+def _files_of(task: Facts) -> set[Parts]:
     """Folders of tables that may hold a file of the task."""
-    of_operators = {
-        (f"table={table}", f"operator={encoded(facts['name'])}")
-        for table in TABLES_OF_OPERATORS
-        for facts in task["operators"]
-    }
-    return of_operators | _needed(task) | {("table=rounds", f"operator={encoded(task['task'])}")}
+    names = [facts["name"] for facts in task["operators"]]
+    of_operators = {table_folder(table, name) for table in TABLES_OF_OPERATORS for name in names}
+    return of_operators | _needed(task) | {table_folder("rounds", None)}
 
 
-def _needed(task: Facts) -> set[tuple[str, str]]:
+def _needed(task: Facts) -> set[Parts]:
     """Folders of tables that hold a file of the task, by what else the manifest tells of it."""
-    needed = {("table=log", f"loop={encoded(log['loop'])}") for log in task["logs"] if log["batches"]}
+    needed = {table_folder("log", log["loop"]) for log in task["logs"] if log["batches"]}
     if task["channels"]:
-        needed.add(("table=channels", f"operator={encoded(task['task'])}"))
+        needed.add(table_folder("channels", None))
     for facts in task["operators"]:
-        of = f"operator={encoded(facts['name'])}"
         if facts["kind"] == "iterate":
-            needed.add(("table=rounds", of))
+            needed.add(table_folder("rounds", None))
         if facts["kind"] == "source" and facts["records"]:
-            needed.add(("table=positions", of))
+            needed.add(table_folder("positions", facts["name"]))
     return needed
 
 
@@ -220,10 +216,9 @@ def has_readable_files(cut: Described) -> bool:
     return all(_table_of(file["name"]) in _files_of(task) for task in tasks for file in task["files"])
 
 
-def _table_of(name: str) -> tuple[str, str]:
-    """The folders of the table that a file is in; ("", "") if its name says none."""
-    parts = parts_of(name)
-    return (parts[2], parts[3]) if parts is not None and len(parts) == 5 else ("", "")
+def _table_of(name: str) -> Parts:
+    """The folders of the table that a file is in; none if its name says none."""
+    return (parts_of(name) or ())[2:-1]
 
 
 def _task(task: Facts) -> TaskId:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from recovery.stores.errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
-FORMAT = 2
+FORMAT = 3
 """The version of the layout. A store reads its own and no other."""
 
 Document = dict[str, Any]
@@ -24,7 +24,7 @@ def sealed(document: Document, key: bytes | None) -> bytes:
     """The bytes of a document.
 
     >>> opened(sealed({"epoch": 7}, b"secret"), b"secret", "manifest.json")
-    {'epoch': 7, 'format': 2}
+    {'epoch': 7, 'format': 3}
     """
     body = {**document, "format": FORMAT}
     return _encoded({**body, "seal": _seal(body, key)})

@@ -85,14 +85,23 @@ def task_file(task: TaskId) -> str:
     return f"{encoded(task.name)}.{int(task.index)}.parquet"
 
 
-def table_file(folder: Parts, table: Table, of: str, task: TaskId) -> Parts:
-    """A task's file in a table; `of` is the operator, and the loop in the table of logs.
+def table_file(folder: Parts, table: Table, of: str | None, task: TaskId) -> Parts:
+    """A task's file in a table; `of` is the operator, the loop in the table of logs, None in a table of whole tasks.
 
     >>> "/".join(table_file(("epoch=7", "attempt=2"), "log", "again", TaskId("rank", 0)))
     'epoch=7/attempt=2/table=log/loop=again/rank.0.parquet'
     """
+    return (*folder, *table_folder(table, of), task_file(task))
+
+
+def table_folder(table: Table, of: str | None) -> Parts:
+    """Where the files of a table are in the folder of an attempt.
+
+    >>> table_folder("state", "rank"), table_folder("channels", None)
+    (('table=state', 'operator=rank'), ('table=channels',))
+    """
     key = "loop" if table == "log" else "operator"
-    return (*folder, f"table={table}", f"{key}={encoded(of)}", task_file(task))
+    return (f"table={table}",) if of is None else (f"table={table}", f"{key}={encoded(of)}")
 
 
 def entry_file(number: int) -> Parts:

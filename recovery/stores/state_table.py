@@ -40,7 +40,10 @@ STATE = schema(
         "data": "binary",
     }
 )
-REPEATING = ("task_index", "kind", "key_group")
+REPEATING = ("kind",)
+# What is written as a dictionary is made as one: Parquet need not look for equal texts.
+_KIND = pa.dictionary(pa.int8(), pa.string())
+_MADE = STATE.set(STATE.get_field_index("kind"), pa.field("kind", _KIND))
 
 _INT_MAX = (1 << 63) - 1
 _INT_MIN = -(1 << 63)
@@ -116,7 +119,7 @@ class _Typed:
         """The rows of all groups."""
         groups = np.concatenate(self.groups)
         count = len(groups)
-        columns: dict[str, Any] = {"kind": _repeated("value", pa.string(), count), "key_group": groups}
+        columns: dict[str, Any] = {"kind": _repeated("value", _KIND, count), "key_group": groups}
         for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
             columns[column] = _joined(parts, STATE.field(column).type)
         return _table(task_index, count, columns)
@@ -131,12 +134,12 @@ def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
 
 def _table(task_index: int, count: int, columns: dict[str, Any]) -> Any:
     """A table of some columns, the others null."""
-    made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in STATE}
+    made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in _MADE}
     made["task_index"] = _repeated(task_index, pa.int32(), count)
     for name, column in columns.items():
         is_made = isinstance(column, pa.Array | pa.ChunkedArray)
-        made[name] = column if is_made else pa.array(column, STATE.field(name).type)
-    return pa.table(made, schema=STATE)
+        made[name] = column if is_made else pa.array(column, _MADE.field(name).type)
+    return pa.table(made, schema=_MADE)
 
 
 def _repeated(value: Any, kind: Any, count: int) -> Any:
@@ -148,7 +151,7 @@ def _repeated(value: Any, kind: Any, count: int) -> Any:
 
 @lru_cache(64)
 def _piece(value: Any, kind: Any) -> Any:
-    return pa.repeat(pa.scalar(value, kind), _PIECE_ROWS)
+    return pa.array([value], kind).take(pa.array(np.zeros(_PIECE_ROWS, np.int8)))
 
 
 class _Rows:
@@ -208,7 +211,7 @@ class _Rows:
         if self.single:
             columns = zip(_PICKLED, zip(*self.single, strict=True), strict=True)
             tables.append(_table(task_index, len(self.single), dict(columns)))
-        return pa.concat_tables(tables) if tables else STATE.empty_table()
+        return pa.concat_tables(tables) if tables else _MADE.empty_table()
 
 
 def _fits(value: Any) -> bool:

@@ -40,16 +40,22 @@ def to_rows(table: Any) -> list[tuple[Any, ...]]:
 
 
 def encode(table: Any, repeating: Sequence[str] = ()) -> bytes:
-    """A table as a Parquet file. Columns that repeat few values are worth a dictionary; numbers differ by little."""
+    """A table as a Parquet file. Columns that repeat few values are worth a dictionary; numbers differ by little.
+
+    A column without nulls is said to have none: then nothing is written about where they are.
+    """
     sink = pa.BufferOutputStream()
     numbers = [field.name for field in table.schema if pa.types.is_integer(field.type) and field.name not in repeating]
+    fields = zip(table.schema, table.columns, strict=True)
+    exact = pa.schema([field.with_nullable(column.null_count > 0) for field, column in fields])
     parquet.write_table(
-        table,
+        pa.table(table.columns, schema=exact),
         sink,
         compression=CODEC,
         use_dictionary=list(repeating),
         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
         write_statistics=False,
+        store_schema=False,
         row_group_size=max(1, table.num_rows),
     )
     return sink.getvalue().to_pybytes()
@@ -61,9 +67,9 @@ def decode(data: bytes, of: Any, path: str) -> Any:
         table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise _not_ours(path, str(error)) from error
-    if not table.schema.equals(of):
+    if (table.schema.names, table.schema.types) != (of.names, of.types):
         raise _not_ours(path, f"its columns are {table.schema.names}, not {of.names}, or of other types")
-    return table
+    return pa.table(table.columns, schema=of)
 
 
 def _not_ours(path: str, reason: str) -> SnapshotCorruptError:

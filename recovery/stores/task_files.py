@@ -126,10 +126,10 @@ def encode_task(
         )
     if snapshot.inputs or snapshot.outputs:
         channels = records.channels_table(snapshot)
-        payloads[table_file(folder, "channels", task.name, task)] = encode(channels, records.REPEATING)
+        payloads[table_file(folder, "channels", None, task)] = encode(channels, records.REPEATING)
     if snapshot.rounds is not None:
         rounds = records.rounds_table(snapshot.rounds, task.index)
-        payloads[table_file(folder, "rounds", task.name, task)] = encode(rounds)
+        payloads[table_file(folder, "rounds", None, task)] = encode(rounds)
     described = TaskFiles(
         task=task,
         attempt=attempt,
@@ -195,7 +195,7 @@ class TaskReader:
         """The snapshot that was written. A file that is part of none of it, or is missing, is an error."""
         described = self._described
         inputs, outputs = self._channels()
-        rounds = self._table("rounds", described.task.name, records.ROUNDS)
+        rounds = self._table("rounds", None, records.ROUNDS)
         snapshot = TaskSnapshot(
             task=described.task,
             epoch=described.epoch,
@@ -214,7 +214,7 @@ class TaskReader:
             )
         return snapshot
 
-    def _table(self, table: Table, of: str, schema: Any) -> Any | None:
+    def _table(self, table: Table, of: str | None, schema: Any) -> Any | None:
         parts = table_file(self._folder, table, of, self._described.task)
         if parts not in self._payloads:
             return None
@@ -222,7 +222,7 @@ class TaskReader:
         return decode(self._payloads[parts], schema, path_of(parts))
 
     def _channels(self) -> tuple[tuple[InputRecord, ...], tuple[OutputRecord, ...]]:
-        channels = self._table("channels", self._described.task.name, records.CHANNELS)
+        channels = self._table("channels", None, records.CHANNELS)
         logs: dict[ChannelId, tuple[LogEntry, ...]] = {}
         for figures in self._described.logs:
             log = self._table("log", figures.loop, records.LOG)

@@ -227,7 +227,7 @@ def test_a_manifest_tells_what_a_cut_is(tmp_path: Path):
 
 def test_last_states_are_filed_apart_and_read_with_later_cuts(tmp_path: Path):
     store = chain_of(tmp_path)
-    assert (tmp_path / "job/epoch=last/attempt=2/table=channels/operator=done/done.0.parquet").exists()
+    assert (tmp_path / "job/epoch=last/attempt=2/table=channels/done.0.parquet").exists()
     snapshot = store.task_snapshot(Epoch(5), SINK)
     assert (snapshot.ended, snapshot.epoch) == (True, 5)
 
@@ -251,13 +251,13 @@ def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
     del body["seal"]
     again = documents.sealed(body, None)
     assert again == path.read_bytes()
-    path.write_bytes(again.replace(b'"format":2', b'"format":3'))
+    path.write_bytes(again.replace(b'"format":3', b'"format":4'))
     with pytest.raises(SnapshotCorruptError, match="its digest does not hold"):
         LocalStore(str(tmp_path), "job").chain()
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(documents, "FORMAT", 3)
+        later.setattr(documents, "FORMAT", 4)
         path.write_bytes(documents.sealed(body, None))
-    with pytest.raises(StoreError, match=r"00000001\.json has format 3, and this version reads 2"):
+    with pytest.raises(StoreError, match=r"00000001\.json has format 4, and this version reads 3"):
         LocalStore(str(tmp_path), "job").chain()
 
 

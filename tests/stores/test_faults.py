@@ -22,7 +22,7 @@ from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of,
 
 MANIFEST = "epoch=1/attempt=1/manifest.json"
 ENTRY = "chain/00000002.json"
-ROUNDS = "epoch=1/attempt=1/table=rounds/operator=rank/rank.0.parquet"
+ROUNDS = "epoch=1/attempt=1/table=rounds/rank.0.parquet"
 
 
 @pytest.fixture

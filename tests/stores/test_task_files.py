@@ -64,7 +64,7 @@ def test_ids_come_back_as_ids_and_phases_as_phases(store: LocalStore):
 
 def test_no_class_of_ours_is_pickled_into_rounds(store: LocalStore):
     complete(store, 7)
-    (row,) = rows_of(store, "epoch=7/attempt=1/table=rounds/operator=rank/rank.0.parquet")
+    (row,) = rows_of(store, "epoch=7/attempt=1/table=rounds/rank.0.parquet")
     assert b"recovery" not in row["data"]
     assert b"graphs" not in row["data"]
     assert (row["phase"], row["current"]) == ("return", "2.0")
@@ -97,7 +97,7 @@ def test_each_row_of_a_log_carries_the_digest_before_and_after_it(store: LocalSt
 
 def test_channels_and_positions_are_rows(store: LocalStore):
     complete(store, 7)
-    rows = rows_of(store, "epoch=7/attempt=1/table=channels/operator=rank/rank.0.parquet")
+    rows = rows_of(store, "epoch=7/attempt=1/table=channels/rank.0.parquet")
     assert [(row["direction"], row["edge"], row["count"], row["log_count"]) for row in rows] == [
         ("in", "orders.out->rank.in", 3, 0),
         ("in", made.AGAIN, 0, 1),
@@ -113,8 +113,16 @@ def test_tables_hold_plain_types_alone(store: LocalStore):
     complete(store, 7)
     files = list(Path(store.path).rglob("*.parquet"))
     kinds = {str(field.type) for file in files for field in parquet.ParquetFile(file).schema_arrow}
-    assert {file.parts[-3] for file in files} == {f"table={table}" for table in get_args(Table)}
+    tables = {part for file in files for part in file.parts if part.startswith("table=")}
+    assert tables == {f"table={table}" for table in get_args(Table)}
     assert kinds == {"int32", "int64", "double", "bool", "string", "binary"}
+
+
+def test_a_column_can_be_null_only_where_something_is(store: LocalStore):
+    complete(store, 7)
+    for file in Path(store.path).rglob("*.parquet"):
+        table = parquet.ParquetFile(file).read()
+        assert {f.name for f in table.schema if f.nullable} == {n for n in table.column_names if table[n].null_count}
 
 
 def test_a_reader_of_partition_folders_finds_operators_and_loops_as_columns(store: LocalStore):
