@@ -5,7 +5,7 @@ WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as
 - `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored. Where there is
   none yet, for probes have used up numbers, at the first epoch that follows one. `epoch=1` is before any cut;
 - `records=100000`: when the task has processed so many records in this run;
-- `every=2s`: again and again, only for `random`.
+- `every=2s`: again and again, each time so long after all tasks run; only for `random`.
 
 The actor that a fault is due in says so and waits; the supervisor then ends its process with SIGKILL. So a planned
 fault is known to have happened.
@@ -14,6 +14,7 @@ fault is known to have happened.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphs.deployment import Deployment, Task
@@ -65,6 +66,28 @@ class Kill:
         if self.who in ROLES:
             return role_of(task) == self.who
         return self.who in (str(task.id), *task.operators)
+
+
+class Recurring:
+    """When the faults that happen again and again are due.
+
+    The pause counts from when all tasks run: were it from the fault before, a run that takes longer than that to come
+    back would never get further.
+    """
+
+    def __init__(self, kills: Sequence[Kill]) -> None:
+        self._kills = [kill for kill in kills if kill.when == "every"]
+        self._due_ms: dict[Kill, int] = {}
+
+    def on_running(self, now_ms: int) -> None:
+        """All tasks run: for the first time, or again."""
+        self._due_ms = {kill: now_ms + kill.amount for kill in self._kills}
+
+    def due(self, now_ms: int) -> list[Kill]:
+        """Those whose time has come; each is due once more after another pause."""
+        due = [kill for kill, due_ms in self._due_ms.items() if now_ms >= due_ms]
+        self._due_ms.update((kill, now_ms + kill.amount) for kill in due)
+        return due
 
 
 def role_of(task: Task) -> str:

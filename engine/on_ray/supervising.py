@@ -16,7 +16,7 @@ from typing import Any
 from engine.cut_view import CutView
 from engine.on_ray.control import Die, FaultReached, Outcome, Progress, Published, Restored, TaskReport
 from engine.on_ray.crew import CrewError, NoRoomError
-from engine.on_ray.faults import Kill
+from engine.on_ray.faults import Kill, Recurring
 from engine.on_ray.options import RunFailedError, RunSpec
 from engine.on_ray.output import Output, listed_in
 from engine.on_ray.restoring import place, records_in_logs
@@ -73,9 +73,9 @@ class Supervising:
         self.actors = Switchboard(spec.options.job, uuid.uuid4().hex[:8], spec.strategy, spec.spares, self._on_wait)
         self.requests: deque[tuple[str, Any]] = deque()
         self.files: dict[tuple[TaskId, Epoch | None], Any] = {}
-        self.kills = list(spec.kills)
+        self.kills = [kill for kill in spec.kills if kill.when != "every"]
+        self.recurring = Recurring(spec.kills)
         self.chance = random.Random(spec.options.seed)
-        self.random_due_ms: dict[Kill, int] = {}
         self.stops_with: str | None = None
         self.claim_due_ms: int | None = None
         self.unclaimed = ""
@@ -130,7 +130,7 @@ class Supervising:
                 for task in tasks:
                     self._obey(self.supervisor.on_restored(task, self.supervisor.attempt))
             case FaultReached(pid, kill, task):
-                self._kill(actor, pid, kill, str(task))
+                self._on_fault(actor, pid, kill, task)
             case _:
                 self._hear_out(actor, report)
 
@@ -190,22 +190,21 @@ class Supervising:
         if self.coordinator is not None:
             self._obey(self.coordinator.request(self.spec.snapshots.mode, _now_ms(), savepoint=savepoint))
 
-    def _kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
-        if kill.when != "every":
-            if kill not in self.kills:
-                return  # another task was there first; this one waits until the attempt is over
+    def _on_fault(self, actor: str, pid: int, kill: Kill, task: TaskId) -> None:
+        if kill in self.kills:  # otherwise another task was there first; this one waits until the attempt is over
             self.kills.remove(kill)
+            self._kill(actor, pid, kill, str(task))
+
+    def _kill_at_random(self) -> None:
+        for kill in self.recurring.due(_now_ms()):
+            actor = self.actors.crew.random_member(self.chance)
+            if actor is not None:
+                self._kill(actor, self.actors.crew.arrivals[actor].pid, kill, actor)
+
+    def _kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
         self.story.on_kill(actor, pid, kill, where)
         self.actors.tell(actor, Die())
         self.actors.flush()
-
-    def _kill_at_random(self) -> None:
-        for kill in self.kills:
-            if kill.when == "every" and _now_ms() >= self.random_due_ms.setdefault(kill, _now_ms() + kill.amount):
-                self.random_due_ms[kill] = _now_ms() + kill.amount
-                actor = self.actors.crew.random_member(self.chance)
-                if actor is not None:
-                    self._kill(actor, self.actors.crew.arrivals[actor].pid, kill, actor)
 
     # -- orders --------------------------------------------------------------------------------------------------
 
@@ -315,7 +314,7 @@ class Supervising:
         self.wait_told_at_s = WAIT_TOLD_S
         try:
             self.store.describe(self.deployment.plan)
-            self.actors.begin(attempt, self.deployment, parts, self.spec.options, self._planned())
+            self.actors.begin(attempt, self.deployment, parts, self.spec.options, tuple(self.kills))
         except CancelledError:
             return  # the request is heard with the next turn
         except (CrewError, OSError) as error:
@@ -329,9 +328,6 @@ class Supervising:
             self.wait_told_at_s = waited_s + WAIT_TOLD_AGAIN_S
             self.story.say(lacking)
 
-    def _planned(self) -> tuple[Kill, ...]:
-        return tuple(kill for kill in self.kills if kill.when != "every")
-
     def _start(self, order: StartTasks) -> None:
         self.actors.all_are_connected()
         for actor in self.actors.actors():
@@ -340,6 +336,7 @@ class Supervising:
         snapshots = self.spec.snapshots
         self.coordinator = Coordinator(self.deployment, order.attempt, snapshots, next_epoch, cuts, _now_ms())
         self.actors.crew.fill_spares()
+        self.recurring.on_running(_now_ms())
         self.story.on_running({name: arrival.pid for name, arrival in self.actors.crew.arrivals.items()})
 
 

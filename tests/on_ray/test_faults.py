@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.on_ray.faults import Kill, KillSpecError, check_kills, role_of
+from engine.on_ray.faults import Kill, KillSpecError, Recurring, check_kills, role_of
 from engine.on_ray.job import missed
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Deployment
@@ -99,6 +99,21 @@ def test_a_fault_that_concerns_nobody_is_refused_with_the_tasks_there_are():
     check_kills((Kill("random", "every", 100), Kill("head", "epoch", 1)), loop())
     with pytest.raises(KillSpecError, match=r"--kill grow/7@epoch=1: no task .*grow/1 \(head\)"):
         check_kills((Kill("grow/7", "epoch", 1),), loop())
+
+
+def test_the_pause_between_random_faults_counts_from_when_all_tasks_run_again():
+    """However long the run takes to come back, it has that time to get further."""
+    kill = Kill("random", "every", 100)
+    recurring = Recurring((Kill("head", "epoch", 1), kill))
+    assert recurring.due(5_000) == [], "nothing runs yet"
+    recurring.on_running(5_000)
+    assert recurring.due(5_099) == []
+    assert recurring.due(5_100) == [kill]
+    assert recurring.due(5_101) == []
+    recurring.on_running(9_000)
+    assert recurring.due(9_099) == []
+    assert recurring.due(9_100) == [kill]
+    assert recurring.due(9_200) == [kill], "a fault that found nobody is due again"
 
 
 def test_a_planned_fault_that_happened_too_rarely_is_told():
