@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from recovery.spark.channel_checks import EVIDENCE, KEY, OF_CHANNELS, SHOWN, channels
+from recovery.spark.channel_checks import OF_CHANNELS, SHOWN, channels
 from recovery.spark.invariants import check_invariants
 from recovery.spark.job import JobFolder
 from recovery.spark.lineage import Place, attempts_in, check_chain, places_in
 from recovery.spark.lined_up import Lined, together
-from recovery.spark.local_rows import local_frame
 from recovery.spark.operator_checks import of_sinks, of_sources, of_state
 from recovery.spark.operator_findings import Counted, check_operators
 from recovery.spark.presence import Described, check_cover, check_presence, has_readable_files
@@ -153,7 +152,7 @@ def _judge(
     """Find what is wrong in the rows of all cuts at once, and file it under its cut."""
     counted = {epoch: Counted() for epoch in lined.audited}
     frames = {
-        "channel": _shown(channels(lined, _told(spark, lined, cuts))),
+        "channel": _shown(channels(lined)),
         "source": of_sources(lined),
         "sink": of_sinks(lined),
         "state": of_state(lined),
@@ -197,18 +196,3 @@ def _shown(of_channels: DataFrame) -> DataFrame:
         {"totals": F.array(*totals), "number": F.row_number().over(of_cut.orderBy(*order))}
     )
     return numbered.where(F.col("number") <= CHANNELS_MAX).select(*SHOWN, "findings", "totals")
-
-
-def _told(spark: SparkSession, lined: Lined, cuts: Mapping[int, Described]) -> DataFrame:
-    """The ends of channels as manifests tell them, with the columns of `channels` that are compared."""
-    rows = [
-        (epoch, *_ends(channel["channel"]), *(channel[name] for name in EVIDENCE))
-        for epoch in lined.audited
-        for task in cuts[epoch].manifest["tasks"]
-        for channel in task["channels"]
-    ]
-    return local_frame(spark, rows, lined.tables["channels"].select(*KEY, *EVIDENCE).schema)
-
-
-def _ends(channel: Facts) -> tuple[Any, ...]:
-    return (channel["edge"], *channel["sender"], *channel["receiver"], channel["restored"])

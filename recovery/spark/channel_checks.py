@@ -1,7 +1,7 @@
 """Statements 1, 2, 3 and 5 of the channels of cuts, and 8 of what is counted in them.
 
 All that there is to know of a channel comes together in one row: what the deployment says, what its two ends have
-counted, what the manifest says of that, what its log holds, and what other cuts say. m is what the receiver consumed,
+counted, what its log holds, and what other cuts say. m is what the receiver consumed,
 n what the sender sent, L what is logged. A channel within an actor has no digests: it is counted.
 
 A log is followed entry by entry, in the order in which it lies there: each must be the next of the one before it, begin
@@ -29,26 +29,25 @@ OF_CHANNELS = (1, 2, 3, 5, 8)
 """The statements that say something of channels."""
 
 _SUMMED = ("declared", "ins", "outs", "logged", "records", "misfiled", "held")
-EVIDENCE = ("direction", "is_back", "count", "digest", "ended", "log_count")
 
 _NAME = (
     "concat(edge, ' ', sender, '/', sender_index, '->', receiver, '/', receiver_index, if(restored, ' (restored)', ''))"
 )
 
 
-def channels(lined: Lined, told: DataFrame) -> DataFrame:
-    """A row a channel with its figures and `findings`. `told` are the rows of `channels` as manifests tell them."""
+def channels(lined: Lined) -> DataFrame:
+    """A row a channel with its figures and `findings`."""
     live = F.lit(False).alias("restored")
     declared = lined.now("graph_channels").select(
         "epoch", *ENDS, live, F.lit(1).alias("declared"), F.col("is_back").alias("declared_back"), "within_actor"
     )
     ends = lined.rows("channels", NOW, BEFORE_IN_ATTEMPT, RESTORED)
-    parts = [declared, _ends(ends), told.select(*KEY, F.xxhash64(*EVIDENCE).alias("evidence")), _logs(lined)]
+    parts = [declared, _ends(ends), _logs(lined)]
     summed = [F.sum(name).alias(name) for name in _SUMMED]
     # Of the rest there is one value a channel; where there are two, the count of ends tells.
     names = dict.fromkeys(name for part in parts for name in part.columns)
-    single = [F.max(name).alias(name) for name in names if name not in (*KEY, *_SUMMED, "evidence")]
-    grouped = together(parts).groupBy(*KEY).agg(*summed, *single, F.bit_xor("evidence").alias("evidence"))
+    single = [F.max(name).alias(name) for name in names if name not in (*KEY, *_SUMMED)]
+    grouped = together(parts).groupBy(*KEY).agg(*summed, *single)
     whole = grouped.na.fill(0, ["declared", "ins", "outs", "logged", "misfiled"]).withColumns(
         {"mode": lined.mode(), "has_restored": F.col("epoch").isin(list(lined.restored)), "channel": F.expr(_NAME)}
     )
@@ -71,7 +70,6 @@ def _ends(rows: DataFrame) -> DataFrame:
         (is_now & is_in).cast("int").alias("ins"),
         (is_now & ~is_in).cast("int").alias("outs"),
         F.when(is_now, F.when(is_in, _is_not_of("receiver")).otherwise(_is_not_of("sender"))).alias("misfiled"),
-        F.when(is_now, F.xxhash64(*EVIDENCE)).alias("evidence"),
         F.when(is_now & is_in, F.col("is_back")).alias("is_back"),
         F.when(is_now & is_in, F.col("log_count")).alias("log_count"),
         F.when(is_now & is_in, count).alias("consumed"),
@@ -145,8 +143,7 @@ def _of_presence() -> list[Column]:
             "%d receivers and %d senders tell of a restored channel, which has one receiver",
             *("ins", "outs"),
         ),
-        _when(F.col("misfiled") > 0, 5, "%d rows of it are in the files of another task", "misfiled"),
-        _when(F.col("evidence") != 0, 5, "the manifest tells other figures of it than its files"),
+        _when(F.col("misfiled") > 0, 5, "%d rows of it are filed under another task", "misfiled"),
         _when(
             live & (F.col("is_back") != F.col("declared_back")),
             5,

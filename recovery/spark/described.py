@@ -62,11 +62,21 @@ def _graph_channels(manifest: Document) -> Iterator[Row]:
         yield tuple(channel[column] for column in columns)
 
 
+def _channels(manifest: Document) -> Iterator[Row]:
+    for task in manifest["tasks"]:
+        for told in task["channels"]:
+            channel = told["channel"]
+            ends = (channel["edge"], *channel["sender"], *channel["receiver"], channel["restored"])
+            figures = [told[name] for name in ("is_back", "count", "digest", "ended", "log_count")]
+            yield task["task"], task["index"], told["direction"], *ends, *figures
+
+
 _ROWS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
     "tasks": _tasks,
     "operators": _operators,
     "files": _files,
     "graph_channels": _graph_channels,
+    "channels": _channels,
 }
 
 DESCRIBED = ("cuts", *_ROWS)

@@ -7,12 +7,11 @@ from typing import Any
 
 from recovery.spark.decoding import json_of, pair_of, records_of
 from recovery.spark.schemas import RENAMED
-from recovery.stores.record_tables import CHANNELS, LOG, POSITIONS, ROUNDS, TRANSACTIONS
+from recovery.stores.record_tables import LOG, POSITIONS, ROUNDS, TRANSACTIONS
 from recovery.stores.state_table import STATE
 from recovery.stores.tables import decode, pa
 
 _ON_DISK = {
-    "channels": CHANNELS,
     "log": LOG,
     "in_flight": LOG,
     "state": STATE,

@@ -200,8 +200,6 @@ def _files_of(task: Facts) -> set[Parts]:
 def _needed(task: Facts) -> set[Parts]:
     """Folders of tables that hold a file of the task, by what else the manifest tells of it."""
     needed = {table_folder("log", log["loop"]) for log in task["logs"] if log["batches"]}
-    if task["channels"]:
-        needed.add(table_folder("channels", None))
     for facts in task["operators"]:
         if facts["kind"] == "iterate":
             needed.add(table_folder("rounds", None))

@@ -37,8 +37,6 @@ TABLES: Mapping[str, str] = {
 """Table -> its columns with their types, as Spark's SQL writes them."""
 
 FILES: Mapping[str, str] = {
-    "channels": f"direction string, {_ENDS}, restored boolean, is_back boolean, `count` bigint, digest bigint, "
-    "ended boolean, log_count bigint",
     "log": f"position bigint, {_ENDS}, restored boolean, seq bigint, digest_before bigint, digest_after bigint, "
     "payload binary",
     "state": "kind string, key_group int, key_int bigint, key_str string, value_int bigint, value_float double, "

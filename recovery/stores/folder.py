@@ -183,6 +183,7 @@ class Folder:
                         shutil.rmtree(parts[-1], dir_fd=folder)
                     else:
                         os.unlink(parts[-1], dir_fd=folder)
+                break
             except OSError as error:
                 if error.errno not in _CHANGED_MEANWHILE:
                     raise

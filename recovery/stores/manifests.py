@@ -19,7 +19,7 @@ from recovery.stores.documents import Document
 from recovery.stores.errors import SnapshotCorruptError
 from recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
 
-CODECS: Mapping[str, int] = {"state": 1, "log": 1, "channels": 1, "positions": 1, "transactions": 2, "rounds": 1}
+CODECS: Mapping[str, int] = {"state": 1, "log": 1, "positions": 1, "transactions": 2, "rounds": 1}
 """The version of each table's columns, and of what is pickled in them."""
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 Parts = tuple[str, ...]
 """A path below the folder of a job, part by part."""
 
-Table = Literal["state", "log", "channels", "positions", "transactions", "rounds"]
+Table = Literal["state", "log", "positions", "transactions", "rounds"]
 
 _SPECIAL = frozenset("/\\=:%*?\"'<>|#{}~")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -97,8 +97,8 @@ def table_file(folder: Parts, table: Table, of: str | None, task: TaskId) -> Par
 def table_folder(table: Table, of: str | None) -> Parts:
     """Where the files of a table are in the folder of an attempt.
 
-    >>> table_folder("state", "rank"), table_folder("channels", None)
-    (('table=state', 'operator=rank'), ('table=channels',))
+    >>> table_folder("state", "rank"), table_folder("rounds", None)
+    (('table=state', 'operator=rank'), ('table=rounds',))
     """
     key = "loop" if table == "log" else "operator"
     return (f"table={table}",) if of is None else (f"table={table}", f"{key}={encoded(of)}")

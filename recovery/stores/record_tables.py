@@ -1,6 +1,5 @@
-"""What a snapshot holds besides keyed state, as rows: channels, loop logs, positions, transactions, rounds.
+"""What a snapshot holds besides keyed state, as rows: loop logs, positions, transactions, rounds.
 
-- channels: a row for each end, with what was sent or consumed and the digest of it.
 - log: a row a batch, in order, with the channel's digest before and after it: an auditor checks links row by row.
 - positions, transactions: a row each.
 - rounds: one row; `data` is a pickle of plain tuples and dicts, for no class of ours is in a cut.
@@ -14,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.cut import InputRecord, LogEntry, OutputRecord, TaskSnapshot, Transaction
+from recovery.cut import InputRecord, LogEntry, Transaction
 from recovery.rounds import Phase, RoundsSnapshot
 from recovery.stores.state_table import PlainUnpickler
 from recovery.stores.tables import from_rows, pa, schema, to_rows
@@ -27,17 +26,6 @@ _ENDS = {
     "receiver_index": "int32",
     "restored": "bool_",
 }
-CHANNELS = schema(
-    {
-        "direction": "string",
-        **_ENDS,
-        "is_back": "bool_",
-        "count": "int64",
-        "digest": "int64",
-        "ended": "bool_",
-        "log_count": "int64",
-    }
-)
 LOG = schema(
     {
         "position": "int64",
@@ -54,7 +42,7 @@ TRANSACTIONS = schema(
 )
 ROUNDS = schema({"task_index": "int32", "phase": "string", "current": "string", "data": "binary"})
 
-REPEATING = ("edge", "sender", "receiver")
+REPEATING_IN_LOG = ("edge", "sender", "receiver")
 
 _COLUMNS_HEADER_BYTES = 16
 """What stands in front of the Arrow stream of a batch of columns."""
@@ -72,32 +60,7 @@ def _channel(ends: tuple[Any, ...]) -> ChannelId:
     return ChannelId(edge, TaskId(sender, sender_index), TaskId(receiver, receiver_index), restored)
 
 
-# -- channels and logs -------------------------------------------------------------------------------------------
-
-
-def channels_table(snapshot: TaskSnapshot) -> Any:
-    """Both ends of every channel of a task, inputs first."""
-    rows: list[tuple[Any, ...]] = [
-        ("in", *_ends(r.channel), r.is_back, r.consumed, r.digest, r.ended, len(r.log)) for r in snapshot.inputs
-    ]
-    rows += [("out", *_ends(r.channel), None, r.sent, r.digest, None, None) for r in snapshot.outputs]
-    return from_rows(CHANNELS, rows)
-
-
-def channels_in(
-    table: Any, logs: dict[ChannelId, tuple[LogEntry, ...]]
-) -> tuple[tuple[InputRecord, ...], tuple[OutputRecord, ...]]:
-    """Inputs, with their logs, and outputs."""
-    inputs: list[InputRecord] = []
-    outputs: list[OutputRecord] = []
-    for direction, *rest in to_rows(table):
-        channel = _channel(tuple(rest[:_ENDS_COUNT]))
-        is_back, count, digest, ended, _ = rest[_ENDS_COUNT:]
-        if direction == "in":
-            inputs.append(InputRecord(channel, is_back, count, digest, logs.get(channel, ()), ended))
-        else:
-            outputs.append(OutputRecord(channel, count, digest))
-    return tuple(inputs), tuple(outputs)
+# -- logs ------------------------------------------------------------------------------------------------------
 
 
 def log_table(records: Iterable[InputRecord]) -> Any:

@@ -1,7 +1,7 @@
 """The files of one task in one epoch: what is in them is told here, and how a snapshot goes in and comes out.
 
-Empty tables make no file. What fits no table (whether the task has ended, which operators it has) goes with the list of
-files into the manifest, and so do the figures of channels and logs, for those who only want to know.
+Empty tables make no file. What is little (whether the task has ended, which operators it has, what its channels have
+counted) goes with the list of files into the manifest, and so do the figures of logs, for those who only want to know.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ class ChannelFigures(NamedTuple):
     digest: int
     ended: bool | None
     log_count: int | None
+
+    def as_input(self, log: tuple[LogEntry, ...]) -> InputRecord:
+        """What the receiver's snapshot holds of it."""
+        return InputRecord(self.channel, bool(self.is_back), self.count, self.digest, log, bool(self.ended))
+
+    def as_output(self) -> OutputRecord:
+        """What the sender's snapshot holds of it."""
+        return OutputRecord(self.channel, self.count, self.digest)
 
 
 class LogFigures(NamedTuple):
@@ -121,12 +129,7 @@ def encode_task(
             by_loop.setdefault(loops.get(record.channel.edge, record.channel.edge), []).append(record)
     folder, task = attempt_folder(attempt, filed), snapshot.task
     for loop, logged in by_loop.items():
-        payloads[table_file(folder, "log", loop, task)] = encode(
-            records.log_table(logged), ("edge", "sender", "receiver")
-        )
-    if snapshot.inputs or snapshot.outputs:
-        channels = records.channels_table(snapshot)
-        payloads[table_file(folder, "channels", None, task)] = encode(channels, records.REPEATING)
+        payloads[table_file(folder, "log", loop, task)] = encode(records.log_table(logged), records.REPEATING_IN_LOG)
     if snapshot.rounds is not None:
         rounds = records.rounds_table(snapshot.rounds, task.index)
         payloads[table_file(folder, "rounds", None, task)] = encode(rounds)
@@ -194,20 +197,20 @@ class TaskReader:
     def snapshot(self) -> TaskSnapshot:
         """The snapshot that was written. A file that is part of none of it, or is missing, is an error."""
         described = self._described
-        inputs, outputs = self._channels()
+        logs, ends = self._logs(), described.channels
         rounds = self._table("rounds", None, records.ROUNDS)
         snapshot = TaskSnapshot(
             task=described.task,
             epoch=described.epoch,
             attempt=described.attempt,
             operators={facts.name: self._operator(facts) for facts in described.operators},
-            inputs=inputs,
-            outputs=outputs,
+            inputs=tuple(end.as_input(logs.get(end.channel, ())) for end in ends if end.direction == "in"),
+            outputs=tuple(end.as_output() for end in ends if end.direction == "out"),
             ended=described.ended,
             rounds=None if rounds is None else records.rounds_in(rounds),
         )
-        if self._unread or _figures(snapshot) != described.channels:
-            unread = ", ".join(map(path_of, sorted(self._unread))) or "channels and logs"
+        if self._unread or _figures(snapshot) != ends:
+            unread = ", ".join(map(path_of, sorted(self._unread))) or "logs"
             raise SnapshotCorruptError(
                 f"the manifest of epoch {described.epoch} tells something else of task {described.task} than its files "
                 f"hold ({unread}): read it with the version that wrote it, or restore another cut"
@@ -221,14 +224,13 @@ class TaskReader:
         self._unread.discard(parts)
         return decode(self._payloads[parts], schema, path_of(parts))
 
-    def _channels(self) -> tuple[tuple[InputRecord, ...], tuple[OutputRecord, ...]]:
-        channels = self._table("channels", None, records.CHANNELS)
+    def _logs(self) -> dict[ChannelId, tuple[LogEntry, ...]]:
         logs: dict[ChannelId, tuple[LogEntry, ...]] = {}
         for figures in self._described.logs:
             log = self._table("log", figures.loop, records.LOG)
             if log is not None:
                 logs.update(records.logs_in(log))
-        return ((), ()) if channels is None else records.channels_in(channels, logs)
+        return logs
 
     def _operator(self, facts: OperatorFacts) -> OperatorState:
         state = self._table("state", facts.name, states.STATE)

@@ -66,14 +66,8 @@ class Subject(Forged):
         super().change(self.log, changed)
 
     def shift(self, direction: str, channel: tuple[Any, ...], by: int) -> None:
-        """Change what one end has counted, in its file and in the manifest."""
+        """Change what one end has counted."""
         task, index = channel[1:3] if direction == "out" else channel[3:]
-
-        def changed(rows: list[Row]) -> list[Row]:
-            is_it = [row["direction"] == direction and row_ends(row) == channel for row in rows]
-            return [{**row, "count": row["count"] + by * hit} for row, hit in zip(rows, is_it, strict=True)]
-
-        self.change(self.file(self.epoch, "channels", task, index), changed)
         for told in self.task(self.epoch, task, index)["channels"]:
             is_it = told["direction"] == direction and ends_of(told) == channel and not told["channel"]["restored"]
             told["count"] += by * is_it
@@ -165,8 +159,6 @@ def mix_two_epochs(cut: Subject) -> tuple[int, str]:
 def mix_two_epochs_under_one_name(cut: Subject) -> tuple[int, str]:
     ours, theirs = cut.task(cut.epoch, "enough", 1), cut.task(cut.epoch - 1, "enough", 1)
     ours["channels"] = theirs["channels"]
-    source, target = (cut.file(epoch, "channels", "enough", 1) for epoch in (cut.epoch - 1, cut.epoch))
-    (cut.path / target).write_bytes((cut.path / source).read_bytes())
     return 3, "enough/1"
 
 
@@ -181,9 +173,6 @@ def leave_out_a_channel(cut: Subject) -> tuple[int, str]:
     deployment = cut.manifest["deployment"]
     deployment["channels"] = [told for told in deployment["channels"] if ends(told) != channel]
     for name, index in (channel[1:3], channel[3:]):
-        cut.change(
-            cut.file(cut.epoch, "channels", name, index), lambda rows: [r for r in rows if row_ends(r) != channel]
-        )
         task = cut.task(cut.epoch, name, index)
         task["channels"] = [told for told in task["channels"] if ends_of(told) != channel]
     return 5, channel_name(*channel)
@@ -192,12 +181,17 @@ def leave_out_a_channel(cut: Subject) -> tuple[int, str]:
 def leave_out_an_end_of_a_channel(cut: Subject) -> tuple[int, str]:
     channel = cut.between_actors(ONWARD)
     task = cut.task(cut.epoch, channel[3], channel[4])
-    cut.change(
-        cut.file(cut.epoch, "channels", channel[3], channel[4]),
-        lambda rows: [r for r in rows if row_ends(r) != channel],
-    )
     task["channels"] = [told for told in task["channels"] if ends_of(told) != channel]
     return 5, channel_name(*channel)
+
+
+def file_an_end_of_a_channel_under_another_task(cut: Subject) -> tuple[int, str]:
+    channel = cut.between_actors(ONWARD)
+    task, other = (cut.task(cut.epoch, channel[3], index) for index in (channel[4], 1 - channel[4]))
+    (moved,) = [told for told in task["channels"] if ends_of(told) == channel]
+    task["channels"].remove(moved)
+    other["channels"].append(moved)
+    return 5, "filed under another task"
 
 
 def leave_out_a_task(cut: Subject) -> tuple[int, str]:
@@ -292,6 +286,7 @@ MUTATIONS = [
     mix_two_attempts,
     leave_out_a_channel,
     leave_out_an_end_of_a_channel,
+    file_an_end_of_a_channel_under_another_task,
     leave_out_a_task,
     leave_out_a_file_of_state,
     leave_out_a_log,

@@ -227,7 +227,7 @@ def test_a_manifest_tells_what_a_cut_is(tmp_path: Path):
 
 def test_last_states_are_filed_apart_and_read_with_later_cuts(tmp_path: Path):
     store = chain_of(tmp_path)
-    assert (tmp_path / "job/epoch=last/attempt=2/table=channels/done.0.parquet").exists()
+    assert (tmp_path / "job/epoch=last/attempt=2/table=transactions/operator=done/done.0.parquet").exists()
     snapshot = store.task_snapshot(Epoch(5), SINK)
     assert (snapshot.ended, snapshot.epoch) == (True, 5)
 
