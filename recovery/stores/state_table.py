@@ -151,7 +151,7 @@ def _repeated(value: Any, kind: Any, count: int) -> Any:
 
 @lru_cache(64)
 def _piece(value: Any, kind: Any) -> Any:
-    return pa.array([value], kind).take(pa.array(np.zeros(_PIECE_ROWS, np.int8)))
+    return pa.repeat(pa.scalar(value, kind), _PIECE_ROWS)
 
 
 class _Rows:
