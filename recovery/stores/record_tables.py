@@ -36,11 +36,9 @@ LOG = schema(
         "payload": "binary",
     }
 )
-POSITIONS = schema({"task_index": "int32", "split": "string", "position_int": "int64", "data": "binary"})
-TRANSACTIONS = schema(
-    {"task_index": "int32", "name": "string", "epoch": "int64", "attempt": "int64", "records": "int64"}
-)
-ROUNDS = schema({"task_index": "int32", "phase": "string", "current": "string", "data": "binary"})
+POSITIONS = schema({"split": "string", "position_int": "int64", "data": "binary"})
+TRANSACTIONS = schema({"name": "string", "epoch": "int64", "attempt": "int64", "records": "int64"})
+ROUNDS = schema({"phase": "string", "current": "string", "data": "binary"})
 
 REPEATING_IN_LOG = ("edge", "sender", "receiver")
 
@@ -108,30 +106,29 @@ def _is_pair(value: Any) -> bool:
 # -- positions, transactions, rounds -----------------------------------------------------------------------------
 
 
-def positions_table(splits: dict[str, bytes], task_index: int) -> Any:
+def positions_table(splits: dict[str, bytes]) -> Any:
     """How far each split was read; as a number, too, where it is one."""
-    return from_rows(POSITIONS, [(task_index, split, _number_in(data), data) for split, data in splits.items()])
+    return from_rows(POSITIONS, [(split, _number_in(data), data) for split, data in splits.items()])
 
 
 def positions_in(table: Any) -> dict[str, bytes]:
     """Split -> encoded position."""
-    return {split: data for _, split, _, data in to_rows(table)}
+    return {split: data for split, _, data in to_rows(table)}
 
 
-def transactions_table(transactions: Iterable[Transaction], task_index: int) -> Any:
+def transactions_table(transactions: Iterable[Transaction]) -> Any:
     """What a sink has prepared and not yet committed."""
-    return from_rows(TRANSACTIONS, [(task_index, t.name, t.epoch, t.attempt, t.records) for t in transactions])
+    return from_rows(TRANSACTIONS, [(t.name, t.epoch, t.attempt, t.records) for t in transactions])
 
 
 def transactions_in(table: Any) -> tuple[Transaction, ...]:
     """The transactions, in the order in which they were prepared."""
     return tuple(
-        Transaction(name, Epoch(epoch), Attempt(attempt), records)
-        for _, name, epoch, attempt, records in to_rows(table)
+        Transaction(name, Epoch(epoch), Attempt(attempt), records) for name, epoch, attempt, records in to_rows(table)
     )
 
 
-def rounds_table(rounds: RoundsSnapshot, task_index: int) -> Any:
+def rounds_table(rounds: RoundsSnapshot) -> Any:
     """The state of rounds in one task."""
     plain = (
         rounds.current,
@@ -144,12 +141,12 @@ def rounds_table(rounds: RoundsSnapshot, task_index: int) -> Any:
         rounds.is_head,
     )
     current = ".".join(map(str, rounds.current))
-    return from_rows(ROUNDS, [(task_index, rounds.phase.value, current, pickle.dumps(plain, 5))])
+    return from_rows(ROUNDS, [(rounds.phase.value, current, pickle.dumps(plain, 5))])
 
 
 def rounds_in(table: Any) -> RoundsSnapshot:
     """The state of rounds, from bytes that have been verified."""
-    ((_, _, _, data),) = to_rows(table)
+    ((_, _, data),) = to_rows(table)
     current, phase, leaving, given, aside, contributions, enclosing, is_head = pickle.loads(data)
     return RoundsSnapshot(
         current,

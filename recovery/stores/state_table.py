@@ -29,7 +29,6 @@ from recovery.typed_groups import Numbers, TypedGroups, many
 
 STATE = schema(
     {
-        "task_index": "int32",
         "kind": "string",
         "key_group": "int32",
         "key_int": "int64",
@@ -115,14 +114,14 @@ class _Typed:
         self.keys.append(keys)
         self.values.append(values)
 
-    def table(self, task_index: int) -> Any:
+    def table(self) -> Any:
         """The rows of all groups."""
         groups = np.concatenate(self.groups)
         count = len(groups)
         columns: dict[str, Any] = {"kind": _repeated("value", _KIND, count), "key_group": groups}
         for column, parts in zip(self.columns, (self.keys, self.values), strict=True):
             columns[column] = _joined(parts, STATE.field(column).type)
-        return _table(task_index, count, columns)
+        return _table(count, columns)
 
 
 def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
@@ -132,10 +131,9 @@ def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
     return pa.chunked_array([pa.array(part, kind) for part in parts])
 
 
-def _table(task_index: int, count: int, columns: dict[str, Any]) -> Any:
+def _table(count: int, columns: dict[str, Any]) -> Any:
     """A table of some columns, the others null."""
     made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in _MADE}
-    made["task_index"] = _repeated(task_index, pa.int32(), count)
     for name, column in columns.items():
         is_made = isinstance(column, pa.Array | pa.ChunkedArray)
         made[name] = column if is_made else pa.array(column, _MADE.field(name).type)
@@ -205,12 +203,12 @@ class _Rows:
             case _:
                 return False
 
-    def table(self, task_index: int) -> Any:
+    def table(self) -> Any:
         """All rows: first those whose columns say all."""
-        tables = [typed.table(task_index) for typed in self.typed.values() if typed.keys]
+        tables = [typed.table() for typed in self.typed.values() if typed.keys]
         if self.single:
             columns = zip(_PICKLED, zip(*self.single, strict=True), strict=True)
-            tables.append(_table(task_index, len(self.single), dict(columns)))
+            tables.append(_table(len(self.single), dict(columns)))
         return pa.concat_tables(tables) if tables else _MADE.empty_table()
 
 
@@ -244,7 +242,7 @@ def _pickled(kind: str, group: int | None, data: bytes) -> _Row:
     return kind, group, None, None, None, data
 
 
-def state_table(state: OperatorState, task_index: int) -> Any:
+def state_table(state: OperatorState) -> Any:
     """The rows of one operator's state in one task."""
     rows = _Rows()
     if isinstance(state.groups, TypedGroups):
@@ -256,7 +254,7 @@ def state_table(state: OperatorState, task_index: int) -> Any:
     rows.single += [_pickled("pending", None, item) for item in state.pending]
     if state.whole is not None:
         rows.single.append(_pickled("whole", None, state.whole))
-    return rows.table(task_index)
+    return rows.table()
 
 
 def groups_of(table: Any) -> dict[int, bytes]:

@@ -131,7 +131,7 @@ def encode_task(
     for loop, logged in by_loop.items():
         payloads[table_file(folder, "log", loop, task)] = encode(records.log_table(logged), records.REPEATING_IN_LOG)
     if snapshot.rounds is not None:
-        rounds = records.rounds_table(snapshot.rounds, task.index)
+        rounds = records.rounds_table(snapshot.rounds)
         payloads[table_file(folder, "rounds", None, task)] = encode(rounds)
     described = TaskFiles(
         task=task,
@@ -157,14 +157,14 @@ def _operator_files(folder: Parts, snapshot: TaskSnapshot) -> tuple[dict[Parts, 
     task, rows = snapshot.task, 0
     for name, state in snapshot.operators.items():
         if state.groups or state.pending or state.whole is not None:
-            table = states.state_table(state, task.index)
+            table = states.state_table(state)
             rows += table.num_rows
             payloads[table_file(folder, "state", name, task)] = encode(table, states.REPEATING)
         if state.splits:
-            positions = records.positions_table(dict(state.splits), task.index)
+            positions = records.positions_table(dict(state.splits))
             payloads[table_file(folder, "positions", name, task)] = encode(positions)
         if state.transactions:
-            transactions = records.transactions_table(state.transactions, task.index)
+            transactions = records.transactions_table(state.transactions)
             payloads[table_file(folder, "transactions", name, task)] = encode(transactions)
     return payloads, rows
 

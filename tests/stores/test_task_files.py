@@ -181,7 +181,7 @@ def test_records_of_an_unknown_encoding_are_not_counted(tmp_path: Path):
 
 
 def back(groups: Mapping[int, bytes]) -> dict[int, bytes]:
-    return groups_of(state_table(OperatorState(groups=groups), 0))
+    return groups_of(state_table(OperatorState(groups=groups)))
 
 
 INTS = {0: 1, -1: 2, (1 << 63) - 1: -(1 << 63), -(1 << 63): 0}
