@@ -1,8 +1,8 @@
 """Statements 1, 2, 3 and 5 of the channels of cuts, and 8 of what is counted in them.
 
 All that there is to know of a channel comes together in one row: what the deployment says, what its two ends have
-counted, what its log holds, and what other cuts say. m is what the receiver consumed,
-n what the sender sent, L what is logged. A channel within an actor has no digests: it is counted.
+counted, what its log holds, and what other cuts say. m is what the receiver consumed, n what the sender sent, L what
+is logged. A channel within an actor has no digests: it is counted.
 
 A log is followed entry by entry, in the order in which it lies there: each must be the next of the one before it, begin
 with the digest that that one left, and leave the digest that its payload gives.
