@@ -77,9 +77,10 @@ class Mailbox:
     """Where a process receives, in one attempt.
 
     `host` is its own address on the network if other hosts are to reach it, else None. `place` names the host.
+    `stays_awake`: whether it looks for answers for a moment before it falls asleep.
     """
 
-    def __init__(self, place: str, host: str | None, keys: Keys) -> None:
+    def __init__(self, place: str, host: str | None, keys: Keys, *, stays_awake: bool = True) -> None:
         self._context = zmq.Context()
         self._keys = keys
         self._place = place
@@ -88,6 +89,7 @@ class Mailbox:
         self._box = self._context.socket(zmq.PULL)
         self._box.rcvhwm = 0
         self._timeout_ms = self._box.rcvtimeo = 0
+        self._stays_awake = stays_awake
         self._found_some = False
         self._polled = [(self._box, int(zmq.POLLIN))]
         if host is not None:
@@ -158,7 +160,7 @@ class Mailbox:
             return found
         while len(found) < messages_max and self._has_some():
             self._take(box.recv(), found)
-        self._found_some = True
+        self._found_some = self._stays_awake
         return found
 
     def _has_some(self) -> bool:

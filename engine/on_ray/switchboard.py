@@ -37,7 +37,7 @@ class Switchboard:
         self.attempt = Attempt(0)
         self.overs: deque[Over] = deque()
         self.stale = 0
-        self._mailbox = Mailbox(cluster.place(), None, Keys.new())
+        self._mailbox = _mailbox(cluster.place(), None, Keys.new())
         self._links: dict[str, Link] = {}
         self._orders: dict[str, list[Any]] = {}
         self._unheard: set[str] = set()
@@ -63,7 +63,7 @@ class Switchboard:
         place = cluster.place()
         on_network = any(arrival.place != place for arrival in arrivals.values())
         self._mailbox.close()
-        self._mailbox = Mailbox(place, cluster.own_address() if on_network else None, keys)
+        self._mailbox = _mailbox(place, cluster.own_address() if on_network else None, keys)
         self._links = self._mailbox.links({name: arrival.address for name, arrival in arrivals.items()})
         peers = _peers(deployment)
         for name in arrivals:
@@ -145,6 +145,11 @@ class Switchboard:
         """End all actors."""
         self.crew.dismiss_all()
         self._mailbox.close()
+
+
+def _mailbox(place: str, host: str | None, keys: Keys) -> Mailbox:
+    """What arrives here is in no hurry: the cores are for the tasks."""
+    return Mailbox(place, host, keys, stays_awake=False)
 
 
 def _peers(deployment: Deployment) -> dict[str, set[str]]:

@@ -55,7 +55,7 @@ _TYPED: dict[Any, tuple[str, str]] = {
     (str, str): ("key_str", "value_str"),
 }
 _MANY = {(int, int), (int, float)}
-_PIECE_ROWS = 4096
+_PIECE_ROWS = 65_536
 
 Array = npt.NDArray[Any]
 

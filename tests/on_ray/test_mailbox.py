@@ -323,3 +323,14 @@ def test_who_has_just_had_a_message_does_not_sleep_before_the_next(
     assert looked == [], "who has had nothing sleeps until there is something"
     assert ours.receive(1, timeout_ms=1) == [message(2)], "it would have slept for a millisecond alone"
     assert len(looked) >= 3
+
+
+def test_who_is_in_no_hurry_sleeps_at_once(opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch):
+    ours, other = Mailbox("here", None, KEYS, stays_awake=False), here(opened)
+    opened.append(ours)
+    looked: list[int] = []
+    monkeypatch.setattr("engine.on_ray.mailbox.AWAKE_NS", 1_000_000)
+    monkeypatch.setattr("os.sched_yield", lambda: looked.append(len(looked)))
+    other.link(ours.address).send(message(1))
+    assert received(ours, 1) == [message(1)]
+    assert ours.receive(1, timeout_ms=1) == [] and looked == []
