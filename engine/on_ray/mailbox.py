@@ -90,7 +90,7 @@ class Mailbox:
         self._box.rcvhwm = 0
         self._timeout_ms = self._box.rcvtimeo = 0
         self._stays_awake = stays_awake
-        self._found_some = False
+        self._is_awake = False
         self._polled = [(self._box, int(zmq.POLLIN))]
         if host is not None:
             self._let_in_members()
@@ -149,18 +149,18 @@ class Mailbox:
             if not self._has_some():
                 return found
         else:
-            if self._found_some:
+            if self._is_awake:
                 self._stay_awake()
             if timeout_ms != self._timeout_ms:
                 self._timeout_ms = box.rcvtimeo = timeout_ms
         try:
             self._take(box.recv(), found)
         except zmq.Again:
-            self._found_some = False
+            self._is_awake = False
             return found
         while len(found) < messages_max and self._has_some():
             self._take(box.recv(), found)
-        self._found_some = self._stays_awake
+        self._is_awake = self._stays_awake
         return found
 
     def _has_some(self) -> bool:

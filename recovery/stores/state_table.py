@@ -141,7 +141,7 @@ def _table(count: int, columns: dict[str, Any]) -> Any:
 
 
 def _repeated(value: Any, kind: Any, count: int) -> Any:
-    """A column of equal values: one short piece again and again, for to write a long one costs more than to read it."""
+    """A column of equal values: one piece that is kept, again and again; the fewer there are, the faster it is read."""
     whole, rest = divmod(count, _PIECE_ROWS)
     piece = _piece(value, kind)
     return pa.chunked_array([*[piece] * whole, piece.slice(0, rest)])
