@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -172,10 +173,13 @@ def test_an_actor_that_is_not_heard_of_is_asked_again(tmp_path: Path, monkeypatc
     begin = Crew.begin
 
     def begin_all_but_one(self: Crew, name: str, begun: Begin) -> None:
-        if name == "grow/0" and not lost:
+        is_lost = name == "grow/0" and not lost
+        if is_lost:
             lost.append(name)
         else:
             begin(self, name, begun)
+        if name == "grow/0":  # on a busy machine others, too, need more than the first attempt gives
+            monkeypatch.setattr(switchboard, "CONNECT_TIMEOUT_S", 0.5 if is_lost else 60.0)
 
     def run_here(spec: RunSpec) -> None:
         specs.append(spec)
@@ -184,10 +188,9 @@ def test_an_actor_that_is_not_heard_of_is_asked_again(tmp_path: Path, monkeypatc
     monkeypatch.setattr(starting, "_start_supervisor", run_here)
     with pytest.raises(RunsHere):
         starting.start(trips(count=50, rate=None), snapshots=tmp_path, every=0.1, actors="task", progress=False)
-    monkeypatch.setattr(switchboard, "CONNECT_TIMEOUT_S", 0.5)
     monkeypatch.setattr(Crew, "begin", begin_all_but_one)
     story = Supervising(specs[0]).run()
     assert lost == ["grow/0"]
     assert story.state == "finished", story.lines
-    assert any("nothing was heard of actor grow/0" in line for line in story.lines)
+    assert [line for line in story.lines if re.search("nothing was heard of actor .*grow/0", line)], story.lines
     assert sorted(story.outputs["done"]) == trips_made(50)
