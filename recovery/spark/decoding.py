@@ -27,6 +27,7 @@ VALUES_MAX = 1_000_000
 """How many values a value may consist of: one that holds itself many times over would never end."""
 
 _COLUMNS_HEADER_BYTES = 16
+_INT_MAX = (1 << 63) - 1
 _AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 
 
@@ -56,6 +57,17 @@ def json_of(value: Any) -> str | None:
         return None
     # Half of a surrogate pair is no text for anybody else; escaped it is.
     return text if text.isascii() or _is_text(text) else json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def number_in(data: bytes) -> int | None:
+    """The whole number of 64 bits that a pickle holds; None for anything else.
+
+    >>> import pickle
+    >>> number_in(pickle.dumps(7)), number_in(pickle.dumps("7")), number_in(pickle.dumps(1 << 63))
+    (7, None, None)
+    """
+    value = _loaded(data)
+    return value if type(value) is int and -_INT_MAX - 1 <= value <= _INT_MAX else None
 
 
 def pair_of(kind: str, data: bytes) -> Pair:

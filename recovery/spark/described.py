@@ -1,10 +1,11 @@
-"""What manifests tell, as rows: small tables, one row for each task, operator, file or channel of a cut."""
+"""What manifests tell, as rows: small tables, one row for each task, operator, split, file or channel of a cut."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from recovery.spark.decoding import number_in
 from recovery.spark.job import JobFolder
 from recovery.stores.names import MANIFEST, attempt_folder, encoded, path_of
 
@@ -44,6 +45,14 @@ def _operators(manifest: Document) -> Iterator[Row]:
             yield task["task"], task["index"], *told
 
 
+def _positions(manifest: Document) -> Iterator[Row]:
+    for task in manifest["tasks"]:
+        for facts in task["operators"]:
+            for split, position in facts["splits"]:
+                data = bytes.fromhex(position)
+                yield facts["name"], task["index"], split, number_in(data), data
+
+
 def _files(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
         owners = [facts["name"] for facts in task["operators"]] + [log["loop"] for log in task["logs"]]
@@ -74,6 +83,7 @@ def _channels(manifest: Document) -> Iterator[Row]:
 _ROWS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
     "tasks": _tasks,
     "operators": _operators,
+    "positions": _positions,
     "files": _files,
     "graph_channels": _graph_channels,
     "channels": _channels,

@@ -7,7 +7,7 @@ from typing import Any
 
 from recovery.spark.decoding import json_of, pair_of, records_of
 from recovery.spark.schemas import RENAMED
-from recovery.stores.record_tables import LOG, POSITIONS, ROUNDS, TRANSACTIONS
+from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
 from recovery.stores.state_table import STATE
 from recovery.stores.tables import decode, pa
 
@@ -15,7 +15,6 @@ _ON_DISK = {
     "log": LOG,
     "in_flight": LOG,
     "state": STATE,
-    "positions": POSITIONS,
     "transactions": TRANSACTIONS,
     "rounds": ROUNDS,
 }

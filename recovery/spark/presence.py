@@ -16,7 +16,7 @@ from recovery.orders import Manifest
 from recovery.spark.verdict import Facts, Finding, finding
 from recovery.stores.names import Parts, Table, attempt_folder, parts_of, table_folder, task_file
 
-TABLES_OF_OPERATORS: tuple[Table, ...] = ("state", "positions", "transactions")
+TABLES_OF_OPERATORS: tuple[Table, ...] = ("state", "transactions")
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,6 @@ def _needed(task: Facts) -> set[Parts]:
     for facts in task["operators"]:
         if facts["kind"] == "iterate":
             needed.add(table_folder("rounds", None))
-        if facts["kind"] == "source" and facts["records"]:
-            needed.add(table_folder("positions", facts["name"]))
     return needed
 
 

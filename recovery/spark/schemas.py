@@ -41,7 +41,6 @@ FILES: Mapping[str, str] = {
     "payload binary",
     "state": "kind string, key_group int, key_int bigint, key_str string, value_int bigint, value_float double, "
     "value_str string, data binary",
-    "positions": "split string, position_int bigint, data binary",
     "transactions": "name string, epoch bigint, attempt bigint, records bigint",
     "rounds": "phase string, current string, data binary",
 }

@@ -19,7 +19,7 @@ from recovery.stores.documents import Document
 from recovery.stores.errors import SnapshotCorruptError
 from recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
 
-CODECS: Mapping[str, int] = {"state": 1, "log": 1, "positions": 1, "transactions": 2, "rounds": 1}
+CODECS: Mapping[str, int] = {"state": 1, "log": 1, "transactions": 2, "rounds": 1}
 """The version of each table's columns, and of what is pickled in them."""
 
 T = TypeVar("T")
@@ -139,13 +139,17 @@ def _task_document(files: TaskFiles) -> Document:
         "filed": files.filed,
         "epoch": files.epoch,
         "ended": files.ended,
-        "operators": [facts._asdict() for facts in files.operators],
+        "operators": [_operator_document(facts) for facts in files.operators],
         "files": [file._asdict() for file in files.files],
         "transactions": list(files.transactions),
         "channels": [_channel_document(figures) for figures in files.channels],
         "logs": [figures._asdict() for figures in files.logs],
         "state_rows": files.state_rows,
     }
+
+
+def _operator_document(facts: OperatorFacts) -> Document:
+    return {**facts._asdict(), "splits": [[split, position.hex()] for split, position in facts.splits]}
 
 
 def _channel_document(figures: ChannelFigures) -> Document:
@@ -182,13 +186,19 @@ def _task_files(document: Document) -> TaskFiles:
         filed=_epoch(document["filed"]),
         epoch=Epoch(int(document["epoch"])),
         ended=document["ended"],
-        operators=tuple(OperatorFacts(**facts) for facts in document["operators"]),
+        operators=tuple(map(_operator_facts, document["operators"])),
         files=tuple(StoredFile(**file) for file in document["files"]),
         transactions=tuple(document["transactions"]),
         channels=tuple(_channel_figures(figures) for figures in document["channels"]),
         logs=tuple(LogFigures(**figures) for figures in document["logs"]),
         state_rows=document["state_rows"],
     )
+
+
+def _operator_facts(document: Document) -> OperatorFacts:
+    splits = tuple((split, bytes.fromhex(position)) for split, position in document["splits"])
+    facts: dict[str, Any] = {**document, "splits": splits}
+    return OperatorFacts(**facts)
 
 
 def _channel_figures(document: Document) -> ChannelFigures:

@@ -16,7 +16,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 Parts = tuple[str, ...]
 """A path below the folder of a job, part by part."""
 
-Table = Literal["state", "log", "positions", "transactions", "rounds"]
+Table = Literal["state", "log", "transactions", "rounds"]
 
 _SPECIAL = frozenset("/\\=:%*?\"'<>|#{}~")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})

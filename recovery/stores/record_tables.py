@@ -1,7 +1,7 @@
-"""What a snapshot holds besides keyed state, as rows: loop logs, positions, transactions, rounds.
+"""What a snapshot holds besides keyed state, as rows: loop logs, transactions, rounds.
 
 - log: a row a batch, in order, with the channel's digest before and after it: an auditor checks links row by row.
-- positions, transactions: a row each.
+- transactions: a row each.
 - rounds: one row; `data` is a pickle of plain tuples and dicts, for no class of ours is in a cut.
 """
 
@@ -36,7 +36,6 @@ LOG = schema(
         "payload": "binary",
     }
 )
-POSITIONS = schema({"split": "string", "position_int": "int64", "data": "binary"})
 TRANSACTIONS = schema({"name": "string", "epoch": "int64", "attempt": "int64", "records": "int64"})
 ROUNDS = schema({"phase": "string", "current": "string", "data": "binary"})
 
@@ -45,7 +44,6 @@ REPEATING_IN_LOG = ("edge", "sender", "receiver")
 _COLUMNS_HEADER_BYTES = 16
 """What stands in front of the Arrow stream of a batch of columns."""
 _ENDS_COUNT = len(_ENDS)
-_INT_MAX = (1 << 63) - 1
 
 
 def _ends(channel: ChannelId) -> tuple[Any, ...]:
@@ -103,17 +101,7 @@ def _is_pair(value: Any) -> bool:
     return type(value) is tuple and len(cast("tuple[Any, ...]", value)) == 2
 
 
-# -- positions, transactions, rounds -----------------------------------------------------------------------------
-
-
-def positions_table(splits: dict[str, bytes]) -> Any:
-    """How far each split was read; as a number, too, where it is one."""
-    return from_rows(POSITIONS, [(split, _number_in(data), data) for split, data in splits.items()])
-
-
-def positions_in(table: Any) -> dict[str, bytes]:
-    """Split -> encoded position."""
-    return {split: data for split, _, data in to_rows(table)}
+# -- transactions, rounds ----------------------------------------------------------------------------------------
 
 
 def transactions_table(transactions: Iterable[Transaction]) -> Any:
@@ -158,11 +146,3 @@ def rounds_in(table: Any) -> RoundsSnapshot:
         {TaskId(*task): value for task, value in enclosing.items()},
         is_head,
     )
-
-
-def _number_in(data: bytes) -> int | None:
-    try:
-        value = PlainUnpickler(io.BytesIO(data)).load()
-    except Exception:  # noqa: BLE001  # whatever it is, it is no number
-        return None
-    return value if type(value) is int and -_INT_MAX - 1 <= value <= _INT_MAX else None

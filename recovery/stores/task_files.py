@@ -1,7 +1,8 @@
 """The files of one task in one epoch: what is in them is told here, and how a snapshot goes in and comes out.
 
-Empty tables make no file. What is little (whether the task has ended, which operators it has, what its channels have
-counted) goes with the list of files into the manifest, and so do the figures of logs, for those who only want to know.
+Empty tables make no file. What is little (whether the task has ended, which operators it has, how far its splits are
+read, what its channels have counted) goes with the list of files into the manifest, and so do the figures of logs, for
+those who only want to know.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ class StoredFile(NamedTuple):
 class OperatorFacts(NamedTuple):
     """An operator of a task: whether what belongs to the task can move, what kind it is, and what it sent or wrote.
 
-    `kind` is that of the plan, None if nobody told; `records` is told of sources and sinks.
+    `kind` is that of the plan, None if nobody told; `records` is told of sources and sinks, `splits` of sources: each
+    split with its encoded position.
     """
 
     name: str
     whole_can_move: bool
     kind: str | None
     records: int
+    splits: tuple[tuple[str, bytes], ...]
 
 
 class ChannelFigures(NamedTuple):
@@ -140,7 +143,7 @@ def encode_task(
         epoch=snapshot.epoch,
         ended=snapshot.ended,
         operators=tuple(
-            OperatorFacts(name, state.whole_can_move, kinds.get(name), state.records)
+            OperatorFacts(name, state.whole_can_move, kinds.get(name), state.records, tuple(state.splits.items()))
             for name, state in snapshot.operators.items()
         ),
         files=tuple(StoredFile(path_of(parts), len(data), sha256(data)) for parts, data in payloads.items()),
@@ -160,9 +163,6 @@ def _operator_files(folder: Parts, snapshot: TaskSnapshot) -> tuple[dict[Parts, 
             table = states.state_table(state)
             rows += table.num_rows
             payloads[table_file(folder, "state", name, task)] = encode(table, states.REPEATING)
-        if state.splits:
-            positions = records.positions_table(dict(state.splits))
-            payloads[table_file(folder, "positions", name, task)] = encode(positions)
         if state.transactions:
             transactions = records.transactions_table(state.transactions)
             payloads[table_file(folder, "transactions", name, task)] = encode(transactions)
@@ -234,12 +234,11 @@ class TaskReader:
 
     def _operator(self, facts: OperatorFacts) -> OperatorState:
         state = self._table("state", facts.name, states.STATE)
-        splits = self._table("positions", facts.name, records.POSITIONS)
         transactions = self._table("transactions", facts.name, records.TRANSACTIONS)
         pending, whole = ((), None) if state is None else states.rest_of(state)
         return OperatorState(
             groups={} if state is None else states.groups_of(state),
-            splits={} if splits is None else records.positions_in(splits),
+            splits=dict(facts.splits),
             pending=pending,
             whole=whole,
             whole_can_move=facts.whole_can_move,

@@ -106,7 +106,7 @@ def test_what_cannot_be_judged_is_one_clear_line(
 def test_a_missing_file_is_named(spark: Any, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     forged = Forged(job, tmp_path / "copy")
     epoch = max(forged.manifests)
-    name = forged.manifests[epoch]["tasks"][0]["files"][0]["name"]
+    name = next(file["name"] for task in forged.manifests[epoch]["tasks"] for file in task["files"])
     (forged.path / name).unlink()
     assert main(["audit", str(forged.path)]) == 2
     assert f"{name} is missing, and a manifest names it" in capsys.readouterr().err.splitlines()[-1]

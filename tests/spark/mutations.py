@@ -229,16 +229,21 @@ def move_state_to_another_task(cut: Subject) -> tuple[int, str]:
 
 
 def change_a_position(cut: Subject) -> tuple[int, str]:
-    name = cut.file(cut.epoch, "positions", "numbers", 0)
-    cut.change(name, lambda rows: [{**rows[0], "position_int": rows[0]["position_int"] + 1}, *rows[1:]])
+    split = cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"][0]
+    split[1] = pickle.dumps(pickle.loads(bytes.fromhex(split[1])) + 1).hex()
     return 6, "'numbers'"
 
 
+def leave_out_a_split(cut: Subject) -> tuple[int, str]:
+    cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"].pop()
+    return 8, "is gone since the cut before"
+
+
 def go_back_to_an_earlier_position(cut: Subject) -> tuple[int, str]:
-    name = cut.file(cut.epoch, "positions", "numbers", 0)
-    read = cut.rows(name)[0]["position_int"]
-    cut.change(name, lambda rows: [{**rows[0], "position_int": 0}, *rows[1:]])
-    cut.task(cut.epoch, "numbers", 0)["operators"][0]["records"] -= read
+    source = cut.task(cut.epoch, "numbers", 0)["operators"][0]
+    read = pickle.loads(bytes.fromhex(source["splits"][0][1]))
+    source["splits"][0][1] = pickle.dumps(0).hex()
+    source["records"] -= read
     return 8, "'numbers'"
 
 
@@ -293,6 +298,7 @@ MUTATIONS = [
     change_a_value,
     move_state_to_another_task,
     change_a_position,
+    leave_out_a_split,
     go_back_to_an_earlier_position,
     change_what_a_transaction_holds,
     give_a_transaction_another_epoch,

@@ -48,7 +48,7 @@ def reopened(job: Path, key: bytes | None = None) -> LocalStore:
 def files_of(job: Path) -> list[Path]:
     """Every file that the cut consists of."""
     tables = sorted(job.rglob("*.parquet"))
-    assert len(tables) == 6
+    assert len(tables) == 5
     return [*tables, job / MANIFEST, job / ENTRY]
 
 
@@ -93,7 +93,7 @@ def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Pat
     begin(reopened(job), 2, restored=1)
     complete(reopened(job), 2, 2, ended=True)
     tables = [path for path in job.rglob("*.parquet") if "attempt=2" in path.parts]
-    assert len(tables) == 6
+    assert len(tables) == 5
     for path in [*tables, job / "epoch=2/attempt=2/manifest.json"]:
         right = path.read_bytes()
         path.unlink()
@@ -204,12 +204,16 @@ def test_a_signed_cut_of_another_job_is_refused(tmp_path: Path):
         read_everything(job, b"key")
 
 
+def files_of_task(document: dict[str, Any], name: str) -> list[Any]:
+    return next(task["files"] for task in document["tasks"] if task["task"] == name)
+
+
 @pytest.mark.parametrize("name", ["../../outside", "/etc/hostname", "epoch=1/../../../outside", "epoch=1/a\0b"])
 def test_a_manifest_that_names_a_file_outside_is_refused(job: Path, name: str):
     (job.parent / "outside").write_bytes(b"")
 
     def lead_out(document: dict[str, Any]) -> None:
-        document["tasks"][0]["files"][0].update(name=name, size=0, sha256=sha256(b""))
+        files_of_task(document, "rank")[0].update(name=name, size=0, sha256=sha256(b""))
 
     forge_manifest(job, None, lead_out)
     forge_entry(job, None)
@@ -218,13 +222,12 @@ def test_a_manifest_that_names_a_file_outside_is_refused(job: Path, name: str):
 
 
 def leave_out_a_file(document: dict[str, Any]) -> None:
-    rank = next(task for task in document["tasks"] if task["task"] == "rank")
-    rank["files"] = [file for file in rank["files"] if "table=log" not in file["name"]]
+    files = files_of_task(document, "rank")
+    files[:] = [file for file in files if "table=log" not in file["name"]]
 
 
 def add_a_file(document: dict[str, Any]) -> None:
-    rank, orders = (next(t for t in document["tasks"] if t["task"] == name) for name in ("rank", "orders"))
-    rank["files"].append(orders["files"][0])
+    files_of_task(document, "rank").append(files_of_task(document, "done")[0])
 
 
 def change_a_figure(document: dict[str, Any]) -> None:

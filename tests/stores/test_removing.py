@@ -131,7 +131,7 @@ def test_the_files_of_an_aborted_epoch_are_discarded_task_by_task(store: LocalSt
     write(store, snapshots_of(2))
     store.discard_task(Attempt(1), Epoch(2), RANK)
     names = {path.name for path in (Path(store.path) / "epoch=2").rglob("*.parquet")}
-    assert names == {"orders.0.parquet", "done.0.parquet"}
+    assert names == {"done.0.parquet"}
     for task in snapshots_of(2):
         store.discard_task(Attempt(1), Epoch(2), task)
         store.discard_task(Attempt(1), Epoch(2), task)

@@ -18,7 +18,7 @@ from graphs import Flow, Items, Print
 from graphs.ids import Attempt, Epoch
 from recovery.stores import folder
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for, snapshots_of, write
 
 
 class Disk:
@@ -66,7 +66,7 @@ def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk:
     disk.synced.clear()
     files = write(store, snapshots_of(1), 0 if settle else LARGE)
     names = [file.name for of_task in files.values() for file in of_task.files]
-    assert len(names) == 6
+    assert len(names) == 5
     assert bool(disk.synced) is settle
     if settle:
         for name in names:
@@ -105,7 +105,7 @@ def test_a_file_that_has_gone_fails_the_cut(tmp_path: Path):
 
 def test_what_is_large_is_settled_by_who_has_written_it(tmp_path: Path):
     store = LocalStore(str(tmp_path), "job")
-    part = next(iter(snapshots_of(1).values()))
+    part = snapshots_of(1)[RANK]
     size = sum(file.size for file in store.write_task(Attempt(1), Epoch(1), part).files)
     assert not store.write_task(Attempt(1), Epoch(2), part, left_bytes_max=size + 9).is_settled
     assert store.write_task(Attempt(1), Epoch(3), part, left_bytes_max=size - 9).is_settled
@@ -119,7 +119,7 @@ def test_tasks_beside_the_supervisor_leave_it_to_that(
     flow = Flow("any")
     flow.read(Items([1]), name="numbers").write(Print(), name="shown")
     tasks = TasksInFolder(LocalStore(str(tmp_path), "job"), flow.plan(), is_beside)
-    part = next(iter(snapshots_of(1).values()))
+    part = snapshots_of(1)[RANK]
     written = tasks.write_task(Attempt(1), None if epoch is None else Epoch(epoch), part)
     assert written.is_settled is is_settled
 

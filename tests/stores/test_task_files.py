@@ -95,12 +95,6 @@ def test_each_row_of_a_log_carries_the_digest_before_and_after_it(store: LocalSt
     assert all(first["digest_after"] == then["digest_before"] for first, then in pairwise(rows[1:]))
 
 
-def test_positions_are_rows(store: LocalStore):
-    complete(store, 7)
-    positions = rows_of(store, "epoch=7/attempt=1/table=positions/operator=orders/orders.0.parquet")
-    assert {row["split"]: row["position_int"] for row in positions} == {"a.jsonl": 7, "b.jsonl": None, "ä/ö": None}
-
-
 def test_tables_hold_plain_types_alone(store: LocalStore):
     complete(store, 7)
     files = list(Path(store.path).rglob("*.parquet"))
