@@ -24,7 +24,7 @@ def flow(size=200, rate=200):
     again = flow.loop("again", of=int)
     numbers = flow.read(Generate(lambda n: n + 1, count=size, rate=rate), name="numbers")
     odd, even = numbers.merge(again).key_by(lambda n: n).split(lambda n: n % 2 == 1, name="odd")
-    again.feed(even.key_by(lambda n: n).map(lambda n: n // 2, name="half"))
+    again.feed(even.key_by(lambda n: n).stateful_map(lambda seen, n: (seen + 1, n // 2), initial=0, name="half"))
     odd.write(Collect(), name="done")
     return flow
 
