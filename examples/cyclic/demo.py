@@ -22,7 +22,7 @@ def show_with_log() -> None:
     """Prints a run that is killed twice and loses nothing; exits with 1 if that is not what comes of it."""
     print(f"{payments.SIZE} payments, prepared by Spark, on Ray.")
     print("The process of the head, which tries them, is going to be killed twice.\n", flush=True)
-    checked = run_checked(payments, kills=KILLS, every=0.4, audit="final")
+    checked = run_checked(payments, kills=KILLS, every=0.4, actors="task", audit="final")
     _print_restores(checked)
     if checked.failures:
         sys.exit("\n".join(checked.failures))
@@ -33,7 +33,7 @@ def show_with_log() -> None:
 def show_without_log() -> None:
     """Prints the same kill in a run whose cuts leave out what is in the loop; exits with 1 if nothing is lost."""
     print("\nThe same kill, and the log of the loop is switched off.\n", flush=True)
-    checked = run_checked(payments, kills=KILLS[:1], every=0.4, audit="final", broken_rule=WITHOUT_LOG)
+    checked = run_checked(payments, kills=KILLS[:1], every=0.4, actors="task", audit="final", broken_rule=WITHOUT_LOG)
     _print_restores(checked)
     lost = sorted(example["wanted"]["id"] for example in checked.judged.first if example["what"] == "lost")
     if not lost:
