@@ -20,14 +20,13 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from recovery.stores.state_table import PlainUnpickler
+from recovery.stores.state_table import PlainUnpickler, fits
 from recovery.stores.tables import pa
 
 VALUES_MAX = 1_000_000
 """How many values a value may consist of: one that holds itself many times over would never end."""
 
 _COLUMNS_HEADER_BYTES = 16
-_INT_MAX = (1 << 63) - 1
 _AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 
 
@@ -67,7 +66,7 @@ def number_in(data: bytes) -> int | None:
     (7, None, None)
     """
     value = _loaded(data)
-    return value if type(value) is int and -_INT_MAX - 1 <= value <= _INT_MAX else None
+    return value if type(value) is int and fits(value) else None
 
 
 def pair_of(kind: str, data: bytes) -> Pair:

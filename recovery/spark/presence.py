@@ -119,6 +119,9 @@ def _task_stories(cut: Described, id: TaskId, task: Facts, kinds: Mapping[str, s
     for name, kind in found.items():
         if kind != kinds.get(name):
             yield f"operator {name!r} is of kind {kind!r}, in the graph of kind {kinds.get(name)!r}"
+    for facts in task["operators"]:
+        if facts["kind"] == "source" and facts["records"] and not facts["splits"]:
+            yield f"source {facts['name']!r} has sent {facts['records']} records, and of no split"
 
 
 # -- channels ----------------------------------------------------------------------------------------------------

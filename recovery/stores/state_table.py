@@ -175,7 +175,7 @@ class _Rows:
             parts = cast("tuple[Any, ...]", entry) if type(entry) is tuple else ()
             key, value = parts if len(parts) == 2 else (None, None)
             types: Any = (type(key), type(value))
-            if types in _TYPED and _fits(key) and _fits(value):
+            if types in _TYPED and fits(key) and fits(value):
                 keys, values = typed.setdefault(types, ([], []))
                 keys.append(key)
                 values.append(value)
@@ -212,7 +212,7 @@ class _Rows:
         return pa.concat_tables(tables) if tables else _MADE.empty_table()
 
 
-def _fits(value: Any) -> bool:
+def fits(value: Any) -> bool:
     """Whether a typed column can hold this int, float or text: not beyond 64 bits, nor half of a surrogate pair."""
     if type(value) is int:
         return _INT_MIN <= value <= _INT_MAX
@@ -230,12 +230,12 @@ def _row(group: int, parts: tuple[Any, ...], data: bytes) -> _Row:
     if len(parts) not in {2, 3}:
         return _pickled("value", group, data)
     key = parts[0]
-    key_int = key if type(key) is int and _fits(key) else None
-    key_str = key if type(key) is str and _fits(key) else None
+    key_int = key if type(key) is int and fits(key) else None
+    key_str = key if type(key) is str and fits(key) else None
     if len(parts) == 2:
         return "value", group, key_int, key_str, None, data
     at_ms = parts[1]
-    return "timer", group, key_int, key_str, at_ms if type(at_ms) is int and _fits(at_ms) else None, data
+    return "timer", group, key_int, key_str, at_ms if type(at_ms) is int and fits(at_ms) else None, data
 
 
 def _pickled(kind: str, group: int | None, data: bytes) -> _Row:

@@ -239,6 +239,11 @@ def leave_out_a_split(cut: Subject) -> tuple[int, str]:
     return 8, "is gone since the cut before"
 
 
+def leave_out_all_splits_of_a_task(cut: Subject) -> tuple[int, str]:
+    cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"].clear()
+    return 5, "and of no split"
+
+
 def go_back_to_an_earlier_position(cut: Subject) -> tuple[int, str]:
     source = cut.task(cut.epoch, "numbers", 0)["operators"][0]
     read = pickle.loads(bytes.fromhex(source["splits"][0][1]))
@@ -299,6 +304,7 @@ MUTATIONS = [
     move_state_to_another_task,
     change_a_position,
     leave_out_a_split,
+    leave_out_all_splits_of_a_task,
     go_back_to_an_earlier_position,
     change_what_a_transaction_holds,
     give_a_transaction_another_epoch,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recovery.orders import AttemptStart, Manifest
+from recovery.spark.described import rows_of
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
 from recovery.stores.local import LocalStore
@@ -187,3 +188,9 @@ def test_a_link_that_was_planted_is_not_followed(path: Path):
     (path / "job.json").rename(path.parent / "elsewhere.json")
     (path / "job.json").symlink_to(path.parent / "elsewhere.json")
     assert "job.json should be a file and is a symbolic link" in refusal(path)
+
+
+def test_positions_are_rows(path: Path):
+    folder = JobFolder.open(str(path))
+    positions = rows_of("positions", folder, {3: folder.manifest(3)})
+    assert {split: number for *_, split, number, _ in positions} == {"a.jsonl": 7, "b.jsonl": None, "ä/ö": None}
