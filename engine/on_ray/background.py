@@ -1,6 +1,9 @@
 """What an actor does beside its loop: writing snapshots in a thread, and calls outside in others.
 
 What comes of it goes into one queue, and wakes the loop up.
+
+Small snapshots are written in the loop itself. The thread would ask for Python's lock some sixty times, and each time
+push the loop off its core: that costs more than the snapshot.
 """
 
 from __future__ import annotations
@@ -21,12 +24,22 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import TaskSnapshot
 
 RETRY_PAUSE_S = 0.5
+QUICK_NS = 10_000_000
+
+
+class Files(Protocol):
+    """The files of a snapshot, which those that asked for it know more of."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the disk was waited for."""
+        ...
 
 
 class TaskFilesStore(Protocol):
     """Where snapshots go."""
 
-    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> Any:
+    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> Files:
         """Write a snapshot; says what its files are."""
         ...
 
@@ -40,7 +53,7 @@ class Written(NamedTuple):
 
     task: TaskId
     epoch: Epoch | None
-    files: Any
+    files: Files | None
     failure: str | None
 
 
@@ -61,13 +74,16 @@ class Background:
         self._store = store
         self._wake = wake
         self._writer = ThreadPoolExecutor(1, "snapshots")
+        self._quick: set[TaskId] = set()
         self._events: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
-        """Write a snapshot."""
+        """Write a snapshot: here, if the task's last one took little time."""
         if self._store is None:
             self._finish(Written(task, epoch, None, None))
+        elif epoch is not None and task in self._quick:
+            self._write(self._store, attempt, epoch, task, snapshot)
         else:
             self._writer.submit(self._write, self._store, attempt, epoch, task, snapshot)
 
@@ -79,8 +95,13 @@ class Background:
         task: TaskId,
         snapshot: Callable[[], TaskSnapshot],
     ) -> None:
+        self._quick.discard(task)
+        began_ns = time.thread_time_ns()
         try:
-            written = Written(task, epoch, store.write_task(attempt, epoch, snapshot()), None)
+            files = store.write_task(attempt, epoch, snapshot())
+            if not files.is_settled and time.thread_time_ns() - began_ns < QUICK_NS:
+                self._quick.add(task)
+            written = Written(task, epoch, files, None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the epoch is declined and the run goes on
             if epoch is None:
                 time.sleep(RETRY_PAUSE_S)

@@ -1,7 +1,7 @@
 """One task in its actor: carries out what the task's core says. No decisions about the protocol here.
 
 A host takes what has arrived on a channel in one go, so that batches do not get smaller from round to round, and each
-effect of the core becomes a call of the runtime, a message, or work for the writing thread.
+effect of the core becomes a call of the runtime, a message, or work beside the loop.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Host:
             self.drain = None
 
     def on_written(self, epoch: Epoch | None, files: Any, failure: str | None) -> None:
-        """The writing thread is done with a snapshot."""
+        """A snapshot is written, or could not be."""
         if failure is None:
             self.snapshots.written(epoch, files)
             self.carry_out(self.core.on_written(epoch))

@@ -297,7 +297,7 @@ class ActorLoop:
         self.tell(TaskReport(task, effect, files))
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
-        """Write a snapshot, in the background."""
+        """Write a snapshot, in the background unless it is small."""
         self.background.write(attempt, epoch, task, snapshot)
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:

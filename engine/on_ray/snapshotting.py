@@ -21,7 +21,7 @@ ENCODED_NS = 2_000_000
 
 
 class Writing(Protocol):
-    """What writes snapshots, in the background."""
+    """What writes snapshots, the large ones in the background."""
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
         """Put the snapshot together and write it, then say so to the task."""

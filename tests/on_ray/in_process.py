@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.on_ray.background import TaskFilesStore
 from engine.on_ray.control import SUPERVISOR, Begin, Outcome, Published, Restored, Stop, TaskOptions, TaskReport
@@ -33,20 +33,27 @@ DEADLINE_S = 60.0
 Disturb = Callable[[Message], Iterable[Message]]
 
 
+class InMemory(NamedTuple):
+    """What stands for the files of a snapshot."""
+
+    is_settled: bool
+
+
 class Snapshots:
     """Keeps snapshots in memory; or fails, as often as it is told to."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, *, is_waited_for: bool = True) -> None:
+        self.is_waited_for = is_waited_for
         self.kept: dict[tuple[TaskId, Epoch | None], TaskSnapshot] = {}
         self.discarded: list[tuple[TaskId, Epoch]] = []
         self.failures = failures
 
-    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> Any:
+    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> InMemory:
         if self.failures:
             self.failures -= 1
             raise OSError(28, "No space left on device")
         self.kept[snapshot.task, epoch] = snapshot
-        return f"files of {snapshot.task}"
+        return InMemory(self.is_waited_for)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         self.discarded.append((task, epoch))

@@ -1,0 +1,97 @@
+"""Where snapshots are written: the small ones in the loop, whatever takes long in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from engine.on_ray import background as background_module
+from engine.on_ray.background import Background, Written
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.cut import TaskSnapshot
+from tests.on_ray.in_process import InMemory
+
+TASK, OTHER = TaskId("rank", 0), TaskId("rank", 1)
+DEADLINE_S = 30.0
+
+
+class Noting:
+    """A store that notes which thread writes."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.is_waited_for = False
+        self.fails = False
+
+    def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> InMemory:
+        self.threads.append("loop" if threading.current_thread() is threading.main_thread() else "beside")
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        return InMemory(self.is_waited_for)
+
+    def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        raise AssertionError("nothing is aborted here")
+
+
+class OneActor:
+    """One actor's background, whose snapshots are written one after the other."""
+
+    def __init__(self) -> None:
+        self.store = Noting()
+        self.background = Background(self.store, lambda: None)
+        self.epoch = 0
+
+    def write(self, task: TaskId = TASK, *, is_last: bool = False) -> str:
+        """Write the next one; says where that was done."""
+        self.epoch += 1
+        epoch = None if is_last else Epoch(self.epoch)
+
+        def snapshot() -> TaskSnapshot:
+            return TaskSnapshot(task, Epoch(self.epoch), Attempt(1), {}, (), (), is_last)
+
+        self.background.write(Attempt(1), epoch, task, snapshot)
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not self.background.done:
+            assert time.monotonic() < deadline_s, "nothing is written"
+            time.sleep(0.001)
+        done = self.background.done.popleft()
+        assert isinstance(done, Written)
+        assert (done.task, done.epoch, done.failure is None) == (task, epoch, not self.store.fails)
+        return self.store.threads[-1]
+
+
+@pytest.fixture
+def written() -> Iterator[OneActor]:
+    made = OneActor()
+    yield made
+    made.background.close()
+
+
+def test_the_first_of_a_task_is_written_beside_the_loop_and_the_next_small_ones_in_it(written: OneActor):
+    assert [written.write() for _ in range(3)] == ["beside", "loop", "loop"]
+    assert [written.write(OTHER) for _ in range(2)] == ["beside", "loop"]
+
+
+def test_where_the_disk_is_waited_for_the_loop_does_not_wait(written: OneActor):
+    written.store.is_waited_for = True
+    assert [written.write() for _ in range(3)] == ["beside", "beside", "beside"]
+
+
+def test_what_took_long_is_written_beside_the_loop_from_then_on(written: OneActor, monkeypatch: pytest.MonkeyPatch):
+    assert [written.write() for _ in range(2)] == ["beside", "loop"]
+    monkeypatch.setattr(background_module, "QUICK_NS", 0)
+    assert [written.write() for _ in range(3)] == ["loop", "beside", "beside"]
+
+
+def test_a_last_state_is_written_beside_the_loop(written: OneActor):
+    assert [written.write() for _ in range(2)] == ["beside", "loop"]
+    assert written.write(is_last=True) == "beside"
+
+
+def test_one_that_fails_in_the_loop_is_told_like_any_other_and_the_next_is_written_beside_it(written: OneActor):
+    assert [written.write() for _ in range(2)] == ["beside", "loop"]
+    written.store.fails = True
+    assert [written.write() for _ in range(2)] == ["loop", "beside"]
