@@ -77,14 +77,17 @@ class Story:
         self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs, "seconds": 0.0})
 
     def on_running(self, pids: Mapping[str, int]) -> None:
-        """All tasks run: for the first time, or again."""
-        self.state = "running"
+        """All tasks run: for the first time, or again.
+
+        Said last: the driver looks from another thread, and who sees it running asks for these processes.
+        """
         now_s = time.time()
         self.ran_s = self.ran_s or now_s
         if self.down_s is not None and self.restores:
             self.restores[-1]["seconds"] = round(now_s - self.down_s, 3)
         self.down_s = None
         self.pids = dict(pids)
+        self.state = "running"
 
     def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
         """A cut is complete."""

@@ -117,7 +117,7 @@ def test_a_zombie_that_wakes_up_after_the_recovery_has_no_effect(tmp_path: Path)
     os.kill(story.pids["enough/0"], signal.SIGKILL)
     try:
         later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
-        assert later.pids["grow/0"] != zombie
+        assert later.pids["grow/0"] != zombie, (story, later)
     finally:
         if not has_ended(zombie, timeout_ms=0):
             os.kill(zombie, signal.SIGCONT)
