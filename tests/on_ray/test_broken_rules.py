@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backedge import BadOptionError, start
-from tests.on_ray.flows import finish, trips, trips_made
+from tests.on_ray.flows import expect, finish, trips, trips_made
 
 
 @pytest.mark.slow
@@ -24,6 +24,16 @@ def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Pa
     assert wanted - found, "what was in the loop at the cut is in no snapshot"
     assert not found - wanted
     assert [restore["in_loop_records"] for restore in result.restores] == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_without_a_loop_log_a_run_that_nobody_kills_loses_nothing(tmp_path: Path):
+    """It is the kill that costs records: what goes round is still counted before the run ends."""
+    flow = trips(count=60, trips=4_000, rate=20)
+    _, result = finish(flow, snapshots=tmp_path, every=0.2, actors="slice", broken_rule="no-loop-log")
+    expect(result, trips_made(60, trips=4_000))
+    assert result.snapshots_with_log == 0
 
 
 @pytest.mark.parametrize("rule", ["gravity", "acknowledged-before-durable", "wall-clock-capture"])
