@@ -87,7 +87,7 @@ class TaskCore:
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if isinstance(item, Data):
             queued = inbox.receive(item)
-            if self.logs.epochs:
+            if inbox.logs:
                 self.logs.receive(inbox, queued)
             return NOTHING
         return self._on_barrier(inbox, item) if isinstance(item, Barrier) else self._on_end(inbox, item)
@@ -257,7 +257,7 @@ class TaskCore:
         inbox.end_received = True
         inbox.queue.append(end)
         effects: list[Effect] = []
-        for log in self.logs.seal_all(inbox.id):
+        for log in self.logs.seal_all(inbox):
             effects += self.snapshots.seal(log)
         if self.ended:
             return effects

@@ -22,7 +22,7 @@ class OpenEpoch:
     """One epoch of one task, from its capture until it is acknowledged.
 
     - entries, counts: what was in each logged channel at the cut; a probe only counts.
-    - open: the channels whose barrier has not come. Empty means that the log is sealed.
+    - open: the channels whose barrier has not come, each with its inbox. Empty means that the log is sealed.
     - drained: the inputs that a drain held at the capture.
     """
 
@@ -45,7 +45,7 @@ class OpenEpoch:
         self.transactions: tuple[str, ...] = ()
         self.entries: dict[ChannelId, list[LogEntry]] = {}
         self.counts: dict[ChannelId, int] = {}
-        self.open: set[ChannelId] = set()
+        self.open: dict[ChannelId, Inbox] = {}
 
     def task_record(self, *, ended: bool) -> TaskRecord:
         """The channels at the capture, with what the log holds of each."""
@@ -64,11 +64,10 @@ class OpenEpoch:
 
 
 class ChannelLogs:
-    """The open logs of one task."""
+    """The open logs of one task. Each inbox knows those that are open on it, so that no batch has to look them up."""
 
     def __init__(self) -> None:
         self.epochs: dict[Epoch, OpenEpoch] = {}
-        self._on: dict[ChannelId, list[tuple[OpenEpoch, list[LogEntry]]]] = {}
 
     def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
         """Begin with what is queued on each logged channel; those whose barrier or END came are sealed at once."""
@@ -81,12 +80,12 @@ class ChannelLogs:
             else:
                 entries += map(inbox.log_entry, queued)
             if not is_complete:
-                log.open.add(inbox.id)
-                self._on.setdefault(inbox.id, []).append((log, entries))
+                log.open[inbox.id] = inbox
+                inbox.logs.append((log, entries))
 
     def receive(self, inbox: Inbox, queued: Queued) -> None:
         """A batch was received: it goes into every log that is open on its channel."""
-        for log, entries in self._on.get(inbox.id, ()):
+        for log, entries in inbox.logs:
             if log.mode.is_probe:
                 log.counts[inbox.id] += 1
             else:
@@ -99,28 +98,24 @@ class ChannelLogs:
             return None
         return self._close(log, channel)
 
-    def seal_all(self, channel: ChannelId) -> list[OpenEpoch]:
+    def seal_all(self, inbox: Inbox) -> list[OpenEpoch]:
         """END came, which counts as every barrier; returns the logs that this completes."""
-        done = [self._close(log, channel) for log, _ in list(self._on.get(channel, ()))]
+        done = [self._close(log, inbox.id) for log, _ in inbox.logs]
         return [log for log in done if log is not None]
 
     def _close(self, log: OpenEpoch, channel: ChannelId) -> OpenEpoch | None:
-        log.open.discard(channel)
-        self._stop(log, channel)
+        _stop(log, log.open.pop(channel))
         return None if log.open else log
-
-    def _stop(self, log: OpenEpoch, channel: ChannelId) -> None:
-        others = [(other, entries) for other, entries in self._on[channel] if other is not log]
-        if others:
-            self._on[channel] = others
-        else:
-            del self._on[channel]
 
     def drop(self, epoch: Epoch) -> bool:
         """Forget an epoch: it was aborted, or it is written. Returns whether it was known."""
         log = self.epochs.pop(epoch, None)
         if log is None:
             return False
-        for channel in log.open:
-            self._stop(log, channel)
+        for inbox in log.open.values():
+            _stop(log, inbox)
         return True
+
+
+def _stop(log: OpenEpoch, inbox: Inbox) -> None:
+    inbox.logs = [(other, entries) for other, entries in inbox.logs if other is not log]

@@ -9,12 +9,15 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphs.ids import ChannelId, Epoch
 from recovery.cut import InputRecord, LogEntry, OutputRecord
 from recovery.errors import ChannelIntegrityError, ProtocolError
 from recovery.messages import Barrier, Data, End, Marker, Mode
+
+if TYPE_CHECKING:
+    from recovery.channel_log import OpenEpoch
 
 Encode = Callable[[Any], bytes]
 
@@ -29,6 +32,9 @@ class Stored:
         raise NotImplementedError(f"{type(self).__name__} does not say how it is loaded")
 
 
+ENCODED = (bytes, Stored)  # made once: a union in `isinstance` would be made for every batch
+
+
 class Queued(NamedTuple):
     """Data that was received, with the channel's digest before and after it."""
 
@@ -40,7 +46,7 @@ class Queued(NamedTuple):
 
 
 class Inbox:
-    """The receiving end. `in_front` is the restored channel that must be drained first."""
+    """The receiving end. `in_front` is the restored channel that must be drained first; `logs`, those open on it."""
 
     __slots__ = (
         "consumed",
@@ -54,6 +60,7 @@ class Inbox:
         "is_back",
         "last_barrier",
         "live_id",
+        "logs",
         "queue",
         "received",
         "received_digest",
@@ -71,6 +78,7 @@ class Inbox:
         # Set by a driver that does not keep everything in memory: what is kept in place of a payload.
         self.store: Callable[[Any], Any] | None = None
         self.in_front: Inbox | None = None
+        self.logs: list[tuple[OpenEpoch, list[LogEntry]]] = []
         self.queue: deque[Queued | Barrier | End] = deque()
         self.received = 0
         self.received_digest = 0
@@ -153,7 +161,7 @@ class Inbox:
     def log_entry(self, queued: Queued) -> LogEntry:
         """The entry for a loop log, encoded now: user code has not seen the records yet."""
         seq, payload, _, before, after = queued
-        is_encoded = isinstance(payload, bytes | Stored)
+        is_encoded = isinstance(payload, ENCODED)
         return LogEntry._make((seq, payload if is_encoded else self.encode(payload), before, after))
 
     def record(self, log: tuple[LogEntry, ...] = ()) -> InputRecord:
