@@ -40,6 +40,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_readme_submits_as_it_is_tested_here():
+    assert "export RAY_AUTH_MODE=token" in README
+    assert "ray get-auth-token --generate" in README
     assert "ray job submit --working-dir . -- backedge run" in README
     assert '"${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/' in README
     assert "pip wheel --no-deps" in README
