@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import get_args
@@ -15,6 +16,7 @@ from graphs.errors import GraphError
 from graphs.expansion import Actors
 
 INTERRUPTED = 130
+NOBODY_READS = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,9 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        return _obey(options)
+        code = _obey(options)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has gone. What is left of it has to go somewhere when Python flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
 
 
 def _obey(options: argparse.Namespace) -> int:
@@ -87,7 +95,10 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     keeping.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="default: 0.5")
     keeping.add_argument("--keep", type=count, default=3, metavar="N", help="how many are kept; default: 3")
     keeping.add_argument("--policy", choices=("aligned", "unaligned", "drain"), default="aligned")
-    resume = "latest: go on from the latest cut, or begin; EPOCH: from that one; default: never"
+    resume = (
+        "latest: go on from the latest cut, or begin; EPOCH: from that one, and what was published since "
+        "is published again; default: never"
+    )
     audit = "have Spark audit the last cut, or cuts as they appear; default: never"
     keeping.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
     keeping.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help=resume)

@@ -90,7 +90,7 @@ def partitioner(edge: Edge, channels: Sequence[Channel], sender_index: int, out:
     if edge.routing is Routing.REBALANCE:
         return _in_turn(ids, out, turn)
     targets = _Targets(len(ids))
-    of_columns = partial(_targets_of_columns, edge.by, targets) if isinstance(edge.by, str) else None
+    of_columns = partial(_targets_of_columns, edge, edge.by, targets) if isinstance(edge.by, str) else None
     return _by_target(ids, out, _divide_by_key(edge, targets), of_columns)
 
 
@@ -174,15 +174,18 @@ class _Targets(dict[Any, int]):
         return target
 
 
-def _targets_of_columns(by: str, targets: _Targets, columns: Columns) -> _ColumnTargets | None:
+def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns) -> _ColumnTargets | None:
     """The target of each row: that of a record with this key. None: records have to tell."""
     keys = columns.keys(by)
     if keys is None:
         return None
-    if isinstance(keys, np.ndarray):
-        return key_groups(keys) * targets.count // KEY_GROUPS
-    distinct, positions = keys
-    return np.array([targets[key] for key in distinct], np.int64)[positions]
+    try:
+        if isinstance(keys, np.ndarray):
+            return key_groups(keys) * targets.count // KEY_GROUPS
+        distinct, positions = keys
+        return np.array([targets[key] for key in distinct], np.int64)[positions]
+    except UnkeyableError as error:
+        raise RoutingError(f"{_place('key_by', edge)}: {error}") from error
 
 
 def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequence[_Part]], None]:
@@ -197,23 +200,23 @@ def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequen
                 key = NO_KEY  # where `by` raises there is none to tell of
                 key = by(record)
                 parts[targets[key]].append(record)
-        except UnkeyableError:
-            raise
         except Exception as error:
             record = records[len(records) - length_hint(iterator) - 1]
             if key is NO_KEY:
                 raise user_error(
                     edge.sender, error, record, hook=_place("key_by", edge), can_set_aside=False
                 ) from error
-            raise _unhashable(edge, key, record, error) from error
+            raise _no_key(edge, key, record, error) from error
 
     return divide
 
 
-def _unhashable(edge: Edge, key: Any, record: Any, error: Exception) -> RoutingError:
+def _no_key(edge: Edge, key: Any, record: Any, error: Exception) -> RoutingError:
+    which = f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)}"
+    if isinstance(error, UnkeyableError):
+        return RoutingError(f"{which}: {error}")
     return RoutingError(
-        f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)} cannot be hashed ({describe(error)}): "
-        "give a key of plain values, such as a tuple instead of a list"
+        f"{which} cannot be hashed ({describe(error)}): give a key of plain values, such as a tuple instead of a list"
     )
 
 

@@ -202,7 +202,7 @@ class Stream(Generic[T_co]):
         return KeyedStream(self.draft, self._routed(Routing.HASH, key))
 
     def route(self, function: Callable[[T_co], int]) -> Stream[T_co]:
-        """Each record to the task with the index `function(record)`, from 0 to the number of tasks less one."""
+        """Each record to the task with the index `function(record)`, modulo the number of tasks."""
         check_function(function, "route")
         return Stream(self.draft, self._routed(Routing.ROUTE, function))
 

@@ -155,11 +155,13 @@ class Background:
     async def _await(
         self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
     ) -> None:
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with limit:
                 answered = Answered(task, call_id, await function(record), None)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
-            answered = Answered(task, call_id, None, error)
+            told = TimeoutError(f"no answer within timeout={timeout_s} seconds") if limit.expired() else error
+            answered = Answered(task, call_id, None, told)
         self._finish(answered)
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:

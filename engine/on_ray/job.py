@@ -140,7 +140,8 @@ class Job:
             cause = getattr(error, "cause", None)
             why = f"died: {cluster.first_line(error)}" if cause is None else f"failed: {describe(cause)}"
             cluster.kill(self._supervisor)
-            raise RunFailedError(f"the supervisor of the run {why}") from error
+            kept = 'where it had snapshots, resume="latest" goes on from the last of them'
+            raise RunFailedError(f"the supervisor of the run {why}; {kept}") from error
         result = self._close(story)
         cluster.kill(self._supervisor)
         if story.error is not None:

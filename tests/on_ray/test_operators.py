@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, JsonLines, Print, Range, Stream, run
+from backedge import Collect, Flow, Items, JsonLines, Print, Range, Stream, UserFunctionError, run
 from tests.on_ray.flows import expect, finish, killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -140,6 +140,19 @@ def test_a_call_that_takes_too_long_has_failed(kind: str):
     expect(result, [number for number in range(10) if number != 5])
     expect(result, [5], "late")
     assert result.seconds < 15
+
+
+def test_a_call_that_takes_too_long_is_told_with_its_limit():
+    async def ask(number: int) -> int:
+        await asyncio.sleep(30)
+        return number
+
+    flow = Flow("late")
+    flow.read(Items([5]), name="numbers").map_async(ask, timeout=0.3, name="ask").write(Collect(), name="done")
+    with pytest.raises(UserFunctionError) as raised:
+        run(flow, progress=False)
+    assert "operator 'ask' raised TimeoutError: no answer within timeout=0.3 seconds" in str(raised.value)
+    assert "asyncio" not in str(raised.value), "no frame of a library is told as the user's"
 
 
 class Sums:

@@ -11,7 +11,7 @@ import pytest
 
 from backedge import Collect, Flow, Range, RunFailedError, run, start
 from tests.on_ray.flows import expect, finish, killed, kills_of, trips, trips_made, until
-from tests.on_ray.leftovers import actors_below, end
+from tests.on_ray.leftovers import actors_below, end, has_ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -120,6 +120,19 @@ def test_healthy_processes_stay_and_roll_back_in_place(tmp_path: Path):
     stayed = {actor for actor, pid in later.pids.items() if story.pids[actor] == pid}
     assert stayed == story.pids.keys() - {"grow/0"}
     expect(job.wait(), trips_made(300))
+
+
+def test_a_supervisor_that_dies_takes_its_actors_along_and_the_run_goes_on_by_resume(tmp_path: Path):
+    before = actors_below(os.getpid())
+    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", progress=False)
+    until(job, lambda story: story.last_epoch, "a cut is complete")
+    ours = {pid: name for pid, name in actors_below(os.getpid()).items() if pid not in before}
+    (supervisor,) = [pid for pid, name in ours.items() if name.startswith("ray::SupervisorActor")]
+    end(supervisor)
+    with pytest.raises(RunFailedError, match=r"the supervisor of the run died: .*; .* resume=\"latest\" goes on"):
+        job.wait()
+    assert all(has_ended(pid) for pid in ours)
+    expect(run(trips(count=300), snapshots=tmp_path, resume="latest", progress=False), trips_made(300))
 
 
 def test_too_many_deaths_fail_the_run(tmp_path: Path):

@@ -136,3 +136,12 @@ def test_a_path_is_taken_for_the_module_there(module: str, where: str, capsys: p
 def test_command_runs_as_a_module():
     said = subprocess.run([sys.executable, "-m", "backedge", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"backedge {VERSION}\n"
+
+
+def test_a_reader_that_has_gone_is_no_fault(module: str):
+    command = [sys.executable, "-m", "backedge", "graph", f"{module}:flow"]
+    told = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert told.stdout is not None
+    told.stdout.close()
+    _, fault = told.communicate(timeout=60)
+    assert (told.returncode, fault) == (141, "")

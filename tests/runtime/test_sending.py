@@ -10,7 +10,7 @@ import pytest
 from engine.batch import Batch, copy_records, encode
 from engine.errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
 from engine.sending import TARGETS_CACHED_MAX
-from graphs import Collect, Flow, Items, Loop, Stream, UnkeyableError, key_group, task_of_group
+from graphs import Collect, Flow, Items, Loop, Stream, key_group, task_of_group
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 
 
@@ -212,7 +212,10 @@ def test_a_key_that_cannot_be_hashed_is_refused_with_the_record():
 
 
 def test_a_key_without_a_stable_hash_is_refused():
-    with pytest.raises(UnkeyableError, match="a key of type frozenset has no hash that is the same in every process"):
+    said = (
+        r"the key frozenset\(\{1\}\) of record 1: a key of type frozenset has no hash that is the same in every process"
+    )
+    with pytest.raises(RoutingError, match=rf"key_by between 'op' and 'sink': {said}"):
         routed(lambda s: s.key_by(lambda r: frozenset([r]))).feed("op", [1])
 
 
