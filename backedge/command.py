@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import get_args
@@ -33,9 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read our output has gone. What is left of it has to go somewhere when Python flushes at the end.
+        if _is_read():
+            raise  # it was another pipe or socket that broke
+        # What is left of the output has to go somewhere when Python flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
+
+
+def _is_read() -> bool:
+    """Whether our output still has a reader: the system tells of a pipe that has none as an error."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return not output.poll(0)
 
 
 def _obey(options: argparse.Namespace) -> int:

@@ -46,7 +46,7 @@ class Queued(NamedTuple):
 
 
 class Inbox:
-    """The receiving end. `in_front` is the restored channel that must be drained first; `logs`, those open on it."""
+    """The receiving end. `in_front` is the restored channel that must be drained first, `logs` the logs open on it."""
 
     __slots__ = (
         "consumed",

@@ -69,7 +69,7 @@ def start(
 
     - snapshots: a folder for its cuts. Without one, the death of a process fails the run.
     - every: seconds between cuts; keep: how many are kept. policy: how they are taken.
-    - resume: "latest" goes on from the latest cut, or begins; a number from that one, and what came later comes again.
+    - resume: "latest" goes on from the latest cut, or begins; a number from that one, and later output comes again.
     - actors: one process a task, or one for task i of every operator ("slice"); "auto" chooses by the CPUs there are.
     - max_restarts: how often processes may die. spares: processes that wait to replace them.
     - credit_bytes: what may be on the way in a channel. loop_bytes: what waits in memory in a channel of a loop; the

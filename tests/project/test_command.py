@@ -145,3 +145,12 @@ def test_a_reader_that_has_gone_is_no_fault(module: str):
     told.stdout.close()
     _, fault = told.communicate(timeout=60)
     assert (told.returncode, fault) == (141, "")
+
+
+def test_another_pipe_that_breaks_is_not_taken_for_the_reader(module: str, monkeypatch: pytest.MonkeyPatch):
+    def break_elsewhere(_: object) -> int:
+        raise BrokenPipeError("a socket")
+
+    monkeypatch.setattr("backedge.command._obey", break_elsewhere)
+    with pytest.raises(BrokenPipeError, match="a socket"):
+        main(["graph", f"{module}:flow"])
