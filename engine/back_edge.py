@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
-from engine.batch import Hops, uniform
+from engine.batch import ATOMS, Hops, separate, uniform
 from engine.columns import Records, as_records
-from engine.errors import LoopLimitError, MisuseError, show, user_error
+from engine.errors import USER_RAISED, LoopLimitError, MisuseError, show, user_error
 from engine.sending import Send
 from graphs.plan import Edge
 
@@ -32,9 +32,14 @@ class Measure:
     def add(self, records: Records) -> None:
         """Measure these records, of which there is at least one, and fold them in."""
         try:
-            values = [1] * len(records) if self._measure is None else list(map(self._measure, as_records(records)))
+            # No map(): a StopIteration that `measure` raises would end it, and the rest would go unmeasured.
+            measure = self._measure
+            values = [1] * len(records) if measure is None else [measure(r) for r in as_records(records)]
+            if not ATOMS.issuperset(map(type, values)):
+                # `reduce` may change what it folds, and the records go on: a total must share nothing with them.
+                values = [separate(value) for value in values]
             self.total = reduce(self.fold, values if self.total is None else [self.total, *values])
-        except Exception as error:
+        except USER_RAISED as error:
             raise user_error(self.iteration, error, hook="measure or reduce", can_set_aside=False) from error
         if self.total is None:
             raise MisuseError(

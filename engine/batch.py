@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from itertools import groupby
 from typing import Any, cast
+from uuid import UUID
+
+import numpy as np
 
 from engine.columns import COLUMNS_BYTE, Columns, Records, concat, decode_columns, encode_columns
 from engine.errors import RecordSerializationError, describe, show
+from engine.reading_back import check_reads_back
 
 Hops = int | list[int]
 
 ATOMS = frozenset({int, str, float, bool, type(None), bytes, complex})
 """Types whose values nobody can change in place, so that sharing them is safe."""
+
+
+_UNCHANGEABLE = ATOMS | {
+    *(date, datetime, time, timedelta, Decimal, Fraction, UUID),
+    *(np.bool_, np.int32, np.int64, np.float32, np.float64),
+}
+"""Those and others that are common in records."""
 
 
 class Batch:
@@ -40,6 +54,19 @@ class Batch:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Batch) and self.records == other.records and self.hops == other.hops
 
+    def part(self, start: int, end: int) -> Batch:
+        """The records from `start` to `end`, as a batch.
+
+        >>> Batch(["a", "b", "c"], [0, 1, 1]).part(1, 3)
+        Batch(['b', 'c'], hops=1)
+        """
+        hops = self.hops
+        return Batch(self.records[start:end], hops if isinstance(hops, int) else uniform(hops[start:end]))
+
+    def rest(self, skip: int) -> Batch:
+        """The batch without its first `skip` records."""
+        return self.part(skip, len(self)) if skip else self
+
     __hash__ = None  # type: ignore[assignment]  # a batch is mutable
 
     def __repr__(self) -> str:
@@ -54,9 +81,11 @@ def encode(batch: Batch) -> bytes:
             return encode_columns(records, hops)
         records = records.to_records()
     try:
-        return pickle.dumps((records, hops), 5)
+        payload = pickle.dumps((records, hops), 5)
+        check_reads_back(payload)
     except Exception as error:
         raise _does_not_pickle(records, error) from error
+    return payload
 
 
 def decode(payload: bytes) -> Batch:
@@ -83,6 +112,33 @@ def copy_value(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value, 5))
 
 
+def separate(value: Any) -> Any:
+    """The value, if nobody can change it, else a copy. Flat lists and dicts, the most common, are copied quickest.
+
+    >>> point, pair = {"x": 1}, ("a", 1)
+    >>> separate(pair) is pair, separate(point) == point, separate(point) is point
+    (True, True, False)
+    """
+    kind = cast("type[Any]", type(value))
+    if kind is tuple:
+        for part in value:
+            if type(part) not in _UNCHANGEABLE and not is_immutable(part):
+                return copy_value(value)
+        return value
+    if kind is dict:
+        # Two loops: what is seldom flat is the values, and most dicts are too small for `issuperset` to pay.
+        for part in value.values():
+            if type(part) not in _UNCHANGEABLE:
+                return copy_value(value)
+        for key in value:
+            if type(key) not in _UNCHANGEABLE:
+                return copy_value(value)
+        return value.copy()
+    if kind is list and _UNCHANGEABLE.issuperset(map(type, value)):
+        return value.copy()
+    return value if kind in _UNCHANGEABLE else copy_value(value)
+
+
 def copy_records(records: list[Any]) -> list[Any]:
     """An own copy of the records, and of the list in any case. Records that nobody can change are shared."""
     if ATOMS.issuperset(map(type, records)) or all(map(is_immutable, records)):
@@ -101,8 +157,10 @@ def own_copy(records: Records) -> Records:
 def _does_not_pickle(records: list[Any], error: Exception) -> RecordSerializationError:
     culprit = next((record for record in records if not _pickles(record)), records)
     return RecordSerializationError(
-        f"record {show(culprit)} can neither travel nor be copied: it does not pickle ({describe(error)})\n"
-        "  send values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes"
+        f"record {show(culprit)} can neither travel nor be copied: it cannot be pickled and read back "
+        f"({describe(error)})\n"
+        "  send values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes; exceptions "
+        "whose __init__ hands all of its arguments to super().__init__"
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from engine.errors import MisuseError, serialization_error
+from engine.errors import MisuseError, serialization_error, unreadable_error
+from engine.reading_back import check_reads_back, unreadable_class
 from engine.state import Entries, GroupEncoder, StateCapture
 from recovery.cut import OperatorState, Transaction
 
@@ -116,11 +117,16 @@ class Capture:
 
 
 def dump(operator: str, what: str, value: Any) -> bytes:
-    """The bytes of a part of an operator's state."""
+    """The bytes of a part of an operator's state, which can be read back."""
     try:
-        return pickle.dumps(value, 5)
+        payload = pickle.dumps(value, 5)
     except Exception as error:
         raise serialization_error(operator, what, error) from error
+    try:
+        check_reads_back(payload)
+    except Exception as error:
+        raise unreadable_error(operator, what, unreadable_class(value), error) from error
+    return payload
 
 
 def load_whole(operator: str, state: OperatorState) -> dict[str, Any]:

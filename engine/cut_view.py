@@ -11,6 +11,7 @@ from engine.columns import as_records
 from engine.state import decode_entries
 from graphs.ids import ChannelId
 from graphs.plan import Kind, Operator, Plan
+from graphs.routing import canonical_key
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import marker_in
 
@@ -54,7 +55,7 @@ class CutView:
         """Key -> value of an operator that keeps values by key, over all of its tasks."""
         self._named(operator, _keeps_values, "operator", "that keeps values by key")
         entries = [entry for state in self._states(operator) for entry in decode_entries(state.groups)]
-        return {entry[0]: entry[1] for entry in entries if len(entry) == 2}
+        return {canonical_key(entry[0]): entry[1] for entry in entries if len(entry) == 2}
 
     def in_loop(self, loop: str) -> list[Any]:
         """The records that are on their way over the back edge of a loop; in an iteration, those of the next round."""
@@ -64,9 +65,9 @@ class CutView:
         found = [
             record
             for snapshot in self._cut.snapshots.values()
-            for channel, payload in _in_channels(snapshot)
+            for channel, payload, skip in _in_channels(snapshot)
             if self._edges[channel.edge].loop == loop and marker_in(payload) is None
-            for record in as_records(decode(payload).records)
+            for record in as_records(decode(payload).rest(skip).records)
         ]
         if loop in self._plan.operators:
             found += [pickle.loads(payload)[0] for state in self._states(loop) for payload in state.pending]
@@ -96,12 +97,15 @@ def _keeps_values(operator: Operator) -> bool:
     return operator.kind is Kind.STATEFUL_MAP
 
 
-def _in_channels(snapshot: TaskSnapshot) -> Iterable[tuple[ChannelId, bytes]]:
-    """What the cut holds between two tasks: logged, or set aside for a later round."""
+def _in_channels(snapshot: TaskSnapshot) -> Iterable[tuple[ChannelId, bytes, int]]:
+    """What the cut holds between two tasks, logged, or set aside for a later round.
+
+    With each batch, how many of its records were processed before the cut.
+    """
     for received in snapshot.inputs:
         for entry in received.log:
-            yield received.channel, entry.payload
+            yield received.channel, entry.payload, entry.skip
     if snapshot.rounds is not None:
         for channel, payloads in snapshot.rounds.aside.items():
-            for payload in payloads:
-                yield channel, payload
+            for place, payload in enumerate(payloads):
+                yield channel, payload, 0 if place else snapshot.rounds.skips.get(channel, 0)

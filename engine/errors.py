@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from enum import Enum
 from pathlib import Path
@@ -17,6 +18,11 @@ class _NoKey(Enum):
 
 NO_KEY: Any = _NoKey.NO_KEY
 """Stands where a record, a state or a timer belongs to no key; None is a key like any other."""
+
+
+USER_RAISED = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""What counts as raised by a user's function. SystemExit that left a task would end its process without a cause, and a
+cancelled call would leave its record without an answer. KeyboardInterrupt is the person at the keyboard."""
 
 
 class TaskError(Exception):
@@ -66,6 +72,12 @@ class MisuseError(TaskError):
     """User code called something where it means nothing, such as the state of a record that has no key."""
 
 
+def raise_unless_users(error: BaseException) -> None:
+    """Raise the error on if the process is being ended from outside, which Ray does by a SystemExit of its own."""
+    if isinstance(error, SystemExit) and hasattr(error, "ray_terminate_msg"):
+        raise error
+
+
 def user_error(
     operator: str,
     error: BaseException,
@@ -73,21 +85,30 @@ def user_error(
     key: Any = NO_KEY,
     hook: str = "",
     can_set_aside: bool = True,
+    subject: str = "",
 ) -> UserFunctionError:
-    """The error to raise, `from error`, when user code raised."""
+    """The error to raise, `from error`, when user code raised. `subject` is what to blame in place of the operator."""
+    raise_unless_users(error)
     where = f" in {hook}" if hook else ""
-    lines = [f"operator {operator!r} raised {describe(error)}{where}"]
+    blamed = subject or f"operator {operator!r}"
+    lines = [f"{blamed} raised {describe(error)}{where}"]
     if key is not NO_KEY:
         lines.append(f"  key: {show(key)}")
     if record is not NO_KEY:
         lines.append(f"  record: {show(record)}")
-    frames = user_frames(error)
-    if frames:
-        lines.append("  your code, innermost last:")
-        lines += ["    " + line for frame in frames for line in frame.rstrip().splitlines()]
+    lines += _told_frames(error)
     aside = ', or give the operator on_error="dead_letter" to set such records aside' if can_set_aside else ""
     lines.append(f"  fix the function{aside}")
     return UserFunctionError("\n".join(lines), operator)
+
+
+def stop_when_error(flow: str, epoch: int, error: BaseException) -> UserFunctionError:
+    """The error to raise, `from error`, when the `stop_when` of a flow raised."""
+    raise_unless_users(error)
+    lines = [f"stop_when of flow {flow!r} raised {describe(error)} at cut {epoch}"]
+    lines += _told_frames(error)
+    lines.append("  fix the function: it is given a CutView, and says whether the run may stop")
+    return UserFunctionError("\n".join(lines), "stop_when")
 
 
 def serialization_error(operator: str, what: str, error: BaseException) -> StateSerializationError:
@@ -96,6 +117,16 @@ def serialization_error(operator: str, what: str, error: BaseException) -> State
         f"operator {operator!r} holds {what} that no snapshot can keep: {describe(error)}\n"
         "  keep values that pickle in the state: numbers, text, lists, dicts, arrays, objects of importable classes; "
         "make open files, locks, connections, generators and lambdas anew in on_start"
+    )
+
+
+def unreadable_error(operator: str, what: str, kind: str, error: BaseException) -> StateSerializationError:
+    """The error to raise, `from error`, when state encodes and cannot be read back: no restart would succeed."""
+    return StateSerializationError(
+        f"operator {operator!r} holds {what} that no restart could read back: a {kind} pickles, and unpickling it "
+        f"raises {describe(error)}\n"
+        "  keep plain values in the state, or give the class a __reduce__ with what its __init__ needs; an exception "
+        "unpickles if its __init__ hands all of its arguments to super().__init__"
     )
 
 
@@ -115,6 +146,12 @@ def show(value: Any) -> str:
     except Exception as error:  # noqa: BLE001  # a broken __repr__ must not hide the error that is being told
         return f"(a {type(value).__name__} whose repr raises {type(error).__name__})"
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}... ({len(text):,} characters)"
+
+
+def _told_frames(error: BaseException) -> list[str]:
+    """The user's frames as lines of a message; none where there are none."""
+    lines = ["    " + line for frame in user_frames(error) for line in frame.rstrip().splitlines()]
+    return ["  your code, innermost last:", *lines] if lines else []
 
 
 def user_frames(error: BaseException) -> list[str]:

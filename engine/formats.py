@@ -137,7 +137,14 @@ def _to_numpy(records: Records) -> dict[str, npt.NDArray[Any]]:
 def _to_pandas(records: Records) -> Any:
     # A frame copies what it is made of.
     columns = {name: array if array.ndim == 1 else list(array) for name, array in _to_numpy(records).items()}
-    return import_module("pandas").DataFrame(columns)
+    try:
+        pandas = import_module("pandas")
+    except ModuleNotFoundError as error:
+        raise MisuseError(
+            f'map_batches has batch_format="pandas", and there is no module {error.name!r} here: run '
+            "`pip install pandas` on every machine of the cluster, or take another format"
+        ) from error
+    return pandas.DataFrame(columns)
 
 
 def _to_table(records: Records) -> Any:

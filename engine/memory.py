@@ -8,9 +8,11 @@ from typing import Any, cast
 
 from engine.batch import copy_records
 from engine.columns import Columns, Records
-from graphs.ids import TaskId
+from engine.files.names import turn_of
+from graphs.ids import Attempt, TaskId
 from graphs.io import Generate, Items, Range
 from graphs.plan import Operator
+from recovery.orders import Sweep
 
 RecordsAt = Callable[[range], list[Any]]
 """The records at some positions."""
@@ -78,6 +80,12 @@ class ListStore:
         []
         """
         return [record for name, records in self.committed.values() if name == operator for record in records]
+
+    def sweep(self, sweep: Sweep, operator: str | None = None) -> None:
+        """Remove what a sink, or any, has prepared and will not publish."""
+        for name, (owner, _) in list(self.prepared.items()):
+            if operator in (None, owner) and sweep.removes_prepared(name, Attempt(turn_of(name).attempt)):
+                del self.prepared[name]
 
 
 class ListWriter:

@@ -1,7 +1,7 @@
 """The part of an operator's state that belongs to its tasks, for another number of tasks.
 
-Random numbers start anew and turns begin at the first task again; the highest hop count and the round are the same for
-all. What a class captured of its own is merged and split by the class.
+Random numbers start anew and turns begin at the first task again; the highest hop count, the latest time and the round
+are the same for all. What a class captured of its own is merged and split by the class.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from engine.capture import dump
-from engine.errors import MisuseError, show, user_error
+from engine.errors import USER_RAISED, MisuseError, show, user_error
 from graphs.plan import Operator
 
 
@@ -27,6 +27,9 @@ def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: 
     hops_max = max((part.get("hops_max", 0) for part in parts), default=0)
     if hops_max:
         common["hops_max"] = hops_max
+    now_ms = max((part.get("now_ms", 0) for part in parts), default=0)
+    if now_ms:
+        common["now_ms"] = now_ms
     for part in parts:
         if "round" in part:
             common["round"] = part["round"]
@@ -41,7 +44,7 @@ def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: 
 def _split_anew(operator: Operator, own: list[Any], parallelism: int) -> list[Any]:
     try:
         states: object = operator.function.split(operator.function.merge(own), parallelism)
-    except Exception as error:
+    except USER_RAISED as error:
         raise user_error(operator.name, error, hook="merge or split", can_set_aside=False) from error
     if not isinstance(states, list) or len(cast("list[Any]", states)) != parallelism:
         raise MisuseError(

@@ -6,13 +6,15 @@ has raised is not used again: the run has failed, or goes on from a cut with new
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import count
 from typing import Any, TypeVar
 
+from engine.answering import Call
 from engine.batch import Batch
 from engine.capture import Capture, OperatorCapture, load_whole
+from engine.errors import USER_RAISED, user_error
 from engine.operators.base import Moment, OperatorRuntime, Place
 from engine.operators.iterate import IterateOperator
 from engine.operators.map_async import MapAsyncOperator
@@ -89,12 +91,19 @@ class TaskRuntime:
     # -- life ----------------------------------------------------------------------------------------------------
 
     def open(self, restored: Mapping[str, OperatorState] | None) -> None:
-        """Get ready, fresh or with the states of a cut. An operator that they do not name starts fresh."""
-        for name, operator in self._wiring.operators.items():
-            state = None if restored is None else restored.get(name)
-            whole = {} if state is None else load_whole(name, state)
-            operator.open(state, whole)
-            self._restore_sending(name, whole)
+        """Get ready, fresh or with the states of a cut. An operator that they do not name starts fresh.
+
+        Where one cannot, those that were opened before it are closed, and so is what it had opened itself.
+        """
+        try:
+            for name, operator in self._wiring.operators.items():
+                state = None if restored is None else restored.get(name)
+                whole = {} if state is None else load_whole(name, state)
+                operator.open(state, whole)
+                self._restore_sending(name, whole)
+        except BaseException:
+            self.close()
+            raise
 
     def end(self, now_ms: int) -> Emitted:
         """Nothing will come any more: the `on_end` hooks run, upstream first."""
@@ -158,6 +167,11 @@ class TaskRuntime:
             (t for t in [operator.timers.next_ms for operator in self._processes] if t is not None), default=None
         )
 
+    @property
+    def restored_ms(self) -> int:
+        """The time of the cut that was restored, as far as a timer is to be measured by it; 0 where there is none."""
+        return max((operator.restored_ms for operator in self._processes), default=0)
+
     def fire_timers(self, now_ms: int) -> Emitted:
         """Call the `on_timer` hooks that are due by now."""
         self._moment.now_ms = now_ms
@@ -170,11 +184,11 @@ class TaskRuntime:
         """The ids of the calls of map_async that have no answer yet, in the order of arrival."""
         return tuple(sorted(call_id for operator in self._callers for call_id in operator.waiting))
 
-    def call(self, call_id: int) -> tuple[Callable[[Any], Any], Any]:
+    def call(self, call_id: int) -> Call:
         """What to call, and the record to call it with: a copy, which the function may change."""
         return self._caller(call_id).call(call_id)
 
-    def on_answer(self, call_id: int, result: Any, error: Exception | None = None) -> Emitted:
+    def on_answer(self, call_id: int, result: Any, error: BaseException | None = None) -> Emitted:
         """A call has answered or failed; a call that took too long has failed with a TimeoutError."""
         self._caller(call_id).on_answer(call_id, result, error)
         return self._take_emitted()
@@ -209,7 +223,12 @@ class TaskRuntime:
         """What the records sent over that iteration's back edge came to since the last call; None: there were none."""
         measures = [m[iteration] for m in self._wiring.measures.values() if iteration in m]
         totals = [total for total in [measure.take() for measure in measures] if total is not None]
-        return reduce(measures[0].fold, totals) if totals else None
+        if not totals:
+            return None
+        try:
+            return reduce(measures[0].fold, totals)
+        except USER_RAISED as error:
+            raise user_error(iteration, error, hook="reduce", can_set_aside=False) from error
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
         """Whether the iteration has another round after `path`, given what all tasks sent back. At its heads only."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from engine.batch import Batch, Hops, own_copy, uniform
 from engine.columns import Columns, Records
-from engine.errors import NO_KEY, RoutingError, describe, show, user_error
+from engine.errors import NO_KEY, USER_RAISED, RoutingError, describe, show, user_error
 from engine.extraction import key_function
 from graphs.deployment import Channel
 from graphs.errors import UnkeyableError
@@ -200,18 +200,17 @@ def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequen
                 key = NO_KEY  # where `by` raises there is none to tell of
                 key = by(record)
                 parts[targets[key]].append(record)
-        except Exception as error:
+        except USER_RAISED as error:
             record = records[len(records) - length_hint(iterator) - 1]
             if key is NO_KEY:
-                raise user_error(
-                    edge.sender, error, record, hook=_place("key_by", edge), can_set_aside=False
-                ) from error
+                what = _place("key_by", edge)
+                raise user_error(edge.sender, error, record, can_set_aside=False, subject=what) from error
             raise _no_key(edge, key, record, error) from error
 
     return divide
 
 
-def _no_key(edge: Edge, key: Any, record: Any, error: Exception) -> RoutingError:
+def _no_key(edge: Edge, key: Any, record: Any, error: BaseException) -> RoutingError:
     which = f"{_place('key_by', edge)}: the key {show(key)} of record {show(record)}"
     if isinstance(error, UnkeyableError):
         return RoutingError(f"{which}: {error}")
@@ -228,9 +227,9 @@ def _divide_by_route(edge: Edge, count: int) -> Callable[[list[Any], Sequence[_P
         try:
             for record in iterator:
                 parts[index(by(record)) % count].append(record)
-        except Exception as error:
+        except USER_RAISED as error:
             record = records[len(records) - length_hint(iterator) - 1]
-            raise user_error(edge.sender, error, record, hook=_place("route", edge), can_set_aside=False) from error
+            raise user_error(edge.sender, error, record, can_set_aside=False, subject=_place("route", edge)) from error
 
     return divide
 

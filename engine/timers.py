@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from engine.errors import NO_KEY
-from graphs.routing import key_group
+from graphs.routing import canonical_key, key_group
 
 _NO_GROUP = -1
 
@@ -27,8 +27,9 @@ class Timers:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, Any]] = []
-        self._hops: dict[tuple[int, Any], int] = {}
+        # (at_ms, key group, number in the order of setting, key, hops)
+        self._heap: list[tuple[int, int, int, Any, int]] = []
+        self._set: set[tuple[int, Any, int]] = set()
         self._added = 0
 
     def __len__(self) -> int:
@@ -40,32 +41,33 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def add(self, at_ms: int, key: Any, hops: int) -> None:
-        """Set a timer. One that is set already for this time and key stays one, with the higher hop count."""
-        known = self._hops.get((at_ms, key))
-        if known is None:
-            group = _NO_GROUP if key is NO_KEY else key_group(key)
-            self._added += 1
-            heapq.heappush(self._heap, (at_ms, group, self._added, key))
-        self._hops[at_ms, key] = hops if known is None else max(hops, known)
+        """Set a timer. One for each time, key and hop count: what is sent when it fires has gone round as often."""
+        if (at_ms, key, hops) in self._set:
+            return
+        self._set.add((at_ms, key, hops))
+        group = _NO_GROUP if key is NO_KEY else key_group(key)
+        self._added += 1
+        heapq.heappush(self._heap, (at_ms, group, self._added, key, hops))
 
     def pop_due(self, now_ms: int) -> tuple[int, Any, int] | None:
         """The next timer that is due: its time, key and hops."""
         if not self._heap or self._heap[0][0] > now_ms:
             return None
-        at_ms, _, _, key = heapq.heappop(self._heap)
-        return at_ms, key, self._hops.pop((at_ms, key))
+        at_ms, _, _, key, hops = heapq.heappop(self._heap)
+        self._set.remove((at_ms, key, hops))
+        return at_ms, key, hops
 
     def keyed(self) -> list[tuple[Any, int, int]]:
         """Entries (key, at_ms, hops) in the order in which they will fire."""
-        return [(key, at_ms, self._hops[at_ms, key]) for at_ms, _, _, key in sorted(self._heap) if key is not NO_KEY]
+        return [(key, at_ms, hops) for at_ms, _, _, key, hops in sorted(self._heap) if key is not NO_KEY]
 
     def unkeyed(self) -> list[tuple[int, int]]:
         """The task's own timers, (at_ms, hops), in the order in which they will fire."""
-        return [(at_ms, self._hops[at_ms, key]) for at_ms, _, _, key in sorted(self._heap) if key is NO_KEY]
+        return [(at_ms, hops) for at_ms, _, _, key, hops in sorted(self._heap) if key is NO_KEY]
 
     def restore(self, keyed: Iterable[tuple[Any, int, int]], unkeyed: Iterable[tuple[int, int]]) -> None:
         """Take timers back."""
         for key, at_ms, hops in keyed:
-            self.add(at_ms, key, hops)
+            self.add(at_ms, canonical_key(key), hops)
         for at_ms, hops in unkeyed:
             self.add(at_ms, NO_KEY, hops)

@@ -58,6 +58,7 @@ from graphs.errors import (
     UnknownOutputError,
     UnnamedCycleError,
     UnreadLoopError,
+    UnreadOutputWarning,
 )
 from graphs.expansion import expand
 from graphs.flow import Flow, build
@@ -126,6 +127,7 @@ __all__ = [
     "UnknownOutputError",
     "UnnamedCycleError",
     "UnreadLoopError",
+    "UnreadOutputWarning",
     "build",
     "certify",
     "check",

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from graphs.checks import check
 from graphs.draft import Connection, Draft, Tail
-from graphs.errors import DuplicateNameError, NoSinkError, NoSourceError, OpenLoopError, UnreadLoopError
+from graphs.errors import (
+    DuplicateNameError,
+    NoSinkError,
+    NoSourceError,
+    OpenLoopError,
+    UnreadLoopError,
+    UnreadOutputWarning,
+)
 from graphs.io import Collect
 from graphs.plan import Edge, Kind, Operator, Plan, Routing
+
+_OWN_PACKAGES = ("graphs", "recovery", "engine", "backedge")
 
 
 def build_draft(draft: Draft) -> Plan:
@@ -27,6 +38,7 @@ def build_draft(draft: Draft) -> Plan:
             operators[edge.sender] = replace(sender, outputs=(*sender.outputs, edge.output))
     plan = Plan(draft.name, operators, edges, graph_hash(operators.values(), edges), draft.stop_when)
     check(plan)
+    _warn_of_unread_outputs(draft, plan)
     return plan
 
 
@@ -39,9 +51,19 @@ def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
     ...     [Operator("b", Kind.MAP), Operator("a", Kind.MAP)], [])
     True
     """
+    return hash_of_structure(
+        ((o.name, o.kind.value, o.inputs, o.outputs) for o in operators),
+        ((e.name, e.routing.value, e.by if isinstance(e.by, str) else "", e.loop or "") for e in edges),
+    )
+
+
+def hash_of_structure(
+    operators: Iterable[tuple[str, str, Sequence[str], Sequence[str]]], edges: Iterable[tuple[str, str, str, str]]
+) -> str:
+    """The hash of a graph: operators with kind, inputs and outputs; edges with routing, key column and loop."""
     form = {
-        "operators": sorted([o.name, o.kind.value, list(o.inputs), list(o.outputs)] for o in operators),
-        "edges": sorted([e.name, e.routing.value, e.by if isinstance(e.by, str) else "", e.loop or ""] for e in edges),
+        "operators": sorted([name, kind, list(inputs), list(outputs)] for name, kind, inputs, outputs in operators),
+        "edges": sorted(map(list, edges)),
     }
     return hashlib.sha256(json.dumps(form, separators=(",", ":")).encode()).hexdigest()[:16]
 
@@ -63,6 +85,32 @@ def _check_ends(draft: Draft) -> None:
         raise NoSinkError(
             f"flow {draft.name!r} writes nothing, so nobody would see what it does: end it with stream.write(sink)"
         )
+
+
+def _warn_of_unread_outputs(draft: Draft, plan: Plan) -> None:
+    """Warn, once for each, of outputs that a process class declares and nobody reads."""
+    read = {(edge.sender, edge.output) for edge in plan.edges}
+    for name, operator in plan.operators.items():
+        if operator.kind is not Kind.PROCESS:
+            continue
+        for output in getattr(operator.function, "outputs", ()):
+            if (name, output) not in read | draft.warned:
+                draft.warned.add((name, output))
+                warnings.warn(
+                    f"operator {name!r} of flow {draft.name!r} has an output {output!r} that nobody reads, and what it "
+                    f"sends there is dropped: read it with .side({output!r}) and write it, or take it out of the "
+                    f"outputs of {operator.function.__name__}",
+                    UnreadOutputWarning,
+                    stacklevel=_users_level(),
+                )
+
+
+def _users_level() -> int:
+    """How far up the stack the code is that is not ours, for a warning to point to."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _unread_dead_letters(draft: Draft, operators: dict[str, Operator]) -> list[Connection]:

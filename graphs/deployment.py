@@ -61,3 +61,5 @@ class Deployment:
     channels: Mapping[ChannelId, Channel]
     components: tuple[Component, ...]
     parallelism: Mapping[str, int]
+    by_slice: bool = False
+    """Whether tasks of one number share an actor."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from graphs.building import hash_of_structure
 from graphs.deployment import Channel, Deployment, Task
 from graphs.plan import Edge, Kind, Operator, Plan
 
@@ -22,6 +24,21 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "operators": [_operator(operator) for operator in plan.operators.values()],
         "edges": [_edge(edge) for edge in plan.edges],
     }
+
+
+def hash_of_description(description: Mapping[str, Any]) -> str:
+    """The hash that the described plan has.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("squares")
+    >>> flow.read(Items([1, 2]), name="numbers").map(lambda n: n * n).write(Collect(), name="kept")
+    >>> hash_of_description(describe_plan(flow.plan())) == flow.plan().hash
+    True
+    """
+    return hash_of_structure(
+        ((o["name"], o["kind"], o["inputs"], o["outputs"]) for o in description["operators"]),
+        ((e["name"], e["routing"], e["by"] or "", e["loop"] or "") for e in description["edges"]),
+    )
 
 
 def describe_deployment(deployment: Deployment) -> dict[str, Any]:
@@ -60,7 +77,8 @@ def _edge(edge: Edge) -> dict[str, Any]:
         "output": edge.output,
         "receiver": edge.receiver,
         "input": edge.input,
-        "routing": edge.routing.value,
+        "routing": (edge.declared or edge.routing).value,
+        "by": edge.by if isinstance(edge.by, str) else None,
         "loop": edge.loop,
         "max_rounds": edge.max_rounds,
         "endless": edge.endless,

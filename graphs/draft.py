@@ -56,7 +56,8 @@ class OpenLoop:
 
 @dataclass
 class Draft:
-    """`enclosing` lists the iterations whose bodies are being written right now, outermost first."""
+    """`enclosing` lists the iterations whose bodies are being written right now, outermost first; `warned` the
+    outputs that the user was warned about."""
 
     name: str
     stop_when: Callable[..., bool] | None = None
@@ -64,6 +65,7 @@ class Draft:
     connections: list[Connection] = field(default_factory=list[Connection])
     loops: dict[str, OpenLoop] = field(default_factory=dict[str, OpenLoop])
     enclosing: list[str] = field(default_factory=list[str])
+    warned: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def add(self, operator: Operator, inputs: Mapping[str, tuple[Tail, ...]]) -> None:
         """Add an operator and connect its inputs. Raises, and changes nothing, when its name is taken."""

@@ -15,6 +15,7 @@ from graphs.flow import Flow, checked_flow
 from graphs.naming import function_name
 from graphs.options import check_choice
 from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.wording import printable
 
 Format = Literal["text", "mermaid", "dot"]
 
@@ -43,7 +44,7 @@ def draw(plan: Plan | Flow, format: Format = "text") -> str:
     plan = plan if isinstance(plan, Plan) else checked_flow(plan, "draw").plan()
     check_choice(format, ("text", "mermaid", "dot"), "format", f"the drawing of flow {plan.name!r}")
     drawers: dict[Format, Callable[[Drawing], Iterator[str]]] = {"text": _text, "mermaid": _mermaid, "dot": _dot}
-    return "\n".join(drawers[format](_arrange(plan)))
+    return "\n".join(map(printable, drawers[format](_arrange(plan))))
 
 
 @dataclass

@@ -46,6 +46,10 @@ class InputsError(GraphError):
     """Named inputs that are missing, or that the operator does not know."""
 
 
+class UnreadOutputWarning(UserWarning):
+    """An output that an operator declares and nobody reads: what is sent there is dropped."""
+
+
 class NoSourceError(GraphError):
     """A flow that reads nothing, or an operator that no source reaches."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -41,31 +41,57 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
                 f"operator {edge.receiver!r} is keyed and has parallelism={sizes[edge.receiver]}, but there are only "
                 f"{KEY_GROUPS} key groups, and the tasks beyond would have none: give at most parallelism={KEY_GROUPS}"
             )
-    layout = _Layout(plan, find_cycles(plan), sizes, {})
-    layout = replace(layout, first=_chains(layout))
+    layout = _layout(plan, sizes, frozenset())
     task_count = sum(sizes[name] for name in plan.operators if layout.first[name] == name)
     if actors == "auto":
         actors = "task" if (cpus or os.cpu_count() or 1) >= task_count else "slice"
-    homes = _homes(layout, actors)
+    return _deployed(layout, by_slice=actors == "slice")
+
+
+def with_channels(deployment: Deployment, edges: Collection[str]) -> Deployment:
+    """The same with tasks of their own at the ends of these edges, although they could share one.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow()
+    >>> flow.read(Items([1, 2]), name="in").map(abs, name="abs").write(Collect(), name="out")
+    >>> [str(task) for task in with_channels(expand(flow.plan()), ["in.out->abs.in"]).tasks]
+    ['in/0', 'abs/0']
+    """
+    apart = frozenset(edges) | {channel.edge for channel in deployment.channels}
+    return _deployed(_layout(deployment.plan, deployment.parallelism, apart), by_slice=deployment.by_slice)
+
+
+def _layout(plan: Plan, sizes: Mapping[str, int], apart: frozenset[str]) -> _Layout:
+    layout = _Layout(plan, find_cycles(plan), sizes, {}, apart)
+    return replace(layout, first=_chains(layout))
+
+
+def _deployed(layout: _Layout, *, by_slice: bool) -> Deployment:
+    homes = _homes(layout, by_slice=by_slice)
     channels = _channels(layout, homes)
     tasks = _tasks(layout, homes, channels)
-    return Deployment(plan, tasks, channels, _components(layout, tasks, channels), sizes)
+    components = _components(layout, tasks, channels)
+    return Deployment(layout.plan, tasks, channels, components, layout.sizes, by_slice)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """`first`: for each operator the first of its chain, which the chain's tasks are named after."""
+    """`first`: for each operator the first of its chain, which the chain's tasks are named after.
+
+    `apart`: edges whose ends are not to be chained.
+    """
 
     plan: Plan
     cycles: Cycles
     sizes: Mapping[str, int]
     first: Mapping[str, str]
+    apart: frozenset[str]
 
 
 def _routable(edge: Edge, sizes: Mapping[str, int]) -> Edge:
     """Between different numbers of tasks there is no task i to i: the records go round in turn."""
     if edge.routing is Routing.FORWARD and sizes[edge.sender] != sizes[edge.receiver]:
-        return replace(edge, routing=Routing.REBALANCE)
+        return replace(edge, routing=Routing.REBALANCE, declared=edge.routing)
     return edge
 
 
@@ -88,6 +114,8 @@ def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
     if len(entering) != 1 or entering[0].is_back or entering[0].routing is not Routing.FORWARD:
         return False
     edge = entering[0]
+    if edge.name in layout.apart:
+        return False
     operators, paths = layout.plan.operators, layout.cycles.paths
     sender, receiver = operators[edge.sender], operators[edge.receiver]
     return (
@@ -102,12 +130,12 @@ def _resources(operator: Operator) -> dict[str, Any]:
     return {name: operator.options[name] for name in ("num_cpus", "num_gpus", "resources") if name in operator.options}
 
 
-def _homes(layout: _Layout, actors: Actors) -> dict[TaskId, str]:
+def _homes(layout: _Layout, *, by_slice: bool) -> dict[TaskId, str]:
     """The actor of each task."""
     homes: dict[TaskId, str] = {}
     for name, operator in layout.plan.operators.items():
         if layout.first[name] == name:
-            own = actors == "task" or bool(_resources(operator))
+            own = not by_slice or bool(_resources(operator))
             for index in range(layout.sizes[name]):
                 task = TaskId(name, index)
                 homes[task] = str(task) if own else f"slice-{index}"

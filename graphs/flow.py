@@ -131,12 +131,13 @@ class Flow:
         name: str | None = None,
         parallelism: int | None = None,
         on_error: OnError = "fail",
+        copy_output: bool = True,
         num_cpus: float | None = None,
         num_gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         **inputs: Stream[Any],
     ) -> Stream[Any]:
-        """An operator class with named inputs: `on_record(ctx, input, value)`.
+        """An operator class with named inputs: `on_record(ctx, input, value)`. `copy_output` as in `Stream.process`.
 
         >>> from graphs import Items
         >>> class Learner:
@@ -165,7 +166,7 @@ class Flow:
                 f"{what} has the inputs {', '.join(map(repr, declared))} and is given "
                 f"{', '.join(map(repr, inputs))}: give each of its inputs a stream, and no other"
             )
-        return add_process(self.draft, operator, inputs, options, named_inputs=True)
+        return add_process(self.draft, operator, inputs, options, copy_output, named_inputs=True)
 
     def plan(self) -> Plan:
         """The finished plan; raises what is wrong with the graph."""

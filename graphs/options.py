@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, TypeGuard, cast
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial, wraps
+from inspect import signature
+from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType
+from typing import Any, Literal, ParamSpec, TypedDict, TypeGuard, TypeVar, cast
 
 from graphs.errors import BadOptionError
 from graphs.naming import name_fault
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 BatchFormat = Literal["records", "numpy", "pandas", "pyarrow"]
 OnError = Literal["fail", "dead_letter"]
@@ -26,6 +34,42 @@ class Step(Placing, total=False):
     """What an operator with a function of the user's takes besides: where a record goes whose call raised."""
 
     on_error: OnError
+
+
+def taking_options_of(model: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Give a function the parameters of another one, for type checkers, editors and `help`.
+
+    A call that does not fit them is refused under the function's own name.
+
+    >>> def start(flow, *, seed=0): ...
+    >>> @taking_options_of(start)
+    ... def run(*arguments, **options):
+    ...     return arguments, options
+    >>> run("shop", seed=1)
+    (('shop',), {'seed': 1})
+    >>> run("shop", sed=1)
+    Traceback (most recent call last):
+    TypeError: run() got an unexpected keyword argument 'sed': did you mean 'seed'?
+    """
+    parameters = signature(model)
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        @wraps(function)
+        def checked(*arguments: P.args, **options: P.kwargs) -> R:
+            try:
+                parameters.bind(*arguments, **options)
+            except TypeError as error:
+                unknown = next((name for name in options if name not in parameters.parameters), "")
+                near = get_close_matches(unknown, parameters.parameters, 1)
+                hint = f": did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"{function.__name__}() {error}{hint}") from None
+            return function(*arguments, **options)
+
+        own = signature(function).return_annotation
+        cast(Any, checked).__signature__ = parameters.replace(return_annotation=own)
+        return checked
+
+    return decorate
 
 
 def check_count(value: object, option: str, what: str) -> None:
@@ -54,10 +98,84 @@ def check_choice(value: object, choices: tuple[str, ...], option: str, what: str
         raise BadOptionError(f"{what} has {option}={value!r}: give one of {', '.join(map(repr, choices))}")
 
 
-def check_function(function: object, what: str) -> None:
-    """Raise unless it can be called."""
+def check_function(function: object, what: str, *, may_await: bool = False, may_yield: bool = False) -> None:
+    """Raise unless it can be called, and gives its result when it is called."""
     if not callable(function):
         raise BadOptionError(f"{what} is given {function!r}, which cannot be called: give a function")
+    if is_async(function) and not may_await:
+        raise BadOptionError(
+            f"{what} is given {_name(function)}, which is async, and nothing would await it: "
+            "make such calls with map_async, or give a plain function"
+        )
+    if _is_called(function, inspect.isasyncgenfunction):
+        raise BadOptionError(
+            f"{what} is given {_name(function)}, an async generator, and nothing would iterate over it: "
+            "gather its results in a list, make that call with map_async, and part the list with flat_map"
+        )
+    if does_yield(function) and not may_yield:
+        raise BadOptionError(
+            f"{what} is given {_name(function)}, which yields, and nothing would iterate over it: "
+            "return the result, or make several records of one with flat_map"
+        )
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling it only makes a coroutine.
+
+    >>> async def ask(record): ...
+    >>> class Ask:
+    ...     async def __call__(self, record): ...
+    >>> is_async(ask), is_async(Ask()), is_async(lambda record: ask(record))
+    (True, True, False)
+    """
+    return _is_called(function, inspect.iscoroutinefunction)
+
+
+def does_yield(function: Any) -> bool:
+    """Whether calling it only makes a generator, an async one included."""
+    return any(_is_called(function, kind) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction))
+
+
+def _is_called(function: Any, kind: Callable[[Any], bool]) -> bool:
+    """Whether the function is of a kind, or what is called where it is an object with a `__call__`."""
+    return kind(function) or kind(type(function).__call__)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def check_initial(initial: Any, what: str) -> None:
+    """Raise if it is what makes a state, and no state."""
+    if isinstance(initial, type | GenericAlias):
+        made = f"{initial.__name__}()"
+    elif isinstance(initial, FunctionType | BuiltinFunctionType | MethodType | partial):
+        made = "what it returns"
+    else:
+        return
+    raise BadOptionError(
+        f"{what} has initial={initial!r}, which would be the state itself: give the first state, {made}; "
+        "each key has a copy of its own"
+    )
+
+
+HOOKS = (
+    *("on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_end"),
+    *("capture", "restore", "split", "merge", "close"),
+)
+
+
+def check_hooks(operator: type[Any]) -> None:
+    """Raise if a hook of a process class would not run when it is called."""
+    what = f"process class {operator.__name__}"
+    for hook in HOOKS:
+        function = getattr(operator, hook, None)
+        if does_yield(function):
+            raise BadOptionError(
+                f"{what}: {hook} yields, so that calling it does nothing: send each record with ctx.emit(record)"
+            )
+        if is_async(function):
+            raise BadOptionError(f"{what}: {hook} is async, and nothing would await it: make such calls with map_async")
 
 
 def is_no_output(name: Any) -> bool:

@@ -60,6 +60,8 @@ class Edge:
 
     `by` is the key of a HASH edge or the function of a ROUTE edge. A back edge names its `loop`; `max_rounds`
     bounds the hops of its records, and what exceeds it follows `on_limit`. An `endless` one never runs dry.
+
+    `declared` is the routing of the user's graph where a deployment had to replace it; the hash is that of the graph.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Edge:
     max_rounds: int | None = None
     on_limit: str = "dead_letter"
     endless: bool = False
+    declared: Routing | None = None
 
     @property
     def is_back(self) -> bool:

@@ -1,7 +1,8 @@
 """From a key to the task that keeps its state: key -> one of 128 key groups -> task.
 
 A key's group is the same in every process and every run, for a record's value and for the same value in a column. Keys
-that are equal in Python have one group: 1, 1.0, True and numpy's 1 are one key, as they are in a dict.
+that are equal in Python have one group: 1, 1.0, True and numpy's 1 are one key, as they are in a dict. NaN is one key
+too, alone and in tuples, as in Spark, though in Python it differs from itself: `canonical_key` makes it one object.
 """
 
 from __future__ import annotations
@@ -55,6 +56,27 @@ def key_groups(keys: npt.NDArray[Any] | Iterable[Any]) -> npt.NDArray[np.int64]:
     values = list(keys)
     groups = {key: key_group(key) for key in set(values)}
     return np.fromiter((groups[key] for key in values), np.int64, len(values))
+
+
+NEVER_NAN = frozenset({int, str, bool, bytes, type(None)})
+"""Types of keys that are canonical as they are."""
+
+
+def canonical_key(key: Any) -> Any:
+    """The key itself, or one that is found in a dict where the key holds a NaN, which is not equal to itself.
+
+    >>> canonical_key(float("nan")) is math.nan, canonical_key((1, ("a", float("nan")))) == (1, ("a", math.nan))
+    (True, True)
+    """
+    if isinstance(key, tuple):
+        parts = cast(tuple[Any, ...], key)
+        if not any(type(part) not in NEVER_NAN and canonical_key(part) is not part for part in parts):
+            return parts
+        found = tuple(map(canonical_key, parts))
+        return cast(Any, type(parts))._make(found) if hasattr(parts, "_make") else found
+    if isinstance(key, float | np.floating):
+        return math.nan if math.isnan(cast(float, key)) else cast(Any, key)
+    return key
 
 
 def task_of_group(group: int, parallelism: int) -> int:

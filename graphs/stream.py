@@ -18,6 +18,8 @@ from graphs.options import (
     check_choice,
     check_count,
     check_function,
+    check_hooks,
+    check_initial,
     check_resources,
     is_above_zero,
     is_no_output,
@@ -137,8 +139,11 @@ class Stream(Generic[T_co]):
             raise BadOptionError(f"map_async has timeout={timeout!r}: give seconds above 0, or leave it out")
         return self._step(Kind.MAP_ASYNC, function, options, concurrency=concurrency, timeout=timeout)
 
-    def process(self, operator: type[Any], **options: Unpack[Step]) -> Stream[Any]:
+    def process(self, operator: type[Any], *, copy_output: bool = True, **options: Unpack[Step]) -> Stream[Any]:
         """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its outputs.
+
+        What it emits is copied, unless nobody can change it. `copy_output=False` saves that: a promise that neither the
+        class nor a function behind it changes an object once it was emitted.
 
         >>> from graphs import Flow, Items
         >>> class Sort:
@@ -148,7 +153,7 @@ class Stream(Generic[T_co]):
         >>> Flow().read(Items([3, -1])).process(Sort).side("late").tails[0].output
         'late'
         """
-        return add_process(self.draft, operator, {"in": self}, options, named_inputs=False)
+        return add_process(self.draft, operator, {"in": self}, options, copy_output, named_inputs=False)
 
     # Where records go
 
@@ -287,9 +292,17 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         return self.tails[0].by
 
     def stateful_map(
-        self, function: Callable[[S, T_co], tuple[S, U]], initial: S, **options: Unpack[Step]
+        self,
+        function: Callable[[S, T_co], tuple[S, U]],
+        initial: S,
+        *,
+        copy_output: bool = True,
+        **options: Unpack[Step],
     ) -> Stream[U]:
         """`function(state, record)` gives the key's next state and a record; the first state is a copy of `initial`.
+
+        The record may share objects with a state that can be changed, so it is copied then. `copy_output=False` saves
+        that: a promise that nothing changes an object once it was returned as a record or as a part of one.
 
         >>> from graphs import Flow, Items
         >>> def count(seen, word):
@@ -298,7 +311,9 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         >>> words.stateful_map(count, initial=0).tails[0].operator
         'count'
         """
-        return self._step(Kind.STATEFUL_MAP, function, options, initial=initial)
+        _check_copy_output(copy_output, "stateful_map")
+        check_initial(initial, "stateful_map")
+        return self._step(Kind.STATEFUL_MAP, function, options, initial=initial, copy_output=copy_output)
 
 
 def add_step(
@@ -321,7 +336,8 @@ def add_step(
     if parallelism is not None:
         check_count(parallelism, "parallelism", what)
     if kind not in (Kind.SOURCE, Kind.SINK, Kind.ITERATE):
-        check_function(function, what)
+        # Of a class the instance is called, or its hooks are.
+        check_function(function, what, may_await=kind is Kind.MAP_ASYNC, may_yield=kind is Kind.FLAT_MAP)
         details["on_error"] = given.pop("on_error", "fail")
         check_choice(details["on_error"], ("fail", "dead_letter"), "on_error", what)
         if details["on_error"] == "dead_letter":
@@ -337,21 +353,35 @@ def add_step(
 
 
 def add_process(
-    draft: Draft, operator: type[Any], inputs: Mapping[str, Stream[Any]], options: Step, *, named_inputs: bool
+    draft: Draft,
+    operator: type[Any],
+    inputs: Mapping[str, Stream[Any]],
+    options: Step,
+    copy_output: bool,
+    *,
+    named_inputs: bool,
 ) -> Stream[Any]:
     """Add a process operator; its class says which outputs it has. The stream of its first output."""
     if not isinstance(operator, type):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
         raise BadOptionError(
             f"process is given {operator!r}, which is no class: give a class with on_record(ctx, value)"
         )
+    check_hooks(operator)
     outputs: tuple[Any, ...] = tuple(getattr(operator, "outputs", ("out",)))
     if not outputs or len(set(outputs)) < len(outputs) or any(map(is_no_output, outputs)):
         raise BadOptionError(
             f"process class {operator.__name__} has outputs = {outputs!r}: give a tuple of different names, "
             "without ':', '/' or 'dead'"
         )
-    name = add_step(draft, Kind.PROCESS, operator, inputs, options, outputs, named_inputs=named_inputs)
+    _check_copy_output(copy_output, f"process class {operator.__name__}")
+    details = {"named_inputs": named_inputs, "copy_output": copy_output}
+    name = add_step(draft, Kind.PROCESS, operator, inputs, options, outputs, **details)
     return Stream(draft, (Tail(name, outputs[0]),))
+
+
+def _check_copy_output(copy_output: object, what: str) -> None:
+    if not isinstance(copy_output, bool):
+        raise BadOptionError(f"{what} has copy_output={copy_output!r}: give True or False")
 
 
 def check_stream(draft: Draft, stream: object, what: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.batch import Hops, uniform
 from engine.capture import Capture, OperatorCapture
-from engine.errors import TaskError, user_error
+from engine.errors import USER_RAISED, TaskError, raise_unless_users, user_error
 from engine.sending import Send, TakeRecords, drop, taking_records
 from engine.services import Services
 from engine.state import KeyedState
@@ -95,10 +95,10 @@ class OperatorRuntime:
         if hasattr(instance, "close"):
             try:
                 instance.close()
-            except Exception as error:  # noqa: BLE001  # the task is over, and may have failed for a reason of its own
+            except USER_RAISED as error:  # the task is over, and may have failed for a reason of its own
                 print(user_error(self.name, error, hook="close", can_set_aside=False), file=sys.stderr)
 
-    def failure(self, error: Exception, records: list[Any], iterator: Iterator[Any], hook: str = "") -> TaskError:
+    def failure(self, error: BaseException, records: list[Any], iterator: Iterator[Any], hook: str = "") -> TaskError:
         """The error to raise when user code raised while `iterator` went over the records of a batch."""
         if isinstance(error, TaskError):
             return error
@@ -121,7 +121,8 @@ def try_each(function: Callable[[Any], Any], records: list[Any]) -> tuple[list[A
             result = function(record)
         except TaskError:
             raise
-        except Exception:  # noqa: BLE001  # the user asked for it: such a record goes to the dead letters
+        except USER_RAISED as error:  # the user asked for it: such a record goes to the dead letters
+            raise_unless_users(error)
             failed.append(position)
         else:
             results.append(result)

@@ -1,8 +1,8 @@
 """What a process operator's hooks get: `ctx`.
 
-What is emitted belongs to the receiver: it must not be changed afterwards, nor kept in the state. State is what
-`ctx.state` holds, timers, and what the class hands over by its own `capture`; plain attributes of the instance are
-not state, and are gone after a restore.
+What is emitted is a copy, unless nobody can change it: the class may go on with the object, and the receiver may
+change the record. State is what `ctx.state` holds, timers, and what the class hands over by its own `capture`; plain
+attributes of the instance are not state, and are gone after a restore.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from engine.batch import is_immutable
+from engine.batch import ATOMS
 from engine.errors import NO_KEY, MisuseError
 from engine.operators.base import Place
 from engine.state import KeyedState
@@ -59,6 +59,7 @@ class Context:
         self._values = values
         self._timers = timers
         self._is_keyed = is_keyed
+        self._copies: bool = place.operator.options.get("copy_output", True)
         self._random: random.Random | None = None
         # The operator sets these before each call of a hook.
         self.current_key: Any = NO_KEY
@@ -104,8 +105,8 @@ class Context:
         """Send a record to an output."""
         if self.starting:
             raise self._too_early("ctx.emit")
-        if record is self.state.lent and not is_immutable(record):
-            record = self._values.own_copy(self.current_key, record)
+        if self._copies and type(record) not in ATOMS:
+            record = self._values.sent(record)
         try:
             self._emitted[output or self._first_output].append(record)
         except KeyError:
@@ -115,7 +116,11 @@ class Context:
             ) from None
 
     def set_timer(self, at_ms: int) -> None:
-        """Have `on_timer(ctx, at_ms)` called at that time, for the current key; for the task where there is none."""
+        """Have `on_timer(ctx, at_ms)` called at that time, for the current key; for the task where there is none.
+
+        Set again for the same time and key it is one timer, unless the records have gone round a loop differently
+        often: then there is one for each number of rounds, and what is sent when it fires has that number.
+        """
         if self.starting:
             raise self._too_early("ctx.set_timer")
         self._timers.add(at_ms, self.current_key, self.current_hops)
@@ -151,25 +156,20 @@ class Context:
 class StateAccess:
     """The value of the current key."""
 
-    __slots__ = ("_context", "_values", "lent")
+    __slots__ = ("_context", "_values")
 
     def __init__(self, context: Context, values: KeyedState) -> None:
         self._context = context
         self._values = values
-        # The value that was handed out last: emitted, it is copied, for the receiver may change it.
-        self.lent: Any = None
 
     def get(self, default: Any = None) -> Any:
         """The value, which may be changed in place; `default` while there is none."""
-        self.lent = self._values.touch(self._context.key_of_state(), default)
-        return self.lent
+        return self._values.touch(self._context.key_of_state(), default)
 
     def set(self, value: Any) -> None:
         """Give the key a new value."""
-        self.lent = value
         self._values.replace(self._context.key_of_state(), value)
 
     def clear(self) -> None:
         """Forget the key."""
-        self.lent = None
         self._values.remove(self._context.key_of_state())

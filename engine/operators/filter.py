@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.batch import Hops, copy_records
+from engine.errors import USER_RAISED
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from graphs.plan import Edge
@@ -32,7 +33,7 @@ class FilterOperator(OperatorRuntime):
             else:
                 kept = []
                 positions = [position for position, record in enumerate(iterator) if function(record)]
-        except Exception as error:
+        except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         if kept:
             self._send(kept, hops)

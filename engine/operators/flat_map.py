@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.batch import Hops, copy_records, uniform
+from engine.errors import USER_RAISED, MisuseError, show
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from graphs.plan import Edge
+
+_TEXT = frozenset({str, bytes, bytearray})
 
 
 class FlatMapOperator(OperatorRuntime):
@@ -27,12 +30,18 @@ class FlatMapOperator(OperatorRuntime):
         iterator = iter(records)
         try:
             if isinstance(hops, int):
-                results = [result for record in iterator for result in function(record)]
+                # Python makes an assignment of `for made in [...]`.
+                results = [
+                    result
+                    for record in iterator
+                    for made in [function(record)]
+                    for result in (made if type(made) not in _TEXT else self._refuse(made, record))
+                ]
                 yielded: list[list[Any]] = []
             else:
                 results = []
-                yielded = [list(function(record)) for record in iterator]
-        except Exception as error:
+                yielded = [self._list(record) for record in iterator]
+        except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         if results:
             self._send(results, hops)
@@ -41,10 +50,20 @@ class FlatMapOperator(OperatorRuntime):
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
         arrived = copy_records(records)
-        yielded, passed, failed = try_each(lambda record: list(self._function(record)), records)
+        yielded, passed, failed = try_each(self._list, records)
         if passed:
             self._send_yielded(yielded, pick(hops, passed))
         self.send_dead(arrived, hops, failed)
+
+    def _list(self, record: Any) -> list[Any]:
+        made = self._function(record)
+        return list(made) if type(made) not in _TEXT else self._refuse(made, record)
+
+    def _refuse(self, made: Any, record: Any) -> NoReturn:
+        raise MisuseError(
+            f"operator {self.name!r}: the function of a flat_map returned {show(made)} for record {show(record)}, each "
+            "letter of which would be a record: return a list with it, or list(text) for its letters"
+        )
 
     def _send_yielded(self, yielded: list[list[Any]], hops: Hops) -> None:
         results = [result for of_record in yielded for result in of_record]

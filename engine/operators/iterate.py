@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.batch import Hops, copy_records, spread, uniform
 from engine.capture import OperatorCapture
-from engine.errors import user_error
+from engine.errors import USER_RAISED, user_error
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send, taking_records
 from graphs.ids import Attempt, Epoch, TaskId
@@ -55,7 +55,7 @@ class IterateOperator(OperatorRuntime):
             return True
         try:
             return not until(reduce(options["reduce"], [contributions[task] for task in sorted(contributions)]))
-        except Exception as error:
+        except USER_RAISED as error:
             hook = f"until or reduce of round {path[-1]}"
             raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
 

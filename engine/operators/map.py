@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.batch import Hops, copy_records
+from engine.errors import USER_RAISED
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from graphs.plan import Edge
@@ -28,7 +29,7 @@ class MapOperator(OperatorRuntime):
         iterator = iter(records)
         try:
             results: list[Any] = [function(record) for record in iterator]
-        except Exception as error:
+        except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         self._send(results, hops)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from engine.answering import Call
 from engine.batch import Hops, spread
 from engine.capture import OperatorCapture, dump
 from engine.errors import user_error
@@ -40,11 +41,12 @@ class MapAsyncOperator(OperatorRuntime):
         """What is not yet answered, in the order of arrival."""
         return OperatorCapture(pending=list(self.waiting.values()))
 
-    def call(self, call_id: int) -> tuple[Callable[[Any], Any], Any]:
-        """The function to call, and the record to call it with."""
-        return self.place.operator.function, pickle.loads(self.waiting[call_id])[0]
+    def call(self, call_id: int) -> Call:
+        """The function to call, the record to call it with, and the limit."""
+        operator = self.place.operator
+        return Call(operator.function, pickle.loads(self.waiting[call_id])[0], operator.options["timeout"])
 
-    def on_answer(self, call_id: int, result: Any, error: Exception | None) -> None:
+    def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """A call has answered or failed: send on, set aside, or fail."""
         record, hops = pickle.loads(self.waiting[call_id])
         if error is not None and not self.sets_aside:

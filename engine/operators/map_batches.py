@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.batch import Batch, Hops, merge, own_copy, runs
 from engine.columns import Records, as_records
-from engine.errors import TaskError, user_error
+from engine.errors import USER_RAISED, TaskError, raise_unless_users, user_error
 from engine.formats import from_format, to_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
@@ -41,7 +41,7 @@ class MapBatchesOperator(OperatorRuntime):
         if isinstance(self._function, type):
             try:
                 self._function = self._function()
-            except Exception as error:
+            except USER_RAISED as error:
                 raise user_error(self.name, error, hook="__init__", can_set_aside=False) from error
 
     def _run(self, records: Records, hops: Hops) -> None:
@@ -52,10 +52,11 @@ class MapBatchesOperator(OperatorRuntime):
                 made = from_format(self._function(to_format(batch, self._format)))
             except TaskError:
                 raise
-            except Exception as error:
+            except USER_RAISED as error:
                 if not self.sets_aside:
                     hook = f"a batch of {len(batch)}"
                     raise user_error(self.name, error, as_records(batch[:SHOWN_RECORDS]), hook=hook) from error
+                raise_unless_users(error)
                 self._send_dead(arrived, hop)
             else:
                 if len(made):

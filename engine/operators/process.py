@@ -20,7 +20,7 @@ from typing import Any
 
 from engine.batch import Hops, copy_records, runs
 from engine.capture import OperatorCapture
-from engine.errors import NO_KEY, MisuseError, TaskError, user_error
+from engine.errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place
 from engine.operators.context import Context
@@ -30,6 +30,7 @@ from engine.state import decode_entries
 from engine.timers import Timers
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge, Routing
+from graphs.routing import NEVER_NAN, canonical_key
 from recovery.cut import OperatorState
 
 Key = Callable[[Any], Any]
@@ -49,6 +50,7 @@ class ProcessOperator(OperatorRuntime):
         self._emission = Emission(self.outputs())
         self._context = Context(place, self._values, self.timers, self._emission.records, self._is_keyed)
         self._hops_max = 0
+        self.restored_ms = 0
         self._instance: Any = None
 
     def accept(self, edge: Edge) -> TakeRecords:
@@ -86,9 +88,11 @@ class ProcessOperator(OperatorRuntime):
             try:
                 if key_of is not None:
                     context.current_key = NO_KEY
-                    context.current_key = key_of(record)
-                hook(record)
-            except Exception as error:  # noqa: BLE001  # told on, unless such records are to be set aside
+                    key = key_of(record)
+                    context.current_key = key if type(key) in NEVER_NAN else canonical_key(key)
+                if (returned := hook(record)) is not None:
+                    raise self._returned("on_record", returned)
+            except USER_RAISED as error:  # told on, unless such records are to be set aside
                 self._fail_or_take_back(error, record, "on_record", mark)
                 dead.append(arrived[position])
             else:
@@ -107,13 +111,14 @@ class ProcessOperator(OperatorRuntime):
             mark = self._emission.mark() if self.sets_aside else {}
             arrived = copy_records(batch) if self.sets_aside else batch
             try:
-                hook(batch)
-            except Exception as error:  # noqa: BLE001  # told on, unless such records are to be set aside
+                if (returned := hook(batch)) is not None:
+                    raise self._returned("on_batch", returned)
+            except USER_RAISED as error:  # told on, unless such records are to be set aside
                 self._fail_or_take_back(error, batch, f"on_batch of {len(batch)}", mark)
                 self._send_dead(arrived, hops)
         context.current_key = NO_KEY
 
-    def _hook(self, hook: str, name: str) -> Callable[[Any], None]:
+    def _hook(self, hook: str, name: str) -> Callable[[Any], Any]:
         function = getattr(self._instance, hook)
         return partial(function, self._context, name) if self._passes_input else partial(function, self._context)
 
@@ -123,16 +128,17 @@ class ProcessOperator(OperatorRuntime):
         batches: dict[Any, list[Any]] = {}
         for record in records:
             try:
-                batches.setdefault(key_of(record), []).append(record)
-            except Exception as error:
+                batches.setdefault(canonical_key(key_of(record)), []).append(record)
+            except USER_RAISED as error:
                 raise user_error(self.name, error, record, hook="key_by", can_set_aside=False) from error
         return list(batches.items())
 
-    def _fail_or_take_back(self, error: Exception, record: Any, hook: str, mark: dict[str, int]) -> None:
+    def _fail_or_take_back(self, error: BaseException, record: Any, hook: str, mark: dict[str, int]) -> None:
         if isinstance(error, TaskError):
             raise error
         if not self.sets_aside:
             raise user_error(self.name, error, record, self._context.current_key, hook) from error
+        raise_unless_users(error)
         self._emission.take_back(mark)
 
     # -- other hooks ---------------------------------------------------------------------------------------------
@@ -169,13 +175,21 @@ class ProcessOperator(OperatorRuntime):
             return
         context.current_hops = hops
         try:
-            function(context, *arguments)
+            returned = function(context, *arguments)
         except TaskError:
             raise
-        except Exception as error:
+        except USER_RAISED as error:
             raise user_error(self.name, error, key=context.current_key, hook=hook, can_set_aside=False) from error
         finally:
             context.current_key = NO_KEY
+        if returned is not None:
+            raise self._returned(hook, returned)
+
+    def _returned(self, hook: str, value: Any) -> MisuseError:
+        return MisuseError(
+            f"operator {self.name!r}: {hook} returned {show(value)}, and nobody takes what a hook returns: "
+            "send records with ctx.emit(record), and return nothing"
+        )
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -184,7 +198,7 @@ class ProcessOperator(OperatorRuntime):
         function = self.place.operator.function
         try:
             self._instance = function()
-        except Exception as error:
+        except USER_RAISED as error:
             raise user_error(self.name, error, hook="__init__", can_set_aside=False) from error
         if hasattr(function, "on_record") == hasattr(function, "on_batch"):
             raise MisuseError(
@@ -209,6 +223,9 @@ class ProcessOperator(OperatorRuntime):
             whole["hops_max"] = self._hops_max
         if self._context.random_state is not None:
             whole["random"] = self._context.random_state
+        if len(self.timers):
+            # What the times of the timers are measured by: the clock of the next process goes on from here.
+            whole["now_ms"] = self.place.moment.now_ms
         if self.timers.unkeyed():
             whole["timers"] = self.timers.unkeyed()
             can_move = False
@@ -229,6 +246,7 @@ class ProcessOperator(OperatorRuntime):
         timers = ((entry[0], entry[1], entry[2]) for entry in entries if len(entry) == 3)
         self.timers.restore(timers, whole.get("timers", ()))
         self._hops_max = whole.get("hops_max", 0)
+        self.restored_ms = whole.get("now_ms", 0)
         if "random" in whole:
             self._context.random.setstate(whole["random"])
         if "own" in whole:
@@ -240,5 +258,5 @@ class ProcessOperator(OperatorRuntime):
             raise MisuseError(f"operator {self.name!r} has a capture() in its class and no {hook}(state): add it")
         try:
             return function(*arguments)
-        except Exception as error:
+        except USER_RAISED as error:
             raise user_error(self.name, error, hook=hook, can_set_aside=False) from error

@@ -8,7 +8,7 @@ from operator import not_
 from typing import Any
 
 from engine.batch import Hops, copy_records, uniform
-from engine.errors import MisuseError, show
+from engine.errors import USER_RAISED, MisuseError, show
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from graphs.plan import Edge
@@ -36,7 +36,7 @@ class SplitOperator(OperatorRuntime):
         iterator = iter(records)
         try:
             lies = [not function(record) for record in iterator]
-        except Exception as error:
+        except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         if all(lies):
             send_false(records, hops)
@@ -53,7 +53,7 @@ class SplitOperator(OperatorRuntime):
         iterator = iter(records)
         try:
             outputs = [output_of(record) for record in iterator]
-        except Exception as error:
+        except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         for output, send in self._sends:
             count = outputs.count(output)

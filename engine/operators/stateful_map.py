@@ -6,22 +6,36 @@ from collections.abc import Callable, Mapping
 from operator import length_hint
 from typing import Any
 
-from engine.batch import Hops, copy_records, copy_value, is_immutable
+from engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
 from engine.capture import OperatorCapture
-from engine.errors import NO_KEY, TaskError, UserFunctionError, serialization_error, user_error, user_frames
+from engine.errors import (
+    NO_KEY,
+    USER_RAISED,
+    TaskError,
+    UserFunctionError,
+    serialization_error,
+    user_error,
+    user_frames,
+)
 from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from engine.state import decode_entries
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge, Routing
+from graphs.routing import NEVER_NAN, canonical_key
 from recovery.cut import OperatorState
 
 _MISSING: Any = object()
 
 
+def _as_it_is(record: Any) -> Any:
+    """For users who promise that nothing changes an object once it was sent."""
+    return record
+
+
 class StatefulMapOperator(OperatorRuntime):
-    """Keeps one value a key. The user's function may change it in place, and may return it as the record too."""
+    """Keeps one value a key. The user's function may change it in place, and return a part of it as the record."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -32,6 +46,8 @@ class StatefulMapOperator(OperatorRuntime):
         # What a key without a value is looked up as: nobody can change it, or else each key gets one of its own.
         self._default = initial if is_immutable(initial) else _MISSING
         self._initial = self._fresh_values(initial)
+        copies = place.operator.options.get("copy_output", True)
+        self._sent: Callable[[Any], Any] = self._state.sent if copies else _as_it_is
 
     def accept(self, edge: Edge) -> TakeRecords:
         """The function that takes the records that this edge brings."""
@@ -50,7 +66,7 @@ class StatefulMapOperator(OperatorRuntime):
         return OperatorCapture(values=self._state.capture())
 
     def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
-        function, default, state = self._function, self._default, self._state
+        function, default, state, sent = self._function, self._default, self._state, self._sent
         values = state.values
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.is_captured else values.get
@@ -61,16 +77,17 @@ class StatefulMapOperator(OperatorRuntime):
             for record in iterator:
                 key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
+                if type(key) not in NEVER_NAN:
+                    key = canonical_key(key)
                 value = get(key, default)
                 if value is _MISSING:
                     value = self._initial()
                 value, result = function(value, record)
                 values[key] = value
-                if result is value and not is_immutable(value):
-                    # What is sent belongs to the receiver; the state goes on with the original.
-                    result = state.own_copy(key, value)
-                results.append(result)
-        except Exception as error:
+                # What is sent belongs to the receiver. It can share objects only with a value that has some.
+                shares = type(value) not in ATOMS and type(result) not in ATOMS and not is_immutable(value)
+                results.append(sent(result) if shares else result)
+        except USER_RAISED as error:
             raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
         self._send(results, hops)
 
@@ -78,11 +95,11 @@ class StatefulMapOperator(OperatorRuntime):
         arrived = copy_records(records)
 
         def step(record: Any) -> Any:
-            key = key_of(record)
+            key = canonical_key(key_of(record))
             value = self._state.touch(key, _MISSING)
             value, result = self._function(self._initial() if value is _MISSING else value, record)
             self._state.values[key] = value
-            return self._state.own_copy(key, value) if result is value and not is_immutable(value) else result
+            return result if is_immutable(value) else self._sent(result)
 
         results, passed, failed = try_each(step, records)
         if results:
@@ -99,7 +116,7 @@ class StatefulMapOperator(OperatorRuntime):
             raise serialization_error(self.name, "an initial value", error) from error
         return lambda: copy_value(initial)
 
-    def _failure_with_key(self, error: Exception, record: Any, key: Any) -> TaskError:
+    def _failure_with_key(self, error: BaseException, record: Any, key: Any) -> TaskError:
         if isinstance(error, TaskError):
             return error
         if isinstance(error, TypeError | ValueError) and "unpack" in str(error) and not user_frames(error):

@@ -52,7 +52,7 @@ def test_a_file_whose_values_are_no_columns_is_read_as_records(tmp_path: Path):
 
 def run(flow: Flow, folder: Path, parallelism: int = 2) -> Tasks:
     """Run a flow between files to its end and publish what it wrote."""
-    services: Any = FileServices(JOB, str(folder / "staging"), Deliveries())
+    services: Any = FileServices(JOB, str(folder / "staging"), Deliveries(), run="5f3a")
     for operator in flow.plan().operators.values():
         if operator.name == "out":
             check_sink(operator)
@@ -99,7 +99,7 @@ def test_from_parquet_to_parquet_no_row_is_looked_at(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("kind", [JsonLines, CSV, Parquet, Collect])
 def test_every_sink_takes_columns(tmp_path: Path, kind: Any):
     given = Deliveries()
-    services = FileServices(JOB, str(tmp_path / "staging"), given)
+    services = FileServices(JOB, str(tmp_path / "staging"), given, run="5f3a")
     opened = writer(kind() if kind is Collect else kind(str(tmp_path / "out")), opened=services)
     opened.write(columns(n=[1, 2], s=["a", "b"]))
     opened.write(columns(n=[3], s=["c"])[1:])

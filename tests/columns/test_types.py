@@ -219,6 +219,12 @@ class Frame:
         raise NotImplementedError(f"a frame is taken apart by {orient}")
 
 
+def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MisuseError, match=r'batch_format="pandas", and there is no module .* `pip install pandas`'):
+        to_format([{"a": 1}], "pandas")
+
+
 def test_a_frame_is_made_of_the_same_arrays_and_comes_back_as_columns(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=Frame))
     for records in ([{"a": 1, "b": [1, 2]}, {"a": 2, "b": [3, 4]}], columns(a=[1, 2], b=[[1, 2], [3, 4]])):

@@ -125,6 +125,7 @@ def test_named_inputs_have_keys_of_their_own():
         "named_inputs": True,
         "keys": {"samples": abs, "weights": None},
         "on_error": "fail",
+        "copy_output": True,
         "num_gpus": 1,
     }
     assert {"s.out->learn.samples", "w.out->learn.weights", "learn.model->models.in", "learn.loss->losses.in"} == set(

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """\
 from typing import Any, assert_type
+from backedge import RunResult, run
 from graphs import Flow, Items, JsonLines, KeyedStream, Loop, Stream, TextLines
 
 flow = Flow("types")
@@ -42,9 +43,11 @@ assert_type(flow.loop("other"), Loop[Any])
 assert_type(flow.iterate(lengths, lambda s: s.map(abs), rounds=3, measure=lambda n: n + 1), Stream[int])
 loose: Stream[object] = words
 flow.loop("wide", of=object).feed(words)
+assert_type(run(flow, snapshots="cuts", every=0.5, resume="latest"), RunResult)
 words.stateful_map(count, initial=0)
 words.map(len, paralelism=2)
 flow.loop("third", of=int).feed(words)
+run(flow, snapshot="cuts")
 """
 
 
@@ -61,5 +64,5 @@ def test_types_follow_the_records(tmp_path: Path):
     )
     errors = [found for found in json.loads(done.stdout)["generalDiagnostics"] if found["severity"] == "error"]
     lines = {PROGRAM.splitlines()[error["range"]["start"]["line"]]: error["message"] for error in errors}
-    # The last three lines are wrong on purpose.
-    assert list(lines) == PROGRAM.splitlines()[-3:], lines
+    # The last four lines are wrong on purpose.
+    assert list(lines) == PROGRAM.splitlines()[-4:], lines

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.batch import spread
 from engine.errors import MisuseError
 from graphs import Collect, Flow, Items
 from tests.runtime.tasks import Tasks, by_receiver, records_of
@@ -182,7 +183,7 @@ def test_what_a_timer_emits_has_the_hops_of_the_record_that_set_it():
     tasks = processing(Later)
     tasks.feed("op", [20, 10, 20], hops=[1, 2, 3])
     [(_, batch)] = tasks.home("op").fire_timers(now_ms=30)
-    assert (batch.records, batch.hops) == ([10, 20], [2, 3])
+    assert (batch.records, batch.hops) == ([10, 20, 20], [2, 1, 3])
 
 
 def test_what_the_end_emits_has_the_highest_hops_of_all_records_seen():
@@ -215,6 +216,56 @@ def test_a_timer_set_twice_fires_once_and_one_set_when_firing_waits_for_the_next
     assert records_of(home.fire_timers(now_ms=10)) == [(1, 10)]
     assert home.next_timer_ms == 10
     assert records_of(home.fire_timers(now_ms=10)) == [(1, 10)]
+
+
+def test_timers_of_a_key_at_one_time_stay_distinct_if_their_records_went_round_differently_often():
+    class Delay:
+        """Records wait by how often they have gone round."""
+
+        def on_record(self, ctx: Any, n: int) -> None:
+            ctx.set_timer(10)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None:
+            ctx.emit(at_ms)
+
+    def fired(tasks: Tasks) -> list[int]:
+        batches = [batch for _, batch in tasks.home("op").fire_timers(now_ms=10)]
+        return [hops for batch in batches for hops in spread(batch.hops, len(batch))]
+
+    def delaying(states: Any = None) -> Tasks:
+        flow = Flow("delay")
+        keyed = flow.read(Items([]), name="source").key_by(lambda n: 0)
+        keyed.process(Delay, name="op").rebalance().write(Collect(), name="sink")
+        return Tasks(flow, restored=states)
+
+    tasks = delaying()
+    tasks.feed("op", [7, 8, 9], hops=[0, 4, 0])
+    states = tasks.capture()
+    assert fired(tasks) == [0, 4]
+    assert fired(tasks) == []
+    assert fired(delaying(states)) == [0, 4], "so it is after a restore"
+
+
+def test_no_record_is_taken_for_one_that_went_round_more_often_since_another_woke_in_the_same_millisecond():
+    class Wait:
+        def on_record(self, ctx: Any, n: int) -> None:
+            rounds = ctx.state.get({})
+            ctx.state.set({**rounds, n: rounds.get(n, 0) + 1})
+            ctx.set_timer(50)
+
+        def on_timer(self, ctx: Any, at_ms: int) -> None:
+            ctx.emit(at_ms)
+
+    flow = Flow("delay")
+    again = flow.loop("again", max_rounds=3)
+    numbers = flow.read(Items([]), name="source").rebalance()
+    waited = numbers.merge(again).key_by(lambda n: 0).process(Wait, name="op")
+    again.feed(waited)
+    waited.write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    tasks.feed("op", [1, 2], hops=[0, 3])
+    sent = [(c.edge, list(spread(b.hops, len(b)))) for c, b in tasks.home("op").fire_timers(now_ms=50)]
+    assert [hops for edge, hops in sent if "again" not in edge and "sink" not in edge] == [[1]]
 
 
 def test_the_context_knows_where_it_runs():

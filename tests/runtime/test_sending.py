@@ -227,7 +227,7 @@ def test_a_routing_function_that_raises_is_told_with_the_edge(route: str, place:
     with pytest.raises(UserFunctionError) as caught:
         routed(lambda s: getattr(s, route)(fail)).feed("op", [1])
     assert str(caught.value).splitlines()[:2] == [
-        f"operator 'op' raised KeyError: 1 in {place} between 'op' and 'sink'",
+        f"{place} between 'op' and 'sink' raised KeyError: 1",
         "  record: 1",
     ]
 
@@ -241,5 +241,5 @@ def test_a_record_that_does_not_pickle_is_named():
         with pytest.raises(RecordSerializationError) as caught:
             send()
         assert str(caught.value).startswith("record <function ")
-        assert "can neither travel nor be copied: it does not pickle" in str(caught.value)
+        assert "can neither travel nor be copied: it cannot be pickled and read back" in str(caught.value)
         assert "send values that pickle" in str(caught.value)

@@ -1,0 +1,71 @@
+"""The calls of map_async: a function is called, and what it returns is awaited if it can be. The same for every driver.
+
+Whatever a call ends with is its answer, SystemExit and CancelledError included: a call without an answer would keep its
+record waiting for ever. An answer is a copy, since the function may go on using the object that it returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
+
+from engine.batch import copy_value, is_immutable
+from engine.errors import describe
+
+
+class Call(NamedTuple):
+    """What to call, with which record (the call may change it), and how many seconds it may take."""
+
+    function: Callable[[Any], Any]
+    record: Any
+    timeout_s: float | None = None
+
+
+class Answer(NamedTuple):
+    """What a call has returned, or raised."""
+
+    result: Any
+    error: BaseException | None = None
+
+
+def begin(call: Call) -> Answer | Awaitable[Any]:
+    """Call the function: its answer, or what is to be awaited for it."""
+    try:
+        result = call.function(call.record)
+        return result if inspect.isawaitable(result) else Answer(_copied(result))
+    except BaseException as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
+        return Answer(None, error)
+
+
+async def finish(begun: Answer | Awaitable[Any]) -> Answer:
+    """The answer of a call that was begun."""
+    if isinstance(begun, Answer):
+        return begun
+    try:
+        return Answer(_copied(await begun))
+    except BaseException as error:  # noqa: BLE001 - raised further it would end the event loop, or go unnoticed
+        return Answer(None, error)
+
+
+async def within(timeout_s: float | None, answering: Coroutine[Any, Any, Answer]) -> Answer:
+    """The answer if it comes in time. A call that takes too long is cancelled, and not waited for."""
+    work = asyncio.ensure_future(answering)
+    done, _ = await asyncio.wait({work}, timeout=timeout_s)
+    if done:
+        return work.result()
+    work.cancel()
+    return Answer(None, TimeoutError(f"no answer within timeout={timeout_s} seconds"))
+
+
+def _copied(result: Any) -> Any:
+    if is_immutable(result):
+        return result
+    try:
+        return copy_value(result)
+    except Exception as error:
+        raise TypeError(
+            f"the answer is of type {type(result).__name__} and does not pickle ({describe(error)}): "
+            "return plain values, such as the text of a response"
+        ) from error

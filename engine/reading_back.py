@@ -1,0 +1,85 @@
+"""Whether what was pickled can be read back, tried once for each class: else only a restore would find out.
+
+An exception whose `__init__` takes two arguments pickles, and does not unpickle. To read everything back would double
+the cost of a capture. So this looks at which classes and functions a pickle names, which is cheap, and reads the pickle
+back if one of them is new to this process. Values of builtin types name none.
+
+The pickler writes a name as SHORT_BINUNICODE (an opcode, its length, its bytes), MEMOIZE and STACK_GLOBAL. A name that
+was written before, such as the key of a dict, is referred to instead, and is not seen here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, cast
+
+STACK_GLOBAL = b"\x93"
+"""A pickle without this byte names no class."""
+
+_MEMOIZE = 0x94
+_TEXT = b"\x8c"
+_NAME_BYTES_MAX = 255
+# The byte may stand in numbers and texts, too; pickles that are full of it are not searched to their ends.
+_LOOKED_AT_MAX = 16
+
+_readable: set[bytes] = set()
+"""The names in pickles that this process has read back."""
+
+
+def check_reads_back(payload: bytes) -> None:
+    """Read a pickle back if it names something that no pickle before it did; raises what that raises.
+
+    >>> check_reads_back(pickle.dumps([1 + 2j, 147], 5))
+    """
+    if STACK_GLOBAL not in payload:
+        return
+    names = _names_in(payload)
+    if not _readable.issuperset(names):
+        pickle.loads(payload)
+        _readable.update(names)
+
+
+def unreadable_class(value: Any) -> str:
+    """The class of the innermost part of a value that does not read back; empty if all of it does.
+
+    >>> unreadable_class([1, {"a": 2}])
+    ''
+    """
+    try:
+        pickle.loads(pickle.dumps(value, 5))
+    except Exception:  # noqa: BLE001  # this is the question
+        for part in _parts(value):
+            if inner := unreadable_class(part):
+                return inner
+        kind = cast("type[Any]", type(value))
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return ""
+
+
+def _parts(value: Any) -> list[Any]:
+    parts: Any = value
+    if isinstance(value, dict):
+        return [*parts, *parts.values()]
+    return list(parts) if isinstance(value, list | tuple | set | frozenset) else []
+
+
+def _names_in(payload: bytes) -> set[bytes]:
+    names: set[bytes] = set()
+    at = payload.find(STACK_GLOBAL)
+    for _ in range(_LOOKED_AT_MAX):
+        if at < 0:
+            break
+        if payload[at - 1] == _MEMOIZE:
+            start = _text_before(payload, at - 1)
+            if start is not None:
+                # The module is before it, unless it is referred to, being in the pickle already.
+                module = _text_before(payload, start - 1) if payload[start - 1] == _MEMOIZE else None
+                names.add(payload[start if module is None else module : at])
+        at = payload.find(STACK_GLOBAL, at + 1)
+    return names
+
+
+def _text_before(payload: bytes, end: int) -> int | None:
+    """Where the short text begins that ends here; None if there is none."""
+    start = payload.rfind(_TEXT, max(0, end - _NAME_BYTES_MAX - 2), end)
+    return start if start >= 0 and payload[start + 1] == end - start - 2 else None

@@ -1,0 +1,177 @@
+"""What would lose records, or do nothing, without a word: refused where it is written down, with the fix."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from backedge import BadOptionError, Call, Collect, Flow, Generate, Items, Stream, UnreadOutputWarning
+from engine.on_ray.calls import faults_in
+
+
+def numbers() -> Stream[int]:
+    return Flow("silent").read(Items([1, 2]), name="numbers")
+
+
+async def asks(n: Any, *more: Any) -> Any:
+    return n
+
+
+def yields(n: Any, *more: Any) -> Iterator[Any]:
+    yield n
+
+
+async def asks_and_yields(n: Any) -> AsyncIterator[Any]:
+    yield n
+
+
+class Asks:
+    async def __call__(self, n: Any) -> Any:
+        return n
+
+
+class Yields:
+    def __call__(self, n: Any) -> Iterator[Any]:
+        yield n
+
+
+def keep(state: Any, n: Any) -> Any:
+    return state, n
+
+
+# -- functions whose result nobody would wait for ------------------------------------------------------------------
+
+STEPS: dict[str, Any] = {
+    "map": lambda f: numbers().map(f),
+    "filter": lambda f: numbers().filter(f),
+    "split": lambda f: numbers().split(f),
+    "map_batches": lambda f: numbers().map_batches(f),
+    "stateful_map": lambda f: numbers().key_by(abs).stateful_map(f, initial=0, name="op"),
+    "key_by": lambda f: numbers().key_by(f),
+    "route": lambda f: numbers().route(f),
+    "Generate": lambda f: Generate(f, 3),
+    "Call": lambda f: Call(f),
+    "measure": lambda f: Flow().iterate(numbers(), lambda s: s, until=abs, measure=f),
+    "until": lambda f: Flow().iterate(numbers(), lambda s: s, until=f),
+    "reduce": lambda f: Flow().iterate(numbers(), lambda s: s, until=abs, reduce=f),
+    "stop_when": lambda f: Flow("silent", stop_when=f),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("function", [asks, Asks(), partial(asks)], ids=["function", "object", "partial"])
+def test_an_async_function_is_refused_where_nothing_awaits_it(step: str, function: Any):
+    with pytest.raises(BadOptionError, match="which is async, and nothing would await it: "):
+        STEPS[step](function)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("function", [yields, Yields(), asks_and_yields], ids=["function", "object", "async"])
+def test_a_function_that_yields_is_refused_where_nothing_iterates(step: str, function: Any):
+    with pytest.raises(BadOptionError, match=r"which yields|an async generator, and nothing would iterate over it: "):
+        STEPS[step](function)
+
+
+def test_map_async_may_await_and_flat_map_may_yield_and_neither_does_the_other():
+    for function in (asks, Asks(), abs):
+        numbers().map_async(function, name="op")
+    for function in (yields, Yields(), list):
+        numbers().flat_map(function)
+    for refused in (yields, asks_and_yields):
+        with pytest.raises(BadOptionError, match=r"which yields|an async generator"):
+            numbers().map_async(refused, name="op")
+    for refused in (asks, Asks(), asks_and_yields):
+        with pytest.raises(BadOptionError, match=r"is async|an async generator"):
+            numbers().flat_map(refused)
+
+
+# -- hooks -----------------------------------------------------------------------------------------------------------
+
+HOOKS = ["on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_end", "capture", "restore", "close"]
+
+
+@pytest.mark.parametrize("hook", [*HOOKS, "split", "merge"])
+@pytest.mark.parametrize(("function", "found"), [(yields, "yields"), (asks, "is async"), (asks_and_yields, "yields")])
+def test_a_hook_that_would_not_run_when_it_is_called_is_refused(hook: str, function: Any, found: str):
+    made = staticmethod(function) if hook in ("split", "merge") else function
+    operator = type("Hooked", (), {"on_record": lambda self, ctx, record: None, hook: made})
+    for process in (numbers().process, lambda op: Flow().process(op, left=numbers())):
+        with pytest.raises(BadOptionError, match=f"process class Hooked: {hook} {found}"):
+            process(operator)
+
+
+# -- initial ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("initial", [list, dict[str, int], lambda: [], partial(dict), [].copy, dict.fromkeys])
+def test_what_makes_a_state_is_no_first_state(initial: Any):
+    with pytest.raises(BadOptionError, match=r"stateful_map has initial=.*, which would be the state itself"):
+        numbers().key_by(abs).stateful_map(keep, initial=initial, name="op")
+
+
+def test_a_class_is_told_with_what_makes_a_state_of_it():
+    with pytest.raises(BadOptionError, match=r"give the first state, list\(\); each key has a copy of its own"):
+        numbers().key_by(abs).stateful_map(keep, initial=list, name="op")
+
+
+@pytest.mark.parametrize("initial", [0, None, [], {}, "", Asks(), ()])
+def test_any_value_is_a_first_state(initial: Any):
+    numbers().key_by(abs).stateful_map(keep, initial=initial, name="op")
+
+
+# -- outputs that nobody reads ---------------------------------------------------------------------------------------
+
+
+class Sort:
+    outputs = ("out", "late")
+
+    def on_record(self, ctx: Any, n: int) -> None:
+        ctx.emit(n, "late" if n > 1 else "out")
+
+
+def sorting(*read: str) -> Flow:
+    flow = Flow("sorting")
+    stream = flow.read(Items([1, 2]), name="numbers").process(Sort, name="sort")
+    flow.read(Items([1]), name="others").write(Collect(), name="kept")
+    for output in read:
+        stream.side(output).write(Collect(), name=f"sink-{output}")
+    return flow
+
+
+@pytest.mark.parametrize(("read", "unread"), [(["out"], "late"), (["late"], "out")])
+def test_an_output_that_nobody_reads_is_warned_of_once_with_the_fix(read: list[str], unread: str):
+    flow = sorting(*read)
+    with pytest.warns(UnreadOutputWarning) as caught:
+        flow.plan()
+        flow.plan()
+    (warning,) = caught
+    text = str(warning.message)
+    assert f"operator 'sort' of flow 'sorting' has an output '{unread}' that nobody reads" in text
+    assert f"read it with .side('{unread}')" in text and "the outputs of Sort" in text
+    assert warning.filename == __file__, "it points to the user's code"
+
+
+def test_outputs_that_are_read_are_not_warned_of_nor_is_an_operator_that_declares_none():
+    class Ends:
+        def on_record(self, ctx: Any, n: int) -> None: ...
+
+    flow = sorting("out", "late")
+    flow.read(Items([1]), name="more").process(Ends, name="ends")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flow.plan()
+
+
+# -- a run with nothing to resume from -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resume", ["latest", 3])
+def test_to_resume_without_snapshots_is_refused(resume: Any):
+    with pytest.raises(BadOptionError, match=f"has resume={resume!r} and no snapshots=.*give snapshots="):
+        faults_in(Flow("rank"), None, 1.0, resume, 0, [])
+    assert faults_in(Flow("rank"), "cuts", 1.0, resume, 0, []) == ()
+    assert faults_in(Flow("rank"), None, 1.0, "never", 0, []) == ()

@@ -1,0 +1,78 @@
+"""Results that would be lost, or become something else, without a word: the run fails, and says what to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.errors import MisuseError
+from graphs import Collect, Flow, Items
+from tests.runtime.tasks import Tasks, records_of
+
+
+def processing(operator: type[Any], **options: Any) -> Tasks:
+    flow = Flow("lost")
+    stream = flow.read(Items([]), name="source").key_by(abs).process(operator, name="op", **options)
+    stream.rebalance().write(Collect(), name="sink")
+    if options:
+        stream.dead_letters.rebalance().write(Collect(), name="dead")
+    return Tasks(flow)
+
+
+def returns(*arguments: Any) -> Any:
+    return [("record", 1)]
+
+
+def sets_timer(self: Any, ctx: Any, record: Any) -> None:
+    ctx.set_timer(5)
+
+
+def takes_only(self: Any, ctx: Any, record: Any) -> None: ...
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
+@pytest.mark.parametrize("hook", ["on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_end"])
+def test_a_hook_that_returns_something_is_told_to_emit_it(hook: str, options: Any):
+    takes = sets_timer if hook == "on_timer" else takes_only
+    operator = type("Returns", (), {"on_record": takes, hook: returns} if hook != "on_batch" else {hook: returns})
+
+    def run() -> None:
+        tasks = processing(operator, **options)
+        tasks.feed("op", [1])
+        home = tasks.home("op")
+        home.fire_timers(now_ms=5)
+        home.on_round_end((0,), now_ms=5)
+        home.end(now_ms=5)
+
+    with pytest.raises(MisuseError) as caught:
+        run()
+    assert str(caught.value) == (
+        f"operator 'op': {hook} returned [('record', 1)], and nobody takes what a hook returns: send records with "
+        "ctx.emit(record), and return nothing"
+    )
+
+
+def flat_mapping(function: Any, **options: Any) -> Tasks:
+    flow = Flow("lost")
+    stream = flow.read(Items([]), name="source").rebalance().flat_map(function, name="op", **options)
+    stream.rebalance().write(Collect(), name="sink")
+    if options:
+        stream.dead_letters.rebalance().write(Collect(), name="dead")
+    return Tasks(flow)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
+@pytest.mark.parametrize("hops", [0, [0, 1]], ids=["uniform", "mixed"])
+@pytest.mark.parametrize("text", ["abc", "", b"abc", bytearray(b"abc")], ids=repr)
+def test_a_flat_map_that_returns_a_text_is_not_taken_for_its_letters(text: Any, hops: Any, options: Any):
+    with pytest.raises(MisuseError) as caught:
+        flat_mapping(lambda n: text if n == 2 else [n], **options).feed("op", [1, 2], hops)
+    assert f"operator 'op': the function of a flat_map returned {text!r} for record 2" in str(caught.value)
+    assert "return a list with it, or list(text) for its letters" in str(caught.value)
+
+
+def test_who_wants_letters_or_texts_gets_them():
+    assert records_of(flat_mapping(list).feed("op", ["ab"])) == ["a", "b"]
+    assert records_of(flat_mapping(str.split).feed("op", ["ab c"])) == ["ab", "c"]
+    assert records_of(flat_mapping(lambda n: iter(("ab",))).feed("op", [1])) == ["ab"]

@@ -1,0 +1,168 @@
+"""NaN is one key: in records and in columns, alone and within a tuple, in state, in timers and after a restore."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import Collect, Flow, Items, simulate
+from engine.columns import Columns
+from engine.files.arrow import arrow
+from engine.sending import Emitted, RebalanceTurn, partitioner
+from graphs import Routing
+from graphs.deployment import Channel
+from graphs.ids import ChannelId, TaskId
+from graphs.plan import Edge
+from graphs.routing import canonical_key, key_group
+from tests.runtime.tasks import Tasks, records_of
+
+Pair = namedtuple("Pair", "name weight")  # what users write
+
+
+def nan() -> float:
+    """A NaN of its own: none is equal to another, and none is another."""
+    return struct.unpack("<d", struct.pack("<d", math.nan))[0]
+
+
+KEYS: dict[str, Any] = {
+    "alone": nan,
+    "in a tuple": lambda: ("a", nan()),
+    "in a tuple in a tuple": lambda: (1, ("a", nan())),
+    "in a named tuple": lambda: Pair("a", nan()),
+    "of numpy": lambda: np.float64(nan()),
+    "of 32 bits": lambda: np.float32(nan()),
+}
+
+
+def count(seen: int, record: Any) -> tuple[int, int]:
+    return seen + 1, seen + 1
+
+
+class Count:
+    def on_record(self, ctx: Any, record: Any) -> None:
+        seen = ctx.state.get(0) + 1
+        ctx.state.set(seen)
+        ctx.emit(seen)
+        ctx.set_timer(10)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        ctx.emit(("woken", ctx.state.get()))
+
+
+class CountBatches:
+    def on_batch(self, ctx: Any, records: list[Any]) -> None:
+        ctx.state.set(ctx.state.get(0) + len(records))
+        ctx.emit(ctx.state.get())
+
+
+def counting(step: str, states: Any = None, **options: Any) -> Tasks:
+    flow = Flow("nan")
+    keyed = flow.read(Items([]), name="source").rebalance().key_by(lambda record: record["key"])
+    if step == "stateful_map":
+        counted = keyed.stateful_map(count, initial=0, name="op", **options)
+    else:
+        counted = keyed.process(Count if step == "process" else CountBatches, name="op", **options)
+    counted.rebalance().write(Collect(), name="sink")
+    return Tasks(flow, restored=states)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
+@pytest.mark.parametrize("step", ["stateful_map", "process"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_records_whose_key_holds_a_nan_meet(kind: str, step: str, options: Any):
+    tasks = counting(step, **options)
+    records = [{"key": KEYS[kind]()} for _ in range(3)]
+    assert len({id(record["key"]) for record in records}) == 3
+    assert records_of(tasks.feed("op", records)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_batch_of_one_key_holds_all_of_them(kind: str):
+    tasks = counting("batches")
+    assert records_of(tasks.feed("op", [{"key": KEYS[kind]()} for _ in range(3)])) == [3]
+
+
+@pytest.mark.parametrize("step", ["stateful_map", "process", "batches"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_so_they_do_after_a_restore(kind: str, step: str):
+    tasks = counting(step)
+    tasks.feed("op", [{"key": KEYS[kind]()} for _ in range(3)])
+    restored = counting(step, tasks.capture())
+    assert records_of(restored.feed("op", [{"key": KEYS[kind]()}])) == [4]
+
+
+def test_a_timer_finds_the_state_of_its_key_after_a_restore_too():
+    tasks = counting("process")
+    tasks.feed("op", [{"key": nan()}])
+    for woken in (counting("process", tasks.capture()), tasks):
+        assert records_of(woken.home("op").fire_timers(now_ms=10)) == [("woken", 1)]
+
+
+def test_other_keys_stay_as_they_are():
+    for key in (1, 1.0, 0.0, math.inf, "nan", ("a", 1.5), (), None, True, b"nan", Pair("a", 1.0), np.float64(2)):
+        assert canonical_key(key) is key
+    assert isinstance(canonical_key(Pair("a", nan())), Pair)
+    assert canonical_key((nan(), 1)) == canonical_key((nan(), 1))
+    assert canonical_key((nan(), 1)) != canonical_key((nan(), 2))
+
+
+def targets(records: Any, by: Any, parallelism: int) -> set[int]:
+    edge = Edge("e", "a", "out", "b", "in", Routing.HASH, by)
+    ids = [ChannelId("e", TaskId("a", 0), TaskId("b", index)) for index in range(parallelism)]
+    emitted: Emitted = []
+    channels = [Channel(id, edge, is_back=False, depth=0, within_actor=False) for id in ids]
+    partitioner(edge, channels, 0, emitted, RebalanceTurn("e"))(records, 0)
+    return {channel.receiver.index for channel, _ in emitted}
+
+
+@pytest.mark.parametrize("parallelism", [2, 3, 7, 128])
+def test_records_and_columns_go_to_the_same_task(parallelism: int):
+    records = [{"key": nan()} for _ in range(20)]
+    doubles, floats = np.full(20, np.nan), np.full(20, np.nan, np.float32)
+    payload = np.array([struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000000 + n))[0] for n in range(20)])
+    to = targets(records, "key", parallelism)
+    assert to == {key_group(math.nan) * parallelism // 128}
+    for column in (doubles, floats, -doubles, payload):
+        assert targets(Columns(arrow().record_batch({"key": column})), "key", parallelism) == to
+    with_null = Columns(arrow().record_batch({"key": arrow().array([nan(), nan()])}))
+    assert targets(with_null, "key", parallelism) == to
+
+
+def test_columns_of_nan_meet_in_the_state_of_one_key():
+    flow = Flow("nan")
+    made = flow.read(Items([{"key": 1.0}]), name="numbers").map_batches(
+        lambda batch: {"key": np.full(5, np.nan)}, batch_format="numpy", name="make"
+    )
+    made.key_by("key").stateful_map(count, initial=0, name="op").write(Collect(), name="done")
+    assert sorted(simulate(flow, seeds=range(5)).outputs["done"]) == [1, 2, 3, 4, 5]
+
+
+def test_one_state_entry_through_crashes_and_another_parallelism():
+    def keep(state: dict[str, int], record: Any) -> tuple[dict[str, int], Any]:
+        state["n"] = state.get("n", 0) + 1
+        return state, record
+
+    def is_one(view: Any) -> bool:
+        values = view.state("op")
+        return len(values) <= 2 and set(map(repr, values)) <= {"(nan, 1)", "(nan, 0)"}
+
+    flow = Flow("nan")
+    numbers = flow.read(Items([(nan(), n % 2) for n in range(80)]), name="numbers").key_by(lambda record: record)
+    numbers.stateful_map(keep, initial={}, name="op").map(str, name="text").write(Collect(), name="done")
+    result = simulate(flow, seeds=range(40), invariant=is_one)
+    assert result.crashes and result.restores and result.rescaled
+    assert sorted(result.outputs["done"]) == ["(nan, 0)"] * 40 + ["(nan, 1)"] * 40
+
+
+def test_a_cut_is_asked_for_the_state_of_nan():
+    seen: list[Any] = []
+    flow = Flow("nan")
+    numbers = flow.read(Items([nan(), nan()]), name="numbers").key_by(lambda record: record)
+    numbers.stateful_map(count, initial=0, name="op").write(Collect(), name="done")
+    simulate(flow, seeds=[], invariant=lambda view: seen.append(view.state("op").get(math.nan)) is None)
+    assert seen[-1] == 2
