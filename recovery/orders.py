@@ -11,12 +11,16 @@ from recovery.messages import Mode
 
 
 class Trigger(NamedTuple):
-    """Start the epoch at this task. `within` is the drain that a probe is for."""
+    """Start the epoch at this task.
+
+    `within` is the drain that a probe is for; `patience_ms` how long the task may wait for its inputs (see `Barrier`).
+    """
 
     task: TaskId
     epoch: Epoch
     mode: Mode
     within: Epoch | None = None
+    patience_ms: int | None = None
 
 
 class Abort(NamedTuple):
@@ -25,6 +29,13 @@ class Abort(NamedTuple):
     task: TaskId
     epoch: Epoch
     mode: Mode
+
+
+class GivenUp(NamedTuple):
+    """Report to the user that an epoch will never complete, and why. It follows the epoch's aborts."""
+
+    epoch: Epoch
+    reason: str
 
 
 class TellToEnd(NamedTuple):
@@ -42,14 +53,75 @@ class Complete(NamedTuple):
 
 
 class DropCut(NamedTuple):
-    """Remove a cut that retention no longer keeps."""
+    """Remove a cut that the last manifest no longer keeps. Should that fail, a later `Sweep` does it."""
 
     epoch: Epoch
 
 
+class CutId(NamedTuple):
+    """A complete cut, and the attempt that took it."""
+
+    epoch: Epoch
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Remove what attempts have left behind. Now or at any later time; if something cannot be removed, go on.
+
+    No removal can be fenced: a supervisor may stall, and carry this out when others have long taken over. So it removes
+    nothing but what the chain has made dead for good. `attempt` is the attempt whose supervisor gives this order, after
+    its claim: nothing of a later one is touched, and of its own only what can no longer become part of a cut. `is_over`
+    says that this attempt has come to its end.
+
+    - cuts: those that the chain keeps. Only they can be restored.
+    - last: the last cut that is complete; epochs before it will not be.
+    - prepared: transactions that are still to be published, or may be.
+    - noted: transactions that a restorable cut lists. A restore asks whether they were published.
+    """
+
+    attempt: Attempt
+    is_over: bool
+    cuts: frozenset[CutId]
+    last: Epoch | None
+    prepared: frozenset[str]
+    noted: frozenset[str]
+
+    def removes_epoch(self, epoch: Epoch, attempt: Attempt) -> bool:
+        """Whether the files that an attempt wrote for an epoch go."""
+        if (epoch, attempt) in self.cuts:
+            return False
+        return self._is_earlier(attempt) or (attempt == self.attempt and self.last is not None and epoch < self.last)
+
+    def removes_last_states(self, attempt: Attempt) -> bool:
+        """Whether the last states of an attempt go, but for those that a cut names which is kept."""
+        return self._is_earlier(attempt)
+
+    def removes_open(self, attempt: Attempt) -> bool:
+        """Whether output goes that an attempt has not prepared."""
+        return self._is_earlier(attempt)
+
+    def removes_prepared(self, name: str, attempt: Attempt) -> bool:
+        """Whether a transaction goes that an attempt has prepared."""
+        return name not in self.prepared and self._is_earlier(attempt)
+
+    def removes_note(self, name: str, attempt: Attempt) -> bool:
+        """Whether the note goes that a transaction of an attempt was published."""
+        return name not in self.noted and attempt <= self.attempt
+
+    def _is_earlier(self, attempt: Attempt) -> bool:
+        return attempt <= self.attempt if self.is_over else attempt < self.attempt
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The record that a cut is complete. `files` tells for each task the epoch of its file; None is its last state."""
+    """The record that a cut is complete. `files` tells for each task the epoch of its file; None is its last state.
+
+    A cut that was requested has the request's id, and the name it is kept by.
+
+    `kept` are the cuts that remain, this one included; None stands for all. The files of others go when this is
+    durable, and they can no longer be restored.
+    """
 
     epoch: Epoch
     attempt: Attempt
@@ -57,6 +129,9 @@ class Manifest:
     files: Mapping[TaskId, Epoch | None]
     transactions: Mapping[TaskId, tuple[str, ...]]
     savepoint: str | None = None
+    claimant: str = ""
+    request: str | None = None
+    kept: tuple[Epoch, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +140,15 @@ class AttemptStart:
 
     attempt: Attempt
     restored: Epoch | None
+    claimant: str = ""
 
 
 Entry = Manifest | AttemptStart
-"""One entry of the chain of a job."""
+"""One entry of the chain of a job.
+
+`claimant` is the random number of the supervisor that created it: two supervisors never write equal entries, so an
+entry that reads back as it was written is the writer's own.
+"""
 
 
 class Numbered(NamedTuple):
@@ -85,17 +165,26 @@ class WriteManifest(NamedTuple):
 
 
 class AppendEntry(NamedTuple):
-    """Create entry `number` exclusively; then `on_appended`, or `on_taken` if somebody was faster."""
+    """Create entry `number` exclusively; then `on_appended`, or `on_taken` if another entry has that number.
+
+    If it is unknown whether the entry exists (the disk failed, a reply was lost): `on_unknown`. Until the answer is
+    known, nothing that the entry names is aborted or removed.
+    """
 
     number: int
     entry: Entry
 
 
 class RestoreTasks(NamedTuple):
-    """Give every task its part of that cut, or its beginning; then `on_restored` for each."""
+    """Give every task its part of that cut, or its beginning; then `on_restored` for each.
+
+    `unpublished` are transactions of a later cut that the run goes back behind: they are published before a task runs,
+    for that cut was complete.
+    """
 
     attempt: Attempt
     epoch: Epoch | None
+    unpublished: tuple[str, ...] = ()
 
 
 class StartTasks(NamedTuple):
@@ -108,6 +197,12 @@ class FailAttempt(NamedTuple):
     """The attempt cannot go on; the job is restored from its last cut."""
 
     reason: str
+
+
+class PauseRestart(NamedTuple):
+    """Begin the next attempt after this pause: `is_due` says when, then `resume`."""
+
+    pause_ms: int
 
 
 class Fenced(NamedTuple):
@@ -131,14 +226,17 @@ class Finished(NamedTuple):
 Order = (
     Trigger
     | Abort
+    | GivenUp
     | TellToEnd
     | Complete
     | DropCut
+    | Sweep
     | WriteManifest
     | AppendEntry
     | RestoreTasks
     | StartTasks
     | FailAttempt
+    | PauseRestart
     | Fenced
     | FailRun
     | Finished

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,13 @@ from engine.files.names import path_name
 from engine.files.splits import list_splits
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, TextLines
 from graphs.plan import Operator
+from recovery.stores.folder import Folder
 
 STAGING = "_staging"
 """The folder within an output folder that holds what is not published; readers pass over it, for its name."""
+
+OWNER = "owner.json"
+"""The file in it that says which job and run write to this output folder."""
 
 
 def check_source(operator: Operator) -> tuple[str, ...]:
@@ -75,6 +81,55 @@ def check_sink(operator: Operator, fresh: bool = False, staging: str | None = No
             f"sink {operator.name!r} is to write to {published}, which holds {len(found)} files already, such as "
             f"{found[0]!r}: remove them, give another folder, or resume the run that wrote them"
         )
+
+
+def claim_output(operators: Iterable[Operator], job: str, run: str) -> None:
+    """Claim the folders of all sinks of files for this run; `OutputError` names the job that has one already.
+
+    A claim is created exclusively, before anything starts. It is for the run and those that resume it, which have its
+    name: two jobs that write to one folder would leave readers a mixture of both.
+    """
+    claimed: list[Path] = []
+    for operator in operators:
+        sink: Any = operator.function
+        if not isinstance(sink, JsonLines | CSV | Parquet):
+            continue
+        staging = output_folder(operator.name, sink.path) / STAGING
+        had_one = (staging / OWNER).exists()
+        try:
+            Disk().make_folder(staging)
+            is_ours = Folder(str(staging)).create((OWNER,), _claim(job, run))
+        except OSError as error:
+            raise OutputError(f"sink {operator.name!r} cannot claim {staging.parent} ({error}): try again") from error
+        if is_ours:
+            claimed += [] if had_one else [staging]
+            continue
+        for folder in claimed:
+            release_output(folder.parent, job, run)
+        raise OutputError(
+            f"sink {operator.name!r} is to write to {staging.parent}, which {_owner(staging)} writes to: give another "
+            f"folder, or, if that run is over and will not be resumed, remove {staging}"
+        )
+
+
+def release_output(folder: Path, job: str, run: str) -> None:
+    """Give up the claim of a run that nothing will ever resume."""
+    claim = folder / STAGING / OWNER
+    if claim.exists() and claim.read_bytes() == _claim(job, run):
+        Disk().remove(claim)
+        Disk().remove_empty(claim.parent)
+
+
+def _claim(job: str, run: str) -> bytes:
+    return json.dumps({"job": job, "run": run}).encode() + b"\n"
+
+
+def _owner(staging: Path) -> str:
+    try:
+        claim: Any = json.loads((staging / OWNER).read_bytes())
+        return f"job {claim['job']!r} (run {claim['run']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another job"
 
 
 def output_folder(sink: str, path: str) -> Path:

@@ -36,8 +36,10 @@ class Disk:
     ['b']
     """
 
-    def open(self, path: Path) -> Stream:
-        """A new file. It is not buffered: a caller writes a batch at a time."""
+    def open(self, path: Path, *, is_private: bool = False) -> Stream:
+        """A new file, for this user alone if it is private. It is not buffered: a caller writes a batch at a time."""
+        if is_private:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         # Not a file of Python's: those complain when they are dropped unclosed, which is what a failed attempt does.
         return arrow().OSFile(str(path), "wb")
 
@@ -53,6 +55,10 @@ class Disk:
         """Move a file, in one step, in place of what had the name."""
         source.replace(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name. `FileExistsError` if something has that name: nothing is ever replaced."""
+        os.link(source, target, follow_symlinks=False)
+
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there."""
         path.unlink(missing_ok=True)
@@ -61,12 +67,12 @@ class Disk:
         """Empty a file."""
         os.truncate(path, 0)
 
-    def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it, durably, if they are not there."""
+    def make_folder(self, path: Path, *, is_private: bool = False) -> None:
+        """Make a folder and those above it, durably, if they are not there. A private one is for this user alone."""
         if path.is_dir():
             return
         self.make_folder(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(0o700 if is_private else 0o777, exist_ok=True)
         self.sync_folder(path.parent)
 
     def remove_empty(self, path: Path) -> None:
@@ -82,13 +88,16 @@ class Disk:
             return []
 
     def try_out(self, folder: Path) -> None:
-        """Write a file into a folder and remove it: only this tells whether it can be done."""
+        """Write a file into a folder, link and remove it: only this tells whether it can be done."""
         path = folder / f"_try-{secrets.token_hex(8)}"
+        linked = path.with_suffix(".linked")
         try:
             stream = self.open(path)
             stream.write(b"-")
             stream.close()
+            self.link(path, linked)
         finally:
+            self.remove(linked)
             self.remove(path)
 
     def _sync(self, path: Path, flags: int) -> None:

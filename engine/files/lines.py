@@ -2,11 +2,15 @@
 
 A line belongs to the range of bytes in which it begins; so every line belongs to one range, wherever ranges are cut.
 Lines end with a line feed; the last one of a file may lack it.
+
+Lines that are taken are digested. After a restart those that were taken before are read once more: if they are not the
+same, the file was exchanged, and half of one file and half of another would be read.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import zlib
+from typing import Any, cast
 
 from engine.files.errors import MalformedInputError
 from engine.files.locations import Location
@@ -17,10 +21,13 @@ LINE_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Lines:
-    """The lines of a split from `offset` on. `offset` is always behind the last line that was taken."""
+    """The lines of a split from a position on.
 
-    def __init__(self, location: Location, split: Split, offset: int) -> None:
-        self.offset = offset
+    `offset` is always behind the last line that was taken, and `digest` is that of all lines of the split before it.
+    """
+
+    def __init__(self, location: Location, split: Split, position: Position) -> None:
+        self.offset, *_, self.digest = cast("tuple[int, ...]", position)
         self._location = location
         self._split = split
         self._stream = _open(location, split)
@@ -30,7 +37,10 @@ class Lines:
         self._next = 0
         self._is_at_end = False
         self._ends_without_feed = False
-        self._seek(offset)
+        if position == split.first:
+            self._seek_first()
+        else:
+            self._seek_behind(self.offset)
 
     @property
     def is_done(self) -> bool:
@@ -44,16 +54,19 @@ class Lines:
         taken = self._lines[self._next : self._next + lines_max]
         if not taken:
             return []
+        text = b"\n".join(taken)
         try:
-            lines = b"\n".join(taken).decode().split("\n")
+            lines = text.decode().split("\n")
         except UnicodeDecodeError as error:
             raise self._not_text(taken) from error
         if self.offset == 0:
             lines[0] = lines[0].removeprefix("\ufeff")
         self._next += len(taken)
-        self.offset += sum(map(len, taken)) + len(taken)
-        if self._ends_without_feed and self._next == len(self._lines):
-            self.offset -= 1
+        self.offset += len(text)
+        self.digest = zlib.crc32(text, self.digest)
+        if not (self._ends_without_feed and self._next == len(self._lines)):
+            self.offset += 1
+            self.digest = zlib.crc32(b"\n", self.digest)
         return lines
 
     def malformed(self, offset: int, lines_behind: int, what: str) -> MalformedInputError:
@@ -93,12 +106,8 @@ class Lines:
         if not self._ends_without_feed:
             self._lines.pop()
 
-    def _seek(self, offset: int) -> None:
-        if self._split.is_compressed:
-            self._skip(offset)
-            return
-        if offset != self._split.start or offset == 0:
-            self._stream.seek(offset)
+    def _seek_first(self) -> None:
+        if self.offset == 0:
             return
         # A range begins anywhere: its first line is the first that begins in it.
         self.offset -= 1
@@ -114,12 +123,23 @@ class Lines:
             raise changed(self._location, self._split, f"it ends behind {self.offset:,} bytes")
         self._is_at_end = True
 
-    def _skip(self, offset: int) -> None:
-        while offset > 0:
-            block = self._read(min(offset, BLOCK_BYTES))
+    def _seek_behind(self, offset: int) -> None:
+        """Go on behind lines that were taken before, which must still be there."""
+        left = offset
+        if not self._split.is_compressed:
+            first = Lines(self._location, self._split, self._split.first).offset
+            self._stream.seek(first)
+            left -= first
+        digest = 0
+        while left > 0:
+            block = self._read(min(left, BLOCK_BYTES))
             if not block:
-                raise changed(self._location, self._split, f"{offset:,} bytes that were read from it are not in it")
-            offset -= len(block)
+                raise changed(self._location, self._split, f"{left:,} bytes that were read from it are not in it")
+            digest = zlib.crc32(block, digest)
+            left -= len(block)
+        if left or digest != self.digest:
+            what = f"what was read from it, up to byte {offset:,}, is not the same any more"
+            raise changed(self._location, self._split, what)
 
     def _read(self, bytes_max: int | None = None) -> bytes:
         try:
@@ -155,4 +175,5 @@ def _open(location: Location, split: Split) -> Any:
 
 def position_in(lines: Lines, split: Split) -> Position:
     """The position behind the last line that was taken."""
-    return (lines.offset, int(lines.is_done)) if split.is_compressed else lines.offset
+    end = (int(lines.is_done),) if split.is_compressed else ()
+    return (lines.offset, *end, lines.digest)

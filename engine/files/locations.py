@@ -9,11 +9,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.files.arrow import filesystems
 from engine.files.errors import InputChangedError, NoInputError
 from graphs.wording import counted
+
+
+class Stamp(NamedTuple):
+    """What tells a file from another one without reading it. `time_ns` is 0 where the filesystem keeps no time."""
+
+    size: int
+    time_ns: int
 
 
 class Location:
@@ -27,15 +34,15 @@ class Location:
         else:
             self.filesystem, self._path = _from_uri(given)
 
-    def files(self, endings: Sequence[str]) -> dict[str, int]:
-        """File -> its size, sorted; those in a folder with one of the endings. A file that is named itself has any."""
+    def files(self, endings: Sequence[str]) -> dict[str, Stamp]:
+        """File -> its stamp, sorted; those in a folder with one of the endings. A file that is named itself has any."""
         kinds = filesystems().FileType
         try:
             found = self.filesystem.get_file_info(self._path)
             if found.type == kinds.NotFound:
                 raise NoInputError(f"{self.given} is not there: give the path of a file or a folder that exists")
             if found.type == kinds.File:
-                return {found.base_name: found.size}
+                return {found.base_name: _stamp(found)}
             everything = dict(self._below())
         except OSError as error:
             raise NoInputError(f"{self.given} cannot be listed ({error}): make it readable, or give another") from error
@@ -44,8 +51,8 @@ class Location:
             raise NoInputError(f"{self.given} {_instead(everything, endings)}")
         return chosen
 
-    def sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        """File -> its size now. `InputChangedError` when one is not there."""
+    def stamps(self, paths: Sequence[str]) -> Mapping[str, Stamp]:
+        """File -> its stamp now. `InputChangedError` when one is not there."""
         found = self.filesystem.get_file_info([self._full(path) for path in paths])
         for path, info in zip(paths, found, strict=True):
             if info.type != filesystems().FileType.File:
@@ -53,7 +60,7 @@ class Location:
                     f"{self.shown(path)} is not there any more, and the run has not read it to its end: put it back, "
                     "or start a new run over what there is"
                 )
-        return {path: info.size for path, info in zip(paths, found, strict=True)}
+        return {path: _stamp(info) for path, info in zip(paths, found, strict=True)}
 
     def open(self, path: str) -> Any:
         """A file to read from anywhere."""
@@ -78,7 +85,7 @@ class Location:
             return self._path
         return f"{self._path.rstrip('/')}/{path}"
 
-    def _below(self) -> Iterator[tuple[str, int]]:
+    def _below(self) -> Iterator[tuple[str, Stamp]]:
         if self.is_local:
             yield from _walk(self._path, self._path, ())
             return
@@ -86,7 +93,7 @@ class Location:
         for info in self.filesystem.get_file_info(selector):
             path = info.path[len(self._path.rstrip("/")) + 1 :]
             if info.type == filesystems().FileType.File and not any(map(_is_hidden, path.split("/"))):
-                yield path, info.size
+                yield path, _stamp(info)
 
 
 def _from_uri(uri: str) -> tuple[Any, str]:
@@ -96,7 +103,7 @@ def _from_uri(uri: str) -> tuple[Any, str]:
         raise NoInputError(f"{uri} cannot be read from ({error}): give s3://, gs://, file:///, or a path") from error
 
 
-def _walk(root: str, folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+def _walk(root: str, folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, Stamp]]:
     """The files below a folder. Links are followed, unless they lead back to where they stand."""
     real = os.path.realpath(folder)
     if real in above:
@@ -107,14 +114,19 @@ def _walk(root: str, folder: str, above: tuple[str, ...]) -> Iterator[tuple[str,
         if entry.is_dir():
             yield from _walk(root, entry.path, (*above, real))
         else:
-            yield os.path.relpath(entry.path, root), entry.stat().st_size
+            found = entry.stat()
+            yield os.path.relpath(entry.path, root), Stamp(found.st_size, found.st_mtime_ns)
+
+
+def _stamp(found: Any) -> Stamp:
+    return Stamp(found.size, found.mtime_ns or 0)
 
 
 def _is_hidden(name: str) -> bool:
     return name[:1] in (".", "_")
 
 
-def _instead(everything: Mapping[str, int], endings: Sequence[str]) -> str:
+def _instead(everything: Mapping[str, Stamp], endings: Sequence[str]) -> str:
     # Text may be in a file of any ending, which the empty one stands for.
     wanted = "" if "" in endings else f" ending in {' or '.join(endings)}"
     if not everything:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from engine.files.errors import DamagedOutputError
 
-_BYTES_MAX = 230
+_BYTES_MAX = 210
 """File systems hold 255; a part's beginning and ending come on top."""
 
 _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")

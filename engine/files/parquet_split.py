@@ -11,7 +11,7 @@ from engine.columns import Records, to_columns
 from engine.files.arrow import parquet
 from engine.files.errors import MalformedInputError
 from engine.files.locations import Location
-from engine.files.splits import Position, Split, changed
+from engine.files.splits import Position, Split, changed, footer_digest
 
 ROWS_MAX = 8192
 """Rows that are unpacked at once."""
@@ -27,7 +27,10 @@ class ParquetSplit:
         self._batch: Any = None
         self._at = 0
         try:
-            file = parquet().ParquetFile(location.open(split.path))
+            opened = location.open(split.path)
+            file = parquet().ParquetFile(opened)
+            if footer_digest(opened) != split.footer:
+                raise changed(location, split, "its footer is another one, and so is what it holds")
             if file.num_row_groups <= (split.group or 0):
                 raise changed(location, split, f"it has {file.num_row_groups} row groups")
             # Tasks run beside each other: threads of each would only take turns.

@@ -18,10 +18,12 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from engine.batch import copy_value
 from engine.columns import Records, as_records
 from engine.errors import describe, show
 from engine.files.disk import Disk
 from engine.files.errors import DamagedOutputError, UnwritableRecordError
+from engine.reading_back import check_reads_back
 
 _FRAME = struct.Struct("<Q16s")
 _NO_TEXT = (dict, list, tuple, set, frozenset, bytes, bytearray)
@@ -51,7 +53,8 @@ class JsonPart:
         """Add records, a line each."""
         records = as_records(records)
         try:
-            lines = list(map(self._encode, records))
+            encode = self._encode
+            lines = [encode(record) for record in records]
         except (TypeError, ValueError, RecursionError) as error:
             fix = "map it to text, finite numbers, booleans, None, lists and dicts of these"
             raise unwritable(self._sink, "JSON", _culprit(records, self._encode), describe(error), fix) from error
@@ -112,16 +115,17 @@ class PicklePart:
     def __init__(self, disk: Disk, path: Path, sink: str, key: bytes = b"") -> None:
         self._sink = sink
         self._key = key
-        self._stream = disk.open(path)
+        self._stream = disk.open(path, is_private=True)
 
     def write(self, records: Records) -> None:
         """Add a batch."""
         records = as_records(records)
         try:
             payload = pickle.dumps(records, 5)
+            check_reads_back(payload)
         except Exception as error:
             fix = "map it to values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes"
-            raise unwritable(self._sink, "pickle", _culprit(records, pickle.dumps), describe(error), fix) from error
+            raise unwritable(self._sink, "pickle", _culprit(records, copy_value), describe(error), fix) from error
         self._stream.write(_FRAME.pack(len(payload), _digest(payload, self._key)) + payload)
 
     def close(self) -> None:

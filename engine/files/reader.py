@@ -33,9 +33,9 @@ class FileReader:
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = Path(folder, "words.txt").write_text("a\\nb\\nc\\n")
-    ...     reader = FileReader(TextLines(folder), {Split("words.txt", 6, 0, 6): 2})
-    ...     reader.read(10), reader.positions(), reader.exhausted
-    (['b', 'c'], {'words.txt?size=6&start=0&stop=6': 6}, True)
+    ...     reader = FileReader(TextLines(folder), {Split("words.txt", 6, 0, 6): (0, 0)})
+    ...     reader.read(2), reader.read(2), reader.exhausted
+    (['a', 'b'], ['c'], True)
     """
 
     def __init__(self, source: FileSource, positions: Mapping[Split, Position]) -> None:
@@ -56,6 +56,8 @@ class FileReader:
         while self._unread:
             split = self._unread[-1]
             if self._open is None:
+                # It may have been exchanged since the reader was made.
+                check_unchanged(self._location, {split: self._positions[split.name]})
                 self._open = self._open_split(self._location, split, self._positions[split.name])
             records = self._open.read(records_max)
             self._positions[split.name] = self._open.position

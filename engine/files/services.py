@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import length_hint
 from pathlib import Path
 from typing import Any, cast
 
-from engine.errors import TaskError, user_error
+from engine.errors import USER_RAISED, TaskError, user_error
 from engine.files.checks import STAGING, check_source, output_folder
 from engine.files.disk import Disk
 from engine.files.errors import OutputError
@@ -22,19 +22,23 @@ from engine.files.staging import Staging
 from engine.files.writers import FileWriter, KeptWriter, MemoryWriter, Receive, calling, committed_folder
 from engine.memory import ListReader, ListStore, RecordsAt, each
 from engine.services import Services, Writer
-from graphs.ids import TaskId
+from graphs.ids import Attempt, TaskId
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range
 from graphs.plan import Operator
+from recovery.orders import Sweep
 
 Deliver = Callable[[str, str, list[Any]], None]
 """Takes the name of a sink, the name of a transaction and its records; may be called again with the same."""
 
+FIRST = Attempt(1)
 _WRITTEN = {JsonLines: (".jsonl", JsonPart), CSV: (".csv", CsvPart), Parquet: (".parquet", ParquetPart)}
 
 
 class FileServices(Services):
     """Opens readers and writers for the tasks of one process.
 
+    - run: names the run, the same for every attempt and every run that resumes it. Part of the name of each file.
+    - attempt: part of the name of all that is not published yet.
     - staging: a folder for what Collect, Print and Call have prepared and committed. None: the run cannot be restored,
       and they keep it in memory.
     - deliver: gets what Collect and Print commit.
@@ -42,7 +46,7 @@ class FileServices(Services):
     - splits: source -> its splits, as `check_source` gave them. A source that is not named is listed by every task.
     - key: with it, what is kept in staging is signed, and what is not is never decoded. 64 bytes at most.
 
-    >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records))
+    >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records), run="5f3a")
     >>> from graphs.plan import Kind
     >>> writer = services.writer(Operator("out", Kind.SINK, Collect()), TaskId("out", 0))
     >>> writer.write([1, 4])
@@ -59,11 +63,15 @@ class FileServices(Services):
         deliver: Deliver,
         clock: Callable[[], float] = time.monotonic,
         *,
+        run: str,
+        attempt: Attempt = FIRST,
         splits: Mapping[str, Sequence[str]] | None = None,
         key: bytes = b"",
         disk: Disk | None = None,
     ) -> None:
         self._job = job
+        self._run = run
+        self._attempt = attempt
         self._folder = None if staging is None else Path(staging).absolute()
         self._deliver = deliver
         self._clock = clock
@@ -96,7 +104,7 @@ class FileServices(Services):
     # -- sinks ---------------------------------------------------------------------------------------------------
 
     def writer(self, operator: Operator, task: TaskId) -> Writer:
-        """The writer of one sink task. What earlier writers of this task left unprepared is removed."""
+        """The writer of one sink task."""
         sink: Any = operator.function
         if isinstance(sink, JsonLines | CSV | Parquet):
             return self._file_writer(operator, sink, task)
@@ -105,23 +113,20 @@ class FileServices(Services):
         if self._folder is None:
             return MemoryWriter(operator.name, self._store, receive, keeps)
         staging = self._staging(operator)
-        return KeptWriter(operator.name, task.index, staging, self._disk, receive, self._key, keeps)
+        return KeptWriter(operator.name, self._attempt, task.index, staging, self._disk, receive, self._key, keeps)
 
-    def roll_back(self, operator: Operator, keep: Collection[str]) -> None:
-        """Remove what a sink has prepared under other names than these: called before the tasks of an attempt run.
-
-        `keep` is what the cut lists that the attempt goes on from; nothing for a fresh run, and at the end of a run.
-        """
+    def sweep(self, operator: Operator, sweep: Sweep) -> None:
+        """Remove what attempts of a sink have left behind. What cannot be removed is told by the first `OSError`."""
         if self._folder is None and isinstance(operator.function, Collect | Print | Call):
-            for name in self._store.prepared.keys() - set(keep):
-                if self._store.prepared[name][0] == operator.name:
-                    del self._store.prepared[name]
+            self._store.sweep(sweep, operator.name)
             return
         staging = self._staging(operator)
-        staging.roll_back(keep)
-        if isinstance(operator.function, JsonLines | CSV | Parquet):
-            self._disk.remove_empty(staging.folder.parent)
-            self._disk.remove_empty(staging.folder.parent.parent)
+        try:
+            staging.sweep(sweep)
+        finally:
+            if sweep.is_over and isinstance(operator.function, JsonLines | CSV | Parquet):
+                self._disk.remove_empty(staging.folder.parent)
+                self._disk.remove_empty(staging.folder.parent.parent)
 
     def collected(self, sink: str) -> list[Any]:
         """Everything that a Collect sink has committed, in the order of epochs, attempts and tasks."""
@@ -154,7 +159,9 @@ class FileServices(Services):
 
         folder = output_folder(operator.name, sink.path)
         staging = self._staging(operator)
-        return FileWriter(operator.name, task.index, staging, self._disk, new_part, folder, ending)
+        return FileWriter(
+            operator.name, self._attempt, task.index, staging, self._disk, new_part, folder, self._run, ending
+        )
 
     def _staging(self, operator: Operator) -> Staging:
         sink: Any = operator.function
@@ -192,7 +199,7 @@ def _sequence(name: str, source: Items[Any] | Range | Generate[Any]) -> tuple[Re
             return [make(position) for position in iterator]
         except TaskError:
             raise
-        except Exception as error:
+        except USER_RAISED as error:
             position = positions[len(positions) - length_hint(iterator) - 1]
             raise user_error(name, error, hook=f"make({position})", can_set_aside=False) from error
 

@@ -1,30 +1,41 @@
 """Splits: the parts of a source that one task reads at a time, and how a source falls into them.
 
 A split is a text file, a range of a big one, or a row group of a Parquet file. Its name says all of that, and the size
-that the file had when it was listed: a run reads what was there when it began, and notices what has changed since.
+and the modification time that the file had when it was listed; of Parquet also a digest of the footer, which says where
+everything in the file is. A run reads what was there when it began, and notices what has changed since.
 
-A position is how far a split has been read: the byte offset in a text file, the rows of a row group. In a compressed
-file it is the offset in what is unpacked, and whether that was the end, which nothing else tells: (offset, 0 or 1).
+A position is how far a split has been read. Of a row group it is the number of rows. Of text it is (offset, digest): an
+offset in bytes and a CRC-32 of the lines before it, which are read again after a restart and must be the same. Of a
+compressed file it is (offset, is_end, digest): the offset in what is unpacked, and whether that was the end.
+
+What may change, then: a text file that is one split may get more lines, which are left to the next run, or another
+modification time. Nothing else may change until it is read: parts of a file are read by different tasks at different
+times, and only the file's size and time tell that all of them read the same file.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs
 
 from engine.files.arrow import parquet
 from engine.files.errors import InputChangedError, MalformedInputError
-from engine.files.locations import Location
+from engine.files.locations import Location, Stamp
 from graphs.io import CSV, JsonLines, Parquet, TextLines
 
-Position = int | tuple[int, int]
+Position = int | tuple[int, ...]
 FileSource = JsonLines | CSV | Parquet | TextLines
 
 RANGE_BYTES_MAX = 64 * 1024 * 1024
 """Larger text files are read in several ranges, by as many tasks as there are."""
+
+_FOOTER_END_BYTES = 8
+"""The length of the footer, and four letters."""
 
 _ENDINGS = {JsonLines: (".jsonl", ".ndjson", ".json"), CSV: (".csv",), Parquet: (".parquet",), TextLines: ("",)}
 
@@ -33,10 +44,10 @@ _ENDINGS = {JsonLines: (".jsonl", ".ndjson", ".json"), CSV: (".csv",), Parquet: 
 class Split:
     """The lines of a file that begin in a range of its bytes, or a row group: number `group`, of `stop` rows.
 
-    >>> Split("a.jsonl", size=12, start=0, stop=12).name
-    'a.jsonl?size=12&start=0&stop=12'
-    >>> Split.parse("a.jsonl?size=12&start=0&stop=12").first
-    0
+    >>> Split("a.jsonl", size=12, start=0, stop=12, time_ns=5).name
+    'a.jsonl?size=12&time_ns=5&start=0&stop=12'
+    >>> Split.parse("a.jsonl?size=12&time_ns=5&start=0&stop=12").first
+    (0, 0)
     """
 
     path: str
@@ -44,13 +55,15 @@ class Split:
     start: int
     stop: int
     group: int | None = None
+    time_ns: int = 0
+    footer: int = 0
 
     @property
     def name(self) -> str:
         """All there is to know, as text."""
         path = self.path.replace("%", "%25").replace("?", "%3F")
-        group = "" if self.group is None else f"&group={self.group}"
-        return f"{path}?size={self.size}&start={self.start}&stop={self.stop}{group}"
+        footer, group = ("", "") if self.group is None else (f"&footer={self.footer}", f"&group={self.group}")
+        return f"{path}?size={self.size}&time_ns={self.time_ns}{footer}&start={self.start}&stop={self.stop}{group}"
 
     @classmethod
     def parse(cls, name: str) -> Split:
@@ -70,11 +83,18 @@ class Split:
     @property
     def first(self) -> Position:
         """The position of a split of which nothing has been read."""
-        return (0, 0) if self.is_compressed else self.start if self.group is None else 0
+        return (0, 0, 0) if self.is_compressed else (self.start, 0) if self.group is None else 0
+
+    @property
+    def is_whole_text(self) -> bool:
+        """Whether it is all of a text file."""
+        return self.group is None and self.start == 0 and self.stop == self.size
 
     def is_read(self, position: Position) -> bool:
         """Whether nothing is left behind this position."""
-        return bool(position[1]) if isinstance(position, tuple) else position >= self.stop
+        if not isinstance(position, tuple):
+            return position >= self.stop
+        return bool(position[1]) if self.is_compressed else position[0] >= self.stop
 
 
 def list_splits(source: FileSource, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
@@ -84,50 +104,68 @@ def list_splits(source: FileSource, range_bytes_max: int = RANGE_BYTES_MAX) -> l
     if not isinstance(source, Parquet):
         endings = (*endings, *(f"{ending}.gz" for ending in endings))
     splits: list[Split] = []
-    for path, size in location.files(endings).items():
+    for path, stamp in location.files(endings).items():
         if isinstance(source, Parquet):
-            splits += _row_groups(location, path, size)
+            splits += _row_groups(location, path, stamp)
         elif isinstance(source, CSV) or path.lower().endswith(".gz"):
             # A line end of CSV may stand in quotes, which only a reader from the start can tell.
-            splits.append(Split(path, size, 0, size))
+            splits.append(Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns))
         else:
-            splits += _ranges(path, size, range_bytes_max)
+            splits += _ranges(path, stamp, range_bytes_max)
     return splits
 
 
 def check_unchanged(location: Location, positions: dict[Split, Position]) -> None:
     """Raise if a file that is still to be read is not the one that was listed."""
     unread = [split for split, position in positions.items() if not split.is_read(position)]
-    sizes = location.sizes(sorted({split.path for split in unread}))
+    stamps = location.stamps(sorted({split.path for split in unread}))
     for split in unread:
-        size = sizes[split.path]
-        # Lines may have been added to a text file, behind what this run reads. Others are written anew to change.
-        may_grow = split.group is None and not split.is_compressed
-        if size < split.size or (size > split.size and not may_grow):
-            raise changed(location, split, f"it has {size:,} bytes now")
+        now = stamps[split.path]
+        may_grow = split.is_whole_text and not split.is_compressed
+        if now.size < split.size or (now.size > split.size and not may_grow):
+            raise changed(location, split, f"it has {now.size:,} bytes now")
+        if now.time_ns != split.time_ns and not split.is_whole_text:
+            times = f"it was modified at {_time(now.time_ns)}, and before that at {_time(split.time_ns)}"
+            raise changed(location, split, f"{times}, while parts of it were still to be read")
 
 
 def changed(location: Location, split: Split, how: str) -> InputChangedError:
     """The error to raise when a file is not the one that was listed."""
     return InputChangedError(
         f"{location.shown(split.path)} has changed since the run listed it with {split.size:,} bytes: {how}; "
-        "put the former file back, or start a new run over what there is"
+        "put the former file back with its modification time (cp -p, touch -d), or start a new run over what there is"
     )
 
 
-def _ranges(path: str, size: int, range_bytes_max: int) -> Iterator[Split]:
+def footer_digest(file: Any) -> int:
+    """The digest of the footer of an open Parquet file, which lists where all of its parts are."""
+    size = file.size()
+    file.seek(size - _FOOTER_END_BYTES)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(max(0, size - _FOOTER_END_BYTES - length))
+    return zlib.crc32(file.read(length))
+
+
+def _time(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def _ranges(path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+    size = stamp.size
     count = max(1, -(-size // range_bytes_max))
     bounds = [size * number // count for number in range(count + 1)]
     for start, stop in pairwise(bounds):
-        yield Split(path, size, start, stop)
+        yield Split(path, size, start, stop, time_ns=stamp.time_ns)
 
 
-def _row_groups(location: Location, path: str, size: int) -> Iterator[Split]:
+def _row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:
     try:
-        metadata: Any = parquet().read_metadata(location.open(path))
+        file = location.open(path)
+        metadata: Any = parquet().read_metadata(file)
+        footer = footer_digest(file)
     except ValueError as error:
         raise MalformedInputError(
             f"{location.shown(path)} is not Parquet ({error}): take the file out, or write it again"
         ) from error
     for group in range(metadata.num_row_groups):
-        yield Split(path, size, 0, metadata.row_group(group).num_rows, group)
+        yield Split(path, stamp.size, 0, metadata.row_group(group).num_rows, group, stamp.time_ns, footer)

@@ -1,20 +1,32 @@
 """Where output waits until the cut that lists it is complete: one folder for each sink, shared by its tasks.
 
-    open/      parts that are being written, each named after its task and a random number: no two attempts share one
-    prepared/  parts that are durable, under the names of their transactions: any task and any attempt may commit them
+    open/       parts that are being written, named after attempt and task
+    prepared/   parts that are durable, under the names of their transactions: any task and any attempt may commit them
+    published/  notes of what was published, under the same names
 
-Nothing of `open` outlives its task. Nothing of `prepared` is removed but by `roll_back`, which an attempt calls before
-its tasks run; what a task of a dead attempt still prepares after that is listed by no cut.
+A part goes through these in that order and in one step each, so who looks in that order, and for the published file
+between the last two, finds it: a part that is neither prepared, published nor noted is lost. A note is the part itself:
+it shares its bytes with the published file, so a consumer may move that away. It stays as long as a restore may ask.
+
+Every name carries the attempt, and none is used twice. So what is removed is what an attempt wrote that will not be
+published (`Sweep`), and a removal that is carried out late harms no later attempt.
 """
 
 from __future__ import annotations
 
+import filecmp
+import re
 import secrets
-from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from engine.files.disk import Disk
-from engine.files.names import name_of, path_name
+from engine.files.errors import DamagedOutputError, OutputError
+from engine.files.names import name_of, path_name, turn_of
+from graphs.ids import Attempt
+from recovery.orders import Sweep
+
+_OPEN = re.compile(r"attempt-(\d+)\..*")
 
 
 class Staging:
@@ -23,7 +35,7 @@ class Staging:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     staging = Staging(Path(folder), Disk())
-    ...     part = staging.new_part(0)
+    ...     part = staging.new_part(Attempt(1), 0)
     ...     Disk().open(part).close()
     ...     staging.prepare(part, "done.0.attempt-1.epoch-1")
     ...     staging.prepared_names()
@@ -35,15 +47,16 @@ class Staging:
         self._disk = disk
         self._open = folder / "open"
         self._prepared = folder / "prepared"
+        self._noted = folder / "published"
 
-    def new_part(self, index: int) -> Path:
+    def new_part(self, attempt: Attempt, index: int) -> Path:
         """A path for a part of this task."""
-        self._disk.make_folder(self._open)
-        return self._open / f"{index}-{secrets.token_hex(8)}"
+        self._disk.make_folder(self._open, is_private=True)
+        return self._open / f"attempt-{attempt}.{index}-{secrets.token_hex(8)}"
 
     def prepare(self, part: Path, name: str) -> None:
         """Make a closed part durable under this name."""
-        self._disk.make_folder(self._prepared)
+        self._disk.make_folder(self._prepared, is_private=True)
         self._disk.sync_file(part)
         self._disk.rename(part, self.path_of(name))
         self._disk.sync_folder(self._prepared)
@@ -51,6 +64,53 @@ class Staging:
     def path_of(self, name: str) -> Path:
         """Where a prepared transaction is."""
         return self._prepared / path_name(name)
+
+    def is_noted(self, name: str) -> bool:
+        """Whether a note says that this transaction was published."""
+        return (self._noted / path_name(name)).exists()
+
+    def publish(self, name: str, target: Path) -> bool:
+        """Make a prepared transaction visible, then note that. False if it is nowhere.
+
+        Nothing is ever replaced. Doing it again does no harm, and none if a consumer has moved the file away.
+        """
+        staged = self.path_of(name)
+        self._disk.make_folder(target.parent)
+        self._disk.make_folder(self._noted, is_private=True)
+        try:
+            self._disk.link(staged, target)
+        except FileExistsError:
+            self._check_same(staged, target, name)
+        except FileNotFoundError:
+            is_published = target.exists() or self.is_noted(name)
+            if is_published:
+                self._sync_published(target)
+            return is_published
+        self._disk.sync_folder(target.parent)
+        try:
+            self._disk.rename(staged, self._noted / path_name(name))
+        except FileNotFoundError:
+            # Another attempt has just published the same.
+            return self.is_noted(name)
+        self._sync_published(target)
+        return True
+
+    def _sync_published(self, target: Path) -> None:
+        # Whoever published it may have died before that was durable.
+        for folder in (target.parent, self._noted, self._prepared):
+            if folder.is_dir():
+                self._disk.sync_folder(folder)
+
+    def _check_same(self, staged: Path, target: Path, name: str) -> None:
+        try:
+            is_same = filecmp.cmp(staged, target, shallow=False)
+        except FileNotFoundError:
+            return  # published by another attempt, or taken by a consumer, in this very moment
+        if not is_same:
+            raise OutputError(
+                f"transaction {name!r} is to be published as {target}, where there is another file: something else "
+                "writes to this folder; move that file away, and give each job a folder of its own"
+            )
 
     def move(self, name: str, target: Path) -> bool:
         """Move a prepared transaction to its place, durably. False when there is none."""
@@ -67,18 +127,31 @@ class Staging:
         """The transactions that are prepared and not committed."""
         return [name_of(name) for name in self._disk.names(self._prepared)]
 
-    def remove_open(self, index: int) -> None:
-        """Remove the parts that tasks of this index have left open."""
-        for name in self._disk.names(self._open):
-            if name.startswith(f"{index}-"):
-                self._disk.remove(self._open / name)
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove what attempts have left behind. Goes on where something cannot be removed; raises when it is done."""
+        errors: list[OSError] = []
+        for path in self._dead(sweep):
+            try:
+                self._disk.remove(path)
+            except OSError as error:
+                errors.append(error)
+        if sweep.is_over:
+            # Not before: a task that is about to write would find its folder gone.
+            for folder in (self._open, self._prepared, self._noted, self.folder):
+                self._disk.remove_empty(folder)
+        if errors:
+            raise errors[0]
 
-    def roll_back(self, keep: Collection[str]) -> None:
-        """Remove every part that is open, and what is prepared under other names than these."""
+    def _dead(self, sweep: Sweep) -> list[Path]:
+        dead: list[Path] = []
         for name in self._disk.names(self._open):
-            self._disk.remove(self._open / name)
-        for name in self.prepared_names():
-            if name not in keep:
-                self._disk.remove(self.path_of(name))
-        for folder in (self._open, self._prepared, self.folder):
-            self._disk.remove_empty(folder)
+            found = _OPEN.fullmatch(name)
+            if found is not None and sweep.removes_open(Attempt(int(found[1]))):
+                dead.append(self._open / name)
+        for folder, goes in ((self._prepared, sweep.removes_prepared), (self._noted, sweep.removes_note)):
+            for path in self._disk.names(folder):
+                name = name_of(path)
+                with suppress(DamagedOutputError):  # something else's, such as what a file server keeps there
+                    if goes(name, Attempt(turn_of(name).attempt)):
+                        dead.append(folder / path)
+        return dead

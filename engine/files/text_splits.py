@@ -28,7 +28,7 @@ class TextSplit:
     def __init__(self, location: Location, split: Split, position: Position) -> None:
         self.location = location
         self.split = split
-        self.lines = Lines(location, split, _offset(position))
+        self.lines = Lines(location, split, position)
 
     @property
     def position(self) -> Position:
@@ -94,7 +94,7 @@ class CsvSplit(TextSplit):
             if len(set(self._columns)) < len(self._columns):
                 raise self.lines.malformed(0, 0, f"the header {self._columns} names a column twice: rename one")
         if position != split.first:
-            self.lines = Lines(location, split, _offset(position))
+            self.lines = Lines(location, split, position)
             self._start()
 
     def read(self, records_max: int) -> list[Any]:
@@ -134,7 +134,3 @@ class CsvSplit(TextSplit):
     def _malformed(self, what: str) -> MalformedInputError:
         lines: Any = self._parsed
         return self.lines.malformed(self._first_offset, lines.line_num - 1, what)
-
-
-def _offset(position: Position) -> int:
-    return position[0] if isinstance(position, tuple) else position

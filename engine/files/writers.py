@@ -1,6 +1,7 @@
 """The writers of sinks. All prepare alike; what it means to publish is said by each.
 
-- Files: a prepared part becomes a visible file, in one rename. Exactly once, whoever does it and however often.
+- Files: a prepared part becomes a visible file, and then a note that it did. Exactly once, whoever does it and however
+  often; never in place of another file, and no matter whether a consumer has moved it away since.
 - Collect: a prepared part becomes a committed one, and its records are delivered.
 - Print and Call: the records are handed over, and then it is noted that they were. At least once: a process that dies
   between the two leaves it to be done again.
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.columns import Records
-from engine.errors import TaskError, user_error
+from engine.errors import USER_RAISED, TaskError, user_error
 from engine.files.disk import Disk
 from engine.files.errors import UnfinishedOutputError, UnknownTransactionError
 from engine.files.names import path_name
 from engine.files.parts import Part, PicklePart, read_pickles
 from engine.files.staging import Staging
 from engine.memory import ListStore, ListWriter
+from graphs.ids import Attempt
 
 Receive = Callable[[str, list[Any]], object]
 """Takes the name of a transaction and its records."""
@@ -31,9 +33,17 @@ class StagedWriter:
     """Writes transactions to the staging folder of a sink. What it means to publish one is said by its subclasses."""
 
     def __init__(
-        self, sink: str, index: int, staging: Staging, disk: Disk, new_part: Callable[[Path], Part], published: Path
+        self,
+        sink: str,
+        attempt: Attempt,
+        index: int,
+        staging: Staging,
+        disk: Disk,
+        new_part: Callable[[Path], Part],
+        published: Path,
     ) -> None:
         self._sink = sink
+        self._attempt = attempt
         self._index = index
         self._staging = staging
         self._disk = disk
@@ -44,7 +54,6 @@ class StagedWriter:
         self._prepared_last: str | None = None
         self._failure: OSError | None = None
         self._count = 0
-        staging.remove_open(index)
 
     @property
     def records(self) -> int:
@@ -58,7 +67,7 @@ class StagedWriter:
         self._check_usable()
         try:
             if self._part is None:
-                self._path = self._staging.new_part(self._index)
+                self._path = self._staging.new_part(self._attempt, self._index)
                 self._part = self._new_part(self._path)
             self._part.write(records)
             self._count += len(records)
@@ -72,7 +81,8 @@ class StagedWriter:
         if name == self._prepared_last:
             return True
         if self._part is None or self._path is None:
-            return self._staging.path_of(name).exists() or self._place_of(name).exists()
+            is_prepared = self._staging.path_of(name).exists()
+            return is_prepared or self._place_of(name).exists() or self._staging.is_noted(name)
         try:
             self._part.close()
             self._staging.prepare(self._path, name)
@@ -109,8 +119,9 @@ class StagedWriter:
         prepared = self._staging.prepared_names()
         return UnknownTransactionError(
             f"sink {self._sink!r} is asked to commit transaction {name!r}, which is neither prepared in "
-            f"{self._staging.folder} (there: {', '.join(prepared) or 'nothing'}) nor published in {self._published}: "
-            "put back what was removed from these folders, or start a new run with another folder for its output"
+            f"{self._staging.folder} (there: {', '.join(prepared) or 'nothing'}) nor published in {self._published}, "
+            "and no note says that it was: put back what was removed from these folders, or start a new run with "
+            "another folder for its output"
         )
 
     def _check_usable(self) -> None:
@@ -122,39 +133,51 @@ class StagedWriter:
 
 
 class FileWriter(StagedWriter):
-    """Each transaction becomes one file: part-TRANSACTION and the ending of its format."""
+    """Each transaction becomes one file: part-RUN.TRANSACTION and the ending of its format."""
 
     def __init__(
         self,
         sink: str,
+        attempt: Attempt,
         index: int,
         staging: Staging,
         disk: Disk,
         new_part: Callable[[Path], Part],
         published: Path,
+        run: str,
         ending: str,
     ) -> None:
-        super().__init__(sink, index, staging, disk, new_part, published)
+        super().__init__(sink, attempt, index, staging, disk, new_part, published)
+        self._run = run
         self._ending = ending
 
     def commit(self, name: str) -> None:
-        """Make it visible, if it is not."""
-        self._move(name)
+        """Make it visible, if it was not yet."""
+        if not self._staging.publish(name, self._place_of(name)):
+            raise self._unknown(name)
 
     def _place_of(self, name: str) -> Path:
-        return self._published / f"part-{path_name(name)}{self._ending}"
+        return self._published / f"part-{self._run}.{path_name(name)}{self._ending}"
 
 
 class KeptWriter(StagedWriter):
     """Transactions of any records, in files of pickles. `receive` gets each when it is published."""
 
     def __init__(
-        self, sink: str, index: int, staging: Staging, disk: Disk, receive: Receive, key: bytes, keeps: bool
+        self,
+        sink: str,
+        attempt: Attempt,
+        index: int,
+        staging: Staging,
+        disk: Disk,
+        receive: Receive,
+        key: bytes,
+        keeps: bool,
     ) -> None:
         def new_part(path: Path) -> Part:
             return PicklePart(disk, path, sink, key)
 
-        super().__init__(sink, index, staging, disk, new_part, committed_folder(staging))
+        super().__init__(sink, attempt, index, staging, disk, new_part, committed_folder(staging))
         self._receive = receive
         self._key = key
         self._keeps = keeps
@@ -214,7 +237,7 @@ def calling(sink: str, function: Callable[[list[Any]], object]) -> Receive:
             function(records)
         except TaskError:
             raise
-        except Exception as error:
+        except USER_RAISED as error:
             hook = f"function(records), called with the {len(records):,} records of transaction {name!r}"
             raise user_error(sink, error, hook=hook, can_set_aside=False) from error
 

@@ -33,6 +33,9 @@ from recovery.stores.links import (
     past_in,
 )
 from recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, past_file
+from recovery.stores.schema import ENTRY
+from recovery.stores.schema import PAST as PAST_SHAPE
+from recovery.stores.shapes import Shape, shown
 
 ENTRIES_KEPT = 256
 """So many of the last entries are left alone when a chain of twice as many is shortened."""
@@ -156,8 +159,8 @@ class Chain:
         while (number := max(self._numbers(PAST), default=0)) > past.number:
             with suppress(FileNotFoundError):  # there is a later one meanwhile
                 parts = past_file(number)
-                document, _ = self._opened(parts, number)
-                return past_in(document, self._path(parts))
+                document, _ = self._opened(parts, number, PAST_SHAPE)
+                return past_in(document)
         return past
 
     def _until_nothing_goes(self, read: Callable[[Past], T]) -> T:
@@ -205,16 +208,16 @@ class Chain:
         if known.past.number < number <= known.last:
             return known.links[number - known.past.number - 1]
         parts = entry_file(number)
-        document, digest = self._opened(parts, number)
-        return link_in(document, digest, self._path(parts))
+        document, digest = self._opened(parts, number, ENTRY)
+        return link_in(document, digest)
 
-    def _opened(self, parts: Parts, number: int) -> tuple[Document, str]:
+    def _opened(self, parts: Parts, number: int, shape: Shape) -> tuple[Document, str]:
         """The document of a file, verified, and the SHA-256 of the file."""
         data, path = self._folder.read(parts), self._path(parts)
-        document = opened(data, self._key, path)
-        if (document.get("job_id"), document.get("number")) != (self._job_id, number):
+        document = opened(data, self._key, path, shape)
+        if (document["job_id"], document["number"]) != (self._job_id, number):
             raise SnapshotCorruptError(
-                f"{path} is entry {document.get('number')} of job {document.get('job_id')}, and this is job "
+                f"{path} is entry {document['number']} of job {shown(document['job_id'])}, and this is job "
                 f"{self._job_id}: it was brought from elsewhere; bring back what was here"
             )
         return document, sha256(data)

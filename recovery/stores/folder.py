@@ -3,7 +3,12 @@
 - A file is written under a temporary name and renamed. Temporary names begin with a dot and are never read.
 - It is settled by whoever is to promise that it lasts: the file is synced, then its folder, and all folders above it,
   for somebody else may have made them and not synced them yet. To settle many at once costs a fraction of one by one.
-- An exclusive file is durable at once: synced, then linked to its name, which fails when the name is taken.
+- An exclusive file is durable at once: synced, then linked to its name, which fails when the name is taken. The answer
+  to a link proves nothing: over NFS a repeated request finds the entry that the first one made. So the file is read
+  back, whatever the answer was. A file that has its name keeps it, even if the folder cannot be synced: others may have
+  read it.
+- Whoever can write into the folder can have code run when a cut is restored. So the folder is made for its owner alone,
+  and one that is of another user, or that others may write to, is refused on request, each time it is opened.
 - Every part of a path is opened relative to the folder before it, and no symbolic link is followed: one that was
   planted is refused, also if it is planted while we look.
 """
@@ -12,15 +17,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 
-from recovery.stores.errors import SnapshotCorruptError, StoreError
+from recovery.stores.errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
 from recovery.stores.names import Parts, path_of
+from recovery.stores.schema import DOCUMENT_BYTES_MAX
 
 Write = Callable[[int, memoryview], int]
 """Writes a piece to an open file and says how much of it: `os.write`."""
@@ -34,14 +42,18 @@ _WRITE_TRIES_MAX = 20
 _REMOVE_TRIES_MAX = 3
 _CHANGED_MEANWHILE = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}
 _TEMPORARY = ".part-"
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+FOLDER_MODE = 0o700
 
 
 class Folder:
     """A folder that is there already."""
 
-    def __init__(self, path: str, write: Write = os.write) -> None:
+    def __init__(self, path: str, write: Write = os.write, *, must_be_own: bool = False) -> None:
+        """With `must_be_own`, other users must not be able to write into it."""
         self.path = path
         self._write = write
+        self._must_be_own = must_be_own
 
     def full(self, parts: Parts) -> str:
         """The whole path, for people to read."""
@@ -49,20 +61,40 @@ class Folder:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def read(self, parts: Parts, size: int | None = None) -> bytes:
-        """A whole file; with `size`, none of another size is read."""
+    def read(self, parts: Parts, size: int | None = None, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
+        """A whole file. With `size`, none of another size is read; without, none of more than `bytes_max`."""
+        with self.open(parts, size) as file:
+            limit = bytes_max if size is None else size
+            found = os.fstat(file.fileno()).st_size
+            # One byte more: a file that grows while it is read is not taken for a whole one.
+            data = file.read(found + 1) if found <= limit else None
+            if data is None or len(data) > limit:
+                raise SnapshotCorruptError(
+                    f"{self.full(parts)} has more than {limit:,} bytes, and no such file is as large as that: the "
+                    "store did not write it; bring it back from a copy"
+                )
+            return data
+
+    @contextmanager
+    def open(self, parts: Parts, size: int | None = None) -> Generator[BufferedReader]:
+        """A file to be read: a regular one, reached without a link, of this size if one is given."""
         with self._open(parts[:-1]) as folder:
             descriptor = self._open_file(folder, parts)
-            with os.fdopen(descriptor, "rb") as file:
-                found = os.fstat(descriptor)
-                if not stat.S_ISREG(found.st_mode):
-                    raise StoreError(f"{self.full(parts)} is no regular file: remove it, the store did not make it")
-                if size is not None and found.st_size != size:
-                    raise SnapshotCorruptError(
-                        f"{self.full(parts)} has {found.st_size} bytes, and {size} were written: it is torn or was "
-                        "changed; bring it back from a copy, or restore another cut"
-                    )
-                return file.read()
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise self._irregular(parts)
+            if size is not None and found.st_size != size:
+                raise SnapshotCorruptError(
+                    f"{self.full(parts)} has {found.st_size} bytes, and {size} were written: it is torn or was "
+                    "changed; bring it back from a copy, or restore another cut"
+                )
+            yield file
+
+    def sha256(self, parts: Parts, size: int) -> str:
+        """The SHA-256 of a file of this size, read piece by piece."""
+        with self.open(parts, size) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def names(self, parts: Parts = ()) -> list[str]:
         """What a folder holds, in order; nothing if it is not there."""
@@ -106,26 +138,44 @@ class Folder:
             opened.sync()
 
     def create(self, parts: Parts, data: bytes) -> bool:
-        """Write a file exclusively; False if there is one of that name."""
+        """Create a file exclusively and durably. True if its name now holds `data`, False if it holds something else.
+
+        An `OSError` means that nothing was created; an `OutcomeUnknownError` that something may have been.
+        """
         with self._opened() as opened:
             folder = opened.at(parts[:-1], make=True)
             temporary = self._write_temporary(folder, data, is_to_last=True)
             try:
-                names = (temporary, parts[-1])
-                os.link(*names, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-            except FileExistsError:
-                return False
+                self._link(temporary, parts[-1], folder)
+                if self._read_at(folder, parts, len(data) + 1) != data:
+                    return False
+                opened.sync()
+            except OSError as error:
+                raise OutcomeUnknownError(
+                    error.errno, f"whether {self.full(parts)} was created is unknown ({error.strerror or error})"
+                ) from error
             finally:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
-            try:
-                opened.sync()
-            except OSError:
-                # Nobody knows whether it would be there after a crash. The caller is told that it is not: so be it.
-                with suppress(OSError):
-                    os.unlink(parts[-1], dir_fd=folder)
-                raise
         return True
+
+    def _link(self, temporary: str, name: str, folder: int) -> None:
+        try:
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            # "File exists" may be the answer to a repeated request whose first one succeeded, and an error may hide a
+            # success. What the name holds decides; if it holds nothing, the error stands.
+            try:
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                raise error from None
+
+    def _read_at(self, folder: int, parts: Parts, bytes_max: int) -> bytes:
+        descriptor = self._open_file(folder, parts)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise self._irregular(parts)
+            return file.read(bytes_max)
 
     def _replace(self, files: Mapping[Parts, bytes], opened: _Opened) -> None:
         temporary: dict[Parts, str] = {}
@@ -143,7 +193,7 @@ class Folder:
 
     def _write_temporary(self, folder: int, data: bytes, *, is_to_last: bool = False) -> str:
         name = f"{_TEMPORARY}{secrets.token_hex(8)}"
-        descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
+        descriptor = os.open(name, _NEW, 0o600, dir_fd=folder)
         try:
             rest = memoryview(data)
             while rest:
@@ -227,6 +277,9 @@ class Folder:
     def _opened(self) -> Generator[_Opened]:
         opened = _Opened(self._open_folder(self.path, None, ()), self._open_folder)
         try:
+            if self._must_be_own:
+                # What is open is checked, not what the path leads to: that may change.
+                check_own(self.path, os.fstat(opened.at(())))
             yield opened
         finally:
             opened.close()
@@ -247,6 +300,9 @@ class Folder:
             if error.errno in {errno.ELOOP, errno.EMLINK, errno.ENXIO}:
                 raise self._foreign(parts, "a file") from error
             raise
+
+    def _irregular(self, parts: Parts) -> StoreError:
+        return StoreError(f"{self.full(parts)} is no regular file: remove it, the store did not make it")
 
     def _foreign(self, parts: Parts, wanted: str) -> StoreError:
         path = self.full(parts)
@@ -270,7 +326,7 @@ class _Opened:
             above = self.at(parts[:-1], make=make)
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(parts[-1], dir_fd=above)
+                    os.mkdir(parts[-1], FOLDER_MODE, dir_fd=above)
             self._descriptors[parts] = self._open_folder(parts[-1], above, parts)
         return self._descriptors[parts]
 
@@ -283,6 +339,22 @@ class _Opened:
         """Let go of them."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
+
+
+def check_own(path: str, found: os.stat_result) -> None:
+    """Raise if another user than this one, or root, can write into a folder."""
+    risk = "whoever writes into it can have any code run here when a cut is restored"
+    fix = "sign the cuts (key=, --key-file or BACKEDGE_KEY)"
+    if found.st_uid not in {os.geteuid(), 0}:
+        raise StoreError(
+            f"{path} belongs to another user (uid {found.st_uid}; this process has {os.geteuid()}), and {risk}: give a "
+            f"folder of your own, or {fix}"
+        )
+    if found.st_mode & _WRITABLE_BY_OTHERS:
+        raise StoreError(
+            f"{path} may be written to by other users (mode {stat.S_IMODE(found.st_mode):04o}), and {risk}: run "
+            f"`chmod go-w` on it if nobody else has used it, or {fix}"
+        )
 
 
 def sync_folder(path: str) -> None:

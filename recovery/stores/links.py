@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.stores.documents import Document
-from recovery.stores.manifests import entry_document, entry_in, read_as
+from recovery.stores.manifests import entry_document, entry_in
 
 
 class ManifestFile(NamedTuple):
@@ -47,12 +47,11 @@ def link_document(number: int, entry: Entry, parent: str | None, manifest: Manif
     return {**entry_document(entry), "number": number, "parent": parent, "manifest": manifest and manifest._asdict()}
 
 
-def link_in(document: Document, sha256: str, path: str) -> Link:
+def link_in(document: Document, sha256: str) -> Link:
     """The link that a document tells."""
-    entry = entry_in(document, path)
-    manifest: Any = document.get("manifest")
-    file = ManifestFile(*(manifest[name] for name in ManifestFile._fields)) if manifest else None
-    return Link(int(document["number"]), entry, document.get("parent"), sha256, file)
+    manifest: Any = document["manifest"]
+    file = None if manifest is None else ManifestFile(**manifest)
+    return Link(document["number"], entry_in(document), document["parent"], sha256, file)
 
 
 def past_document(past: Past) -> Document:
@@ -64,14 +63,10 @@ def past_document(past: Past) -> Document:
     return {"number": past.number, "sha256": past.sha256, "links": links}
 
 
-def past_in(document: Document, path: str) -> Past:
+def past_in(document: Document) -> Past:
     """What a document tells of the first entries."""
-
-    def read(document: Document) -> Past:
-        links = tuple(link_in(link, str(link["sha256"]), path) for link in document["links"])
-        return Past(int(document["number"]), str(document["sha256"]), links)
-
-    return read_as(read, document, path)
+    links = tuple(link_in(link, link["sha256"]) for link in document["links"])
+    return Past(document["number"], document["sha256"], links)
 
 
 def needed(gone: Sequence[Link], rest: Iterable[Link], is_there: Callable[[Manifest], bool]) -> tuple[Link, ...]:

@@ -21,11 +21,12 @@ from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, Entry, Manifest, Numbered
+from recovery.orders import CutId, Entry, Manifest, Numbered, Sweep
 from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sealed, sha256
-from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError
+from recovery.stores.errors import NoSuchCutError, OutcomeUnknownError, SnapshotAuthError, SnapshotCorruptError
 from recovery.stores.folder import Folder, Write
+from recovery.stores.keys import checked_key
 from recovery.stores.links import Link, ManifestFile
 from recovery.stores.manifests import CutDescription, description_in, manifest_document
 from recovery.stores.names import (
@@ -41,6 +42,9 @@ from recovery.stores.names import (
 )
 from recovery.stores.opening import identity_of, make_folders
 from recovery.stores.record_tables import records_in_batch
+from recovery.stores.schema import GRAPH
+from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
+from recovery.stores.shapes import shown
 from recovery.stores.task_files import CountRecords, StoredFile, TaskFiles, TaskReader, encode_task
 
 
@@ -48,14 +52,19 @@ class LocalStore:
     """What is durable of one job, in the folder ROOT/JOB."""
 
     def __init__(self, root: str, job: str, key: bytes | None = None, *, write: Write = os.write) -> None:
-        """Opens the job's folder, or makes it. With a key everything is signed, and nothing unsigned is read."""
-        if key is not None and not key:
-            raise ValueError("the key of a store is empty: give some bytes that nobody else knows, or None")
-        self._folder = Folder(make_folders(root, job), write)
+        """Opens the job's folder, or makes it. With a key everything is signed, and nothing unsigned is read.
+
+        Without a key, a folder into which another user can write is refused.
+        """
+        if key is not None:
+            checked_key(key, "the key of a store")
+        self._folder = Folder(make_folders(root, job), write, must_be_own=key is None)
         self._key = key
         self.job = job
         self.job_id = identity_of(self._folder, job, key)
         self._chain = Chain(self._folder, self.job_id, key)
+        # Numbers of the chain under which an entry of ours may or may not exist.
+        self._unknown: set[int] = set()
 
     def __repr__(self) -> str:
         return f"LocalStore({self._folder.path!r})"
@@ -87,33 +96,49 @@ class LocalStore:
         files: Mapping[TaskId, TaskFiles] | None = None,
         deployment: Deployment | None = None,
     ) -> bool:
-        """Create an entry of the chain exclusively; False if its place is taken.
+        """Create an entry of the chain exclusively; False if another has its number.
 
         For a manifest, `files` are what `write_task` gave for each task of the deployment. The cut is complete when
-        this returns True.
+        this returns True. After an `OSError` there is no such entry, unless it is an `OutcomeUnknownError`: then there
+        may be one, nothing it names is removed, and the same entry is to be created again until the answer is known.
         """
-        if self._chain.is_taken(number):
+        if number not in self._unknown and self._chain.is_taken(number):
             return False
-        parent = self._chain.parent_of(number)
-        if isinstance(entry, AttemptStart):
-            return self._chain.create(number, entry, parent, None)
-        if deployment is None:
+        if isinstance(entry, Manifest) and deployment is None:
             raise ValueError(
                 f"the manifest of epoch {entry.epoch} is created without a deployment: give the one it is of"
             )
-        files = files or {}
-        document = manifest_document(entry, files, deployment)
-        is_ours = False
         try:
-            manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
-            is_ours = self._chain.create(number, entry, parent, manifest)
-        finally:
-            # Of an entry that is past others have gone on, and may have the cut still.
-            if not is_ours and not self._chain.is_past(number):
-                # No entry stands for it. If it cannot be removed either, the next attempt forgets it.
-                with suppress(OSError):
-                    self._folder.remove(_manifest_file(entry))
+            is_ours = self._create(number, entry, files or {}, deployment)
+        except OutcomeUnknownError:
+            self._unknown.add(number)
+            raise
+        except OSError as error:
+            if number in self._unknown:
+                raise OutcomeUnknownError(error.errno, f"whether entry {number} exists is unknown ({error})") from error
+            self._remove_manifest(entry)
+            raise
+        self._unknown.discard(number)
+        # Of an entry that is past others have gone on, and may have the cut still.
+        if not is_ours and not self._chain.is_past(number):
+            self._remove_manifest(entry)
         return is_ours
+
+    def _create(
+        self, number: int, entry: Entry, files: Mapping[TaskId, TaskFiles], deployment: Deployment | None
+    ) -> bool:
+        parent = self._chain.parent_of(number)
+        manifest = None
+        if isinstance(entry, Manifest) and deployment is not None:
+            document = manifest_document(entry, files, deployment)
+            manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
+        return self._chain.create(number, entry, parent, manifest)
+
+    def _remove_manifest(self, entry: Entry) -> None:
+        """Remove a manifest that no entry stands for. If that fails too, the next attempt forgets it."""
+        if isinstance(entry, Manifest):
+            with suppress(OSError):
+                self._folder.remove(_manifest_file(entry))
 
     def _write_manifest(
         self,
@@ -146,10 +171,10 @@ class LocalStore:
         """What was kept of a graph."""
         path = self._folder.full(graph_file(graph_hash))
         try:
-            document = opened(self._folder.read(graph_file(graph_hash)), self._key, path)
+            document = opened(self._folder.read(graph_file(graph_hash)), self._key, path, GRAPH)
         except FileNotFoundError as error:
             raise _missing(path, "the description of a graph") from error
-        if (document.get("job_id"), document.get("graph_hash")) != (self.job_id, graph_hash):
+        if (document["job_id"], document["graph_hash"]) != (self.job_id, graph_hash):
             raise SnapshotCorruptError(f"{path} is of another job or graph: bring back what was here")
         return document["graph"]
 
@@ -195,6 +220,11 @@ class LocalStore:
                 "read it with the version that wrote it"
             )
         parts = self._checked(manifest.name, link)
+        if parts != _manifest_file(entry):
+            raise SnapshotCorruptError(
+                f"entry {link.number} of the chain in {self._folder.path} records epoch {epoch} and names "
+                f"{shown(manifest.name)}, which is not its manifest: it is forged; bring it back from a copy"
+            )
         path = self._folder.full(parts)
         try:
             data = self._read_manifest(parts, manifest)
@@ -203,11 +233,14 @@ class LocalStore:
                 f"{path} is missing, though the chain records epoch {epoch}: retention has dropped the cut, or "
                 "somebody removed the file; bring it back from a copy, or restore another cut"
             ) from error
-        document = opened(data, self._key, path)
+        document = opened(data, self._key, path, MANIFEST_SHAPE)
         described = description_in(document, path)
-        found = (document.get("job_id"), described.epoch, described.attempt)
-        if found != (self.job_id, entry.epoch, entry.attempt):
-            raise SnapshotCorruptError(f"{path} is the manifest of another cut: bring back what was here")
+        found = (document["job_id"], described.epoch, described.attempt, described.mode, described.savepoint)
+        if found != (self.job_id, entry.epoch, entry.attempt, entry.mode, entry.savepoint):
+            raise SnapshotCorruptError(
+                f"{path} is the manifest of another cut than entry {link.number} of the chain records: bring back what "
+                "was here"
+            )
         return described
 
     def cut(self, epoch: Epoch) -> Cut:
@@ -224,6 +257,17 @@ class LocalStore:
             snapshots={task: reader.snapshot() for task, reader in readers.items()},
             parallelism=described.parallelism,
         )
+
+    def verify(self, epoch: Epoch) -> None:
+        """Compare every file of a complete cut with its manifest. None of them is decoded."""
+        for file in self.manifest_of(epoch).files:
+            parts = self._checked(file.name)
+            try:
+                found = self._folder.sha256(parts, file.size)
+            except FileNotFoundError as error:
+                raise _missing(self._folder.full(parts), "a file of the cut") from error
+            if found != file.sha256:
+                raise _changed(self._folder.full(parts))
 
     def task_snapshot(self, epoch: Epoch, task: TaskId) -> TaskSnapshot:
         """The part of one task, read and verified without the others'."""
@@ -247,10 +291,7 @@ class LocalStore:
         except FileNotFoundError as error:
             raise _missing(path, "a file of the cut") from error
         if sha256(data) != file.sha256:
-            raise SnapshotCorruptError(
-                f"{path} was changed: its SHA-256 is not the one in the manifest, and nothing of it is decoded; bring "
-                "it back from a copy, or restore another cut"
-            )
+            raise _changed(path)
         return data
 
     def _read_manifest(self, parts: Parts, manifest: ManifestFile) -> bytes:
@@ -298,23 +339,36 @@ class LocalStore:
         kept = _last_states(entry for entry in of_attempt if self._folder.exists(_manifest_file(entry)))
         self._remove_files(attempt_folder(dropped.attempt, None), lambda name: name not in kept)
 
-    def forget_incomplete(self, attempt: Attempt) -> None:
-        """Remove what earlier attempts than this one wrote and no manifest names: nobody will ever read it."""
-        manifests = [link.entry for link in self._chain.links() if isinstance(link.entry, Manifest)]
-        complete = {(entry.epoch, entry.attempt) for entry in manifests}
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove what attempts have left behind and no restore will need. Goes on where something cannot be removed.
+
+        Raises the first `OSError` when the rest is done.
+        """
+        errors: list[OSError] = []
         for epoch_name in self._folder.names():
             epoch = number_in(epoch_name, "epoch")
             if epoch is None and epoch_name != epoch_folder(None):
                 continue
             for name in self._folder.names((epoch_name,)):
                 number = number_in(name, "attempt")
-                if number is None or number >= attempt:
+                if number is None:
                     continue
-                if epoch is None:
-                    named = _last_states(entry for entry in manifests if entry.attempt == number)
-                    self._remove_files((epoch_name, name), lambda file, named=named: file not in named)
-                elif (epoch, number) not in complete:
-                    self._folder.remove_folder((epoch_name, name))
+                try:
+                    self._sweep_one(sweep, (epoch_name, name), None if epoch is None else Epoch(epoch), Attempt(number))
+                except OSError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _sweep_one(self, sweep: Sweep, folder: Parts, epoch: Epoch | None, attempt: Attempt) -> None:
+        if epoch is not None:
+            if sweep.removes_epoch(epoch, attempt):
+                self._folder.remove_folder(folder)
+        elif sweep.removes_last_states(attempt):
+            entries = [link.entry for link in self._chain.links()]
+            of_attempt = (entry for entry in entries if isinstance(entry, Manifest) and entry.attempt == attempt)
+            named = _last_states(entry for entry in of_attempt if CutId(entry.epoch, attempt) in sweep.cuts)
+            self._remove_files(folder, lambda file: file not in named)
 
     def _remove_files(self, folder: Parts, which: Callable[[str], bool]) -> None:
         for parts in list(self._folder.walk(folder)):
@@ -333,4 +387,11 @@ def _last_states(manifests: Iterable[Manifest]) -> set[str]:
 def _missing(path: str, what: str) -> SnapshotCorruptError:
     return SnapshotCorruptError(
         f"{path} is missing, {what}: bring it back from a copy, or restore another cut; none is taken in its place"
+    )
+
+
+def _changed(path: str) -> SnapshotCorruptError:
+    return SnapshotCorruptError(
+        f"{path} was changed: its SHA-256 is not the one in the manifest, and nothing of it is decoded; bring it back "
+        "from a copy, or restore another cut"
     )

@@ -1,14 +1,13 @@
 """The manifest of a cut, and the entries of a chain, as documents and back.
 
-A document that is sealed right and reads wrong is of another version, or of somebody who knows the key: it is refused
-like a damaged one.
+What is read here was opened with its shape (`schema.py`), so it is indexed without further checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from graphs.deployment import Deployment
 from graphs.describing import describe_deployment
@@ -17,12 +16,11 @@ from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.stores.documents import Document
 from recovery.stores.errors import SnapshotCorruptError
+from recovery.stores.shapes import shown
 from recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
 
-CODECS: Mapping[str, int] = {"state": 1, "log": 1, "transactions": 2, "rounds": 1}
+CODECS: Mapping[str, int] = {"state": 1, "log": 2, "transactions": 2, "rounds": 2}
 """The version of each table's columns, and of what is pickled in them."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +69,41 @@ class CutDescription:
 def entry_document(entry: Entry) -> Document:
     """What the chain tells of an entry; the place in it and what holds it there are the chain's."""
     if isinstance(entry, AttemptStart):
-        return {"kind": "attempt", "attempt": entry.attempt, "restored": entry.restored}
+        return {
+            "kind": "attempt",
+            "attempt": entry.attempt,
+            "restored": entry.restored,
+            "claimant": entry.claimant,
+        }
     return {
         "kind": "manifest",
         "epoch": entry.epoch,
         "attempt": entry.attempt,
         "mode": entry.mode.value,
         "savepoint": entry.savepoint,
+        "request": entry.request,
         "files": [[*task, epoch] for task, epoch in entry.files.items()],
         "transactions": _by_task(entry.transactions),
+        "claimant": entry.claimant,
+        "kept": None if entry.kept is None else list(entry.kept),
     }
 
 
-def entry_in(document: Document, path: str) -> Entry:
+def entry_in(document: Document) -> Entry:
     """The entry that a document tells."""
-    return read_as(_entry, document, path)
-
-
-def _entry(document: Document) -> Entry:
-    attempt = Attempt(int(document["attempt"]))
+    attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
-        return AttemptStart(attempt, _epoch(document["restored"]))
+        return AttemptStart(attempt, document["restored"], document["claimant"])
     return Manifest(
-        epoch=Epoch(int(document["epoch"])),
+        epoch=Epoch(document["epoch"]),
         attempt=attempt,
         mode=Mode(document["mode"]),
-        files={TaskId(name, index): _epoch(epoch) for name, index, epoch in document["files"]},
+        files={TaskId(name, index): epoch for name, index, epoch in document["files"]},
         transactions=_tasks(document["transactions"]),
         savepoint=document["savepoint"],
+        claimant=str(document["claimant"]),
+        request=document["request"],
+        kept=None if document["kept"] is None else tuple(Epoch(int(epoch)) for epoch in document["kept"]),
     )
 
 
@@ -139,6 +144,7 @@ def _task_document(files: TaskFiles) -> Document:
         "filed": files.filed,
         "epoch": files.epoch,
         "ended": files.ended,
+        "overtook": files.overtook,
         "operators": [_operator_document(facts) for facts in files.operators],
         "files": [file._asdict() for file in files.files],
         "transactions": list(files.transactions),
@@ -160,32 +166,46 @@ def _channel_document(figures: ChannelFigures) -> Document:
 
 def description_in(document: Document, path: str) -> CutDescription:
     """What a manifest tells."""
-    return read_as(_description, document, path)
-
-
-def _description(document: Document) -> CutDescription:
-    if document["codecs"] != CODECS:
-        raise ValueError(f"its tables are of versions {document['codecs']}, and this version reads {CODECS}")
+    check_codecs(document, path)
     tasks = [_task_files(task) for task in document["tasks"]]
-    return CutDescription(
-        epoch=Epoch(int(document["epoch"])),
-        attempt=Attempt(int(document["attempt"])),
+    described = CutDescription(
+        epoch=Epoch(document["epoch"]),
+        attempt=Attempt(document["attempt"]),
         mode=Mode(document["mode"]),
         savepoint=document["savepoint"],
         graph_hash=document["graph_hash"],
-        parallelism=dict(document["parallelism"]),
+        parallelism=document["parallelism"],
         tasks={files.task: files for files in tasks},
         transactions=_tasks(document["transactions"]),
     )
+    if len(described.tasks) < len(tasks):
+        raise SnapshotCorruptError(
+            f"{path} tells of a task twice: it is forged; bring it back from a copy, or restore another cut"
+        )
+    return described
+
+
+def check_codecs(document: Document, path: str) -> None:
+    """Refuse a manifest whose tables are of other versions than ours."""
+    if document["codecs"] != CODECS:
+        raise SnapshotCorruptError(
+            f"{path} names tables of versions {_versions(document['codecs'])}, and this version reads "
+            f"{_versions(CODECS)}: read it with the version that wrote it"
+        )
+
+
+def _versions(codecs: Mapping[str, int]) -> str:
+    return ", ".join(f"{shown(table)} {version}" for table, version in sorted(codecs.items())) or "none"
 
 
 def _task_files(document: Document) -> TaskFiles:
     return TaskFiles(
         task=TaskId(document["task"], document["index"]),
-        attempt=Attempt(int(document["attempt"])),
-        filed=_epoch(document["filed"]),
-        epoch=Epoch(int(document["epoch"])),
+        attempt=Attempt(document["attempt"]),
+        filed=document["filed"],
+        epoch=Epoch(document["epoch"]),
         ended=document["ended"],
+        overtook=document["overtook"],
         operators=tuple(map(_operator_facts, document["operators"])),
         files=tuple(StoredFile(**file) for file in document["files"]),
         transactions=tuple(document["transactions"]),
@@ -208,24 +228,9 @@ def _channel_figures(document: Document) -> ChannelFigures:
     return ChannelFigures(**facts)
 
 
-def _epoch(value: Any) -> Epoch | None:
-    return None if value is None else Epoch(int(value))
-
-
 def _by_task(transactions: Mapping[TaskId, tuple[str, ...]]) -> list[Any]:
     return [[*task, list(names)] for task, names in transactions.items()]
 
 
 def _tasks(rows: list[Any]) -> dict[TaskId, tuple[str, ...]]:
     return {TaskId(name, index): tuple(names) for name, index, names in rows}
-
-
-def read_as(make: Callable[[Document], T], document: Document, path: str) -> T:
-    """What is made of a sealed document; one that does not read as we write it is damaged."""
-    try:
-        return make(document)
-    except (KeyError, TypeError, ValueError) as error:
-        raise SnapshotCorruptError(
-            f"{path} is sealed, and does not read as this version writes it ({type(error).__name__}: {error}): read "
-            "it with the version that wrote it, or restore another cut"
-        ) from error

@@ -67,7 +67,10 @@ class ChannelFigures(NamedTuple):
 
 
 class LogFigures(NamedTuple):
-    """What the log of one loop holds. `records` is None if the batches cannot be counted."""
+    """What the log of one loop holds. `records` is None if the batches cannot be counted.
+
+    Records that were processed before the cut, of the first batch of a log, are not counted.
+    """
 
     loop: str
     batches: int
@@ -79,7 +82,8 @@ class LogFigures(NamedTuple):
 class TaskFiles:
     """What one task has written. `filed` names the epoch's folder: None for a last state.
 
-    `is_settled`: whether it is durable already, or becomes so with the manifest.
+    `overtook`: whether the task captured past its queues. `is_settled`: whether it is durable already, or becomes so
+    with the manifest.
     """
 
     task: TaskId
@@ -93,6 +97,7 @@ class TaskFiles:
     channels: tuple[ChannelFigures, ...]
     logs: tuple[LogFigures, ...]
     state_rows: int
+    overtook: bool = False
     is_settled: bool = field(default=True, compare=False)
 
     @property
@@ -151,6 +156,7 @@ def encode_task(
         channels=_figures(snapshot),
         logs=tuple(_log_figures(loop, logged, count_records) for loop, logged in by_loop.items()),
         state_rows=state_rows,
+        overtook=snapshot.overtook,
     )
     return Encoded(payloads, described)
 
@@ -178,11 +184,11 @@ def _figures(snapshot: TaskSnapshot) -> tuple[ChannelFigures, ...]:
 
 
 def _log_figures(loop: str, logged: list[InputRecord], count_records: CountRecords) -> LogFigures:
-    payloads = [entry.payload for record in logged for entry in record.log]
-    counts = [count_records(payload) for payload in payloads]
-    known = [count for count in counts if count is not None]
+    entries = [entry for record in logged for entry in record.log]
+    counts = [count_records(entry.payload) for entry in entries]
+    known = [count - entry.skip for count, entry in zip(counts, entries, strict=True) if count is not None]
     total = sum(known) if len(known) == len(counts) else None
-    return LogFigures(loop, len(payloads), sum(map(len, payloads)), total)
+    return LogFigures(loop, len(entries), sum(len(entry.payload) for entry in entries), total)
 
 
 class TaskReader:
@@ -208,6 +214,7 @@ class TaskReader:
             outputs=tuple(end.as_output() for end in ends if end.direction == "out"),
             ended=described.ended,
             rounds=None if rounds is None else records.rounds_in(rounds),
+            overtook=described.overtook,
         )
         if self._unread or _figures(snapshot) != ends:
             unread = ", ".join(map(path_of, sorted(self._unread))) or "logs"

@@ -24,9 +24,9 @@ class CrashingDisk(Disk):
             raise Crash
         self.steps.append((what, path))
 
-    def open(self, path: Path) -> Stream:
+    def open(self, path: Path, *, is_private: bool = False) -> Stream:
         self._step("open", path)
-        return super().open(path)
+        return super().open(path, is_private=is_private)
 
     def sync_file(self, path: Path) -> None:
         self._step("sync_file", path)
@@ -39,6 +39,10 @@ class CrashingDisk(Disk):
     def rename(self, source: Path, target: Path) -> None:
         self._step("rename", target)
         super().rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._step("link", target)
+        super().link(source, target)
 
     def remove(self, path: Path) -> None:
         self._step("remove", path)
@@ -55,10 +59,10 @@ class LossyDisk(CrashingDisk):
     def __init__(self, dies_before: int | None = None) -> None:
         super().__init__(dies_before)
         self._unsynced: set[Path] = set()
-        self._renames: list[tuple[Path, Path]] = []
+        self._renames: list[tuple[Path | None, Path]] = []
 
-    def open(self, path: Path) -> Stream:
-        stream = super().open(path)
+    def open(self, path: Path, *, is_private: bool = False) -> Stream:
+        stream = super().open(path, is_private=is_private)
         self._unsynced.add(path)
         return stream
 
@@ -77,10 +81,17 @@ class LossyDisk(CrashingDisk):
             self._unsynced.remove(source)
             self._unsynced.add(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        super().link(source, target)
+        self._renames.append((None, target))
+
     def lose_power(self, chance: random.Random) -> None:
         """What the disk holds afterwards."""
         for source, target in reversed(self._renames):
             if chance.random() < 0.5 and target.exists():
+                if source is None:
+                    target.unlink()
+                    continue
                 target.replace(source)
                 if target in self._unsynced:
                     self._unsynced.add(source)
@@ -97,8 +108,8 @@ class FullDisk(Disk):
     def __init__(self, bytes_max: int) -> None:
         self.bytes_left = bytes_max
 
-    def open(self, path: Path) -> Stream:
-        return _LimitedStream(self, super().open(path))
+    def open(self, path: Path, *, is_private: bool = False) -> Stream:
+        return _LimitedStream(self, super().open(path, is_private=is_private))
 
 
 class _LimitedStream:

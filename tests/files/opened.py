@@ -11,10 +11,12 @@ from engine.files.disk import Disk
 from engine.files.services import FileServices
 from engine.files.splits import Split, list_splits
 from graphs import Sink, Source
-from graphs.ids import TaskId
+from graphs.ids import Attempt, TaskId
 from graphs.plan import Kind, Operator
+from recovery.orders import Sweep
 
 JOB = "job"
+RUN = "5f3a"
 SINK = "out"
 
 
@@ -52,7 +54,17 @@ def sink(description: Sink[Any], name: str = SINK) -> Operator:
 
 def services(staging: Path | None = None, deliver: Any = None, disk: Disk | None = None, **more: Any) -> FileServices:
     folder = None if staging is None else str(staging)
-    return FileServices(JOB, folder, deliver or Deliveries(), disk=disk, **more)
+    return FileServices(JOB, folder, deliver or Deliveries(), disk=disk, **{"run": RUN, **more})
+
+
+def swept(keep: Iterable[str] = (), noted: Iterable[str] = ()) -> Sweep:
+    """What is removed at the end of a run: all but these transactions, and these notes."""
+    return Sweep(Attempt(99), True, frozenset(), None, frozenset(keep), frozenset({*keep, *noted}))
+
+
+def swept_by(attempt: int) -> Sweep:
+    """What the supervisor of an attempt removes when it has claimed it, and no cut lists anything."""
+    return Sweep(Attempt(attempt), False, frozenset(), None, frozenset(), frozenset())
 
 
 def reader(

@@ -60,7 +60,7 @@ def test_a_fresh_run_is_refused_a_folder_that_holds_output_and_a_resumed_one_is_
     opened.commit(transaction(1))
     check_sink(operator)
     with pytest.raises(
-        OutputError, match=r"holds 1 files already, such as 'part-out\.0.*remove them, give another fold"
+        OutputError, match=r"holds 1 files already, such as 'part-5f3a\.out\.0.*remove them, give another fold"
     ):
         check_sink(operator, fresh=True)
 

@@ -12,9 +12,21 @@ import pytest
 from engine.files.errors import OutputError, UnfinishedOutputError, UnknownTransactionError
 from engine.files.services import FileServices
 from graphs import CSV, JsonLines, Parquet
-from graphs.ids import TaskId
+from graphs.ids import Attempt, TaskId
 from tests.files.disks import Crash, CrashingDisk, FullDisk, LossyDisk
-from tests.files.opened import everything, reader, rest, services, sink, transaction, visible, writer
+from tests.files.opened import (
+    RUN,
+    everything,
+    reader,
+    rest,
+    services,
+    sink,
+    swept,
+    swept_by,
+    transaction,
+    visible,
+    writer,
+)
 
 FILES = [JsonLines, CSV, Parquet]
 
@@ -90,16 +102,16 @@ def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(tmp_path
     assert UnknownTransactionError in OutputError.__subclasses__()
 
 
-def test_what_a_dead_writer_left_open_is_removed_by_the_next_one_of_its_task_alone(tmp_path: Path):
-    one, two = writer(JsonLines(str(tmp_path)), index=1), writer(JsonLines(str(tmp_path)), index=11)
+def test_what_a_dead_writer_left_open_is_removed_with_its_attempt(tmp_path: Path):
+    one = writer(JsonLines(str(tmp_path)), opened=services(attempt=Attempt(1)))
+    two = writer(JsonLines(str(tmp_path)), opened=services(attempt=Attempt(2)))
     one.write(batch(1))
     two.write(batch(2))
-    again = writer(JsonLines(str(tmp_path)), index=1)
-    assert again.prepare(transaction(1, index=1)) is False
-    assert two.prepare(transaction(1, index=11))
+    services().sweep(sink(JsonLines(str(tmp_path))), swept_by(2))
     with pytest.raises(OSError, match="No such file"):
-        one.prepare(transaction(1, index=1))
-    two.commit(transaction(1, index=11))
+        one.prepare(transaction(1))
+    assert two.prepare(transaction(1, attempt=2))
+    two.commit(transaction(1, attempt=2))
     assert numbers(tmp_path) == [2]
 
 
@@ -107,7 +119,7 @@ def test_a_closed_writer_leaves_nothing_open(tmp_path: Path):
     opened = writer(JsonLines(str(tmp_path)))
     opened.write(batch(1))
     opened.close()
-    services().roll_back(sink(JsonLines(str(tmp_path))), keep=())
+    services().sweep(sink(JsonLines(str(tmp_path))), swept())
     assert everything(tmp_path) == []
 
 
@@ -119,7 +131,7 @@ def test_rolling_back_keeps_what_the_cut_lists_and_what_is_visible(tmp_path: Pat
         opened.prepare(transaction(epoch))
     opened.commit(transaction(1))
     opened.write(batch(4))
-    services().roll_back(sink(kind(str(tmp_path))), keep={transaction(1), transaction(2)})
+    services().sweep(sink(kind(str(tmp_path))), swept({transaction(1), transaction(2)}))
     later = writer(kind(str(tmp_path)))
     later.commit(transaction(2))
     with pytest.raises(LookupError):
@@ -129,7 +141,7 @@ def test_rolling_back_keeps_what_the_cut_lists_and_what_is_visible(tmp_path: Pat
 
 def test_rolling_back_leaves_other_sinks_and_other_jobs_alone(tmp_path: Path):
     path = JsonLines(str(tmp_path))
-    other_job = FileServices("other", None, lambda sink, name, records: None)
+    other_job = FileServices("other", None, lambda sink, name, records: None, run=RUN)
     writers = [
         writer(path, name="a"),
         writer(path, name="b"),
@@ -138,7 +150,7 @@ def test_rolling_back_leaves_other_sinks_and_other_jobs_alone(tmp_path: Path):
     for number, (opened, name) in enumerate(zip(writers, "aba", strict=True)):
         opened.write(batch(number))
         opened.prepare(transaction(1, name=name))
-    services().roll_back(sink(path, "a"), keep=())
+    services().sweep(sink(path, "a"), swept())
     with pytest.raises(LookupError):
         writers[0].commit(transaction(1, name="a"))
     writers[1].commit(transaction(1, name="b"))
@@ -150,7 +162,7 @@ def test_what_a_task_of_a_dead_attempt_still_prepares_is_listed_by_no_cut_and_re
     dead = writer(JsonLines(str(tmp_path)), index=1)
     dead.write(batch(1))
     operator = sink(JsonLines(str(tmp_path)))
-    services().roll_back(operator, keep=())
+    services().sweep(operator, swept())
     with pytest.raises(OSError, match="No such file"):
         dead.prepare(transaction(1, index=1))
     late = writer(JsonLines(str(tmp_path)), index=1)
@@ -160,8 +172,8 @@ def test_what_a_task_of_a_dead_attempt_still_prepares_is_listed_by_no_cut_and_re
     alive.write(batch(3))
     alive.prepare(transaction(1, attempt=2))
     alive.commit(transaction(1, attempt=2))
-    services().roll_back(operator, keep=())
-    assert everything(tmp_path) == ["part-out.0.attempt-2.epoch-1.jsonl"]
+    services().sweep(operator, swept())
+    assert everything(tmp_path) == ["part-5f3a.out.0.attempt-2.epoch-1.jsonl"]
     assert numbers(tmp_path) == [3]
 
 
@@ -181,8 +193,8 @@ def test_nothing_hidden_is_left_of_a_run_that_is_over(tmp_path: Path):
     opened.write(batch(1))
     opened.prepare(transaction(1))
     opened.commit(transaction(1))
-    services().roll_back(sink(JsonLines(str(tmp_path))), keep=())
-    assert everything(tmp_path) == ["part-out.0.attempt-1.epoch-1.jsonl"]
+    services().sweep(sink(JsonLines(str(tmp_path))), swept())
+    assert everything(tmp_path) == ["part-5f3a.out.0.attempt-1.epoch-1.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["../out", "a/b", "..", "_x", ".x", "/etc/x", "a\0b", "ü" * 70, "%2e"])
@@ -210,10 +222,14 @@ def test_a_part_is_durable_before_it_has_its_name_and_its_name_is_before_it_is_t
     opened.write(batch(1))
     opened.prepare(transaction(1))
     assert [what for what, _ in disk.steps[-3:]] == ["sync_file", "rename", "sync_folder"]
+    del disk.steps[:]
     opened.commit(transaction(1))
-    renamed, seen, forgotten = disk.steps[-3:]
-    assert renamed == ("rename", tmp_path / "part-out.0.attempt-1.epoch-1.jsonl")
-    assert (seen, forgotten[0]) == (("sync_folder", tmp_path), "sync_folder")
+    staging = tmp_path / "_staging" / "job" / "out"
+    steps = [(what, path) for what, path in disk.steps if what != "sync_folder" or path == tmp_path]
+    visible_at = steps.index(("link", tmp_path / "part-5f3a.out.0.attempt-1.epoch-1.jsonl"))
+    noted = ("rename", staging / "published" / transaction(1))
+    assert steps[visible_at + 1 : visible_at + 3] == [("sync_folder", tmp_path), noted]
+    assert disk.steps[-2:] == [("sync_folder", staging / "published"), ("sync_folder", staging / "prepared")]
 
 
 def test_who_finds_a_file_visible_makes_that_durable_since_the_one_before_may_have_died(tmp_path: Path):
@@ -223,7 +239,7 @@ def test_who_finds_a_file_visible_makes_that_durable_since_the_one_before_may_ha
     first.commit(transaction(1))
     disk = CrashingDisk()
     writer(JsonLines(str(tmp_path)), opened=services(disk=disk)).commit(transaction(1))
-    assert disk.steps[-1] == ("sync_folder", tmp_path)
+    assert ("sync_folder", tmp_path) in disk.steps
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -248,7 +264,7 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path: Path, kind: Any
             assert len(disk.steps) == step
         if power_fails:
             disk.lose_power(random.Random(step))
-        services().roll_back(sink(kind(str(out))), keep=prepared)
+        services().sweep(sink(kind(str(out))), swept(prepared))
         again = writer(kind(str(out)))
         for name in prepared:
             again.commit(name)
@@ -297,7 +313,7 @@ class _Model:
             for name in list(self.prepared):
                 if chance.random() < 0.3:
                     del self.prepared[name]
-            opened.roll_back(self.operator, keep=self.prepared.keys() | self.committed.keys())
+            opened.sweep(self.operator, swept(self.prepared.keys() | self.committed.keys()))
         self.opened: Any = opened.writer(self.operator, TaskId("out", 0))
         for name in self.committed:
             self.opened.commit(name)

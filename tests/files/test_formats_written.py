@@ -44,7 +44,9 @@ def refusal(folder: Path, kind: Any, *batches: list[Any]) -> str:
 def test_what_a_sink_writes_a_source_reads(tmp_path: Path, kind: Any):
     records = [{"a": str(n), "b": 'x,"\n' * (n % 3), "é": "ü"} for n in range(10)]
     path = written(tmp_path / "out", kind, records[:4], [], records[4:])
-    assert path.name == f"part-out.0.attempt-1.epoch-1.{ {JsonLines: 'jsonl', CSV: 'csv', Parquet: 'parquet'}[kind] }"
+    assert (
+        path.name == f"part-5f3a.out.0.attempt-1.epoch-1.{ {JsonLines: 'jsonl', CSV: 'csv', Parquet: 'parquet'}[kind] }"
+    )
     source: Any = kind(str(tmp_path / "out"))
     assert rest(reader(source)) == records
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ def test_a_folder_behind_a_uri_is_listed_as_a_local_one_is(tmp_path: Path):
         write_json(tmp_path / name, [1])
     local, remote = Location(str(tmp_path)), Location(f"file://{tmp_path}/")
     remote.is_local = False
-    assert remote.files([".jsonl"]) == local.files([".jsonl"]) == {"b.jsonl": 2, "sub/a.jsonl": 2}
+    assert remote.files([".jsonl"]) == local.files([".jsonl"])
+    assert {path: stamp.size for path, stamp in local.files([".jsonl"]).items()} == {"b.jsonl": 2, "sub/a.jsonl": 2}
+    assert remote.stamps(["b.jsonl"])["b.jsonl"] == local.files([".jsonl"])["b.jsonl"]
 
 
 def test_links_are_followed_and_a_circle_of_them_ends(tmp_path: Path):
@@ -148,10 +151,11 @@ def test_a_task_with_positions_reads_those_splits_and_no_others(tmp_path: Path):
     first.read(3)
     first.read(1)
     positions = first.positions()
-    assert list(positions.values()) == [8, 4, 0]
+    assert [offset for offset, _ in positions.values()] == [8, 4, 0]
     one, two, three = positions
-    assert rest(reader(JsonLines(str(tmp_path)), positions={three: 0, one: 8})) == ["c", "c"]
-    assert rest(reader(JsonLines(str(tmp_path)), positions={two: 4})) == ["b"]
+    shared = {name: positions[name] for name in (three, one)}
+    assert rest(reader(JsonLines(str(tmp_path)), positions=shared)) == ["c", "c"]
+    assert rest(reader(JsonLines(str(tmp_path)), positions={two: positions[two]})) == ["b"]
     assert reader(JsonLines(str(tmp_path)), positions={}).exhausted
 
 
@@ -176,9 +180,11 @@ def test_parquet_goes_on_within_a_row_group(tmp_path: Path, records_max: int):
         if reading.exhausted:
             break
     assert numbers == list(range(50))
-    assert list(positions or {}) == [
-        f"a.parquet?size={path.stat().st_size}&start=0&stop={n}&group={g}" for g, n in enumerate((20, 20, 10))
-    ]
+    splits = [Split.parse(name) for name in positions or {}]
+    assert [(split.group, split.start, split.stop) for split in splits] == [(0, 0, 20), (1, 0, 20), (2, 0, 10)]
+    found = path.stat()
+    assert {(split.size, split.time_ns) for split in splits} == {(found.st_size, found.st_mtime_ns)}
+    assert len({split.footer for split in splits}) == 1 and splits[0].footer
 
 
 def test_a_parquet_file_of_several_batches_a_row_group_is_read_whole(tmp_path: Path):
@@ -219,10 +225,10 @@ def test_a_file_that_is_not_parquet_is_told_before_anything_runs(tmp_path: Path)
 
 def test_a_parquet_file_that_is_damaged_inside_is_told(tmp_path: Path):
     path = write_parquet(tmp_path / "a.parquet", 50_000, rows=50_000)
-    reading = reader(Parquet(str(path)))
     data = bytearray(path.read_bytes())
     data[4:200] = b"\xff" * 196
     path.write_bytes(data)
+    reading = reader(Parquet(str(path)))
     with pytest.raises(MalformedInputError, match=r"a\.parquet row group 0: not Parquet"):
         rest(reading)
 
@@ -261,4 +267,4 @@ def test_csv_positions_are_byte_offsets(tmp_path: Path):
     (tmp_path / "a.csv").write_text("id\n1\n2\n")
     reading = reader(CSV(str(tmp_path)))
     reading.read(1)
-    assert reading.positions() == {"a.csv?size=7&start=0&stop=7": 5}
+    assert list(reading.positions().values()) == [(5, zlib.crc32(b"id\n1\n"))]

@@ -12,7 +12,7 @@ from engine.files.services import FileServices
 from graphs import CSV, Collect, Flow, JsonLines, Parquet
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Kind
-from tests.files.opened import JOB, Deliveries, reader, rest, write_json
+from tests.files.opened import JOB, RUN, Deliveries, reader, rest, swept, write_json
 from tests.runtime.tasks import States, Tasks, encoded
 
 
@@ -43,10 +43,10 @@ class Attempts:
     def start(self, states: States | None) -> Tasks:
         """The next attempt, from a cut: what that lists is committed, and the rest is rolled back."""
         self.number += 1
-        self.services = FileServices(JOB, self.staging, self.delivered, splits=self.splits)
+        self.services = FileServices(JOB, self.staging, self.delivered, run=RUN, splits=self.splits)
         listed = [t for task in (states or {}).values() for state in task.values() for t in state.transactions]
         for operator in self.sinks:
-            self.services.roll_back(operator, keep={transaction.name for transaction in listed})
+            self.services.sweep(operator, swept({transaction.name for transaction in listed}))
         services: Any = self.services
         tasks = Tasks(self.flow, restored=states, services=services)
         self.commit(tasks)
@@ -88,7 +88,7 @@ def test_output_is_that_of_a_run_that_nothing_happened_to(tmp_path: Path, commit
     run.cut(tasks, epoch=3)
     run.commit(tasks)
     for operator in run.sinks:
-        run.services.roll_back(operator, keep=())
+        run.services.sweep(operator, swept())
 
     expected = [2 * (100 * file + n) for file in range(5) for n in range(100)]
     assert sorted(record["n"] for record in rest(reader(Parquet(str(tmp_path / "out"))))) == expected

@@ -234,9 +234,9 @@ def test_last_states_are_filed_apart_and_read_with_later_cuts(tmp_path: Path):
 
 def test_the_description_of_a_graph_is_kept_once(tmp_path: Path):
     store = LocalStore(str(tmp_path), "job", b"key")
-    store.describe_graph("ab12", {"edges": [["a", "b"]], "name": "größe"})
-    store.describe_graph("ab12", {"edges": []})
-    assert store.graph("ab12") == {"edges": [["a", "b"]], "name": "größe"}
+    store.describe_graph("ab12", {"edges": [], "name": "größe", "operators": []})
+    store.describe_graph("ab12", {"edges": [], "name": "other", "operators": []})
+    assert store.graph("ab12") == {"edges": [], "name": "größe", "operators": []}
     with pytest.raises(SnapshotCorruptError, match=r"graph-cd34\.json is missing"):
         store.graph("cd34")
     (tmp_path / "job" / "graph-cd34.json").write_bytes((tmp_path / "job" / "graph-ab12.json").read_bytes())
@@ -251,13 +251,13 @@ def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
     del body["seal"]
     again = documents.sealed(body, None)
     assert again == path.read_bytes()
-    path.write_bytes(again.replace(b'"format":3', b'"format":4'))
+    path.write_bytes(again.replace(b'"format":4', b'"format":5'))
     with pytest.raises(SnapshotCorruptError, match="its digest does not hold"):
         LocalStore(str(tmp_path), "job").chain()
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(documents, "FORMAT", 4)
+        later.setattr(documents, "FORMAT", 5)
         path.write_bytes(documents.sealed(body, None))
-    with pytest.raises(StoreError, match=r"00000001\.json has format 4, and this version reads 3"):
+    with pytest.raises(StoreError, match=r"00000001\.json has format 5, and this version reads 4"):
         LocalStore(str(tmp_path), "job").chain()
 
 

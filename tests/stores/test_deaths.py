@@ -14,7 +14,7 @@ from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart
 from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, write
+from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, sweep, write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,7 +96,7 @@ def test_a_death_between_manifest_and_entry_leaves_a_cut_that_is_not_complete(tm
     with pytest.raises(NoSuchCutError):
         after.cut(Epoch(2))
     begin(after, 2, restored=1)
-    after.forget_incomplete(Attempt(2))
+    sweep(after, 2)
     assert not (tmp_path / "job" / "epoch=2").exists()
     complete(after, 2, 2)
     assert after.cut(Epoch(2)).attempt == 2
@@ -105,7 +105,7 @@ def test_a_death_between_manifest_and_entry_leaves_a_cut_that_is_not_complete(tm
 DIES = """
 import os, sys
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import begin, complete
+from tests.stores.snapshots import begin, complete, sweep
 
 class Death:
     def __init__(self, left):
@@ -145,7 +145,7 @@ def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: P
         complete_cuts.append(max(0, len(entries) - 1))
         attempt = 2 if entries else 1
         begin(store, attempt)
-        store.forget_incomplete(Attempt(attempt))
+        sweep(store, attempt)
         complete(store, 3, attempt)
         assert store.cut(Epoch(3)).attempt == attempt
     assert complete_cuts == [0] * 9 + [1] * 7 + [2]

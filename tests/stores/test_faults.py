@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from graphs.ids import Attempt, Epoch
+from graphs.ids import Epoch
 from recovery.stores.documents import sealed, sha256
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.local import LocalStore
-from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, write
+from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, sweep, write
 
 MANIFEST = "epoch=1/attempt=1/manifest.json"
 ENTRY = "chain/00000002.json"
@@ -254,7 +254,7 @@ def test_a_manifest_that_tells_something_else_than_the_files_is_refused(job: Pat
 def test_a_manifest_of_another_version_is_refused(job: Path, change: Callable[[dict[str, Any]], None]):
     forge_manifest(job, None, change)
     forge_entry(job, None)
-    with pytest.raises(SnapshotCorruptError, match="does not read as this version writes it"):
+    with pytest.raises(SnapshotCorruptError, match=r"as this version writes it|this version reads"):
         read_everything(job, None)
 
 
@@ -335,12 +335,12 @@ def test_removing_follows_no_link(job: Path):
     (job / "epoch=2" / "attempt=1" / "table=state" / "link").symlink_to(precious)
     store.drop(Epoch(1))
     begin(store, 2, restored=1)
-    store.forget_incomplete(Attempt(2))
+    sweep(store, 2)
     assert not (job / "epoch=1").exists()
     assert not (job / "epoch=2").exists()
     (job / "epoch=3").symlink_to(precious)
     with pytest.raises(StoreError, match="a symbolic link"):
-        store.forget_incomplete(Attempt(3))
+        sweep(store, 3)
     assert (precious / "rank.0.parquet").read_text() == "mine"
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,21 +28,6 @@ def test_an_exclusive_file_is_created_once(tmp_path: Path):
     assert not folder.create(FILE, b"second")
     assert folder.read(FILE) == b"first"
     assert folder.names(FILE[:-1]) == ["file"]
-
-
-def test_a_file_that_may_not_last_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """It is linked, and the disk cannot say whether that will last."""
-
-    def sync(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("recovery.stores.folder._sync_to_disk", sync)
-        with pytest.raises(OSError, match="Input/output error"):
-            Folder(str(tmp_path)).create(FILE, b"first")
-    assert Folder(str(tmp_path)).names(FILE[:-1]) == []
-    assert Folder(str(tmp_path)).create(FILE, b"second")
 
 
 def test_all_that_lists_a_file_is_synced_once_behind_the_file_when_it_is_settled(

@@ -13,8 +13,9 @@ from recovery.stores import chain as chains
 from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.folder import Folder
 from recovery.stores.local import LocalStore
+from recovery.stores.schema import PAST
 from recovery.supervisor import Supervisor
-from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for
+from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for, sweep
 
 KEPT = 4
 SAVED = 3
@@ -92,11 +93,11 @@ def test_of_the_first_entries_there_is_what_is_needed(tmp_path: Path, key: bytes
 def test_a_restart_goes_on_behind_the_last_entry(tmp_path: Path):
     long_chain(tmp_path)
     store = again(tmp_path)
-    supervisor = Supervisor()
-    assert supervisor.begin(store.numbered()) == [AppendEntry(32, AttemptStart(Attempt(2), Epoch(30)))]
+    supervisor = Supervisor("ours")
+    assert supervisor.begin(store.numbered()) == [AppendEntry(32, AttemptStart(Attempt(2), Epoch(30), "ours"))]
     assert supervisor.next_epoch == 31
     begin(store, 2, restored=30)
-    store.forget_incomplete(Attempt(2))
+    sweep(store, 2)
     cuts(store, range(31, 33), 2)
     store.drop(Epoch(30))
     cuts(store, range(33, 60), 2)
@@ -266,7 +267,7 @@ def test_a_past_of_another_job_or_chain_is_an_error(tmp_path: Path):
 
 def test_with_a_key_a_past_that_is_not_signed_is_not_read(tmp_path: Path):
     long_chain(tmp_path, b"key")
-    document = chains.opened(past_of(tmp_path).read_bytes(), b"key", "past")
+    document = chains.opened(past_of(tmp_path).read_bytes(), b"key", "past", PAST)
     past_of(tmp_path).write_bytes(chains.sealed({k: v for k, v in document.items() if k != "format"}, None))
     with pytest.raises(SnapshotAuthError, match="not signed"):
         again(tmp_path, b"key").chain()

@@ -21,6 +21,7 @@ from tests.stores.snapshots import (
     sink,
     snapshots_of,
     source,
+    sweep,
     write,
 )
 
@@ -72,7 +73,7 @@ def test_last_states_stay_while_a_later_manifest_names_them(store: LocalStore):
     store.drop(Epoch(2))
     assert store.task_snapshot(Epoch(3), SINK).ended
     begin(store, 2, restored=3)
-    store.forget_incomplete(Attempt(2))
+    sweep(store, 2)
     assert store.cut(Epoch(3)).snapshots[SINK].ended
     complete(store, 4, 2, ended=True)
     store.drop(Epoch(3))
@@ -98,7 +99,7 @@ def test_what_dead_attempts_left_is_forgotten_and_what_is_complete_stays(store: 
     begin(store, 2, restored=1)
     write(store, snapshots_of(2, 2))
     write(store, snapshots_of(2, 2, ended=True))
-    store.forget_incomplete(Attempt(2))
+    sweep(store, 2)
     assert folders(store) == ["chain", "epoch=1", "epoch=2", "epoch=last"]
     assert folders(store, "epoch=2") == ["attempt=2"]
     assert folders(store, "epoch=last") == ["attempt=2"]
@@ -111,7 +112,7 @@ def test_a_cut_whose_manifest_is_missing_is_not_forgotten(store: LocalStore):
     right = manifest.read_bytes()
     manifest.unlink()
     begin(store, 2)
-    store.forget_incomplete(Attempt(2))
+    sweep(store, 2)
     manifest.write_bytes(right)
     assert store.cut(Epoch(1)).epoch == 1
 
@@ -120,7 +121,7 @@ def test_of_last_states_only_those_stay_that_a_manifest_names(store: LocalStore)
     complete(store, 1, ended=True)
     store.write_task(Attempt(1), None, rank(2))
     begin(store, 2, restored=1)
-    store.forget_incomplete(Attempt(2))
+    sweep(store, 2)
     names = {path.name for path in (Path(store.path) / "epoch=last").rglob("*.parquet")}
     assert names == {"done.0.parquet"}
     assert store.cut(Epoch(1)).epoch == 1

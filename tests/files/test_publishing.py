@@ -1,0 +1,214 @@
+"""Published output is never replaced, and never missed when a consumer has taken it away."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.files.checks import claim_output, release_output
+from engine.files.errors import OutputError, UnknownTransactionError
+from graphs import CSV, Collect, JsonLines, Parquet
+from graphs.ids import Attempt
+from tests.files.disks import Crash, CrashingDisk
+from tests.files.opened import RUN, everything, services, sink, swept, swept_by, transaction, visible, writer
+
+NOTES = Path("_staging", "job", "out", "published")
+
+
+def prepared(out: Path, name: str, *, run: str = RUN, value: int = 1, **more: Any) -> Any:
+    """A writer that has prepared a transaction of one record."""
+    opened = writer(JsonLines(str(out)), opened=services(run=run, **more))
+    opened.write([{"n": value}])
+    assert opened.prepare(name)
+    return opened
+
+
+def take_away(out: Path) -> list[str]:
+    """A consumer moves what it finds to a place of its own; says what that holds by now."""
+    taken = out.parent / "taken"
+    taken.mkdir(exist_ok=True)
+    for name in visible(out):
+        (out / name).rename(taken / name)
+    return visible(taken)
+
+
+# -- what a consumer has taken ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [JsonLines, CSV, Parquet])
+def test_a_part_that_was_taken_away_is_published_still(tmp_path: Path, kind: Any):
+    out = tmp_path / "out"
+    opened = writer(kind(str(out)))
+    opened.write([{"n": 1}])
+    opened.prepare(transaction(1))
+    opened.commit(transaction(1))
+    taken = take_away(out)
+    for _ in range(2):  # a restore commits again what its cut lists
+        writer(kind(str(out)), opened=services(attempt=Attempt(2))).commit(transaction(1))
+    assert visible(out) == []
+    assert visible(tmp_path / "taken") == taken != []
+
+
+def test_a_part_that_was_taken_is_not_published_again_after_a_crash_at_any_step(tmp_path: Path):
+    """The consumer takes what is noted, as the documentation says."""
+    crashes = 0
+    for step in range(40):
+        out = tmp_path / str(step) / "out"
+        opened = prepared(out, transaction(1), disk=(disk := CrashingDisk()))
+        disk.dies_before = len(disk.steps) + step
+        try:
+            opened.commit(transaction(1))
+        except Crash:
+            crashes += 1
+        taken = take_away(out) if list((out / NOTES).glob("*")) else []
+        writer(JsonLines(str(out)), opened=services(attempt=Attempt(2))).commit(transaction(1))
+        assert len(taken) + len(visible(out)) == 1
+    assert 4 < crashes < 40
+
+
+def test_nothing_staged_published_or_noted_is_an_error_and_not_done(tmp_path: Path):
+    opened = prepared(tmp_path, transaction(1))
+    opened.commit(transaction(1))
+    take_away(tmp_path)
+    (tmp_path / NOTES / transaction(1)).unlink()
+    with pytest.raises(UnknownTransactionError, match="no note says that it was"):
+        opened.commit(transaction(1))
+
+
+def test_a_note_goes_when_no_cut_lists_its_transaction_and_not_before(tmp_path: Path):
+    opened = prepared(tmp_path, transaction(1))
+    opened.commit(transaction(1))
+    operator = sink(JsonLines(str(tmp_path)))
+    services().sweep(operator, swept(noted={transaction(1)}))
+    assert (tmp_path / NOTES / transaction(1)).exists()
+    services().sweep(operator, swept())
+    assert everything(tmp_path) == [f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"]
+
+
+def test_a_note_takes_no_room_of_its_own(tmp_path: Path):
+    prepared(tmp_path, transaction(1)).commit(transaction(1))
+    (part,) = visible(tmp_path)
+    assert os.path.samefile(tmp_path / part, tmp_path / NOTES / transaction(1))
+
+
+# -- never in place of something -------------------------------------------------------------------------------------
+
+
+def test_parts_of_two_runs_have_different_names(tmp_path: Path):
+    """As two jobs that write to one folder would: by the same sink, attempt and epoch."""
+    first = prepared(tmp_path, transaction(1), run="aaaa", value=1)
+    first.commit(transaction(1))
+    prepared(tmp_path, transaction(1), run="bbbb", value=2).commit(transaction(1))
+    assert visible(tmp_path) == [f"part-{run}.out.0.attempt-1.epoch-1.jsonl" for run in ("aaaa", "bbbb")]
+    assert [(tmp_path / name).read_text() for name in visible(tmp_path)] == ['{"n":1}\n', '{"n":2}\n']
+
+
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path):
+    opened = prepared(tmp_path, transaction(1))
+    place = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
+    place.write_text("precious")
+    with pytest.raises(OutputError, match="where there is another file: something else writes to this folder"):
+        opened.commit(transaction(1))
+    assert place.read_text() == "precious"
+    place.unlink()
+    opened.commit(transaction(1))
+    assert place.read_text() == '{"n":1}\n'
+
+
+def test_what_a_dead_attempt_has_linked_and_not_noted_is_taken_for_done(tmp_path: Path):
+    opened = prepared(tmp_path, transaction(1))
+    place = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
+    os.link(tmp_path / "_staging" / "job" / "out" / "prepared" / transaction(1), place)
+    opened.commit(transaction(1))
+    assert visible(tmp_path) == [place.name]
+    assert (tmp_path / NOTES / transaction(1)).exists()
+
+
+# -- one job a folder ------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_another_job_writes_to_is_refused_by_the_name_of_that_job(tmp_path: Path):
+    operators = [sink(JsonLines(str(tmp_path / "a")), "a"), sink(CSV(str(tmp_path / "b")), "b"), sink(Collect(), "c")]
+    claim_output(operators, "first", "aaaa")
+    claim_output(operators, "first", "aaaa")  # as a run does that resumes it
+    with pytest.raises(OutputError, match=r"sink 'a' is to write to .*/a, which job 'first' \(run aaaa\) writes to"):
+        claim_output(operators, "second", "bbbb")
+    with pytest.raises(OutputError, match="which job 'first'"):
+        claim_output(operators, "first", "bbbb")
+
+
+def test_a_run_that_is_refused_one_folder_claims_none(tmp_path: Path):
+    mine, theirs = sink(JsonLines(str(tmp_path / "mine")), "mine"), sink(JsonLines(str(tmp_path / "theirs")), "theirs")
+    claim_output([theirs], "other", "aaaa")
+    with pytest.raises(OutputError, match="sink 'theirs'"):
+        claim_output([mine, theirs], "job", "bbbb")
+    claim_output([mine], "third", "cccc")
+
+
+def test_a_claim_is_given_up_by_the_run_that_has_it_alone(tmp_path: Path):
+    operator = sink(JsonLines(str(tmp_path)))
+    claim_output([operator], "job", "aaaa")
+    release_output(tmp_path, "job", "bbbb")
+    with pytest.raises(OutputError):
+        claim_output([operator], "job", "bbbb")
+    release_output(tmp_path, "job", "aaaa")
+    assert everything(tmp_path) == []
+
+
+# -- late removals ---------------------------------------------------------------------------------------------------
+
+
+def test_a_superseded_supervisor_that_wakes_late_removes_nothing_of_its_successors(tmp_path: Path):
+    """Attempt 2 has claimed and stalls; attempt 3 takes over and prepares; attempt 2 wakes up and sweeps."""
+    operator = sink(JsonLines(str(tmp_path)))
+    old = prepared(tmp_path, transaction(1), attempt=Attempt(1), value=1)
+    late = swept_by(2)
+    new = prepared(tmp_path, transaction(4, attempt=3), attempt=Attempt(3), value=3)
+    new.write([{"n": 4}])
+    services().sweep(operator, late)
+    with pytest.raises(UnknownTransactionError):
+        old.commit(transaction(1))
+    new.commit(transaction(4, attempt=3))
+    services().sweep(operator, late)
+    assert (tmp_path / NOTES / transaction(4, attempt=3)).exists()
+    assert new.prepare(transaction(5, attempt=3)), "what is open stays, too"
+
+
+def test_a_sweep_goes_on_where_something_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for epoch in (1, 2, 3):
+        prepared(tmp_path, transaction(epoch))
+    stuck = tmp_path / "_staging" / "job" / "out" / "prepared" / transaction(2)
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path == stuck:
+            raise OSError(5, "Input/output error")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        services().sweep(sink(JsonLines(str(tmp_path))), swept())
+    assert list(stuck.parent.iterdir()) == [stuck]
+    monkeypatch.setattr(Path, "unlink", unlink)
+    services().sweep(sink(JsonLines(str(tmp_path))), swept())
+    assert everything(tmp_path) == []
+
+
+def test_folders_stay_while_a_run_goes_on(tmp_path: Path):
+    """A task may be about to write: the folder that it has just looked at must not go."""
+    opened = prepared(tmp_path, transaction(1))
+    opened.commit(transaction(1))
+    services().sweep(sink(JsonLines(str(tmp_path))), swept_by(5))
+    folders = {path.name for path in (tmp_path / "_staging" / "job" / "out").iterdir()}
+    assert folders == {"open", "prepared", "published"}
+
+
+def test_a_sweep_leaves_alone_what_is_no_transaction(tmp_path: Path):
+    prepared(tmp_path, transaction(1))
+    odd = tmp_path / "_staging" / "job" / "out" / "prepared" / ".nfs0001"
+    odd.write_text("a file server keeps this until it is closed")
+    services().sweep(sink(JsonLines(str(tmp_path))), swept())
+    assert list(odd.parent.iterdir()) == [odd]

@@ -1,0 +1,175 @@
+"""An answer that is lost or wrong never removes an entry of the chain, and never fences the run that created it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphs.ids import Attempt, Epoch
+from recovery.orders import AttemptStart
+from recovery.stores.errors import OutcomeUnknownError
+from recovery.stores.folder import Folder
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
+
+FILE = ("a", "b", "file")
+MANIFEST = Path("job", "epoch=1", "attempt=1", "manifest.json")
+
+
+class Server:
+    """A file server whose answer to the next link is not what happened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._link = os.link
+        self.answers: list[tuple[bool, int]] = []
+        monkeypatch.setattr(os, "link", self.link)
+
+    def link(self, *names: Any, **folders: Any) -> None:
+        does, answer = self.answers.pop(0) if self.answers else (True, 0)
+        if does:
+            self._link(*names, **folders)
+        if answer:
+            raise OSError(answer, os.strerror(answer))
+
+
+class SyncFails:
+    """Folders cannot be synced as long as `fails`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails = True
+        self._fsync = os.fsync
+        monkeypatch.setattr("recovery.stores.folder._sync_to_disk", self.sync)
+
+    def sync(self, descriptor: int) -> None:
+        if self.fails and stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._fsync(descriptor)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    return Server(monkeypatch)
+
+
+def test_a_link_that_is_repeated_and_finds_itself_has_succeeded(tmp_path: Path, server: Server):
+    """NFS: the reply to the first request was lost, and the second one is told that the file exists."""
+    server.answers = [(True, errno.EEXIST)]
+    assert Folder(str(tmp_path)).create(FILE, b"ours")
+    assert Folder(str(tmp_path)).names(FILE[:-1]) == ["file"]
+
+
+def test_a_file_of_somebody_else_is_told_from_ours_by_its_bytes(tmp_path: Path, server: Server):
+    folder = Folder(str(tmp_path))
+    assert folder.create(FILE, b"theirs")
+    server.answers = [(False, errno.EEXIST)]
+    assert not folder.create(FILE, b"ours")
+    assert folder.read(FILE) == b"theirs"
+
+
+@pytest.mark.parametrize("has_happened", [True, False])
+def test_a_link_whose_answer_is_an_error_is_read_back(tmp_path: Path, server: Server, has_happened: bool):
+    folder = Folder(str(tmp_path))
+    server.answers = [(has_happened, errno.EIO)]
+    if has_happened:
+        assert folder.create(FILE, b"ours")
+    else:
+        with pytest.raises(OutcomeUnknownError, match=r"whether .*a/b/file was created is unknown"):
+            folder.create(FILE, b"ours")
+        assert folder.create(FILE, b"ours")
+
+
+def test_a_file_stays_though_its_folder_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another run may have read it by now and built on it."""
+    folder, disk = Folder(str(tmp_path)), SyncFails(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknownError, match=r"is unknown .Input/output error"):
+            folder.create(FILE, b"ours")
+        assert folder.read(FILE) == b"ours"
+    disk.fails = False
+    assert folder.create(FILE, b"ours")
+    assert not folder.create(FILE, b"theirs")
+
+
+def test_an_error_before_anything_was_asked_for_leaves_nothing_unknown(tmp_path: Path):
+    def full(descriptor: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        Folder(str(tmp_path), write=full).create(FILE, b"ours")
+    assert not isinstance(caught.value, OutcomeUnknownError)
+    assert Folder(str(tmp_path)).names(FILE[:-1]) == []
+
+
+# -- in the chain ------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_reply_does_not_fence_the_run_nor_remove_its_manifest(tmp_path: Path, server: Server):
+    store = LocalStore(str(tmp_path), "job")
+    server.answers = [(True, errno.EEXIST)]
+    begin(store)
+    files = write(store, snapshots_of(1))
+    server.answers = [(True, errno.EEXIST)]
+    assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    assert (tmp_path / MANIFEST).exists()
+    assert store.cut(Epoch(1)).epoch == 1
+    complete(store, 2)
+
+
+def test_an_entry_that_may_exist_stays_and_others_build_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The chain has no gap, whether the run that created the entry is ever told that it did or not."""
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    files = write(store, snapshots_of(1))
+    disk = SyncFails(monkeypatch)
+    monkeypatch.setattr("recovery.stores.local.LocalStore._unsettled", lambda store, written: [])
+    monkeypatch.setattr("recovery.stores.folder.Folder.settle", lambda folder, files: None)
+    with pytest.raises(OutcomeUnknownError):
+        store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    disk.fails = False
+    other = LocalStore(str(tmp_path), "job")
+    assert other.create(3, AttemptStart(Attempt(2), Epoch(1), "other"))
+    assert other.cut(Epoch(1)).epoch == 1
+    assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT), "it is there, and it is ours"
+    assert [number for number, _ in LocalStore(str(tmp_path), "job").numbered()] == [1, 2, 3]
+
+
+def test_a_manifest_is_not_removed_while_its_entry_may_exist(tmp_path: Path, server: Server):
+    """The put hangs, the disk fills up, and the put lands."""
+    disk_is_full = [False]
+
+    def write_some(descriptor: int, data: memoryview) -> int:
+        if disk_is_full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(descriptor, data)
+
+    store = LocalStore(str(tmp_path), "job", write=write_some)
+    begin(store)
+    files = write(store, snapshots_of(1))
+    entry = manifest_for(files, 1)
+    server.answers = [(False, errno.EIO)]
+    with pytest.raises(OutcomeUnknownError):
+        store.create(2, entry, files, DEPLOYMENT)
+    disk_is_full[0] = True
+    with pytest.raises(OutcomeUnknownError, match="whether entry 2 exists is unknown"):
+        store.create(2, entry, files, DEPLOYMENT)
+    assert (tmp_path / MANIFEST).exists()
+    disk_is_full[0] = False
+    assert store.create(2, entry, files, DEPLOYMENT)
+    assert LocalStore(str(tmp_path), "job").cut(Epoch(1)).epoch == 1
+
+
+def test_an_unknown_entry_whose_number_another_one_got_is_lost(tmp_path: Path, server: Server):
+    store, other = LocalStore(str(tmp_path), "job"), LocalStore(str(tmp_path), "job")
+    begin(store)
+    files = write(store, snapshots_of(1))
+    server.answers = [(False, errno.EIO)]
+    with pytest.raises(OutcomeUnknownError):
+        store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    assert other.create(2, AttemptStart(Attempt(2), None, "other"))
+    assert not store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
+    assert not (tmp_path / MANIFEST).exists(), "nothing will ever name it"
