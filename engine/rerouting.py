@@ -10,23 +10,24 @@ from engine.sending import Emitted, RebalanceTurn, partitioner
 from graphs.deployment import Channel
 from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
 from graphs.plan import Edge, Routing
+from recovery.cut import LogEntry
 from recovery.errors import RescaleError
 from recovery.messages import marker_in
 
 
-def reroute(edge: Edge, payloads: tuple[bytes, ...], parallelism: int) -> Mapping[int, tuple[bytes, ...]]:
+def reroute(edge: Edge, entries: tuple[LogEntry, ...], parallelism: int) -> Mapping[int, tuple[bytes, ...]]:
     """The same records, in batches for each receiver of the edge: by key where it is keyed, else in turn."""
     by_key = edge if edge.routing in (Routing.HASH, Routing.ROUTE) else replace(edge, routing=Routing.REBALANCE)
     ids = [ChannelId(edge.name, RESTORED_SENDER, TaskId(edge.receiver, i), restored=True) for i in range(parallelism)]
     channels = [Channel(id, edge, is_back=edge.is_back, depth=0, within_actor=False) for id in ids]
     emitted: Emitted = []
     send = partitioner(by_key, channels, 0, emitted, RebalanceTurn(edge.name))
-    for payload in payloads:
-        if marker_in(payload) is not None:
+    for entry in entries:
+        if marker_in(entry.payload) is not None:
             raise RescaleError(
                 f"the log of edge '{edge.name}' holds a round marker; another parallelism needs a cut between rounds"
             )
-        batch = decode(payload)
+        batch = decode(entry.payload).rest(entry.skip)
         send(batch.records, batch.hops)
     routed: dict[int, list[bytes]] = {}
     for channel, batch in emitted:

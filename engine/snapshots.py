@@ -4,6 +4,8 @@
   log is sealed: it is counted, not stored.
 - The last state of a task that has ended acknowledges every epoch that it had not captured. It is said again whenever
   an epoch is aborted, in case it was lost.
+- The head of an iteration ends before its body does. Its last state is acknowledged once END has come on every back
+  edge, for only then is it known that what was received is what was sent.
 - Completing an epoch discards the open ones before it. Discarding drops files; prepared transactions stay.
 """
 
@@ -26,6 +28,7 @@ class Snapshots:
         self.alignment = alignment
         self.last: OpenEpoch | None = None
         self.last_is_durable = False
+        self.inputs_are_over = False
 
     def seal(self, log: OpenEpoch) -> list[Effect]:
         """Every logged channel has given its barrier."""
@@ -49,9 +52,9 @@ class Snapshots:
     def on_written(self, epoch: Epoch | None) -> list[Effect]:
         """The files are durable."""
         if epoch is None:
-            end = self._acknowledge_end()
+            self._last_state()
             self.last_is_durable = True
-            return [end]
+            return self._acknowledge_end()
         written = self.logs.epochs.get(epoch)
         if written is None:
             return [Discard(epoch)]
@@ -72,9 +75,12 @@ class Snapshots:
         self.logs.drop(epoch)
         if epoch <= self.alignment.captured[mode.is_probe] and not mode.is_probe:
             effects.append(Discard(epoch))
-        if self.last_is_durable:
-            effects.append(self._acknowledge_end())
-        return effects
+        return effects + self._acknowledge_end()
+
+    def on_inputs_over(self) -> list[Effect]:
+        """END has come on every input."""
+        self.inputs_are_over = True
+        return self._acknowledge_end()
 
     def on_complete(self, epoch: Epoch, names: tuple[str, ...]) -> list[Effect]:
         """The cut is complete, and lists these transactions of the task."""
@@ -88,6 +94,8 @@ class Snapshots:
             raise ProtocolError(f"task {self.task} has not ended, it has no last state")
         return self.last
 
-    def _acknowledge_end(self) -> AcknowledgeEnd:
+    def _acknowledge_end(self) -> list[Effect]:
+        if not (self.last_is_durable and self.inputs_are_over):
+            return []
         captured = self.alignment.captured
-        return AcknowledgeEnd(self._last_state().report(), captured[False], captured[True])
+        return [AcknowledgeEnd(self._last_state().report(), captured[False], captured[True])]

@@ -5,6 +5,9 @@ and `iteration.py` what markers do, `channels.py` counts. Here stands how they m
 
 - Receipt and processing are two things. `on_...` receives; `take` and `take_more` process what `ready` offers.
 - Nothing is received before `start`; the driver keeps what comes earlier.
+- A batch may be processed in parts, by `take_part`; whatever else happens may happen between two parts.
+- An aligned epoch whose patience is over (`on_tick`) is captured past the queues: every input is logged until its
+  barrier, which stays where it is and passes without effect.
 - A barrier or END takes effect when it reaches the front of its channel, at once and without being asked; except
   that a log is sealed on receipt, and an epoch that captures on receipt (`unaligned`) is captured there.
 - A source ends when exhausted, a head when told to, any other when all inputs have ended, and not while it is busy.
@@ -26,7 +29,7 @@ from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Encode, Inbox, Outlet, Queued
-from recovery.effects import Capture, Committed, Decline, Effect, Process, RunEnd, Send
+from recovery.effects import Capture, Committed, Decline, Effect, Process, Remaining, RunEnd, Send, Stage
 from recovery.errors import ProtocolError
 from recovery.messages import Barrier, Data, End, Item, Mode
 from recovery.restored import TaskRestore, restored_inboxes
@@ -52,6 +55,8 @@ class TaskCore:
             Iteration(task, self.rounds, self.outlets.values(), self.alignment) if self.rounds is not None else None
         )
         self.is_started = False
+        # The driver's clock, as far as it has been told; it counts for the patience of epochs alone.
+        self.now_ms = 0
         self.busy = False
         self.declined: Epoch | None = None
         self.is_ending = False
@@ -92,7 +97,9 @@ class TaskCore:
             return NOTHING
         return self._on_barrier(inbox, item) if isinstance(item, Barrier) else self._on_end(inbox, item)
 
-    def on_trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> Sequence[Effect]:
+    def on_trigger(
+        self, epoch: Epoch, mode: Mode, within: Epoch | None = None, patience_ms: int | None = None
+    ) -> Sequence[Effect]:
         """The coordinator starts an epoch here."""
         if self.ended or self.alignment.is_over(epoch, mode):
             return NOTHING
@@ -103,7 +110,28 @@ class TaskCore:
             return NOTHING
         else:
             self.alignment.trigger(epoch, mode, within)
+            self.alignment.expect(epoch, mode, patience_ms, self.now_ms)
         return self._proceed(effects)
+
+    @property
+    def awaits_time(self) -> bool:
+        """Whether an epoch has a patience that may come to its end."""
+        return bool(self.alignment.deadlines)
+
+    @property
+    def patience_until_ms(self) -> int:
+        """When the first patience is over; there is one."""
+        return min(self.alignment.deadlines.values())
+
+    def on_tick(self, now_ms: int) -> Sequence[Effect]:
+        """The time, whenever a trigger or a barrier is about to be given, and while `awaits_time`."""
+        self.now_ms = now_ms
+        if self.ended or not self.alignment.deadlines:
+            return NOTHING
+        effects: list[Effect] = []
+        for epoch in self.alignment.overdue(now_ms):
+            self._capture(epoch, Mode.ALIGNED, effects, overtakes=True)
+        return self._proceed(effects) if effects else NOTHING
 
     def on_abort(self, epoch: Epoch, mode: Mode) -> Sequence[Effect]:
         """The epoch will never complete. Prepared transactions stay: a later cut lists them."""
@@ -134,10 +162,10 @@ class TaskCore:
         return self._finish()
 
     def on_told_to_end(self) -> Sequence[Effect]:
-        """The loop that this head belongs to has run dry for good."""
+        """The loop that this head belongs to has run dry for good. Told again, it has nothing more to do."""
         if not self.task.is_head or self.iteration is not None:
             raise ProtocolError(f"task {self.task.id} is not the head of a free-running loop, it cannot be told to end")
-        return self._finish()
+        return NOTHING if self.is_ending or self.ended else self._finish()
 
     def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
         """The operators' state is captured; these transactions are prepared and not yet committed."""
@@ -150,6 +178,25 @@ class TaskCore:
     def on_write_failed(self, epoch: Epoch | None, reason: str) -> Sequence[Effect]:
         """The files could not be written: the epoch is declined; a last state is written again."""
         return self.snapshots.on_write_failed(epoch, reason)
+
+    def remaining(self) -> dict[Epoch, Remaining]:
+        """What is still to be done here for each epoch that is under way, probes aside."""
+        found: dict[Epoch, Remaining] = {}
+        inputs = self._live_regular()
+        for epoch in self._awaited():
+            ahead = [self.inboxes[channel].count_before(epoch) for channel in inputs]
+            known = [count for count in ahead if count is not None]
+            found[epoch] = Remaining(Stage.ALIGNING, len(ahead) - len(known), sum(known))
+        for epoch, log in self.logs.epochs.items():
+            if not log.mode.is_probe:
+                found[epoch] = Remaining(Stage.CAPTURED, len(log.open), 0)
+        return found
+
+    def _awaited(self) -> list[Epoch]:
+        """The epochs that have begun here, and are not captured."""
+        begun = {epoch for epoch, mode in self.alignment.modes.items() if not mode.is_probe}
+        begun |= {inbox.last_barrier[False] for inbox in self.inboxes.values()}
+        return sorted(epoch for epoch in begun if epoch and not self.alignment.is_over(epoch, Mode.ALIGNED))
 
     # -- processing ----------------------------------------------------------------------------------------------
 
@@ -171,32 +218,71 @@ class TaskCore:
         if self.ended or self.is_ending:
             raise ProtocolError(f"channel {channel} is not ready: its task is ending")
         if self.rounds is None:
-            return [Process(channel, inbox.consume().payload)]
+            skip = inbox.skip
+            return [Process(channel, inbox.consume().payload, skip)]
         return self._take_in_rounds(inbox, self.rounds)
+
+    def front(self, channel: ChannelId) -> tuple[Any, int] | None:
+        """The payload that `take` would process, and how many of its records are done; None if it is no batch for now.
+
+        A driver may process some of the records by `take_part`; the last of them it leaves to `take`.
+        """
+        inbox = self.inboxes.get(channel) or self._no_inbox(channel)
+        rounds = self.rounds
+        if rounds is None:
+            return inbox.front().payload, inbox.skip
+        live = inbox.live_id
+        if not rounds.is_readable(live):
+            return None
+        is_aside = live in rounds.aside
+        queued = rounds.aside[live][0] if is_aside else inbox.front()
+        if queued.marker is not None:
+            return None
+        return queued.payload, rounds.skips.get(live, 0) if is_aside else inbox.skip
+
+    def take_part(self, channel: ChannelId, records: int) -> Sequence[Effect]:
+        """Process so many more records of the front batch, not its last one. The batch stays at the front."""
+        if records < 1 or self.ended or self.is_ending or (front := self.front(channel)) is None:
+            raise ProtocolError(f"channel {channel}: {records} records of a batch cannot be taken now")
+        payload, skip = front
+        inbox = self.inboxes[channel]
+        if self.rounds is not None and inbox.live_id in self.rounds.aside:
+            self.rounds.skips[inbox.live_id] = skip + records
+        else:
+            inbox.skip = skip + records
+        return [Process(channel, payload, skip, skip + records)]
 
     def take_more(self, channel: ChannelId) -> Any | None:
         """The payload of the next batch, to be processed with the last one; None if something else comes first."""
         inbox = self.inboxes[channel]
+        return inbox.consume().payload if self._has_more(inbox) else None
+
+    def more(self, channel: ChannelId) -> Any | None:
+        """The payload that `take_more` would give."""
+        inbox = self.inboxes[channel]
+        return inbox.front().payload if self._has_more(inbox) else None
+
+    def _has_more(self, inbox: Inbox) -> bool:
         if not inbox.has_batch() or self.ended or self.is_ending:
-            return None
-        if self.rounds is not None and (inbox.has_marker() or self.rounds.must_wait(inbox.live_id)):
-            return None
-        return inbox.consume().payload
+            return False
+        return self.rounds is None or not (inbox.has_marker() or self.rounds.must_wait(inbox.live_id))
 
     def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:
         live = inbox.live_id
         if not rounds.is_readable(live):
-            rounds.set_aside(live, inbox.consume())
+            skip = inbox.skip
+            rounds.set_aside(live, inbox.consume(), skip)
             return self._go_on(inbox, [])
         is_aside = bool(rounds.aside) and live in rounds.aside
         queued = rounds.aside[live][0] if is_aside else inbox.front()
         if queued.marker is not None:
             rounds.give(live, queued.marker)
+        skip = rounds.skips.get(live, 0) if is_aside else inbox.skip
         if is_aside:
             rounds.take_aside(live)
         else:
             inbox.consume()
-        return [Process(inbox.id, queued.payload)] if queued.marker is None else self._go_on(inbox, [])
+        return [Process(inbox.id, queued.payload, skip)] if queued.marker is None else self._go_on(inbox, [])
 
     def on_processed(self, channel: ChannelId) -> Sequence[Effect]:
         """User code is done with the batch, and what it emitted is sent: what stood behind it takes effect."""
@@ -248,6 +334,7 @@ class TaskCore:
         if self.ended or self.alignment.is_over(barrier.epoch, barrier.mode):
             return effects
         inbox.queue.append(barrier)
+        self.alignment.expect(barrier.epoch, barrier.mode, barrier.patience_ms, self.now_ms)
         if barrier.mode.captures_on_receipt:
             self._capture(barrier.epoch, barrier.mode, effects)
         return self._go_on(inbox, effects)
@@ -260,8 +347,13 @@ class TaskCore:
         for log in self.logs.seal_all(inbox):
             effects += self.snapshots.seal(log)
         if self.ended:
-            return effects
+            return effects + self._inputs_over()
         return self._go_on(inbox, effects)
+
+    def _inputs_over(self) -> list[Effect]:
+        """The head of an iteration ends on its own; probes have verified the back edges of any other."""
+        waits = self.iteration is not None and not all(inbox.end_received for inbox in self.inboxes.values())
+        return [] if waits else self.snapshots.on_inputs_over()
 
     def _go_on(self, inbox: Inbox, effects: list[Effect]) -> Sequence[Effect]:
         self._settle([inbox], effects)
@@ -318,7 +410,11 @@ class TaskCore:
             epoch = self.alignment.due(self._live_regular())
             if epoch is None or epoch == self.declined:
                 break
-            self._capture(epoch, self.alignment.modes[epoch], effects)
+            mode = self.alignment.modes[epoch]
+            if mode is Mode.BETWEEN_ROUNDS and self.rounds is not None and self.rounds.is_in_a_round():
+                self._decline_between_rounds(epoch, effects)
+                break
+            self._capture(epoch, mode, effects)
             captured = True
         return captured
 
@@ -327,13 +423,22 @@ class TaskCore:
         return [inbox.id for inbox in self.inboxes.values() if not inbox.is_back and not inbox.ended]
 
     def _decline_in_a_round(self, effects: list[Effect]) -> None:
-        """Some heads have cut between two rounds, others have gone on: round and cut wait for each other."""
-        if self.rounds is None or not self.rounds.is_in_a_round():
+        """Some heads have cut between two rounds, others have gone on: round and cut wait for each other.
+
+        That is so where the round awaits a marker that is behind the barrier. Where the channel has given it, the
+        barrier came early: another head was faster.
+        """
+        rounds = self.rounds
+        if rounds is None or not rounds.is_in_a_round():
             return
-        for epoch in set(self.alignment.held.values()):
-            if self.alignment.modes[epoch] is Mode.BETWEEN_ROUNDS and epoch != self.declined:
-                self.declined = epoch
-                effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))
+        for channel, epoch in list(self.alignment.held.items()):
+            if self.alignment.modes[epoch] is Mode.BETWEEN_ROUNDS and rounds.awaits(channel):
+                self._decline_between_rounds(epoch, effects)
+
+    def _decline_between_rounds(self, epoch: Epoch, effects: list[Effect]) -> None:
+        if epoch != self.declined:
+            self.declined = epoch
+            effects.append(Decline(epoch, f"task {self.task.id} is in the middle of a round"))
 
     def _is_done(self) -> bool:
         if self.iteration is not None and self.iteration.is_over:
@@ -342,14 +447,16 @@ class TaskCore:
             return False
         return all(inbox.ended for inbox in self.inboxes.values())
 
-    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
+    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect], overtakes: bool = False) -> None:
         """Capture, pass the barrier on, release what was held for it; the log begins with what is queued."""
         open_epoch = self._open(epoch, mode)
+        open_epoch.overtook = overtakes
         if not mode.is_probe:
             effects.append(Capture(epoch))
         within = self.alignment.within.get(epoch)
-        effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest, within)) for o in self.outlets.values()]
-        self.logs.start(open_epoch, [inbox for inbox in self.inboxes.values() if self._is_logged(inbox, mode)])
+        left_ms = self.alignment.patience_left_ms(epoch, self.now_ms)
+        effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest, within, left_ms)) for o in self.outlets.values()]
+        self.logs.start(open_epoch, [i for i in self.inboxes.values() if overtakes or self._is_logged(i, mode)])
         released = self.alignment.capture(epoch, mode)
         if not open_epoch.open:
             effects += self.snapshots.seal(open_epoch)
@@ -382,7 +489,7 @@ class TaskCore:
         effects: list[Effect] = [Send(o.id, End(o.sent, o.digest)) for o in self.outlets.values()]
         effects.append(Capture(None))
         effects += self.snapshots.end_with(self._open(Epoch(0), Mode.ALIGNED))
-        return effects
+        return effects + self._inputs_over()
 
     def _rounds_step(self) -> Iteration:
         if self.iteration is None:

@@ -7,6 +7,9 @@
   processed. It is not waited for.
 - An abort is never held up. It may come before, between or after trigger and barriers; an aborted epoch is never
   captured, and its later barriers are consumed without effect.
+- An aligned epoch may have a patience: from the moment the trigger or the first barrier is received, the task waits
+  that long for the other inputs, queues and all. Then it captures past them. The driver tells the time. Drains, cuts
+  between two rounds and probes have none.
 - Epoch numbers only grow; gaps are legal, so no one waits for "the last one plus one".
 - A channel that a drain holds counts as having given the probes for that drain. Not every probe: one that passed a
   drain whose abort is late would overtake the epochs between, and two channels would hold them crosswise.
@@ -30,6 +33,8 @@ class Alignment:
         self.held: dict[ChannelId, Epoch] = {}
         self.modes: dict[Epoch, Mode] = {}
         self.within: dict[Epoch, Epoch] = {}
+        # Until when (`now_ms`) this task waits for its inputs.
+        self.deadlines: dict[Epoch, int] = {}
         self.triggered: set[Epoch] = set()
         self.aborted: dict[bool, set[Epoch]] = {False: set(), True: set()}
         self.captured: dict[bool, Epoch] = {False: Epoch(0), True: Epoch(0)}
@@ -42,6 +47,24 @@ class Alignment:
         """The barrier of an epoch that is not over is at the front of this channel."""
         self.held[channel] = epoch
         self._know(epoch, mode, within)
+
+    def expect(self, epoch: Epoch, mode: Mode, patience_ms: int | None, now_ms: int) -> None:
+        """The trigger or a barrier was received, be it behind a long queue: the patience with the inputs begins."""
+        if patience_ms is None or mode is not Mode.ALIGNED or self.is_over(epoch, mode):
+            return
+        due_ms = now_ms + patience_ms
+        self.deadlines[epoch] = min(due_ms, self.deadlines.get(epoch, due_ms))
+        self.modes[epoch] = mode
+
+    def overdue(self, now_ms: int) -> list[Epoch]:
+        """The epochs to capture past the inputs now, lowest first: those whose patience is over, and any before."""
+        last = max((epoch for epoch, due_ms in self.deadlines.items() if due_ms <= now_ms), default=None)
+        return [] if last is None else sorted(epoch for epoch in self.deadlines if epoch <= last)
+
+    def patience_left_ms(self, epoch: Epoch, now_ms: int) -> int | None:
+        """The patience that the next task has; None if this epoch has none."""
+        due_ms = self.deadlines.get(epoch)
+        return None if due_ms is None else max(0, due_ms - now_ms)
 
     def trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> None:
         """The coordinator starts the epoch here."""
@@ -94,5 +117,6 @@ class Alignment:
         for epoch in past:
             del self.modes[epoch]
             self.within.pop(epoch, None)
+            self.deadlines.pop(epoch, None)
         self.triggered -= past
         return released

@@ -5,7 +5,7 @@ processed; then whatever is received on it until the barrier comes. Each channel
 overlap: a batch goes into every log that is open on its channel.
 
 Which channels are logged is the policy: the back edges under `aligned` and `drain` (where they are empty), all but
-the ones that have already given the barrier under `unaligned`.
+the ones that have already given the barrier under `unaligned`, and in a task that has captured past its queues.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class OpenEpoch:
     - entries, counts: what was in each logged channel at the cut; a probe only counts.
     - open: the channels whose barrier has not come, each with its inbox. Empty means that the log is sealed.
     - drained: the inputs that a drain held at the capture.
+    - overtook: the task did not wait for all inputs to give the barrier.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class OpenEpoch:
         self.outputs = outputs
         self.drained = drained
         self.rounds = rounds
+        self.overtook = False
         self.busy = False
         self.transactions: tuple[str, ...] = ()
         self.entries: dict[ChannelId, list[LogEntry]] = {}
@@ -53,7 +55,7 @@ class OpenEpoch:
             InputRecord(r.channel, r.is_back, r.consumed, r.digest, tuple(self.entries.get(r.channel, ())), r.ended)
             for r in self.inputs
         )
-        return TaskRecord(inputs, self.outputs, ended, self.rounds)
+        return TaskRecord(inputs, self.outputs, ended, self.rounds, self.overtook)
 
     def report(self) -> Report:
         """What the acknowledgement says."""
@@ -79,6 +81,8 @@ class ChannelLogs:
                 log.counts[inbox.id] = len(queued)
             else:
                 entries += map(inbox.log_entry, queued)
+                if inbox.skip and entries:
+                    entries[0] = entries[0]._replace(skip=inbox.skip)
             if not is_complete:
                 log.open[inbox.id] = inbox
                 inbox.logs.append((log, entries))

@@ -2,6 +2,9 @@
 
 Arrival is receipt: what was received and not processed is in the channel still, and belongs to a loop log, not to a
 state. So an inbox keeps two positions: what was received, and what was consumed.
+
+A batch may be processed in parts. Until its last record is done it stays at the front and is not consumed; `skip` says
+how many of its records are done, and goes into a log that begins with it.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ class Inbox:
         "queue",
         "received",
         "received_digest",
+        "skip",
         "store",
         "within_actor",
     )
@@ -84,6 +88,7 @@ class Inbox:
         self.received_digest = 0
         self.consumed = 0
         self.consumed_digest = 0
+        self.skip = 0
         self.last_barrier: dict[bool, Epoch] = {False: Epoch(0), True: Epoch(0)}
         self.end_received = False
         self.ended = False
@@ -136,6 +141,7 @@ class Inbox:
         self.queue.popleft()
         self.consumed = queued.seq
         self.consumed_digest = queued.after
+        self.skip = 0
         return queued
 
     def has_batch(self) -> bool:
@@ -158,11 +164,22 @@ class Inbox:
                 return found, True
         return found, self.ended
 
+    def count_before(self, epoch: Epoch) -> int | None:
+        """How many batches are queued before the barrier of that snapshot; None if it has not been received."""
+        if self.last_barrier[False] < epoch:
+            return None
+        count = 0
+        for item in self.queue:
+            if isinstance(item, Barrier) and item.epoch >= epoch and not item.mode.is_probe:
+                return count
+            count += isinstance(item, Queued)
+        return 0
+
     def log_entry(self, queued: Queued) -> LogEntry:
         """The entry for a loop log, encoded now: user code has not seen the records yet."""
         seq, payload, _, before, after = queued
         is_encoded = isinstance(payload, ENCODED)
-        return LogEntry._make((seq, payload if is_encoded else self.encode(payload), before, after))
+        return LogEntry._make((seq, payload if is_encoded else self.encode(payload), before, after, 0))
 
     def record(self, log: tuple[LogEntry, ...] = ()) -> InputRecord:
         """This end as a cut tells it."""

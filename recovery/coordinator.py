@@ -3,10 +3,16 @@
 - A cut is complete when every task has acknowledged, or ended with a durable last state, and the manifest is durable
   with all that it names.
   Then sinks commit what it lists: all that is prepared, by aborted epochs too.
-- Completing an epoch discards the open ones before it. An epoch that times out, is declined, or whose manifest
+- Completing an epoch discards the open ones before it. An epoch that stands still, is declined, or whose manifest
   cannot be written is aborted; after more failures in a row than tolerated the attempt fails.
+- An epoch stands still when what it waits for has not shrunk for `timeout_ms`: the tasks that have not acknowledged,
+  and what each of them still has to do (`Remaining`). Its age does not count, nor does other work, or a lost trigger
+  could hide behind a token that circles. If records moved while it was open, giving it up is no failure of the
+  attempt: a function that takes long for a record delays cuts and fails nothing.
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A savepoint may overlap them. While a
   cut between two rounds or a drain is open no other begins, for it would outdate it: what is asked for waits.
+- Requests for savepoints and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each that
+  waits, again if that epoch is aborted, and ends the run with the cut of a stop.
 - Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs. Each holds
   up the loop for a moment: so the pause doubles from one to the next, and is long while records are seen to go round.
 - When all tasks have ended, their last states are the final cut.
@@ -22,7 +28,7 @@ from dataclasses import dataclass, field
 
 from graphs.deployment import Component, Deployment
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.effects import AcknowledgeEnd, Report
+from recovery.effects import AcknowledgeEnd, Remaining, Report
 from recovery.messages import Mode
 from recovery.orders import (
     Abort,
@@ -30,24 +36,32 @@ from recovery.orders import (
     DropCut,
     FailAttempt,
     Finished,
+    GivenUp,
     Manifest,
     Order,
     TellToEnd,
     Trigger,
     WriteManifest,
 )
+from recovery.requests import Request, RequestKind, Requests
 from recovery.termination import Termination
 
+TASKS_NAMED_MAX = 5
 _EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """How often, how long, how many. `mode` is the policy of periodic epochs; `keep` counts cuts, savepoints aside."""
+    """How often, how long, how many. `mode` is the policy of periodic epochs; `keep` counts cuts, savepoints aside.
+
+    `timeout_ms` is how long an epoch may stand still before it is given up. `patience_ms` is how long tasks wait for an
+    aligned epoch's barriers before they capture past the queues; None: as long as it takes.
+    """
 
     mode: Mode = Mode.ALIGNED
     interval_ms: int = 1000
     timeout_ms: int = 60_000
+    patience_ms: int | None = None
     pause_ms_min: int = 0
     probe_pause_ms: int = 20
     probe_pause_ms_max: int = 500
@@ -60,16 +74,35 @@ class SnapshotOptions:
 
 @dataclass(slots=True)
 class OpenCut:
-    """An epoch under way, as the coordinator sees it."""
+    """An epoch under way, as the coordinator sees it.
+
+    - progress_ms: when what it waits for last became less.
+    - remaining: what each task that has said so still has to do.
+    - has_moved: whether records were processed anywhere since it began.
+    """
 
     epoch: Epoch
     mode: Mode
-    started_ms: int
-    savepoint: str | None = None
+    progress_ms: int
+    request: Request | None = None
     reports: dict[TaskId, Report] = field(default_factory=dict[TaskId, Report])
     undrained: list[Component] = field(default_factory=list[Component])
     is_being_recorded: bool = False
     within: Epoch | None = None
+    remaining: dict[TaskId, Remaining] = field(default_factory=dict[TaskId, Remaining])
+    has_moved: bool = False
+
+
+def why_never_dry(deployment: Deployment) -> str | None:
+    """Why a drain of this flow would never end, and what to do about it; None if every loop can run dry."""
+    for component in deployment.components:
+        if component.in_rounds or component.endless:
+            kind = "is an iteration in rounds" if component.in_rounds else "is endless"
+            return (
+                f"a drain waits until every loop has run dry, and loop '{component.name}' {kind}; "
+                "use policy 'aligned', which logs what is in the loop"
+            )
+    return None
 
 
 class Coordinator:
@@ -83,6 +116,8 @@ class Coordinator:
         first_epoch: Epoch,
         completed: Iterable[Epoch] = (),
         now_ms: int = 0,
+        requests: Requests | None = None,
+        restored: Epoch | None = None,
     ) -> None:
         self.deployment = deployment
         self.attempt = attempt
@@ -94,9 +129,12 @@ class Coordinator:
         self.open: dict[Epoch, OpenCut] = {}
         self.ended: dict[TaskId, AcknowledgeEnd] = {}
         self.told: set[str] = set()
-        self.requested: deque[tuple[Mode, str | None, list[TaskId] | None]] = deque()
+        self.requests = Requests() if requests is None else requests
+        self.requested: deque[tuple[Mode, list[TaskId] | None]] = deque()
         self.completed = list(completed)
-        self.savepoints: dict[Epoch, str] = {}
+        # The cut that the attempt would be restored from if it failed now.
+        self.latest = restored
+        self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
         self.last_start_ms = now_ms
         self.last_close_ms = now_ms
@@ -105,6 +143,7 @@ class Coordinator:
         self.last_hop_ms = now_ms - options.quiet_ms
         self.failures = 0
         self.final: Epoch | None = None
+        self.is_stopping = False
         self.is_finished = False
 
     # -- what happened -------------------------------------------------------------------------------------------
@@ -113,17 +152,18 @@ class Coordinator:
         """Time has passed: abort what took too long, start what is due."""
         orders: list[Order] = []
         for cut in list(self.open.values()):
-            if now_ms - cut.started_ms >= self.options.timeout_ms and not cut.is_being_recorded:
-                orders += self._fail(cut, f"epoch {cut.epoch} took longer than {self.options.timeout_ms} ms", now_ms)
+            if now_ms - cut.progress_ms >= self.options.timeout_ms and not cut.is_being_recorded:
+                orders += self._give_up(cut, now_ms)
         if self.final is not None:
-            for task, names in self.unpublished.get(self.final, {}).items():
-                orders.append(Complete(task, self.final, names))
             return orders
         if len(self.ended) == len(self.deployment.tasks):
             return orders + self._start_final(now_ms)
+        orders += self.serve_requests(now_ms)
+        if self.final is not None:
+            return orders
         if self.requested and not self._is_exclusive_open():
-            mode, savepoint, starts = self.requested.popleft()
-            orders += self._start(mode, now_ms, savepoint, starts)
+            mode, starts = self.requested.popleft()
+            orders += self._start(mode, now_ms, starts=starts)
         if self._periodic_is_due(now_ms):
             due_ms = self.last_start_ms + self.options.interval_ms
             orders += self._start(self.options.mode, now_ms)
@@ -135,10 +175,24 @@ class Coordinator:
             orders += self._start(Mode.UNALIGNED_PROBE if unaligned else Mode.PROBE, now_ms)
         return orders
 
-    def request(
-        self, mode: Mode, now_ms: int, savepoint: str | None = None, initiators: Iterable[TaskId] | None = None
-    ) -> list[Order]:
-        """Start an epoch, as a savepoint if it is named: now, or when a drain or a cut between two rounds is over.
+    def serve_requests(self, now_ms: int) -> list[Order]:
+        """Open an epoch for each request that waits; while a drain or a cut between two rounds is open, none.
+
+        A stop whose cut is the latest one has nothing left to do: the run ends with that cut.
+        """
+        orders: list[Order] = []
+        for request in list(self.requests.waiting.values()):
+            if self.final is not None or self._is_exclusive_open():
+                break
+            is_stop = request.kind is RequestKind.STOP
+            if is_stop and self.latest is not None and self.requests.recorded.get(request.id) == self.latest:
+                orders += self._stop_with(self.latest)
+            else:
+                orders += self._start(request.mode, now_ms, request)
+        return orders
+
+    def request(self, mode: Mode, now_ms: int, initiators: Iterable[TaskId] | None = None) -> list[Order]:
+        """Start an epoch: now, or when a drain or a cut between two rounds is over.
 
         `initiators` (unaligned only) stand for the usual ones.
         """
@@ -147,9 +201,9 @@ class Coordinator:
         if starts is not None:
             self._check_reach(mode, starts)
         if self._is_exclusive_open():
-            self.requested.append((mode, savepoint, starts))
+            self.requested.append((mode, starts))
             return []
-        return self._start(mode, now_ms, savepoint, starts)
+        return self._start(mode, now_ms, starts=starts)
 
     def on_acknowledge(self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
         """A task's part is written (or counted, for a probe)."""
@@ -157,6 +211,7 @@ class Coordinator:
         if attempt != self.attempt or cut is None:
             return []
         cut.reports[task] = report
+        cut.progress_ms = now_ms
         return self._close_if_complete(cut, now_ms)
 
     def on_task_ended(self, task: TaskId, attempt: Attempt, end: AcknowledgeEnd, now_ms: int) -> list[Order]:
@@ -166,9 +221,10 @@ class Coordinator:
         self.ended[task] = end
         orders: list[Order] = []
         for cut in list(self.open.values()):
+            cut.progress_ms = now_ms
             closing = self._close_if_complete(cut, now_ms)
             left = [] if closing else [t for t in self._left_alone() if task in self.senders[t]]
-            orders += closing + [Trigger(t, cut.epoch, cut.mode, cut.within) for t in left]
+            orders += closing + [self._trigger(t, cut) for t in left]
         return orders
 
     def on_decline(self, task: TaskId, attempt: Attempt, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
@@ -176,22 +232,29 @@ class Coordinator:
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None or cut.is_being_recorded:
             return []
-        return self._fail(cut, f"epoch {epoch} was declined: {reason}", now_ms)
+        return self._fail(cut, f"epoch {epoch} was declined by {task}: {reason}", now_ms)
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
         """The cut is complete."""
         cut = self.open.pop(epoch)
         self.failures = 0
         self.last_close_ms = now_ms
-        self.completed.append(epoch)
-        if cut.savepoint is not None:
-            self.savepoints[epoch] = cut.savepoint
+        kept = self._kept_with(cut)
+        dropped = [earlier for earlier in self.completed if earlier not in kept]
+        self.completed = list(kept)
+        self.latest = epoch
+        if cut.request is not None:
+            self.savepoints.add(epoch)
+            self.requests.on_recorded(cut.request.id, epoch)
         orders: list[Order] = []
         for earlier in [c for c in self.open.values() if c.epoch < epoch and not c.mode.is_probe]:
-            orders += self._abort(earlier)
+            reason = f"epoch {earlier.epoch} was given up: {epoch} completed first"
+            orders += [*self._abort(earlier, reason), GivenUp(earlier.epoch, reason)]
         self.unpublished[epoch] = {task: report.transactions for task, report in self._reports(cut).items()}
         orders += [Complete(task, epoch, names) for task, names in self.unpublished[epoch].items()]
-        orders += self._retain()
+        orders += [DropCut(earlier) for earlier in dropped]
+        if cut.request is not None and cut.request.kind is RequestKind.STOP and self.final is None:
+            orders += self._stop_with(epoch)
         for waiting in list(self.open.values()):
             orders += self._close_if_complete(waiting, now_ms)
         return orders
@@ -215,14 +278,36 @@ class Coordinator:
                 del self.unpublished[published]
         return self._finish_if_published()
 
+    def on_remaining(self, task: TaskId, attempt: Attempt, epoch: Epoch, remaining: Remaining, now_ms: int) -> None:
+        """What the task still has to do for the epoch."""
+        cut = self.open.get(epoch)
+        if attempt != self.attempt or cut is None or task in cut.reports:
+            return
+        before = cut.remaining.get(task)
+        if before is None or remaining < before:
+            cut.remaining[task] = remaining
+            cut.progress_ms = now_ms
+
+    def on_records(self) -> None:
+        """Records were processed somewhere, or a task is still busy with one."""
+        for cut in self.open.values():
+            cut.has_moved = True
+
     def on_hops(self, now_ms: int) -> None:
         """Records have just gone round a loop. Nobody needs to say so: it saves probes that would find them."""
         self.last_hop_ms = now_ms
 
     def on_stop(self, epoch: Epoch) -> list[Order]:
-        """The run ends with this complete cut."""
+        """The run ends with this complete cut, and not with one that is still open."""
         self.final = epoch
-        return self._finish_if_published()
+        orders: list[Order] = []
+        for cut in [cut for cut in self.open.values() if not cut.is_being_recorded]:
+            orders += self._abort(cut, f"the run ended with epoch {epoch}")
+        return orders + self._finish_if_published()
+
+    def _stop_with(self, epoch: Epoch) -> list[Order]:
+        self.is_stopping = True
+        return self.on_stop(epoch)
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
@@ -232,7 +317,7 @@ class Coordinator:
             not self._is_exclusive_open()
             and now_ms - self.last_start_ms >= self.options.interval_ms
             and now_ms - self.last_close_ms >= self.options.pause_ms_min
-            and len([cut for cut in open_cuts if cut.savepoint is None]) < self.options.open_epochs_max
+            and len([cut for cut in open_cuts if cut.request is None]) < self.options.open_epochs_max
         )
 
     def _is_exclusive_open(self) -> bool:
@@ -251,10 +336,12 @@ class Coordinator:
         )
 
     def _start(
-        self, mode: Mode, now_ms: int, savepoint: str | None = None, starts: list[TaskId] | None = None
+        self, mode: Mode, now_ms: int, request: Request | None = None, *, starts: list[TaskId] | None = None
     ) -> list[Order]:
         drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
-        cut = OpenCut(self.next_epoch, mode, now_ms, savepoint, within=drain)
+        cut = OpenCut(self.next_epoch, mode, now_ms, request, within=drain)
+        if request is not None:
+            self.requests.on_opened(request, cut.epoch)
         self.next_epoch = Epoch(self.next_epoch + 1)
         self.open[cut.epoch] = cut
         if not mode.is_probe:
@@ -266,8 +353,12 @@ class Coordinator:
             later = {head for component in cut.undrained for head in component.heads}
             starts = [task for task in starts if task not in later]
         starts = [*starts, *(task for task in self._left_alone() if task not in starts)]
-        triggers = [Trigger(task, cut.epoch, mode, drain) for task in starts if task not in self.ended]
+        triggers = [self._trigger(task, cut) for task in starts if task not in self.ended]
         return [*triggers, *self._close_if_complete(cut, now_ms)]
+
+    def _trigger(self, task: TaskId, cut: OpenCut) -> Trigger:
+        patience_ms = self.options.patience_ms if cut.mode is Mode.ALIGNED else None
+        return Trigger(task, cut.epoch, cut.mode, cut.within, patience_ms)
 
     def _left_alone(self) -> list[TaskId]:
         """Tasks that are busy, with timers or calls, when all that send to them have ended: no barrier will come."""
@@ -284,15 +375,8 @@ class Coordinator:
         return self._start(Mode.ALIGNED, now_ms)
 
     def _check_request(self, mode: Mode) -> None:
-        if mode is not Mode.DRAIN:
-            return
-        for component in self.deployment.components:
-            if component.in_rounds or component.endless:
-                kind = "is an iteration in rounds" if component.in_rounds else "is endless"
-                raise ValueError(
-                    f"a drain waits until every loop has run dry, and loop '{component.name}' {kind}; "
-                    "use policy 'aligned', which logs what is in the loop"
-                )
+        if mode is Mode.DRAIN and (why := why_never_dry(self.deployment)) is not None:
+            raise ValueError(why)
 
     def _check_reach(self, mode: Mode, starts: list[TaskId]) -> None:
         if mode is not Mode.UNALIGNED:
@@ -328,7 +412,7 @@ class Coordinator:
             return []
         if cut.mode.is_probe:
             del self.open[cut.epoch]
-            return self._read_probe(cut.epoch, reports)
+            return self._read_probe(cut.epoch, reports, now_ms)
         if any(other.is_being_recorded for other in self.open.values()):
             return []
         cut.is_being_recorded = True
@@ -338,16 +422,19 @@ class Coordinator:
             cut.mode,
             {task: cut.epoch if task in cut.reports else None for task in reports},
             {task: report.transactions for task, report in reports.items()},
-            cut.savepoint,
+            None if cut.request is None else cut.request.name,
+            request=None if cut.request is None else cut.request.id,
+            kept=self._kept_with(cut),
         )
         return [WriteManifest(manifest)]
 
-    def _read_probe(self, epoch: Epoch, reports: dict[TaskId, Report]) -> list[Order]:
+    def _read_probe(self, epoch: Epoch, reports: dict[TaskId, Report], now_ms: int) -> list[Order]:
         orders: list[Order] = []
         for cut in self.open.values():
             if cut.epoch < epoch:
                 for component in [c for c in cut.undrained if self._is_dry(c, reports, for_drain=True)]:
                     cut.undrained.remove(component)
+                    cut.progress_ms = now_ms
                     heads = [head for head in component.heads if head not in self.ended]
                     orders += [Trigger(head, cut.epoch, cut.mode) for head in heads]
         for component in self.termination.free:
@@ -363,30 +450,50 @@ class Coordinator:
     def _is_dry(self, component: Component, reports: dict[TaskId, Report], *, for_drain: bool) -> bool:
         return self.termination.is_dry(component, reports, self.ended, for_drain=for_drain)
 
-    def _fail(self, cut: OpenCut, reason: str, now_ms: int) -> list[Order]:
-        orders = self._abort(cut)
+    def _give_up(self, cut: OpenCut, now_ms: int) -> list[Order]:
+        """The epoch stands still: say what it was waiting for."""
+        reports = self._reports(cut)
+        owing = sorted(task for task in self.deployment.tasks if task not in reports)
+        named = [f"{task} ({cut.remaining.get(task, 'not reached')})" for task in owing[:TASKS_NAMED_MAX]]
+        others = [f"{len(owing) - TASKS_NAMED_MAX} others"] if len(owing) > TASKS_NAMED_MAX else []
+        waiting = f"it was waiting for {', '.join(named + others)}" if owing else "its manifest waits for another"
+        still_s = self.options.timeout_ms / 1000
+        return self._fail(
+            cut,
+            f"epoch {cut.epoch} was given up: it made no progress for {still_s:g} s, and {waiting}",
+            now_ms,
+            cut.has_moved,
+        )
+
+    def _fail(self, cut: OpenCut, reason: str, now_ms: int, is_tolerated: bool = False) -> list[Order]:
+        orders = [*self._abort(cut, reason), GivenUp(cut.epoch, reason)]
         if cut.mode.is_probe:
             return orders
         self.last_close_ms = now_ms
+        if is_tolerated:
+            return orders
         self.failures += 1
         if self.failures > self.options.failures_tolerated:
             orders.append(FailAttempt(f"{self.failures} snapshots failed in a row, the last one: {reason}"))
         return orders
 
-    def _abort(self, cut: OpenCut) -> list[Order]:
+    def _abort(self, cut: OpenCut, reason: str) -> list[Order]:
         del self.open[cut.epoch]
+        self.requests.on_closed(cut.epoch, reason)
         return [Abort(task, cut.epoch, cut.mode) for task in self.deployment.tasks]
 
-    def _retain(self) -> list[Order]:
-        periodic = [epoch for epoch in self.completed if epoch not in self.savepoints]
-        dropped = periodic[: -self.options.keep]
-        self.completed = [epoch for epoch in self.completed if epoch not in dropped]
-        return [DropCut(epoch) for epoch in dropped]
+    def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
+        """The cuts that remain when this one is complete: the manifest names them, and nobody restores another."""
+        named = {*self.savepoints, *([cut.epoch] if cut.request is not None else [])}
+        periodic = [epoch for epoch in (*self.completed, cut.epoch) if epoch not in named]
+        dropped = set(periodic[: -self.options.keep])
+        return tuple(epoch for epoch in (*self.completed, cut.epoch) if epoch not in dropped)
 
     def _finish_if_published(self) -> list[Order]:
-        if self.final is None or self.final not in self.completed or self.final in self.unpublished:
+        if self.final is None or self.latest is None or self.final > self.latest or self.final in self.unpublished:
             return []
         if self.is_finished:
             return []
         self.is_finished = True
+        self.requests.on_finished(self.final, is_stopped=self.is_stopping)
         return [Finished(self.final)]

@@ -51,12 +51,15 @@ class LogEntry(NamedTuple):
     """One batch of a loop log, encoded as it travelled, with the channel's digest before and after it.
 
     While a log is being gathered its payloads may be elsewhere (`channels.Stored`); in a snapshot they are bytes.
+    `skip` is how many records at its start the state holds already: only the first batch of a log can have been
+    processed in part. Payload and digests are those of the whole batch.
     """
 
     seq: int
     payload: bytes
     digest_before: int
     digest_after: int
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,10 @@ class OutputRecord:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """One task at one epoch. `rounds` and `aside` are the state of rule 11; `ended` tasks only send END again."""
+    """One task at one epoch. `rounds` is the state of rule 11; `ended` tasks only send END again.
+
+    `overtook`: the task captured past its queues, so its regular channels are logged too.
+    """
 
     task: TaskId
     epoch: Epoch
@@ -92,6 +98,7 @@ class TaskSnapshot:
     outputs: tuple[OutputRecord, ...]
     ended: bool = False
     rounds: Any = None
+    overtook: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from graphs.ids import ChannelId, Epoch, TaskId
+from graphs.wording import counted
 from recovery.cut import InputRecord, OutputRecord
 from recovery.messages import Item, Path
 
@@ -25,10 +27,12 @@ class Send(NamedTuple):
 
 
 class Process(NamedTuple):
-    """Run the operators behind this channel on this batch."""
+    """Run the operators behind this channel on the records of this batch from `skip` on, up to `until` or its end."""
 
     channel: ChannelId
     payload: Any
+    skip: int = 0
+    until: int | None = None
 
 
 class RunRoundEnd(NamedTuple):
@@ -82,6 +86,7 @@ class TaskRecord:
     outputs: tuple[OutputRecord, ...]
     ended: bool
     rounds: Any
+    overtook: bool = False
 
 
 class Write(NamedTuple):
@@ -111,6 +116,32 @@ class Report:
     drained: frozenset[ChannelId]
     busy: bool
     transactions: tuple[str, ...]
+
+
+class Stage(IntEnum):
+    """How far a task is with an epoch, the last stage first, so that a task that makes progress compares as less."""
+
+    CAPTURED = 0
+    ALIGNING = 1
+
+
+class Remaining(NamedTuple):
+    """What a task still has to do for an open epoch. It only ever shrinks, so that an epoch that is stuck shows.
+
+    - channels: the inputs whose barrier has not been received.
+    - amount: while aligning, the batches ahead of the barriers that were received; then minus the pieces encoded.
+    """
+
+    stage: Stage
+    channels: int
+    amount: int
+
+    def __str__(self) -> str:
+        missing = f"{counted(self.channels, 'barrier')} missing" if self.channels else ""
+        if self.stage is Stage.CAPTURED:
+            return f"captured, {missing}" if missing else "captured, not written"
+        ahead = f"{counted(self.amount, 'batch', 'es')} ahead of its barriers" if self.amount else ""
+        return ", ".join(filter(None, (missing, ahead))) or "not captured"
 
 
 class Acknowledge(NamedTuple):

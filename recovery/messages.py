@@ -55,7 +55,8 @@ class Barrier(NamedTuple):
     """Parts what was sent before the capture of `epoch` from what was sent after it.
 
     `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a
-    probe is for.
+    probe is for. `patience_ms` is how much longer a task may wait for its other inputs before it captures past them;
+    None: until they have all given the barrier.
     """
 
     epoch: Epoch
@@ -63,6 +64,7 @@ class Barrier(NamedTuple):
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     digest: int
     within: Epoch | None = None
+    patience_ms: int | None = None
 
 
 class End(NamedTuple):
@@ -89,3 +91,13 @@ def marker_in(payload: bytes) -> Marker | None:
         return None
     path, contributions, cut_after = pickle.loads(payload[1:])
     return Marker(path, tuple((TaskId(*task), value) for task, value in contributions), cut_after)
+
+
+def restored_marker_in(payload: bytes) -> Marker | None:
+    """The marker that was logged or set aside as these bytes, without its request for a cut.
+
+    A request does not outlive its attempt: no coordinator knows of it any more, so the heads would take a cut that no
+    one triggers elsewhere, and its barriers would be held for good.
+    """
+    marker = marker_in(payload)
+    return None if marker is None else marker._replace(cut_after=None)

@@ -2,7 +2,8 @@
 
 State is filed under operators, so it is found again however operators are chained. Where the tasks at both ends of a
 channel are the same as before, its log goes in front of that very channel, which keeps its order. Otherwise there is
-one restored channel a target and edge, its records routed anew.
+one restored channel a target and edge, its records routed anew. Where an edge whose channels hold records would be a
+call within a task, its ends get tasks of their own (`fitting`).
 
 What cannot be split is refused by name: a broadcast log that is not empty, the state of a class without split and
 merge, an operator that has ended in part, an iteration in the middle of a round.
@@ -14,16 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from graphs.deployment import Deployment, Task
+from graphs.expansion import with_channels
 from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
 from graphs.plan import Edge, Operator, Routing
 from graphs.routing import task_of_group
-from recovery.cut import Cut, OperatorState, TaskSnapshot
+from recovery.cut import Cut, LogEntry, OperatorState, TaskSnapshot
 from recovery.errors import RescaleError
+from recovery.messages import marker_in
 from recovery.restored import RestoredLog, TaskRestore
 from recovery.rounds import Phase, RoundsSnapshot
 
-Reroute = Callable[[Edge, tuple[bytes, ...], int], Mapping[int, tuple[bytes, ...]]]
-"""Routes encoded batches anew: (edge, batches, parallelism of the receiver) -> batches by the receiver's index."""
+Reroute = Callable[[Edge, tuple[LogEntry, ...], int], Mapping[int, tuple[bytes, ...]]]
+"""Routes logged batches anew: (edge, batches, parallelism of the receiver) -> batches by the receiver's index."""
 
 MoveWhole = Callable[[Operator, Sequence[bytes | None], int], Sequence[bytes | None]]
 """Splits anew what belonged to the tasks of an operator: (operator, `whole` of each, parallelism) -> of each."""
@@ -34,6 +37,17 @@ def plan_restore(
 ) -> dict[TaskId, TaskRestore]:
     """The part of each task, or `RescaleError`."""
     return _Restore(cut, deployment, reroute, move_whole).plan()
+
+
+def fitting(cut: Cut, deployment: Deployment) -> Deployment:
+    """The deployment in which the cut can be restored: edges whose channels hold records are channels in it.
+
+    Where parallelism has changed, operators may be chained that were apart when the cut was taken. What was on its way
+    between them has a place only in a channel, in front of what comes after it.
+    """
+    logged = {r.channel.edge for snapshot in cut.snapshots.values() for r in snapshot.inputs if r.log}
+    calls = logged - {channel.edge for channel in deployment.channels}
+    return with_channels(deployment, calls) if calls else deployment
 
 
 class _Restore:
@@ -112,23 +126,24 @@ class _Restore:
     # -- logs ----------------------------------------------------------------------------------------------------
 
     def _logs(self) -> dict[TaskId, list[RestoredLog]]:
-        by_channel: dict[ChannelId, list[bytes]] = {}
+        by_channel: dict[ChannelId, list[LogEntry]] = {}
         for snapshot in self.cut.snapshots.values():
             records = sorted(snapshot.inputs, key=lambda r: not r.channel.restored)
             for record in records:
                 if record.log:
-                    payloads = by_channel.setdefault(record.channel._replace(restored=False), [])
-                    payloads += [entry.payload for entry in record.log]
+                    by_channel.setdefault(record.channel._replace(restored=False), []).extend(record.log)
         found: dict[TaskId, list[RestoredLog]] = {}
-        moved: dict[str, list[bytes]] = {}
-        for channel, payloads in by_channel.items():
+        moved: dict[str, dict[int, list[LogEntry]]] = {}
+        for channel, entries in by_channel.items():
             if self.is_same and (channel in self.deployment.channels or channel.sender == RESTORED_SENDER):
-                restored = RestoredLog(channel._replace(restored=True), tuple(payloads))
+                # Only what is at the very front can have been processed in part: a live log follows a restored rest.
+                payloads = tuple(entry.payload for entry in entries)
+                restored = RestoredLog(channel._replace(restored=True), payloads, entries[0].skip)
                 found.setdefault(channel.receiver, []).append(restored)
             else:
-                moved.setdefault(channel.edge, []).extend(payloads)
-        for edge, payloads in moved.items():
-            for log in self._moved(edge, tuple(payloads)):
+                moved.setdefault(channel.edge, {}).setdefault(channel.receiver.index, []).extend(entries)
+        for edge, by_receiver in moved.items():
+            for log in self._moved(edge, by_receiver):
                 found.setdefault(log.channel.receiver, []).append(log)
         for channel in self._set_aside_anew() - by_channel.keys():
             found.setdefault(channel.receiver, []).append(RestoredLog(channel._replace(restored=True), ()))
@@ -139,19 +154,33 @@ class _Restore:
         rounds = [snapshot.rounds for snapshot in self.cut.snapshots.values() if snapshot.rounds is not None]
         return {channel for state in rounds for channel in state.aside if channel.sender == RESTORED_SENDER}
 
-    def _moved(self, name: str, payloads: tuple[bytes, ...]) -> list[RestoredLog]:
+    def _whole(self, edge: Edge, entries: Sequence[LogEntry]) -> Sequence[bytes]:
+        """The batches of several logs in a row, less the records that were processed: each log may begin with some."""
+        if any(entry.skip for entry in entries):
+            return self.reroute(edge, tuple(entries), 1).get(0, ())
+        return [entry.payload for entry in entries]
+
+    def _moved(self, name: str, by_receiver: Mapping[int, list[LogEntry]]) -> list[RestoredLog]:
         edge = next(edge for edge in self.deployment.plan.edges if edge.name == name)
+        receivers = {c.receiver.index: c.receiver for c in self.deployment.channels if c.edge == name}
+        entries = tuple(entry for of_receiver in by_receiver.values() for entry in of_receiver)
+        if self._keeps_parallelism(edge.receiver) and not any(marker_in(entry.payload) for entry in entries):
+            # What was sent to a task stays with it. Dealt out in turn, it could come to one that has ended.
+            return [_anew(name, receivers[i], self._whole(edge, of_task)) for i, of_task in by_receiver.items()]
         if edge.routing is Routing.BROADCAST:
             raise RescaleError(
-                f"edge '{name}' broadcasts, and its log holds {len(payloads)} batches: they cannot be shared out "
+                f"edge '{name}' broadcasts, and its log holds {len(entries)} batches: they cannot be shared out "
                 "anew; restore with the former parallelism, or take a cut with policy 'drain'"
             )
-        receivers = {c.receiver.index: c.receiver for c in self.deployment.channels if c.edge == name}
         return [
-            RestoredLog(ChannelId(name, RESTORED_SENDER, receivers[index], restored=True), batches)
-            for index, batches in self.reroute(edge, payloads, len(receivers)).items()
+            _anew(name, receivers[index], batches)
+            for index, batches in self.reroute(edge, entries, len(receivers)).items()
             if batches
         ]
+
+
+def _anew(edge: str, receiver: TaskId, payloads: Sequence[bytes]) -> RestoredLog:
+    return RestoredLog(ChannelId(edge, RESTORED_SENDER, receiver, restored=True), tuple(payloads))
 
 
 def redistribute(

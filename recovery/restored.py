@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphs.ids import RESTORED_SENDER, ChannelId
 from recovery.channels import Encode, Inbox
 from recovery.cut import OperatorState
-from recovery.messages import Data, End, marker_in
+from recovery.messages import Data, End, restored_marker_in
 from recovery.rounds import RoundsSnapshot
 
 
@@ -17,11 +17,12 @@ class RestoredLog:
     """The loop log of a channel, as a channel of its own in front of it.
 
     Under another parallelism there is one a target, in front of every live channel of the edge: its sender is
-    `RESTORED_SENDER`.
+    `RESTORED_SENDER`. The first `skip` records of the first batch were processed before the cut.
     """
 
     channel: ChannelId
     payloads: tuple[bytes, ...]
+    skip: int = 0
 
     def stands_before(self, live: ChannelId) -> bool:
         """Whether batches of that live channel wait until this log is drained."""
@@ -52,9 +53,10 @@ def restored_inboxes(logs: Iterable[RestoredLog], live: Sequence[Inbox], encode:
         first = behind[0]
         inbox = Inbox(log.channel, is_back=first.is_back, depth=first.depth, within_actor=False, encode=encode)
         for seq, payload in enumerate(log.payloads, start=1):
-            inbox.receive(Data(seq, payload, marker_in(payload)))
+            inbox.receive(Data(seq, payload, restored_marker_in(payload)))
         inbox.queue.append(End(inbox.received, inbox.received_digest))
         inbox.end_received = True
+        inbox.skip = log.skip
         inbox.in_front = first.in_front
         for other in behind:
             other.in_front = inbox

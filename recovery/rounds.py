@@ -16,14 +16,15 @@ depth: the number of iterations that both its ends are inside of. END stands for
   outermost head sends END instead.
 - Every head gets every marker of its iteration, with the same contributions, so all decide alike.
 - A cut between two rounds is asked for by one head, on its marker: `cut_after`. Every head captures there. Heads that
-  chose for themselves would deadlock.
+  chose for themselves would deadlock. A barrier of it that is held on a channel that has given its marker only waits:
+  the round goes on without that channel, and the capture follows. On a channel that the round awaits it waits for ever.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -31,7 +32,7 @@ from graphs.deployment import Task
 from graphs.ids import ChannelId, Epoch, TaskId
 from recovery.channels import Encode, Queued
 from recovery.errors import ProtocolError
-from recovery.messages import Marker, Path, marker_in
+from recovery.messages import Marker, Path, restored_marker_in
 
 NO_CONTRIBUTION: Mapping[TaskId, Any] = {}
 
@@ -51,7 +52,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RoundsSnapshot:
-    """The state of rounds in one task, as a cut holds it: batches set aside are encoded, markers among them."""
+    """The state of rounds in one task, as a cut holds it: batches set aside are encoded, markers among them.
+
+    `skips`: how many records of the first batch that is set aside of a channel have been processed.
+    """
 
     current: Path
     phase: Phase
@@ -61,6 +65,7 @@ class RoundsSnapshot:
     contributions: dict[TaskId, Any]
     enclosing: dict[TaskId, Any]
     is_head: bool
+    skips: dict[ChannelId, int] = field(default_factory=dict[ChannelId, int])
 
 
 class Rounds:
@@ -76,6 +81,7 @@ class Rounds:
         self.given: dict[ChannelId, Path] = {}
         self.closed: set[ChannelId] = set()
         self.aside: dict[ChannelId, deque[Queued]] = {}
+        self.skips: dict[ChannelId, int] = {}
         self.contributions: dict[TaskId, Any] = {}
         self.cut_after: Epoch | None = None
         self.enclosing: dict[TaskId, Any] = {}
@@ -95,9 +101,11 @@ class Rounds:
         """Whether the next batch of this channel is to be set aside, behind what was set aside before."""
         return channel in self.aside or not self.is_readable(channel)
 
-    def set_aside(self, channel: ChannelId, queued: Queued) -> None:
-        """Keep a batch, or a marker, of a later round."""
+    def set_aside(self, channel: ChannelId, queued: Queued, skip: int = 0) -> None:
+        """Keep a batch, or a marker, of a later round. The first `skip` records of it are processed already."""
         self.aside.setdefault(channel, deque()).append(queued)
+        if skip:
+            self.skips[channel] = skip
 
     def drainable(self) -> list[ChannelId]:
         """Channels whose batches were set aside and may be processed now."""
@@ -107,6 +115,7 @@ class Rounds:
         """The next batch that was set aside."""
         waiting = self.aside[channel]
         queued = waiting.popleft()
+        self.skips.pop(channel, None)
         if not waiting:
             del self.aside[channel]
         return queued
@@ -114,6 +123,14 @@ class Rounds:
     def is_in_a_round(self) -> bool:
         """Whether a cut taken here would not lie between two rounds."""
         return bool(self.given or self.aside) and self.phase is not Phase.CUT
+
+    def awaits(self, channel: ChannelId) -> bool:
+        """Whether the round needs a marker that this channel has not yet brought: not given, nor set aside."""
+        if channel in self.given or channel in self.closed:
+            return False
+        if any(queued.marker is not None for queued in self.aside.get(channel, ())):
+            return False
+        return not self.is_head or (self.depths[channel] < self.depth) is (self.phase is Phase.START)
 
     def give(self, channel: ChannelId, marker: Marker) -> None:
         """A channel that is readable gave its marker."""
@@ -198,6 +215,7 @@ class Rounds:
             dict(self.contributions),
             dict(self.enclosing),
             self.is_head,
+            dict(self.skips),
         )
 
     def restore(self, snapshot: RoundsSnapshot) -> None:
@@ -207,6 +225,7 @@ class Rounds:
         self.leaving = snapshot.leaving
         self.given = dict(snapshot.given)
         self.aside = {c: deque(_as_queued(p) for p in waiting) for c, waiting in snapshot.aside.items()}
+        self.skips = dict(snapshot.skips)
         self.contributions = dict(snapshot.contributions)
         self.enclosing = dict(snapshot.enclosing)
 
@@ -216,4 +235,4 @@ def _encoded(queued: Queued, encode: Callable[[Any], bytes]) -> bytes:
 
 
 def _as_queued(payload: bytes) -> Queued:
-    return Queued(0, payload, marker_in(payload), 0, 0)
+    return Queued(0, payload, restored_marker_in(payload), 0, 0)

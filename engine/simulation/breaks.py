@@ -7,8 +7,9 @@ not told. A rule whose breaking is not found is a hole in the checker, or no rul
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from engine.iteration import Iteration
@@ -20,13 +21,29 @@ from graphs.deployment import Component, Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
-from recovery.channels import Inbox
+from recovery.channels import Inbox, Queued
 from recovery.coordinator import Coordinator
 from recovery.cut import Cut, OperatorState
 from recovery.effects import Acknowledge, Effect, Report, Send, Write
-from recovery.messages import Barrier, Item, Mode
+from recovery.lines import LineEnd, Said
+from recovery.messages import Barrier, Item, Mode, marker_in
+from recovery.orders import (
+    Abort,
+    AppendEntry,
+    AttemptStart,
+    Entry,
+    FailAttempt,
+    Fenced,
+    Manifest,
+    Numbered,
+    Order,
+    RestoreTasks,
+    Sweep,
+)
+from recovery.requests import Requests
 from recovery.rescale import MoveWhole, Reroute, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
+from recovery.supervisor import Supervisor
 
 
 @dataclass(frozen=True)
@@ -99,6 +116,69 @@ def _turned(log: RestoredLog, rest: int) -> RestoredLog:
     return replace(log, payloads=(*log.payloads[rest:], *log.payloads[:rest]))
 
 
+# -- batches in progress, and epochs that overtake ---------------------------------------------------------------
+
+
+class _DoublingLogs(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        super().start(log, logged)
+        for entries in log.entries.values():
+            entries[:1] = [entry._replace(skip=0) for entry in entries[:1]]
+
+
+class PartialBatchDoubled(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _DoublingLogs()
+
+
+class _LosingLogs(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        super().start(log, logged)
+        for entries in log.entries.values():
+            entries[:1] = [entry for entry in entries[:1] if not entry.skip]
+
+
+class PartialBatchLost(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _LosingLogs()
+
+
+class OvertakesUnlogged(TaskCore):
+    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect], overtakes: bool = False) -> None:
+        super()._capture(epoch, mode, effects)
+
+
+class _RepeatingAlignment(Alignment):
+    def overdue(self, now_ms: int) -> list[Epoch]:
+        epochs = super().overdue(now_ms)
+        self.overtaken = set(epochs)
+        return epochs
+
+    def capture(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
+        before = self.captured[mode.is_probe]
+        released = super().capture(epoch, mode)
+        overtaken: set[Epoch] = getattr(self, "overtaken", set[Epoch]())
+        if epoch in overtaken:
+            overtaken.remove(epoch)
+            self.captured[mode.is_probe] = before
+        return released
+
+
+class OvertakenBarrierCapturesAgain(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.alignment = self.snapshots.alignment = _RepeatingAlignment(self.alignment.needs_trigger)
+        if self.iteration is not None:
+            self.iteration.alignment = self.alignment
+
+
+class Patient(TaskCore):
+    def on_tick(self, now_ms: int) -> Sequence[Effect]:
+        return NOTHING
+
+
 # -- alignment ---------------------------------------------------------------------------------------------------
 
 
@@ -128,8 +208,8 @@ class AbortIgnored(TaskCore):
 
 
 class DuplicateBarrier(TaskCore):
-    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
-        super()._capture(epoch, mode, effects)
+    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect], overtakes: bool = False) -> None:
+        super()._capture(epoch, mode, effects, overtakes)
         effects += [e for e in effects if isinstance(e, Send) and isinstance(e.item, Barrier) and e.item.epoch == epoch]
 
 
@@ -139,9 +219,11 @@ class EndNotCountedAsBarrier(TaskCore):
 
 
 class WallClockCore(TaskCore):
-    def on_trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> Sequence[Effect]:
+    def on_trigger(
+        self, epoch: Epoch, mode: Mode, within: Epoch | None = None, patience_ms: int | None = None
+    ) -> Sequence[Effect]:
         if mode.is_probe or self.ended or self.alignment.is_over(epoch, mode):
-            return super().on_trigger(epoch, mode, within)
+            return super().on_trigger(epoch, mode, within, patience_ms)
         effects: list[Effect] = []
         self._capture(epoch, mode, effects)
         return self._proceed(effects)
@@ -177,9 +259,9 @@ class BlockingVariant(TaskCore):
         self.sent_on: set[Epoch] = set()
         self.alignment = self.snapshots.alignment = _BlockingAlignment(self)
 
-    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect]) -> None:
-        if not self.task.is_head or self.iteration is not None or mode is not Mode.ALIGNED:
-            super()._capture(epoch, mode, effects)
+    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect], overtakes: bool = False) -> None:
+        if not self.task.is_head or self.iteration is not None or mode is not Mode.ALIGNED or overtakes:
+            super()._capture(epoch, mode, effects, overtakes)
             return
         if epoch not in self.sent_on:
             self.sent_on.add(epoch)
@@ -217,6 +299,38 @@ class ForgetfulHost(Host):
 class StaleAttemptAccepted(TaskCore):
     def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
         return super().receive(channel, self.attempt, item)
+
+
+class _EpochRequests(Requests):
+    def on_closed(self, epoch: Epoch, reason: str) -> None:
+        return
+
+
+class RequestLostWithItsEpoch(Supervisor):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.requests = _EpochRequests()
+
+
+class _AttemptRequests(Requests):
+    def on_attempt_over(self) -> None:
+        return
+
+
+class RequestLostWithItsAttempt(Supervisor):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.requests = _AttemptRequests()
+
+
+class OrderNotRepeated(LineEnd):
+    def due(self, now_ms: int) -> list[Said]:
+        return []
+
+
+class RepeatedOrderObeyed(LineEnd):
+    def accepts(self, message: Said) -> bool:
+        return super().accepts(message) or message.number > 0
 
 
 class TerminateWhileInFlight(Coordinator):
@@ -262,10 +376,80 @@ class SharedWhileEncoding(KeyedState):
         return False
 
 
+class SharedWithTheReceiver(KeyedState):
+    def sent(self, record: Any) -> Any:
+        return record
+
+
+# -- the chain, and what is removed ------------------------------------------------------------------------------
+
+
+class _BoldSweep(Sweep):
+    def _is_earlier(self, attempt: Attempt) -> bool:
+        return True
+
+
+class SupersededRunRemoves(Supervisor):
+    """Removes what it does not know, of later attempts too."""
+
+    def sweep(self, *, is_over: bool = False) -> Sweep:
+        sweep = super().sweep(is_over=is_over)
+        return _BoldSweep(**{of.name: getattr(sweep, of.name) for of in fields(sweep)})
+
+
+class UnknownEntryGivenUp(Supervisor):
+    """Takes an entry whose reply was lost for one that was not created."""
+
+    def on_unknown(self, append: AppendEntry) -> list[Order]:
+        entry = append.entry
+        if not isinstance(entry, Manifest):
+            return super().on_unknown(append)
+        return [*(Abort(task, entry.epoch, entry.mode) for task in entry.files), FailAttempt("the reply was lost")]
+
+
+class OwnEntryTakenForAnothers(Supervisor):
+    """Is fenced by whatever has the number that it wanted."""
+
+    def on_taken(self, number: int, chain: Sequence[Numbered]) -> list[Order]:
+        return super().on_taken(number, chain) if not self.restarts else [Fenced(number)]
+
+
+class GoesOnFromTheLatestCut(Supervisor):
+    """Forgets, when an attempt fails, that it was asked for an older cut."""
+
+    def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
+        orders = super().begin(chain, epoch, anew=anew)
+        if epoch is not None or not self.cuts:
+            return orders
+        self.restored_from = self.cuts[-1]
+        return self.append(AttemptStart(self.attempt, self.restored_from))
+
+
+class RetentionOutsideTheChain(Supervisor):
+    """Drops cuts without a word in the chain, so that others still restore them."""
+
+    def append(self, entry: Entry) -> list[Order]:
+        return super().append(replace(entry, kept=None) if isinstance(entry, Manifest) else entry)
+
+
+class GoingBackDropsOutput(Supervisor):
+    """Publishes nothing of the cut that it goes back behind."""
+
+    def on_appended(self, entry: Entry) -> list[Order]:
+        orders = super().on_appended(entry)
+        return [order._replace(unpublished=()) if isinstance(order, RestoreTasks) else order for order in orders]
+
+
 # -- rounds ------------------------------------------------------------------------------------------------------
 
 
 class HoldAtRoundMarkers(TaskCore):
+    """Without patience, which would let the epoch go on past the round that it waits for."""
+
+    def on_tick(self, now_ms: int) -> Sequence[Effect]:
+        self.alignment.deadlines.clear()
+        return super().on_tick(now_ms)
+
     def _hold(self, inbox: Inbox, barrier: Barrier) -> None:
         if self.rounds is None or not self.rounds.must_wait(inbox.live_id):
             super()._hold(inbox, barrier)
@@ -297,6 +481,34 @@ class HeadsChooseTheCut(TaskCore):
             self.iteration = _WilfulIteration(self.task, self.rounds, self.outlets.values(), self.alignment)
 
 
+class EarlyBarrierDeclined(TaskCore):
+    """Declines a cut between two rounds whose barrier comes back before this head's own capture."""
+
+    def _decline_in_a_round(self, effects: list[Effect]) -> None:
+        if self.rounds is not None and self.rounds.is_in_a_round():
+            for epoch in set(self.alignment.held.values()):
+                if self.alignment.modes[epoch] is Mode.BETWEEN_ROUNDS:
+                    self._decline_between_rounds(epoch, effects)
+
+
+class RequestOutlivesItsAttempt(TaskCore):
+    def _take_back(self, restored: TaskRestore) -> None:
+        super()._take_back(restored)
+        for inbox in self.inboxes.values():
+            if inbox.id.restored:
+                inbox.queue = deque(_with_request(item) if isinstance(item, Queued) else item for item in inbox.queue)
+        if self.rounds is not None:
+            self.rounds.aside = {c: deque(map(_with_request, waiting)) for c, waiting in self.rounds.aside.items()}
+
+
+def _with_request(queued: Queued) -> Queued:
+    return queued._replace(marker=marker_in(queued.payload))
+
+
+def _supervisor(supervisor: type[Supervisor]) -> Callable[[], Parts]:
+    return lambda: Parts(supervisor=supervisor)
+
+
 def _core(core: type[TaskCore]) -> Callable[[], Parts]:
     return lambda: Parts(core=core)
 
@@ -305,6 +517,11 @@ BREAKS = {
     "no-loop-log": Break("a head logs nothing", _core(NoLoopLog)),
     "log-without-the-queue": Break("the log misses what was queued at the capture", _core(LogWithoutTheQueue)),
     "log-stops-at-first-barrier": Break("one barrier seals all channels", _core(LogStopsAtFirstBarrier)),
+    "partial-batch-doubled": Break("a log holds what was processed of its first batch", _core(PartialBatchDoubled)),
+    "partial-batch-lost": Break("a log misses the rest of a batch in progress", _core(PartialBatchLost)),
+    "overtakes-unlogged": Break("a task captures past a queue and does not log it", _core(OvertakesUnlogged)),
+    "overtaken-barrier-captures-again": Break("a barrier has effect twice", _core(OvertakenBarrierCapturesAgain)),
+    "waits-behind-a-queue": Break("a barrier waits until its queue is done", _core(Patient)),
     "no-hold-before-capture": Break("a channel goes on behind its barrier", _core(NoHoldBeforeCapture)),
     "capture-before-alignment": Break("a task captures at the first barrier", _core(CaptureBeforeAlignment)),
     "log-not-replayed": Break("a restore forgets the logs", _core(LogNotReplayed)),
@@ -321,6 +538,18 @@ BREAKS = {
     "terminate-while-in-flight": Break(
         "a loop ends with records in it", lambda: Parts(coordinator=TerminateWhileInFlight)
     ),
+    "request-lost-with-its-epoch": Break(
+        "nobody asks again when the epoch of a savepoint is aborted", lambda: Parts(supervisor=RequestLostWithItsEpoch)
+    ),
+    "request-lost-with-its-attempt": Break(
+        "nobody asks again when an attempt fails", lambda: Parts(supervisor=RequestLostWithItsAttempt)
+    ),
+    "order-not-repeated": Break(
+        "orders and reports that were lost are not sent again", lambda: Parts(line_end=OrderNotRepeated)
+    ),
+    "repeated-order-obeyed": Break(
+        "an order that comes twice is obeyed twice, and a late one late", lambda: Parts(line_end=RepeatedOrderObeyed)
+    ),
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
     "source-skips-a-record": Break(
         "a source is restored one record too far", lambda: Parts(plan_restore=source_skips_a_record)
@@ -328,11 +557,30 @@ BREAKS = {
     "mutated-while-encoding": Break(
         "user code changes what is being encoded", lambda: Parts(keyed_state=SharedWhileEncoding)
     ),
+    "output-shares-state": Break(
+        "a receiver changes what the sender keeps", lambda: Parts(keyed_state=SharedWithTheReceiver)
+    ),
     "wall-clock-capture": Break(
         "tasks capture when they are told the time",
         lambda: Parts(core=WallClockCore, coordinator=WallClockCoordinator),
     ),
     "hold-at-round-markers": Break("a channel that is ahead is held", _core(HoldAtRoundMarkers)),
     "heads-choose-the-cut-between-rounds": Break("each head cuts after a round of its own", _core(HeadsChooseTheCut)),
+    "early-barrier-declined": Break("a head declines a cut that it only had to wait for", _core(EarlyBarrierDeclined)),
+    "request-outlives-its-attempt": Break(
+        "a restored marker asks for a cut that nobody knows of", _core(RequestOutlivesItsAttempt)
+    ),
+    "superseded-run-removes": Break(
+        "a run that lost the job removes what others wrote", _supervisor(SupersededRunRemoves)
+    ),
+    "unknown-entry-given-up": Break("an epoch is aborted whose entry may exist", _supervisor(UnknownEntryGivenUp)),
+    "own-entry-taken-for-anothers": Break("an entry of its own fences a run", _supervisor(OwnEntryTakenForAnothers)),
+    "goes-on-from-the-latest-cut": Break("a run forgets that it went back", _supervisor(GoesOnFromTheLatestCut)),
+    "retention-outside-the-chain": Break(
+        "cuts are dropped that others may restore", _supervisor(RetentionOutsideTheChain)
+    ),
+    "going-back-drops-output": Break(
+        "output of a complete cut is dropped by a run that goes back", _supervisor(GoingBackDropsOutput)
+    ),
     "blocking-variant": Break("the head captures when its barrier is back", _core(BlockingVariant)),
 }

@@ -316,6 +316,18 @@ def _rounds_behind_loop(flow: Flow) -> None:
     _write(flow.iterate(done, lambda s: _pay(s, "pay"), rounds=4, name="iterate"))
 
 
+def _rounds_in_lanes(flow: Flow) -> None:
+    """Nothing in the body is partitioned: each head sends to one task of it, and one lane may be far ahead."""
+    _write(flow.iterate(_read(flow), lambda s: s.map(mark, name="mark"), rounds=6, name="iterate"))
+
+
+def _rounds_in_lanes_nested(flow: Flow) -> None:
+    def body(outer: Streams) -> Streams:
+        return flow.iterate(outer.map(mark, name="mark"), lambda s: s.map(mark, name="step"), rounds=2, name="inner")
+
+    _write(flow.iterate(_read(flow), body, rounds=4, name="outer"))
+
+
 # -- the rest ----------------------------------------------------------------------------------------------------
 
 
@@ -353,11 +365,12 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "overlapping": (_overlapping,),
     "irreducible": (_irreducible,),
     "rounds": (_rounds, _rounds_until, _rounds_learning),
-    "rounds_nested": (_rounds_nested, _rounds_nested_last, _rounds_deep),
+    "rounds_nested": (_rounds_nested, _rounds_nested_last, _rounds_deep, _rounds_in_lanes_nested),
     "rounds_behind_loop": (_rounds_behind_loop,),
+    "rounds_in_lanes": (_rounds_in_lanes,),
     "pipelines": (_pipelines,),
     "broadcast": (_broadcast, _broadcast_loop),
 }
 NAMES = tuple(_TOPOLOGIES)
-IN_ROUNDS = frozenset({"rounds", "rounds_nested", "rounds_behind_loop"})
+IN_ROUNDS = frozenset({"rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes"})
 _LOSING = {("chain", 1)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from engine.simulation.chain_checks import check_chain
 from engine.simulation.counts import check_counts, check_held
 from engine.simulation.cuts import ONCE, check_cover, check_cut
 from engine.simulation.effects import check_conservation, check_output, check_transactions
@@ -68,4 +69,5 @@ def _check_protocol(record: Record, trails: Mapping[Attempt, Trail]) -> list[Vio
             found += check_against(trail, cut)
     found += check_held(record)
     found += check_transactions(record)
+    found += check_chain(record)
     return found

@@ -116,7 +116,7 @@ def load(data: bytes) -> Any:
 
 def _inbox(inbox: Inbox) -> tuple[Any, ...]:
     waits = inbox.in_front is not None and not inbox.in_front.ended
-    return inbox.queue, inbox.last_barrier, inbox.end_received, inbox.ended, waits
+    return inbox.queue, inbox.skip, inbox.last_barrier, inbox.end_received, inbox.ended, waits
 
 
 _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
@@ -124,8 +124,8 @@ _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Outlet: lambda outlet: (),
     Data: lambda data: (data.payload,),
     Queued: lambda queued: (queued.payload,),
-    LogEntry: lambda entry: (entry.payload,),
-    Barrier: lambda barrier: (barrier.epoch, barrier.mode, barrier.within),
+    LogEntry: lambda entry: (entry.payload, entry.skip),
+    Barrier: lambda barrier: (barrier.epoch, barrier.mode, barrier.within, barrier.patience_ms),
     End: lambda end: (),
     InputRecord: lambda record: (record.channel, record.log, record.ended),
     OutputRecord: lambda record: (record.channel,),

@@ -4,7 +4,9 @@ For a channel from p to q: n batches sent before p captured, m consumed before q
 
 1. m <= n: nothing is received that was not sent.
 2. L is exactly m+1 .. n, contiguous, in order, its chain of digests unbroken from the receiver's to the sender's.
-3. A regular channel is empty, m = n and no L, unless the policy logs all channels; under a drain so is a back edge.
+   Only the first entry of L may have been processed in part.
+3. A regular channel is empty, m = n and no L, unless the policy logs all channels, or an aligned task has captured past
+   its queues and says so; under a drain a back edge is empty as well.
 4. The named back edges cover every cycle.
 5. Every task, operator and channel is there once, of one epoch, one attempt and one graph.
 8. From one cut to the next, positions never go back.
@@ -20,11 +22,13 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from engine.simulation.plain_task import hops_in
 from engine.simulation.record import Violation
 from graphs.deployment import Deployment
 from graphs.ids import ChannelId, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
+from recovery.messages import marker_in
 
 RECEIVED = "1: nothing is received that was not sent"
 LOGGED = "2: a log is exactly what was in its channel"
@@ -122,20 +126,32 @@ def _check_channels(cut: Cut, deployment: Deployment, restored: RestoredLogs) ->
             id = received.channel
             if id.restored:
                 payloads = restored.get(id)
+                yield from _check_skips(cut, received)
                 yield from _check_restored(cut, snapshot, received, payloads)
                 continue
             channel = deployment.channels[id]
             if received.is_back != channel.is_back:
                 yield Violation(ONCE, f"is_back is {received.is_back} in the cut, and not in the graph", cut.epoch, id)
-            yield from _check_channel(cut, received, sent[id], has_digest=not channel.within_actor)
+            yield from _check_skips(cut, received)
+            yield from _check_channel(cut, snapshot, received, sent[id], has_digest=not channel.within_actor)
 
 
-def _check_channel(cut: Cut, received: InputRecord, sent: OutputRecord, *, has_digest: bool) -> Iterator[Violation]:
+def _check_skips(cut: Cut, received: InputRecord) -> Iterator[Violation]:
+    """Records are processed in order, batch by batch: none behind the first batch, and never all of that."""
+    for place, entry in enumerate(received.log):
+        if entry.skip and (place or marker_in(entry.payload) is not None or entry.skip >= len(hops_in(entry.payload))):
+            story = f"batch {entry.seq} is entry {place + 1} of the log, and {entry.skip} records of it are left out"
+            yield Violation(LOGGED, story, cut.epoch, received.channel)
+
+
+def _check_channel(
+    cut: Cut, snapshot: TaskSnapshot, received: InputRecord, sent: OutputRecord, *, has_digest: bool
+) -> Iterator[Violation]:
     id, m, n, log = received.channel, received.consumed, sent.sent, received.log
     if m > n:
         yield Violation(RECEIVED, f"{m} batches were consumed, {n} were sent", cut.epoch, id)
         return
-    yield from _check_empty(cut, received, n - m)
+    yield from _check_empty(cut, snapshot, received, n - m)
     seqs = [entry.seq for entry in log]
     if seqs != list(range(m + 1, n + 1)):
         story = (
@@ -151,7 +167,7 @@ def _check_restored(
 ) -> Iterator[Violation]:
     """A restored channel has no sender: its log is the rest of what the attempt began with."""
     id, m, log = received.channel, received.consumed, received.log
-    yield from _check_empty(cut, received, len(log))
+    yield from _check_empty(cut, snapshot, received, len(log))
     seqs = [entry.seq for entry in log]
     if seqs != list(range(m + 1, m + len(log) + 1)):
         yield Violation(LOGGED, f"{m} batches were consumed, and the log holds {seqs}", cut.epoch, id)
@@ -166,8 +182,9 @@ def _check_restored(
         yield from _check_chain(cut, id, received.digest, log, after)
 
 
-def _check_empty(cut: Cut, received: InputRecord, in_channel: int) -> Iterator[Violation]:
-    if cut.policy == "unaligned" or (received.is_back and cut.policy != "drain"):
+def _check_empty(cut: Cut, snapshot: TaskSnapshot, received: InputRecord, in_channel: int) -> Iterator[Violation]:
+    has_overtaken = snapshot.overtook and cut.policy == "aligned"
+    if cut.policy == "unaligned" or has_overtaken or (received.is_back and cut.policy != "drain"):
         return
     if in_channel or received.log:
         story = f"policy {cut.policy!r} leaves nothing in it; {in_channel} batches were, {len(received.log)} are logged"

@@ -1,6 +1,6 @@
 """What a run leaves behind: published output, values kept at the end, and a quantity that is never made or lost.
 
-- What is published is what complete cuts list, and is published after they are complete.
+- What is published is what complete cuts list, and is published after they are complete. In the end all of it is.
 - In the end the output is that of the plain interpreter, as a multiset: nothing lost, nothing doubled. Before the end
   it is a part of that. The same holds for the values kept by key.
 - 7. In every cut: state + logs + set aside + waiting + output + not yet read = what the inputs hold.
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from engine.simulation.chain_checks import belongs_to_the_last_cut, listed_by
 from engine.simulation.plain import Result
 from engine.simulation.plain_operator import frozen
 from engine.simulation.plain_task import decoded, hops_in
@@ -44,18 +45,23 @@ def check_transactions(record: Record) -> Iterator[Violation]:
     listed: set[str] = set()
     for event in record.trace:
         if isinstance(event, Completed) and event.epoch in record.cuts:
-            listed |= _listed_by(record.cuts[event.epoch])
+            listed |= listed_by(record.cuts[event.epoch])
         elif isinstance(event, Committed) and not listed.issuperset(event.names):
             story = f"{sorted(set(event.names) - listed)} were published before a cut that lists them was complete"
             yield Violation(LISTED, story, task=event.task)
+    unpublished = {name for cut in record.cuts.values() for name in listed_by(cut)} - record.committed.keys()
+    if record.finished and unpublished:
+        yield Violation(LISTED, f"{sorted(unpublished)} are listed by complete cuts and were never published")
 
 
 def check_output(record: Record, expected: Result) -> Iterator[Violation]:
     """The output against that of the plain interpreter; the values kept as well, once everything has ended."""
     is_whole = record.finished and record.plan.stop_when is None
     visible: dict[str, Counter[Any]] = {sink: Counter() for sink in expected.sinks}
-    for sink, records in record.committed.values():
-        visible[sink].update(map(frozen, records))
+    belongs = belongs_to_the_last_cut(record)
+    for name, (sink, records) in record.committed.items():
+        if belongs(name):
+            visible[sink].update(map(frozen, records))
     for sink, output in visible.items():
         lost, doubled = expected.sinks[sink] - output, output - expected.sinks[sink]
         if doubled:
@@ -82,7 +88,7 @@ def check_conservation(record: Record, cut: Cut, previous: Sequence[Cut], conser
     """Add up everything that a cut accounts for. `previous` is its lineage."""
     of_record = conserved.of_record
     injected = sum(of_record(record_) for records in record.inputs.values() for record_ in records)
-    published = set[str]().union(*map(_listed_by, (*previous, cut)))
+    published = set[str]().union(*map(listed_by, (*previous, cut)))
     figures = Counter[str]()
     for name in published:
         stored = record.committed.get(name) or record.prepared.get(name)
@@ -107,24 +113,20 @@ def _add_up(record: Record, snapshot: TaskSnapshot, conserved: Conserved, figure
             for split, position in state.positions.items():
                 index, count = map(int, split.split("-of-"))
                 figures["not yet read"] += sum(map(of_record, record.inputs[name][index::count][position:]))
-    aside = () if snapshot.rounds is None else snapshot.rounds.aside.values()
-    figures["set aside"] += sum(_weight(payload, conserved) for payloads in aside for payload in payloads)
-    figures["logs"] += sum(_weight(e.payload, conserved) for received in snapshot.inputs for e in received.log)
+    if snapshot.rounds is not None:
+        for channel, payloads in snapshot.rounds.aside.items():
+            # Of the records that were processed nothing is known: user code may have modified them.
+            skip = snapshot.rounds.skips.get(channel, 0)
+            figures["set aside"] += _weight(payloads[0], conserved, skip)
+            figures["set aside"] += sum(_weight(payload, conserved) for payload in payloads[1:])
+    logged = [entry for received in snapshot.inputs for entry in received.log]
+    figures["logs"] += sum(_weight(entry.payload, conserved, entry.skip) for entry in logged)
 
 
-def _weight(payload: bytes, conserved: Conserved) -> int:
+def _weight(payload: bytes, conserved: Conserved, skip: int = 0) -> int:
     if marker_in(payload) is not None:
         return 0
-    return sum(conserved.of_record(one.record) for one in hops_in(payload))
-
-
-def _listed_by(cut: Cut) -> set[str]:
-    return {
-        transaction.name
-        for snapshot in cut.snapshots.values()
-        for state in snapshot.operators.values()
-        for transaction in state.transactions
-    }
+    return sum(conserved.of_record(one.record) for one in hops_in(payload)[skip:])
 
 
 def _told(records: Counter[Any]) -> str:

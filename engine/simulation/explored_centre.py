@@ -116,6 +116,9 @@ class Centres:
         if reads_files:
             world.store.files = {n: f for place in places for n, f in self.places.files[self.places.met[place].files]}
         self._apply(world, event)
+        # What may happen at any later time happens at once; the schedules of seeds put it off.
+        while world.removals:
+            world.apply(("remove", 0))
         while world.unrestored and self.graph.bounds["crashes"] < 2:
             world.apply(("restore", next(iter(world.unrestored))))
         files = [tuple((n, f) for n, f in world.store.files.items() if n[2] == task) for task in tasks]
@@ -146,6 +149,8 @@ class Centres:
                 world.apply(("notice",))
             case ("forget",):
                 world.store.forget_complete(world.supervisor.attempt)
+                kept = world.supervisor.kept
+                world.supervisor.kept = {e: cut._replace(transactions=frozenset()) for e, cut in kept.items()}
             case ("epoch",):
                 world.obey(coordinator.request(self.graph.mode, world.now_ms))
             case ("abort_epoch", epoch):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
+from engine.answering import Answer, Call
 from engine.batch import Batch, decode, encode
 from engine.simulation.record import (
     Barriered,
@@ -64,6 +65,8 @@ class Surroundings(Protocol):
 
     def note(self, event: Event) -> None: ...
 
+    def answer(self, call: Call) -> Answer: ...
+
 
 class Host:
     """A task of one attempt.
@@ -83,8 +86,8 @@ class Host:
         for id in core.inboxes.keys() - self.channels.keys():
             self.channels[id] = next(c for c in core.task.inputs if c.id.edge == id.edge)
         self.is_started = False
-        self.orders: deque[Order] = deque()
-        self.aborts: deque[Abort] = deque()
+        self.orders: deque[Any] = deque()
+        self.aborts: deque[Any] = deque()
         self.captures: dict[Epoch | None, Any] = {}
         self.encoded: set[Epoch | None] = set()
         self.writes: dict[Epoch | None, TaskRecord] = {}
@@ -98,6 +101,7 @@ class Host:
 
     def receive(self, channel: ChannelId, attempt: Attempt, item: Item, around: Surroundings) -> None:
         """Something arrived from the network."""
+        self.core.now_ms = around.now_ms
         self.carry_out(self.core.receive(channel, attempt, item), around)
 
     def take(self, channel: ChannelId, around: Surroundings) -> None:
@@ -106,6 +110,19 @@ class Host:
             self._take_traced(channel, around)
         else:
             self.carry_out(self.core.take(channel), around)
+
+    def may_take_part(self, channel: ChannelId) -> bool:
+        """Whether there is a record to process that is not the last one of its batch."""
+        front = self.core.front(channel)
+        return front is not None and len(_batch(front[0])) - front[1] > 1
+
+    def take_part(self, channel: ChannelId, around: Surroundings) -> None:
+        """Process one record of a batch that has more."""
+        self.carry_out(self.core.take_part(channel, 1), around)
+
+    def lose_patience(self, around: Surroundings) -> None:
+        """An aligned epoch has waited long enough."""
+        self.carry_out(self.core.on_tick(around.now_ms), around)
 
     def _take_traced(self, channel: ChannelId, around: Surroundings) -> None:
         inbox = self.core.inboxes[channel]
@@ -131,13 +148,9 @@ class Host:
 
     def answer(self, call_id: int, around: Surroundings) -> None:
         """A call outside has an answer."""
-        function, record = self.runtime.call(call_id)
-        self._ran("answer", around, payload=pickle.dumps(record, 5))
-        try:
-            result, error = run_call(function, record), None
-        except Exception as failure:  # noqa: BLE001 - the user's function may raise anything; its policy decides
-            result, error = None, failure
-        self._emit(self.runtime.on_answer(call_id, result, error), around)
+        call = self.runtime.call(call_id)
+        self._ran("answer", around, payload=pickle.dumps(call.record, 5))
+        self._emit(self.runtime.on_answer(call_id, *around.answer(call)), around)
 
     def start(self, around: Surroundings) -> None:
         """All tasks of the attempt are restored."""
@@ -148,8 +161,9 @@ class Host:
     def obey(self, order: Order, around: Surroundings) -> None:
         """An order of the coordinator arrived."""
         match order:
-            case Trigger(_, epoch, mode, within):
-                self.carry_out(self.core.on_trigger(epoch, mode, within), around)
+            case Trigger(_, epoch, mode, within, patience_ms):
+                self.core.now_ms = around.now_ms
+                self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms), around)
             case Abort(_, epoch, mode):
                 self.carry_out(self.core.on_abort(epoch, mode), around)
             case Complete(_, epoch, names):
@@ -182,6 +196,7 @@ class Host:
             record.outputs,
             record.ended,
             record.rounds,
+            record.overtook,
         )
         around.store_file(self.attempt, epoch, snapshot)
         self.carry_out(self.core.on_written(epoch), around)
@@ -202,9 +217,10 @@ class Host:
     def _carry_out_one(self, effect: Effect, around: Surroundings) -> Iterable[Effect]:
         core = self.core
         match effect:
-            case Process(channel, payload):
-                batch = decode(payload) if isinstance(payload, bytes) else payload
-                self._ran("batch", around, channel, payload)
+            case Process(channel, payload, skip, until):
+                batch = _part(payload, skip, until)
+                is_whole = not skip and until is None
+                self._ran("batch" if until is None else "part", around, channel, payload if is_whole else batch)
                 self._emit(self.runtime.process(self.channels[channel], batch, around.now_ms), around)
                 return core.on_processed(channel)
             case Send(channel, item):
@@ -291,13 +307,17 @@ class Host:
         around.drop_file(self.attempt, epoch, self.id)
 
 
-def run_call(function: Callable[[Any], Any], record: Any) -> Any:
-    """Run a call outside to its end, a coroutine too."""
-    result = function(record)
-    if hasattr(result, "send") and hasattr(result, "close"):
-        try:
-            while True:
-                result.send(None)
-        except StopIteration as stop:
-            return stop.value
-    return result
+def _batch(payload: Any) -> Batch:
+    return decode(payload) if isinstance(payload, bytes) else payload
+
+
+def _part(payload: Any, skip: int, until: int | None) -> Batch:
+    """The records to process. Those that go by reference are let go of: user code may change them in any way."""
+    batch = _batch(payload)
+    if not skip and until is None:
+        return batch
+    end = len(batch) if until is None else until
+    part = batch.part(skip, end)
+    if batch is payload and isinstance(batch.records, list):
+        batch.records[skip:end] = [None] * (end - skip)
+    return part

@@ -13,7 +13,9 @@ from engine.state import KeyedState
 from engine.task import TaskCore
 from graphs.expansion import Actors
 from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.lines import LineEnd
 from recovery.rescale import plan_restore
+from recovery.supervisor import RestartOptions, Supervisor
 
 
 @dataclass
@@ -26,17 +28,23 @@ class Parts:
     runtime: Callable[..., Any] = TaskRuntime
     host: type[Host] = Host
     plan_restore: PlanRestore = plan_restore
+    supervisor: type[Supervisor] = Supervisor
+    line_end: type[LineEnd] = LineEnd
 
 
 @dataclass
 class WorldOptions:
-    """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts."""
+    """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts.
+
+    `slices`: batches may be processed in parts, a record at a time.
+    """
 
     parallelism: int = 1
     actors: Actors = "task"
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     records_max: int = 2
     entries_max: int = 2
-    restarts_max: int = 50
+    restarts: RestartOptions = field(default_factory=lambda: RestartOptions(restarts_max=50, pause_ms=0))
     seed: int = 0
     traces: bool = True
+    slices: bool = False

@@ -13,7 +13,7 @@ from graphs.ids import TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut
 from recovery.errors import RescaleError
-from recovery.rescale import MoveWhole, Reroute
+from recovery.rescale import MoveWhole, Reroute, fitting
 from recovery.restored import TaskRestore
 
 
@@ -41,6 +41,7 @@ class Placement:
         self.actors: Actors = actors
         self.plan_restore = plan_restore
         self.made: dict[int, Deployment] = {}
+        self.fitted: list[Deployment] = []
         self.refused = 0
 
     def deployment(self, parallelism: int) -> Deployment:
@@ -55,7 +56,9 @@ class Placement:
             deployment = current if wanted is None else self.deployment(wanted)
             return Placed(deployment, dict.fromkeys(deployment.tasks))
         former = self._taken_with(cut)
-        deployment = former if wanted is None else self.deployment(wanted)
+        deployment = former if wanted is None else fitting(cut, self.deployment(wanted))
+        if deployment is not former and deployment not in self.made.values():
+            self.fitted.append(deployment)
         try:
             return Placed(deployment, dict(self.plan_restore(cut, deployment, reroute, move_whole)))
         except RescaleError:
@@ -65,7 +68,9 @@ class Placement:
             return Placed(former, dict(self.plan_restore(cut, former, reroute, move_whole)))
 
     def _taken_with(self, cut: Cut) -> Deployment:
-        for deployment in self.made.values():
-            if dict(deployment.parallelism) == dict(cut.parallelism):
+        for deployment in (*self.made.values(), *self.fitted):
+            if deployment.tasks.keys() == cut.snapshots.keys() and dict(deployment.parallelism) == dict(
+                cut.parallelism
+            ):
                 return deployment
-        raise LookupError(f"no attempt had the parallelism of epoch {cut.epoch}")
+        raise LookupError(f"no attempt had the tasks of epoch {cut.epoch}")

@@ -150,7 +150,7 @@ class _Run:
         """Fire the timers and answer the calls of one operator that has any."""
         for operator in self.operators.values():
             if operator.timers:
-                operator.fire(max(at_ms for at_ms, _ in operator.timers))
+                operator.fire(max(at_ms for at_ms, _, _ in operator.timers))
             elif operator.operator.kind is Kind.MAP_ASYNC and operator.waiting:
                 operator.answer(operator.waiting[0])
             else:

@@ -5,6 +5,7 @@ The interpreters (`plain.py`, `plain_task.py`) are what the engine is compared w
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,13 @@ def frozen(value: Any) -> Any:
     return value if kind.__hash__ is not None else repr(value)
 
 
+def one_nan(key: Any) -> Any:
+    """All NaN are one key."""
+    if isinstance(key, tuple):
+        return tuple(map(one_nan, cast("tuple[Any, ...]", key)))
+    return math.nan if isinstance(key, float) and key != key else key  # NaN alone is not itself
+
+
 class Wires:
     """The edges of a plan by what they start from."""
 
@@ -79,7 +87,7 @@ class Wires:
 class PlainOperator:
     """An operator of one task, or of all of them.
 
-    - values: by key. timers: (time, key) -> hops. written: what a sink got.
+    - values: by key. timers: (time, key, hops). written: what a sink got.
     - waiting: what an iteration's head has gathered, or what a map_async has not answered.
     - emitted: (output, record, hops), to be taken by the interpreter.
     """
@@ -90,7 +98,7 @@ class PlainOperator:
         self.index = index
         self.parallelism = parallelism
         self.values: dict[Any, Any] = {}
-        self.timers: dict[tuple[int, Any], int] = {}
+        self.timers: list[tuple[int, Any, int]] = []
         self.waiting: list[Hop] = []
         self.written: list[Any] = []
         self.hops_max = 0
@@ -144,11 +152,10 @@ class PlainOperator:
     def fire(self, now_ms: int) -> None:
         """All timers that are due, in the order of their time."""
         self.now_ms = now_ms
-        due = sorted((at_ms for at_ms, _ in self.timers if at_ms <= now_ms))
-        for at_ms in dict.fromkeys(due):
-            for key in [key for at, key in self.timers if at == at_ms]:
-                hops = self.timers.pop((at_ms, key))
-                self.call("on_timer", Context(self, key, hops), at_ms)
+        due = sorted((timer for timer in self.timers if timer[0] <= now_ms), key=itemgetter(0))
+        self.timers = [timer for timer in self.timers if timer[0] > now_ms]
+        for at_ms, key, hops in due:
+            self.call("on_timer", Context(self, key, hops), at_ms)
 
     def answer(self, asked: Hop) -> None:
         """One of the waiting records has its answer."""
@@ -176,7 +183,7 @@ class PlainOperator:
             return NO_KEY
         if edge.routing is Routing.HASH and edge.by is not None:
             by = edge.by
-        return itemgetter(by)(record) if isinstance(by, str) else by(record)
+        return one_nan(itemgetter(by)(record) if isinstance(by, str) else by(record))
 
     def _map(self, edge: Edge, record: Any, hops: int) -> None:
         self.emit("out", self.operator.function(record), hops)
@@ -291,8 +298,9 @@ class Context:
 
     def set_timer(self, at_ms: int) -> None:
         """Have `on_timer` called."""
-        key = (at_ms, self.state.key)
-        self._of.timers[key] = max(self._hops, self._of.timers.get(key, 0))
+        timer = (at_ms, self.state.key, self._hops)
+        if timer not in self._of.timers:
+            self._of.timers.append(timer)
 
 
 class State:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from engine.simulation.plain_task import hops_in, rest_of
 from engine.simulation.trail import same_payload
 from graphs.deployment import Task
 from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
@@ -34,19 +35,40 @@ class PlainRounds:
             self.current = restored.current
             self.leaving = restored.leaving
             self.open = {channel: deque(waiting) for channel, waiting in restored.aside.items()}
+            for channel, skip in restored.skips.items():
+                self.open[channel][0] = rest_of(self.open[channel][0], skip)
             self.last = {channel: Marker(path) for channel, path in restored.given.items()}
 
     def took(self, channel: ChannelId, payload: bytes) -> None:
         """An item left its queue."""
         self.open.setdefault(channel._replace(restored=False), deque()).append(payload)
 
-    def ran(self, channel: ChannelId, payload: bytes) -> str | None:
-        """User code runs on a batch of a channel: what is wrong with that."""
+    def holds(self, channel: ChannelId) -> bool:
+        """Whether a batch of the channel was taken and has not run: it was set aside, and runs before any other."""
+        waiting = self.open.get(channel._replace(restored=False), ())
+        return any(marker_in(payload) is None for payload in waiting)
+
+    def ran_in_part(self, channel: ChannelId, payload: bytes) -> str | None:
+        """User code runs on the first records of a batch that was set aside: what is wrong with that."""
+        waiting = self._waiting(channel)
+        count = len(hops_in(payload))
+        if hops_in(waiting[0])[:count] != hops_in(payload):
+            return "other records ran than the next ones that were set aside"
+        waiting[0] = rest_of(waiting[0], count)
+        return None
+
+    def _waiting(self, channel: ChannelId) -> deque[bytes]:
+        """What was taken of the channel and has not run, from the next batch on."""
         live = channel._replace(restored=False)
         waiting = self.open.get(live, deque[bytes]())
         while waiting and (marker := marker_in(waiting[0])) is not None:
             self.last[live] = marker
             waiting.popleft()
+        return waiting
+
+    def ran(self, channel: ChannelId, payload: bytes) -> str | None:
+        """User code runs on a batch of a channel: what is wrong with that."""
+        waiting = self._waiting(channel)
         if not waiting:
             return "a batch ran that was not taken"
         if not same_payload(waiting.popleft(), payload):
@@ -83,7 +105,10 @@ class PlainRounds:
             yield f"round {snapshot.current}, where the trace is in {self.current}"
         given: dict[ChannelId, Marker] = {}
         for channel in {*self.open, *self.last, *snapshot.aside, *snapshot.given}:
-            passed, fault = self._passed(channel, snapshot.aside.get(channel, ()))
+            aside = snapshot.aside.get(channel, ())
+            if channel in snapshot.skips:
+                aside = (rest_of(aside[0], snapshot.skips[channel]), *aside[1:])
+            passed, fault = self._passed(channel, aside)
             if fault is not None:
                 yield f"channel {channel}: {fault}"
             elif passed is not None and snapshot.given.get(channel) == passed.path:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen
+from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, one_nan
 from engine.simulation.record import Ran
 from graphs.deployment import Deployment, Task
 from graphs.ids import ChannelId
@@ -33,7 +33,7 @@ class PlainState(NamedTuple):
     """The state of one operator in one task, in plain values, as a capture would hold it."""
 
     values: dict[Any, Any]
-    timers: dict[tuple[int, Any], int]
+    timers: Counter[tuple[int, Any, int]]
     waiting: Counter[Any]
     positions: dict[str, int]
     measured: dict[str, Any]
@@ -41,7 +41,7 @@ class PlainState(NamedTuple):
 
     def all_keys(self) -> set[Any]:
         """All keys that something is kept under."""
-        return {key for key in [*self.values, *(key for _, key in self.timers)] if key is not NO_KEY}
+        return {key for key in [*self.values, *(key for _, key, _ in self.timers)] if key is not NO_KEY}
 
 
 class PlainTask:
@@ -70,7 +70,7 @@ class PlainTask:
             held = decoded(state)
             operator = self.operators[name]
             operator.values = held.values
-            operator.timers = held.timers
+            operator.timers = list(held.timers.elements())
             operator.waiting = [Hop(*pickle.loads(payload)) for payload in state.pending]
             if name in self.positions:
                 self.positions[name] = held.positions
@@ -84,7 +84,7 @@ class PlainTask:
         operator = self.operators[name]
         return PlainState(
             operator.values,
-            operator.timers,
+            Counter(operator.timers),
             Counter((frozen(one.record), one.hops) for one in operator.waiting),
             self.positions.get(name, {}),
             self.measured[name],
@@ -101,7 +101,7 @@ class PlainTask:
         match ran.what:
             case "produce":
                 self._produce(ran.detail, outputs)
-            case "batch" if ran.channel is not None and ran.payload is not None:
+            case "batch" | "part" if ran.channel is not None and ran.payload is not None:
                 edge = self.edges[ran.channel.edge]
                 self._receive(edge, hops_in(ran.payload), outputs)
             case "round_end":
@@ -211,6 +211,14 @@ def outputs_in(channel: ChannelId, edge: Edge, payload: bytes) -> Outputs:
     return Counter((edge.name, target, frozen(one.record), one.hops) for one in hops_in(payload))
 
 
+def rest_of(payload: bytes, skip: int) -> bytes:
+    """An encoded batch without its first `skip` records."""
+    if not skip:
+        return payload
+    rest = hops_in(payload)[skip:]
+    return pickle.dumps(([one.record for one in rest], [one.hops for one in rest]), 5)
+
+
 def hops_in(payload: bytes) -> list[Hop]:
     """The records of an encoded batch, each with its hops."""
     records, hops = _rows(payload) if payload[:1] == COLUMNS else pickle.loads(payload)
@@ -232,18 +240,18 @@ def _rows(payload: bytes) -> tuple[list[Any], int]:
 def decoded(state: OperatorState) -> PlainState:
     """What an encoded state says: the groups hold pickles in a row, of two for a value, of three for a timer."""
     values: dict[Any, Any] = {}
-    timers: dict[tuple[int, Any], int] = {}
+    timers: Counter[tuple[int, Any, int]] = Counter()
     for data in state.groups.values():
         for entry in entries_in(data):
             if len(entry) == 2:
-                values[entry[0]] = entry[1]
+                values[one_nan(entry[0])] = entry[1]
             else:
-                timers[entry[1], entry[0]] = entry[2]
+                timers[entry[1], one_nan(entry[0]), entry[2]] += 1
     whole = _whole(state)
     if "value" in whole:
         values[NO_KEY] = whole["value"]
     for at_ms, hops in whole.get("timers", ()):
-        timers[at_ms, NO_KEY] = hops
+        timers[at_ms, NO_KEY, hops] += 1
     waiting = [pickle.loads(payload) for payload in state.pending]
     return PlainState(
         values,

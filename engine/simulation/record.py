@@ -20,6 +20,7 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut
 from recovery.messages import Mode
+from recovery.orders import Numbered
 from recovery.restored import TaskRestore
 
 
@@ -61,7 +62,8 @@ class Ran(NamedTuple):
     """User code runs. `what` says which entry:
 
     - "produce": `detail` is the number of records asked for.
-    - "batch": `channel` and `payload`, the batch as it was before user code saw it.
+    - "batch": `channel` and `payload`, the batch as it was before user code saw it, or the rest of it after parts.
+    - "part": `channel` and `payload`, the next records of the batch at the front of its channel, which has more.
     - "round_end": `detail` is the path. "release_round", "release_result", "end": nothing more.
     - "timer": all timers that are due at `now_ms`.
     - "answer": `payload` is the pickled record that was asked about, as it was before the call.
@@ -151,7 +153,10 @@ class Conserved:
 
 @dataclass
 class Record:
-    """A finished or stopped run. `prepared` are the transactions that exist and are not published."""
+    """A finished or stopped run. `prepared` are the transactions that exist and are not published.
+
+    `chain` is the chain of the job, and `asked` the older cut that a supervisor was asked to go back to, by claimant.
+    """
 
     plan: Plan
     inputs: Mapping[str, Sequence[Any]]
@@ -163,6 +168,8 @@ class Record:
     prepared: Transactions = field(default_factory=dict[str, tuple[str, list[Any]]])
     finished: bool = False
     conserved: Conserved | None = None
+    chain: Sequence[Numbered] = ()
+    asked: dict[str, Epoch] = field(default_factory=dict[str, Epoch])
 
 
 @dataclass(frozen=True)

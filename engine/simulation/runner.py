@@ -7,21 +7,24 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from engine.simulation.breaks import BREAKS
 from engine.simulation.cases import NAMES, Case, generate
 from engine.simulation.checker import check
+from engine.simulation.lines import LinedWorld
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started
 from engine.simulation.schedule import FaultPlan, Outcome, Schedule
 from engine.simulation.world import Parts, World, WorldOptions
 from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode
+from recovery.supervisor import RestartOptions
 
 STEPS_SAFE = 3_000
 STEPS_LIVE = 20_000
+STEPS_EXPECTED = 400
 SEEDS_A_CHUNK = 20
 
 
@@ -33,6 +36,7 @@ class Summary:
     topologies: Counter[str] = field(default_factory=Counter[str])
     policies: Counter[str] = field(default_factory=Counter[str])
     faults: Counter[str] = field(default_factory=Counter[str])
+    happened: Counter[str] = field(default_factory=Counter[str])
     failed: list[tuple[int, int, list[str]]] = field(default_factory=list[tuple[int, int, list[str]]])
 
     def add(self, other: Summary) -> None:
@@ -41,6 +45,7 @@ class Summary:
         self.topologies += other.topologies
         self.policies += other.policies
         self.faults += other.faults
+        self.happened += other.happened
         self.failed += other.failed
 
     def as_json(self) -> dict[str, Any]:
@@ -52,6 +57,7 @@ class Summary:
             "topologies": dict(sorted(self.topologies.items())),
             "policies": dict(sorted(self.policies.items())),
             "faults": dict(sorted(self.faults.items())),
+            "happened": dict(sorted(self.happened.items())),
             "violations": len(self.failed),
         }
 
@@ -74,10 +80,19 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
         failures_tolerated=rng.choice((3, 1000)),
         keep=rng.choice((1, 3)),
     )
+    records_max = rng.choice((1, 2, 5))
+    snapshots = replace(snapshots, patience_ms=rng.choice((None, 0, 10, 40)) if mode is Mode.ALIGNED else None)
+    slices = rng.random() < 0.5
     options = WorldOptions(
-        case.parallelism, case.actors, snapshots, records_max=rng.choice((1, 2, 5)), restarts_max=1000, seed=seed
+        case.parallelism,
+        case.actors,
+        snapshots,
+        records_max=records_max,
+        restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100)), pause_ms_max=400),
+        seed=seed,
+        slices=slices,
     )
-    world = World(case.plan, case.inputs, options, parts)
+    world = LinedWorld(case.plan, case.inputs, options, parts)
     world.record.conserved = case.conserved
     return world
 
@@ -92,8 +107,8 @@ def run_case(case: Case, seed: int, crashes: int, rule: str | None = None) -> tu
     """One schedule of a case, judged."""
     parts = Parts() if rule is None else BREAKS[rule].parts()
     world = world_of(case, seed, parts)
-    plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to)
-    outcome = Schedule(world, seed, plan, STEPS_SAFE, STEPS_LIVE).run()
+    plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to, go_backs=1)
+    outcome = Schedule(world, seed, plan, STEPS_SAFE, STEPS_LIVE, STEPS_EXPECTED).run()
     if not outcome.violations:
         outcome.violations = check(world.record, seed)
     return outcome, world
@@ -105,6 +120,7 @@ def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None) -> Su
     for seed in seeds:
         outcome, world, case = run_seed(seed, crashes, rule)
         _count(summary, outcome, world.record, case)
+        summary.happened += world.counts
     return summary
 
 

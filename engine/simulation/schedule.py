@@ -1,7 +1,8 @@
 """A seeded schedule: it picks what happens next, and what goes wrong.
 
-Two phases. Safety: everything may go wrong, and nothing wrong may come of it. Liveness: faults stop, nothing is slow
-any more, nothing waits for a timeout, and the run must finish within a budget of steps.
+Two phases. Safety: everything may go wrong, and nothing wrong may come of it. Liveness: faults stop, nothing waits for
+a timeout, and the run must finish within a budget of steps. A slow task stays slow until a cut is complete, which
+must take so many steps at most: that does not depend on how long a record takes.
 """
 
 from __future__ import annotations
@@ -14,24 +15,35 @@ from typing import Any
 
 from engine.batch import Batch, decode, encode
 from engine.columns import as_records
+from engine.simulation.lines import LinedWorld, Travelling
 from engine.simulation.record import Violation
 from engine.simulation.world import Happening, World
-from graphs.ids import Attempt, ChannelId, Epoch
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.channels import Queued
 from recovery.effects import Decline
 from recovery.errors import ChannelIntegrityError
-from recovery.messages import Data, Mode
-from recovery.orders import AppendEntry
+from recovery.messages import Data, Mode, marker_in
+from recovery.orders import AppendEntry, AttemptStart
+from recovery.requests import Request, RequestKind
 from recovery.rounds import Phase
 
 LIVE_TICK_SHARE = 0.02
 NEVER_MS = 10**9
+ANSWERED = "every request is answered"
 LAGGING = (0.1, 0.03, 0.01)
+COUNTED = {"part": "batch_in_parts", "patience": "overtaking"}
+SLOW_SHARE = 0.002
+CUT_STEPS_MAX = 2_500
 SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.03)
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """How many of each may happen in one run; whether each does, and when, is drawn."""
+    """How many of each may happen in one run; whether each does, and when, is drawn.
+
+    All crashes are planned, at steps within the length that the run is expected to have. One that is to wait for a cut
+    may come later, and does not happen if the run is over by then.
+    """
 
     crashes: int = 3
     coordinator_deaths: int = 1
@@ -40,13 +52,18 @@ class FaultPlan:
     lost_reports: int = 2
     aborts: int = 3
     savepoints: int = 2
+    stops: int = 1
+    lines: int = 6
     zombies: bool = True
     rescale_to: int | None = None
+    lost_append_replies: int = 1
+    hung_appends: int = 1
+    go_backs: int = 0
 
     @staticmethod
     def none() -> FaultPlan:
         """A run in which nothing goes wrong."""
-        return FaultPlan(0, 0, 0, 0, 0, 0, 0, zombies=False)
+        return FaultPlan(0, 0, 0, 0, 0, 0, 0, stops=0, lines=0, zombies=False, lost_append_replies=0, hung_appends=0)
 
 
 @dataclass
@@ -63,7 +80,9 @@ class Outcome:
 class Schedule:
     """Drives one world through one schedule."""
 
-    def __init__(self, world: World, seed: int, plan: FaultPlan, steps_safe: int, steps_live: int) -> None:
+    def __init__(
+        self, world: World, seed: int, plan: FaultPlan, steps_safe: int, steps_live: int, steps_expected: int
+    ) -> None:
         self.world = world
         self.rng = random.Random(seed)
         self.plan = plan
@@ -73,31 +92,62 @@ class Schedule:
         self.outcome = Outcome(seed)
         self.speeds: dict[Any, float] = {}
         self.patience = self.rng.choice((2, 4, 12))
-        self.loops_lag = self.rng.random() < 0.7
+        # All back edges lag, or none, or some of them: then one head is far ahead of the other.
+        self.lagging_share = self.rng.choice((0.0, 0.4, 0.4, 1.0, 1.0))
         self.waits_for_cut = self.rng.choice(("not", "any", "own"))
         self.has_rounds = any(task.iteration is not None for task in world.deployment.tasks.values())
         self.tick_share = self.rng.choice((0.02, 0.05, 0.1, 0.2))
         self.left = {
-            "crash": self.rng.randint(0, plan.crashes),
             "kill_coordinator": self.rng.randint(0, plan.coordinator_deaths) if self.rng.random() < 0.3 else 0,
             "transport": plan.transport if self.rng.random() < 0.15 else 0,
             "fail_write": self.rng.randint(0, plan.write_failures),
             "lose_report": self.rng.randint(0, plan.lost_reports) if self.rng.random() < 0.5 else 0,
             "decline": self.rng.randint(0, plan.aborts),
             "savepoint": self.rng.randint(0, plan.savepoints),
-            "late_savepoint": self.rng.randint(0, plan.savepoints),
+            "late_savepoint": self.rng.randint(0, 2 * plan.savepoints),
+            "abort_request": self.rng.randint(0, plan.aborts) if self.has_rounds else 0,
+            "stop": plan.stops if self.rng.random() < 0.2 else 0,
+            "lose_append_reply": self.rng.randint(0, plan.lost_append_replies),
+            "hang_append": self.rng.randint(0, plan.hung_appends),
+            "go_back": self.rng.randint(0, plan.go_backs),
+            "line": self.rng.randint(0, plan.lines) if self.rng.random() < 0.5 else 0,
         }
+        if self.steps_safe and plan.crashes:
+            self.steps_safe = max(self.steps_safe, steps_expected // 2)
+        within = max(1, min(self.steps_safe, steps_expected))
+        # Where to crash next is at the end. Mostly they wait for a cut: before the first, a crash only begins again.
+        self.crash_steps = sorted((self.rng.randrange(within) for _ in range(plan.crashes)), reverse=True)
         self.faults: dict[str, Callable[[], bool]] = {
-            "crash": self._crash,
             "kill_coordinator": self._kill_coordinator,
             "transport": self._disturb_transport,
             "fail_write": self._fail_write,
             "lose_report": self._lose_report,
             "decline": self._decline,
             "savepoint": self._savepoint,
+            "stop": self._stop,
+            "lose_append_reply": lambda: self._disturb_append("lose_append_reply"),
+            "hang_append": lambda: self._disturb_append("hang_append"),
+            "go_back": self._go_back,
+            "line": self._disturb_line,
         }
+        self.slow = self._draw_slow()
         self.disturbed: set[Attempt] = set()
         self.must_complete: set[tuple[Attempt, Epoch]] = set()
+        self.cuts_with_request: dict[Epoch, bool] = {}
+
+    def _draw_slow(self) -> TaskId | None:
+        """A task whose user code takes long for a record, in every third run."""
+        tasks = sorted(task.id for task in self.world.deployment.tasks.values() if not task.is_source)
+        # Drawn apart, so that the schedules of flows without such a task stay what they are.
+        rng = random.Random(f"slow {self.outcome.seed}")
+        if not tasks or self.world.options.snapshots.patience_ms is None or rng.random() > 1 / 3:
+            return None
+        self.outcome.faults["slow_task"] += 1
+        return rng.choice(tasks)
+
+    def _is_slow(self, event: Happening) -> bool:
+        """Whether a slow task would process records."""
+        return event[0] in ("take", "part") and event[1] == self.slow
 
     def run(self) -> Outcome:
         """Both phases; violations of the protocol that show at once are in the outcome."""
@@ -105,16 +155,22 @@ class Schedule:
             self._run_phase(self.steps_safe, is_live=False)
             if not self.world.is_over:
                 self._begin_liveness()
+                self._run_to_a_cut()
                 self._run_phase(self.steps_live, is_live=True)
         except (RuntimeError, LookupError, ValueError) as error:
             self.outcome.violations.append(Violation("the protocol was broken", f"{type(error).__name__}: {error}"))
             return self.outcome
-        if self.world.failure is not None:
+        if self.world.is_fenced:
+            self.outcome.violations.append(Violation("a healthy run is fenced", "no other run has the job"))
+        elif self.world.failure is not None:
             self.outcome.violations.append(Violation("the run failed", self.world.failure))
         elif not self.world.is_over:
             self.outcome.violations.append(
                 Violation("the run does not end", f"not finished {self.steps_live} steps after the last fault")
             )
+        elif self.world.unanswered:
+            names = ", ".join(map(str, self.world.unanswered.values()))
+            self.outcome.violations.append(Violation(ANSWERED, f"the run has ended, and not answered {names}"))
         return self.outcome
 
     def _run_phase(self, steps: int, *, is_live: bool) -> None:
@@ -123,18 +179,28 @@ class Schedule:
             if world.is_over:
                 return
             self.outcome.steps += 1
+            if not is_live:
+                self._crash_if_due()
             if not is_live and rng.random() < 0.04:
                 self._inject()
+            if not is_live and self.has_rounds:
+                self._leave_request_behind()
             if self.left["late_savepoint"] and rng.random() < 0.05 and self._savepoint_in_rounds(is_live):
                 self.left["late_savepoint"] -= 1
             event = self._pick(is_live)
             story.append(event)
+            if event[0] in COUNTED:
+                self.outcome.faults[COUNTED[event[0]]] += 1
             if event[0] == "report":
                 self._check_decline(event[1])
+            elif event[0] == "remove" and world.removals[event[1]][0] < world.supervisor.attempt:
+                self.outcome.faults["superseded_removal"] += 1
             try:
                 world.apply(event)
             except ChannelIntegrityError as error:
                 self._recover(event, error)
+            if event[0] == "tick" and self.world.unanswered:
+                self._check_requests()
 
     def _begin_liveness(self) -> None:
         """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
@@ -143,7 +209,10 @@ class Schedule:
         coordinator = world.coordinator
         if coordinator is None or coordinator.final is not None:
             return
-        coordinator.options = world.options.snapshots
+        if coordinator.attempt not in self.disturbed:
+            coordinator.options = world.options.snapshots
+        # else a message may be lost that a cut between two rounds waits for: its timeout ends that, and the barrier of
+        # the next epoch finds the loss.
         mode = world.options.snapshots.mode
         world.obey(coordinator.request(mode, world.now_ms))
         task = next(iter(world.deployment.tasks))
@@ -151,6 +220,23 @@ class Schedule:
             world.obey(coordinator.on_decline(task, coordinator.attempt, epoch, "faults are over", world.now_ms))
             if world.coordinator is not coordinator:
                 return
+
+    def _run_to_a_cut(self) -> None:
+        """A cut completes, however slow a task is; unless one is requested that waits for all records of a round."""
+        world = self.world
+        modes = {mode for mode, _ in world.coordinator.requested} if world.coordinator is not None else set[Mode]()
+        modes |= {request.mode for request in world.unanswered.values()}
+        if self.slow is None or world.options.snapshots.patience_ms is None or Mode.BETWEEN_ROUNDS in modes:
+            self.slow = None
+            return
+        before, late, self.left["late_savepoint"] = len(world.record.cuts), self.left["late_savepoint"], 0
+        for _ in range(CUT_STEPS_MAX):
+            if world.is_over or len(world.record.cuts) > before:
+                self.slow, self.left["late_savepoint"] = None, late
+                return
+            self._run_phase(1, is_live=True)
+        story = f"none is complete {CUT_STEPS_MAX} steps after the last fault, and task {self.slow} is slow"
+        self.outcome.violations.append(Violation("a cut completes in time", story))
 
     def _pick(self, is_live: bool) -> Happening:
         world, rng = self.world, self.rng
@@ -165,6 +251,8 @@ class Schedule:
         events = world.enabled()
         if not events:
             return ("tick",)
+        if is_live and self.slow is not None and rng.random() > SLOW_SHARE:
+            events = [event for event in events if not self._is_slow(event)] or [("tick",)]
         event = rng.choice(events)
         if not is_live:
             for _ in range(self.patience):
@@ -174,11 +262,14 @@ class Schedule:
         return event
 
     def _speed(self, event: Happening) -> float:
-        key = event[:2] if event[0] != "report" else event[:1]
+        key = event[:1] if event[0] in ("report", "remove", "land") else event[:2]
         speed = self.speeds.get(key)
         if speed is None:
-            is_back = self.loops_lag and event[0] in ("receive", "take") and self._is_back(event[-1])
-            speed = self.speeds[key] = self.rng.choice(LAGGING if is_back else SPEEDS)
+            if self._is_slow(event):
+                return LAGGING[-1]
+            is_back = event[0] in ("receive", "take") and self._is_back(event[-1])
+            lags = event[0] == "remove" or (is_back and self.rng.random() < self.lagging_share)
+            speed = self.speeds[key] = self.rng.choice(LAGGING if lags else SPEEDS)
         return speed
 
     def _is_back(self, channel: ChannelId) -> bool:
@@ -196,6 +287,11 @@ class Schedule:
             self.left[kind] -= 1
             self.outcome.faults[kind] += 1
 
+    def _crash_if_due(self) -> None:
+        if self.crash_steps and self.outcome.steps > self.crash_steps[-1] and self._crash():
+            self.crash_steps.pop()
+            self.outcome.faults["crash"] += 1
+
     def _apply(self, event: Happening) -> None:
         self.outcome.story.append(event)
         self.world.apply(event)
@@ -208,8 +304,61 @@ class Schedule:
         if busy and self.rng.random() < 0.5:
             candidates = sorted(busy)
         count = 1 if self.rng.random() < 0.8 else min(2, len(candidates))
+        last = self.world.store.history[-1:]
+        if last and isinstance(last[0].entry, AttemptStart) and last[0].entry.claimant in self.world.record.asked:
+            self.outcome.faults["crash_after_going_back"] += 1
         self._apply(("crash", tuple(self.rng.sample(candidates, count))))
         return True
+
+    def _leave_request_behind(self) -> None:
+        """Have a request for a cut between two rounds outlive its epoch, and then its attempt, in a marker.
+
+        It is aborted while a marker carries it; the next cut finds the marker in a log; and that cut is restored.
+        """
+        world, rng = self.world, self.rng
+        coordinator, cuts = world.coordinator, world.record.cuts
+        if coordinator is None:
+            return
+        if self.left["abort_request"] and any(cut.mode is Mode.BETWEEN_ROUNDS for cut in coordinator.open.values()):
+            carried = sorted(self._requests_under_way() & coordinator.open.keys())
+            if carried and rng.random() < 0.3:
+                self.left["abort_request"] -= 1
+                self.outcome.faults["abort_request"] += 1
+                self.outcome.story.append(("abort_request", carried[0]))
+                task = next(iter(world.deployment.tasks))
+                world.obey(
+                    coordinator.on_decline(task, coordinator.attempt, carried[0], "by the schedule", world.now_ms)
+                )
+                if world.coordinator is coordinator:
+                    world.obey(coordinator.request(world.options.snapshots.mode, world.now_ms))
+        elif self.crash_steps and cuts and self._holds_request(max(cuts)) and rng.random() < 0.5 and self._crash():
+            self.crash_steps.pop()
+            self.outcome.faults["crash"] += 1
+            self.outcome.faults["restored_request"] += 1
+
+    def _requests_under_way(self) -> set[Epoch]:
+        world = self.world
+        markers = [item.marker for wire in world.wires.values() for _, item in wire if isinstance(item, Data)]
+        for host in world.hosts.values():
+            for inbox in host.core.inboxes.values():
+                markers += [item.marker for item in inbox.queue if isinstance(item, Queued)]
+        return {marker.cut_after for marker in markers if marker is not None and marker.cut_after is not None}
+
+    def _holds_request(self, epoch: Epoch) -> bool:
+        """Whether a marker that this cut holds asks for a cut between two rounds."""
+        if epoch not in self.cuts_with_request:
+            snapshots = self.world.record.cuts[epoch].snapshots.values()
+            payloads = [entry.payload for snapshot in snapshots for record in snapshot.inputs for entry in record.log]
+            payloads += [
+                payload
+                for snapshot in snapshots
+                if snapshot.rounds is not None
+                for waiting in snapshot.rounds.aside.values()
+                for payload in waiting
+            ]
+            markers = [marker_in(payload) for payload in payloads]
+            self.cuts_with_request[epoch] = any(m is not None and m.cut_after is not None for m in markers)
+        return self.cuts_with_request[epoch]
 
     def _has_waited(self) -> bool:
         """Whether there is the cut that crashes wait for: any, or one that the attempt has taken itself."""
@@ -261,6 +410,31 @@ class Schedule:
         self._apply(("kill_coordinator",))
         return True
 
+    def _go_back(self) -> bool:
+        """Another run goes on from an older cut. It may fail soon, before it has a cut of its own."""
+        older = self.world.supervisor.cuts[:-1]
+        if self.world.coordinator is None or not older:
+            return False
+        last = self.world.supervisor.kept[self.world.supervisor.cuts[-1]]
+        if not last.transactions & self.world.services.store.prepared.keys() and self.rng.random() < 0.9:
+            return False  # wait for a cut whose output is not published yet
+        self._keep_zombies()
+        self._apply(("go_back", self.rng.choice(older)))
+        if self.rng.random() < 0.5:
+            self.crash_steps.append(self.outcome.steps + self.rng.randrange(1, 30))
+        return True
+
+    def _disturb_append(self, kind: str) -> bool:
+        if not self.world.appends:
+            return False
+        self._apply((kind,))
+        if self.rng.random() < 0.5 and self.world.hosts:
+            # The attempt fails before it is known whether the entry exists.
+            self.outcome.faults["failure_with_unknown_entry"] += 1
+            self._apply(("crash", (self.rng.choice(sorted(self.world.hosts)),)))
+            self._apply(self._notice())
+        return True
+
     def _disturb_transport(self) -> bool:
         attempt = self.world.supervisor.attempt
         wires: list[tuple[ChannelId, list[int]]] = []
@@ -310,6 +484,36 @@ class Schedule:
         self._apply(("lose_report", self.rng.randrange(len(self.world.reports))))
         return True
 
+    def _disturb_line(self) -> bool:
+        """Lose, repeat or put off an order or a report."""
+        world, rng = self.world, self.rng
+        if not isinstance(world, LinedWorld):
+            return False
+        orders = [(host.id, wire) for host in world.hosts.values() for wire in (host.orders, host.aborts) if wire]
+        kind = rng.choice(("lost", "repeated", "late"))
+        if orders and rng.random() < 0.6:
+            task, wire = rng.choice(orders)
+            place = rng.randrange(len(wire))
+            message = wire[place]
+            if kind != "repeated":
+                del wire[place]
+            if kind != "lost":
+                wire.append(message)
+            what = "an order"
+            world.hosts[task].offers = None
+        elif world.reports:
+            task = (message := world.reports[place := rng.randrange(len(world.reports))])[1]
+            if kind != "repeated":
+                del world.reports[place]
+            if kind != "lost":
+                world.reports.append(message)
+            what = "a report"
+        else:
+            return False
+        self.outcome.story.append(("line", what, task, kind))
+        self.outcome.faults[f"{kind}_{what.split()[1]}"] += 1
+        return True
+
     def _decline(self) -> bool:
         """An abort at any moment, as if some task had declined."""
         coordinator = self.world.coordinator
@@ -317,14 +521,22 @@ class Schedule:
             return False
         epoch = self.rng.choice(sorted(coordinator.open))
         task = self.rng.choice(sorted(self.world.deployment.tasks))
-        self.world.reports.append((self.world.supervisor.attempt, task, Decline(epoch, "by the schedule")))
+        self.world.report(self.world.supervisor.attempt, task, Decline(epoch, "by the schedule"))
         self.outcome.story.append(("decline", task, epoch))
         return True
 
     def _check_decline(self, report: int) -> None:
-        """Nothing but an input that has not ended can stand in the way of a cut between two rounds."""
+        """Nothing but an input that has not ended can stand in the way of a cut between two rounds.
+
+        Once the coordinator has aborted it, some heads take the cut and others do not, and that may be declined.
+        """
         attempt, _, effect = self.world.reports[report]
+        coordinator = self.world.coordinator
+        if isinstance(effect, Travelling):
+            effect = effect.said.what
         if not isinstance(effect, Decline) or (attempt, effect.epoch) not in self.must_complete:
+            return
+        if coordinator is None or effect.epoch not in coordinator.open:
             return
         if "a round" in effect.reason:
             story = f"{effect.reason}, though all inputs of the iteration had ended when it was asked for"
@@ -351,15 +563,36 @@ class Schedule:
         return self._savepoint(Mode.BETWEEN_ROUNDS)
 
     def _savepoint(self, mode: Mode | None = None) -> bool:
-        coordinator = self.world.coordinator
-        if coordinator is None or coordinator.final is not None:
-            return False
         mode = mode or self.rng.choice((self.world.options.snapshots.mode, Mode.BETWEEN_ROUNDS))
-        if mode is Mode.BETWEEN_ROUNDS and self._is_all_in_rounds():
-            self.must_complete.add((coordinator.attempt, coordinator.next_epoch))
-        self.outcome.story.append(("savepoint", mode.value))
-        self.world.obey(coordinator.request(mode, self.world.now_ms, f"savepoint-{coordinator.next_epoch}"))
+        return self._ask(RequestKind.SAVEPOINT, mode)
+
+    def _stop(self) -> bool:
+        return self._ask(RequestKind.STOP, self.world.options.snapshots.mode)
+
+    def _ask(self, kind: RequestKind, mode: Mode) -> bool:
+        """A client asks for something, whatever the run is doing."""
+        world = self.world
+        must_complete = mode is Mode.BETWEEN_ROUNDS and world.coordinator is not None and self._is_all_in_rounds()
+        name = f"{kind.value}-{world.counts['requests']}"
+        self.outcome.story.append((kind.value, mode.value))
+        world.ask(Request(name, kind, name, mode))
+        opened = [epoch for epoch, request in world.supervisor.requests.open.items() if request.id == name]
+        if must_complete:
+            self.must_complete.update((world.supervisor.attempt, epoch) for epoch in opened)
         return True
+
+    def _check_requests(self) -> None:
+        """Time has just passed: each request without an answer has an open epoch, or there is a reason to wait."""
+        coordinator, requests = self.world.coordinator, self.world.supervisor.requests
+        if coordinator is None or len(coordinator.ended) == len(coordinator.deployment.tasks):
+            return  # the final cut answers them
+        if coordinator.final is not None:
+            return
+        lost = [str(request) for epoch, request in requests.open.items() if epoch not in coordinator.open]
+        if not any(cut.mode in (Mode.DRAIN, Mode.BETWEEN_ROUNDS) for cut in coordinator.open.values()):
+            lost += map(str, requests.waiting.values())
+        if lost:
+            raise RuntimeError(f"nobody works on {', '.join(lost)}")
 
 
 def _is_manifest(append: AppendEntry) -> bool:

@@ -199,7 +199,7 @@ def _told(what: str, records: list[Any]) -> list[str]:
 
 def _error(run: Run, reason: str, call: _Call) -> ScheduleError:
     plan, cuts, story = run.world.plan, run.world.record.cuts, run.schedule.outcome.story
-    turns, steps = tell_turns(story, plan, cuts), tell_steps(story[-STEPS_TOLD:], plan, cuts)
-    lines = [f"what happened, in {len(story)} steps:", *(f"  {line}" for line in turns[-TURNS_TOLD:])]
+    turns, steps = tell_turns(story, plan, cuts, TURNS_TOLD), tell_steps(story[-STEPS_TOLD:], plan, cuts)
+    lines = [f"what happened, in {len(story)} steps:", *(f"  {line}" for line in turns)]
     lines += [f"the last {len(steps)} steps:", *(f"  {line}" for line in steps)]
     return ScheduleError(run.seed, reason, lines, call.with_seed(run.seed))

@@ -10,21 +10,22 @@ from itertools import pairwise
 from typing import Any, Literal, cast, get_args
 
 from engine.cut_view import CutView
-from engine.errors import describe, user_frames
+from engine.errors import USER_RAISED, describe, user_frames
 from engine.simulation.checker import check_protocol
 from engine.simulation.options import Parts, WorldOptions
 from engine.simulation.record import Record, Started
 from engine.simulation.schedule import FaultPlan, Schedule
 from engine.simulation.telling import ToldWorld
 from engine.simulation.world import Happening
+from engine.travel import check_pickles
 from graphs.expansion import expand
 from graphs.flow import Flow, checked_flow
-from graphs.ids import Attempt, Epoch
 from graphs.io import Generate, Items, Range
 from graphs.options import is_whole
 from graphs.plan import Kind, Operator, Plan
-from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
+from recovery.supervisor import RestartOptions
 
 Policy = Literal["aligned", "unaligned", "drain"]
 Invariant = Callable[[CutView], object]
@@ -32,7 +33,17 @@ Invariant = Callable[[CutView], object]
 FAITHFUL_STEPS_MAX = 300_000
 _BATCHES = 50
 _UNDER_WAY_MAX = 20
-_CALM = FaultPlan(crashes=0, coordinator_deaths=0, transport=0, lost_reports=0, zombies=False)
+_CALM = FaultPlan(
+    crashes=0,
+    coordinator_deaths=0,
+    transport=0,
+    lost_reports=0,
+    stops=0,
+    lines=0,
+    zombies=False,
+    lost_append_replies=0,
+    hung_appends=0,
+)
 
 
 class SimulationError(ValueError):
@@ -57,6 +68,8 @@ class Run:
             outcome = self.schedule.run()
         except PredicateError as broken:
             return str(broken)
+        finally:
+            self.world.calls.close()
         if self.seed is None and outcome.steps >= FAITHFUL_STEPS_MAX:
             return (
                 f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault: bound its loops with "
@@ -117,6 +130,8 @@ class Simulation:
         invariant: Invariant | None = None,
     ) -> None:
         plan = checked_flow(flow, "simulate").plan()
+        # Here nothing travels; what simulate accepts has to run on Ray, too.
+        check_pickles(plan)
         self.inputs = _checked_inputs(plan, inputs or {})
         self.crashes = _checked_crashes(crashes)
         self.parallelism = _checked_parallelism(parallelism)
@@ -155,19 +170,26 @@ class Simulation:
             rng.choice(("task", "slice")),
             snapshots,
             records_max=max(rng.choice((1, 2, 5)), self.batch_min),
-            restarts_max=1000,
+            restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100))),
             seed=seed,
         )
         faults = replace(FaultPlan(), crashes=self.crashes) if self.crashes else _CALM
         if others and rng.random() < 0.5:
             faults = replace(faults, rescale_to=rng.choice(others))
-        return self._run(seed, options, faults, 500 + 10 * steps, 20_000 + 20 * steps, parts or Parts())
+        return self._run(seed, options, faults, 500 + 10 * steps, 20_000 + 20 * steps, parts or Parts(), steps)
 
     def _run(
-        self, seed: int | None, options: WorldOptions, faults: FaultPlan, steps_safe: int, steps_live: int, parts: Parts
+        self,
+        seed: int | None,
+        options: WorldOptions,
+        faults: FaultPlan,
+        steps_safe: int,
+        steps_live: int,
+        parts: Parts,
+        steps_expected: int = FAITHFUL_STEPS_MAX,
     ) -> Run:
         world = self.world(self.plan, self.inputs, options, parts)
-        schedule = Schedule(world, seed or 0, faults, steps_safe, steps_live)
+        schedule = Schedule(world, seed or 0, faults, steps_safe, steps_live, steps_expected)
         world.story = schedule.outcome.story
         return Run(seed, world, schedule)
 
@@ -178,7 +200,7 @@ def _watch(stop_when: Callable[..., bool] | None, invariant: Invariant | None) -
     def ask(what: str, predicate: Invariant, view: CutView) -> object:
         try:
             return predicate(view)
-        except Exception as error:
+        except USER_RAISED as error:
             lines = [f"{what} raised {describe(error)} at cut {view.epoch}", *user_frames(error)]
             raise PredicateError("\n".join(line.rstrip() for line in lines)) from error
 
@@ -244,11 +266,8 @@ def _checked_policy(plan: Plan, policy: str) -> Mode:
     if policy not in get_args(Policy):
         raise SimulationError(f"policy {policy!r} is unknown: give one of {', '.join(map(repr, get_args(Policy)))}")
     mode = Mode(policy)
-    coordinator = Coordinator(expand(plan), Attempt(1), SnapshotOptions(mode), Epoch(1))
-    try:
-        coordinator.request(mode, 0)
-    except ValueError as refused:
-        raise SimulationError(f"policy {policy!r} does not suit flow {plan.name!r}: {refused}") from None
+    if mode is Mode.DRAIN and (why := why_never_dry(expand(plan))) is not None:
+        raise SimulationError(f"policy {policy!r} does not suit flow {plan.name!r}: {why}")
     return mode
 
 

@@ -1,7 +1,8 @@
 """User code for the generated flows. It changes records and state in place; what it gives shows no order of arrival.
 
 So every schedule must end with the same multiset of output and the same keyed values, while a record or a value that is
-shared by mistake shows at once. A record carries `weight`, which no step makes or loses.
+shared by mistake shows at once: some records that are sent hold objects of their sender's state. A record carries
+`weight`, which no step makes or loses.
 """
 
 from __future__ import annotations
@@ -49,13 +50,15 @@ def count(state: Item, record: Item) -> tuple[Item, Item]:
     state["seen"][record["id"]] = state["seen"].get(record["id"], 0) + 1
     record["left"] -= 1
     record["path"].append(record["key"])
+    # The record goes on with the list that is kept here, and the next step may append to it.
+    state["paths"][record["id"], *record["path"]] = record["path"]
     record["key"] = (record["key"] * 2 + 1) % KEYS
     return state, record
 
 
 def new_count() -> Item:
     """The initial state of `count`."""
-    return {"sum": 0, "seen": {}}
+    return {"sum": 0, "seen": {}, "paths": {}}
 
 
 def is_done(record: Item) -> bool:

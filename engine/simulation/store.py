@@ -8,7 +8,7 @@ from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, Entry, Manifest, Numbered
+from recovery.orders import AttemptStart, Entry, Manifest, Numbered, Sweep
 
 FileName = tuple[Attempt, Epoch | None, TaskId]
 
@@ -30,15 +30,19 @@ class SimulatedStore:
         ]
 
     def create(self, number: int, entry: Entry) -> bool:
-        """Create one entry of the chain; False if its place is taken."""
-        if number != len(self.history) + 1:
-            return False
-        self.history.append(Numbered(number, entry))
-        return True
+        """Create one entry of the chain; False if another has its number. Asked for twice, it is the same entry."""
+        if number > len(self.history) + 1:
+            raise LookupError(f"entry {number} of the chain would follow entry {len(self.history)}")
+        if number == len(self.history) + 1:
+            self.history.append(Numbered(number, entry))
+        return self.history[number - 1].entry == entry
 
     def manifest(self, epoch: Epoch) -> Manifest:
         """The manifest of a complete cut."""
-        return next(entry for entry in reversed(self._manifests()) if entry.epoch == epoch)
+        for entry in reversed(self._manifests()):
+            if entry.epoch == epoch:
+                return entry
+        raise LookupError(f"the chain keeps no cut of epoch {epoch}")
 
     def cut(self, manifest: Manifest, graph_hash: str) -> Cut:
         """The cut that a manifest describes. A file that it names and that is not there is an error of the protocol."""
@@ -65,6 +69,19 @@ class SimulatedStore:
         self.dropped.add(epoch)
         for name in [name for name in self.files if name[1] == epoch]:
             del self.files[name]
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove the files that a sweep removes."""
+        kept = [e for _, e in self.history if isinstance(e, Manifest) and (e.epoch, e.attempt) in sweep.cuts]
+        last_states = {(e.attempt, task) for e in kept for task, epoch in e.files.items() if epoch is None}
+        for name in list(self.files):
+            attempt, epoch, task = name
+            if epoch is not None:
+                goes = sweep.removes_epoch(epoch, attempt)
+            else:
+                goes = sweep.removes_last_states(attempt) and (attempt, task) not in last_states
+            if goes:
+                del self.files[name]
 
     def forget_incomplete(self) -> None:
         """Remove the files that no manifest names: no one will ever read them."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from engine.cut_view import CutView
+from engine.simulation.lines import LinedWorld
 from engine.simulation.record import Aborted, Completed, Event, Finished, Started
-from engine.simulation.world import Happening, World
+from engine.simulation.world import Happening
 from graphs.ids import Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut
@@ -20,10 +21,16 @@ _STEPS = {
     "decline": "{0} declines {1}",
     "encode": "{0} encodes a part of its snapshot of {1}",
     "exhaust": "{0} has nothing more to read",
+    "go_back": "another run takes over, from cut {0}",
+    "hang_append": "the next entry of the job's chain is on its way, and nobody hears of it",
+    "land": "an entry of the chain that was long on its way arrives",
+    "lose_append_reply": "the next entry of the job's chain is written, and nobody is told",
+    "remove": "what is dead is removed",
     "fail_append": "the disk is full: no manifest",
     "fail_write": "the disk is full: {0} cannot write its snapshot of {1}",
     "found": "it is found out: {0}",
     "kill_coordinator": "the coordinator dies",
+    "line": "{0} for or of {1} is {2} on its way",
     "lose_report": "a report to the coordinator is lost",
     "notice": "the death is noticed",
     "order": "{0} gets an order of the coordinator",
@@ -32,6 +39,7 @@ _STEPS = {
     "report": "a report reaches the coordinator",
     "restore": "{0} takes its state back",
     "savepoint": "a savepoint is asked for",
+    "stop": "a stop with a savepoint is asked for",
     "take": "{0} processes a batch of {1}",
     "tick": "10 ms pass",
     "timer": "a timer of {0} fires",
@@ -40,11 +48,26 @@ _STEPS = {
     "zombie": "a task that is taken for dead goes on: {1}",
 }
 _TURNS = frozenset(
-    {"crash", "decline", "fail_append", "fail_write", "kill_coordinator", "lose_report", "savepoint", "transport"}
+    {
+        "crash",
+        "decline",
+        "fail_append",
+        "fail_write",
+        "go_back",
+        "hang_append",
+        "kill_coordinator",
+        "line",
+        "lose_append_reply",
+        "lose_report",
+        "savepoint",
+        "stop",
+        "transport",
+    }
 )
+_DEATHS = frozenset({"crash", "kill_coordinator"})
 
 
-class ToldWorld(World):
+class ToldWorld(LinedWorld):
     """A world that enters the turns of the run into the story of its schedule: attempts, cuts, the end."""
 
     story: list[Happening]
@@ -63,9 +86,17 @@ def tell_steps(story: Sequence[Happening], plan: Plan, cuts: Mapping[Epoch, Cut]
     return [_step(happening, plan, cuts) for happening in story]
 
 
-def tell_turns(story: Iterable[Happening], plan: Plan, cuts: Mapping[Epoch, Cut]) -> list[str]:
-    """What the run comes to: faults, attempts, cuts with what is in the loops, the end."""
-    return [_step(h, plan, cuts) for h in story if isinstance(h, Event) or h[0] in _TURNS]
+def tell_turns(
+    story: Iterable[Happening], plan: Plan, cuts: Mapping[Epoch, Cut], turns_max: int | None = None
+) -> list[str]:
+    """What the run comes to: faults, attempts, cuts with what is in the loops, the end.
+
+    `turns_max`: only the last ones, and of those before them only deaths and attempts.
+    """
+    turns = [h for h in story if isinstance(h, Event) or h[0] in _TURNS]
+    early = 0 if turns_max is None else max(0, len(turns) - turns_max)
+    kept = [h for h in turns[:early] if isinstance(h, Started) or h[0] in _DEATHS]
+    return [_step(h, plan, cuts) for h in kept + turns[early:]]
 
 
 def _step(happening: Happening, plan: Plan, cuts: Mapping[Epoch, Cut]) -> str:

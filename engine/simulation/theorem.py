@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.simulation.plain_operator import Wires, frozen
 from engine.simulation.plain_rounds import PlainRounds
-from engine.simulation.plain_task import Outputs, PlainTask, decoded, outputs_in
+from engine.simulation.plain_task import Outputs, PlainTask, decoded, hops_in, outputs_in, rest_of
 from engine.simulation.record import (
     Captured,
     Event,
@@ -79,6 +79,7 @@ class Replay:
         self.tasks: dict[TaskId, PlainTask] = {}
         self.rounds: dict[TaskId, PlainRounds] = {}
         self.queues: dict[ChannelId, deque[tuple[int, bytes]]] = {}
+        self.skips: Counter[ChannelId] = Counter()
         self.owed: dict[TaskId, Outputs] = {}
         self.contributions: dict[TaskId, Any] = {}
         self.is_past_cut = False
@@ -142,6 +143,7 @@ class Replay:
         plain.restore(event.restore.operators)
         for log in event.restore.logs:
             self.queues[log.channel] = deque(enumerate(log.payloads, start=1))
+            self.skips[log.channel] = log.skip
 
     def _on_sent(self, event: Sent) -> None:
         self.queues.setdefault(event.channel, deque()).append((event.seq, event.payload))
@@ -168,12 +170,13 @@ class Replay:
         if not queue or queue[0][0] != event.seq:
             there = f"batch {queue[0][0]} is at the front" if queue else "nothing is in the channel"
             raise self._broken(LEGAL, f"batch {event.seq} is taken when {there}", event.channel, event.task)
-        self.rounds[event.task].took(event.channel, queue.popleft()[1])
+        payload = queue.popleft()[1]
+        self.rounds[event.task].took(event.channel, rest_of(payload, self.skips.pop(event.channel, 0)))
 
     def _on_ran(self, event: Ran) -> None:
         plain, rounds = self.tasks[event.task], self.rounds[event.task]
         if event.channel is not None and event.payload is not None:
-            fault = rounds.ran(event.channel, event.payload)
+            fault = self._fault_of_batch(event, event.channel, event.payload)
             if fault is not None:
                 if self.is_past_cut and self.was_given_up:
                     raise Damaged
@@ -189,6 +192,19 @@ class Replay:
         elif event.what == "release_result" and plain.task.depth > 1:
             self._contribute(plain, len(rounds.leaving))
             rounds.result_released()
+
+    def _fault_of_batch(self, event: Ran, channel: ChannelId, payload: bytes) -> str | None:
+        """What is wrong with running these records now."""
+        rounds = self.rounds[event.task]
+        if event.what == "batch":
+            return rounds.ran(channel, payload)
+        if rounds.holds(channel):
+            return rounds.ran_in_part(channel, payload)
+        queue, skip, ran = self.queues.get(channel), self.skips[channel], hops_in(payload)
+        if not queue or hops_in(queue[0][1])[skip : skip + len(ran)] != ran:
+            return f"a part ran that is not what follows {skip} records of the batch at the front"
+        self.skips[channel] += len(ran)
+        return None
 
     def _contribute(self, plain: PlainTask, depth: int) -> None:
         """What the task sent back in a round that ends is its contribution to the decision about the next."""
@@ -221,9 +237,14 @@ class Replay:
             for received in snapshot.inputs:
                 held = self.queues.get(received.channel, ())
                 if [seq for seq, _ in held] != [entry.seq for entry in received.log] or not all(
-                    same_payload(payload, entry.payload) for (_, payload), entry in zip(held, received.log, strict=True)
+                    same_payload(rest_of(payload, entry.skip), rest_of(entry.payload, entry.skip))
+                    for (_, payload), entry in zip(held, received.log, strict=True)
                 ):
                     story = f"the log holds {[e.seq for e in received.log]}, the channel {[seq for seq, _ in held]}"
+                    raise self._broken(CHANNELS, story, received.channel, id)
+                skip = received.log[0].skip if received.log else 0
+                if skip != self.skips[received.channel]:
+                    story = f"the log leaves out {skip} records, and {self.skips[received.channel]} were processed"
                     raise self._broken(CHANNELS, story, received.channel, id)
 
     def _differences(self, plain: PlainTask, name: str, state: OperatorState) -> Iterator[str]:

@@ -128,6 +128,18 @@ class TinyRuntime:
         return emitted
 
 
+class PairsRuntime(TinyRuntime):
+    """Sends what leaves together in one batch."""
+
+    def _emit(self, out: list[tuple[str, Any]]) -> Emitted:
+        together: dict[ChannelId, Batch] = {}
+        for channel, batch in super()._emit(out):
+            if channel in together:
+                batch = Batch([*together[channel].records, *batch.records])
+            together[channel] = batch
+        return list(together.items())
+
+
 def _width(deployment: Deployment, task: Task) -> int:
     return deployment.parallelism[task.id.name]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.batch import decode
-from engine.simulation.tiny import TinyRuntime, tiny_plan
+from engine.simulation.tiny import PairsRuntime, TinyRuntime, tiny_plan
 from engine.simulation.world import Parts, World, WorldOptions
 from graphs.plan import Kind, Operator, Plan, Routing
 from recovery.coordinator import SnapshotOptions
@@ -61,7 +61,10 @@ def keep(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
 
 @dataclass(frozen=True)
 class TinyGraph:
-    """A plan, what goes in, and the bounds of its walk."""
+    """A plan, what goes in, and the bounds of its walk.
+
+    - logs_regular: regular channels may be logged too; overtakes: tasks may capture past their queues at any moment.
+    """
 
     name: str
     plan: Plan
@@ -71,13 +74,24 @@ class TinyGraph:
     mode: Mode = Mode.ALIGNED
     writes_at_once: bool = True
     logs_regular: bool = False
+    overtakes: bool = False
+    records_max: int = 1
     runtime: Callable[..., Any] = field(default=TinyRuntime)
 
     def world(self, parts: Parts | None = None) -> World:
         """A new world of this graph, with no epoch but those that are asked for."""
         parts = parts or Parts()
-        snapshots = SnapshotOptions(self.mode, NEVER_MS, NEVER_MS, probe_pause_ms=0, keep=10**6)
-        options = WorldOptions(self.parallelism, snapshots=snapshots, records_max=1, traces=False)
+        patience_ms = 0 if self.overtakes else None
+        snapshots = SnapshotOptions(
+            self.mode, NEVER_MS, NEVER_MS, patience_ms=patience_ms, probe_pause_ms=0, keep=10**6
+        )
+        options = WorldOptions(
+            self.parallelism,
+            snapshots=snapshots,
+            records_max=self.records_max,
+            traces=False,
+            slices=self.overtakes,
+        )
         return World(self.plan, {}, options, Parts(parts.core, parts.coordinator, parts.keyed_state, self.runtime))
 
     def wrong_in(self, cut: Cut) -> str:
@@ -111,12 +125,14 @@ class TinyGraph:
                 yield from content.get("gathered", [])
                 share = _records(operator)[task.index :: cut.parallelism[task.name]]
                 yield from share[content.get("read", 0) :]
-            payloads = [entry.payload for record in snapshot.inputs for entry in record.log]
+            batches = [(entry.payload, entry.skip) for record in snapshot.inputs for entry in record.log]
             if snapshot.rounds is not None:
-                payloads += [payload for aside in snapshot.rounds.aside.values() for payload in aside]
-            for payload in payloads:
+                for channel, aside in snapshot.rounds.aside.items():
+                    skips = (snapshot.rounds.skips.get(channel, 0), *(0 for _ in aside[1:]))
+                    batches += zip(aside, skips, strict=True)
+            for payload, skip in batches:
                 if marker_in(payload) is None:
-                    yield from decode(payload).records
+                    yield from decode(payload).records[skip:]
 
 
 def _records(operator: Operator) -> tuple[Record, ...]:
@@ -201,6 +217,16 @@ def graphs() -> tuple[TinyGraph, ...]:
         _nested("nested loops", one),
         _rounds("rounds", one, rounds=2),
         _loop("unaligned", one, *items, mode=Mode.UNALIGNED, logs_regular=True),
+        _loop(
+            "overtaking, batches in parts",
+            one,
+            (0, 1, 0),
+            (1, 1, 0),
+            logs_regular=True,
+            overtakes=True,
+            records_max=2,
+            runtime=PairsRuntime,
+        ),
         _loop("a late write", one, *items, writes_at_once=False),
         _loop("a probe too early", {**one, "early_probes": 1}, *items),
         _loop("a death during the restore", {**one, "crashes": 2}, *items),

@@ -4,19 +4,19 @@ This evidence does not pass through the code that takes snapshots, so the cuts a
 
 - A channel is numbered without a gap; its items are taken in order, each after it was sent; nothing follows END.
 - A channel carries one barrier an epoch, and their numbers grow.
+- An attempt captures only epochs that it began, which have higher numbers than the cut that it restored.
 - A complete epoch was not given up, and every snapshot of its cut was captured by its task.
 - The counts of a cut are those of the trace, and its logs hold the very bytes that were sent.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from engine.simulation.cuts import LOGGED, ONCE
 from engine.simulation.plain_operator import frozen
-from engine.simulation.plain_task import COLUMNS, hops_in
+from engine.simulation.plain_task import COLUMNS, hops_in, rest_of
 from engine.simulation.record import (
     Aborted,
     Barriered,
@@ -33,13 +33,14 @@ from engine.simulation.record import (
 )
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from recovery.cut import Cut
+from recovery.cut import Cut, LogEntry
 from recovery.messages import marker_in
 from recovery.restored import TaskRestore
 
 NUMBERED = "a channel delivers what was sent, in order"
 ENDED = "nothing follows END"
 BARRIERS = "a channel carries one barrier an epoch"
+OUTLIVED = "no epoch outlives its attempt"
 GIVEN_UP = "an epoch that was given up is never complete"
 REPLAYED = "a log is replayed whole and in order"
 COUNTS = "the counts of a cut are those of the trace"
@@ -57,6 +58,7 @@ class Trail:
     events: list[Event] = field(default_factory=list[Event])
     restores: dict[TaskId, TaskRestore | None] = field(default_factory=dict[TaskId, TaskRestore | None])
     logs: dict[ChannelId, tuple[bytes, ...]] = field(default_factory=dict[ChannelId, tuple[bytes, ...]])
+    skips: dict[ChannelId, int] = field(default_factory=dict[ChannelId, int])
     sent: dict[ChannelId, list[bytes]] = field(default_factory=dict[ChannelId, list[bytes]])
     taken: Counts = field(default_factory=Counts)
     ended: set[ChannelId] = field(default_factory=set[ChannelId])
@@ -130,6 +132,9 @@ class Trail:
     def _on_captured(self, event: Captured) -> None:
         if (event.task, event.epoch) in self.captured:
             self.wrong(ONCE, f"task {event.task} captured twice", epoch=event.epoch)
+        if event.epoch is not None and self.restored_from is not None and event.epoch <= self.restored_from:
+            story = f"task {event.task} captured it, and the attempt restored epoch {self.restored_from}"
+            self.wrong(OUTLIVED, story, epoch=event.epoch)
         task = self.deployment.tasks[event.task]
         counts = {channel.id: self.taken.get(channel.id, 0) for channel in task.inputs}
         restore = self.restores.get(event.task)
@@ -142,6 +147,7 @@ class Trail:
         self.restores[event.task] = event.restore
         if event.restore is not None:
             self.logs.update((log.channel, log.payloads) for log in event.restore.logs)
+            self.skips.update((log.channel, log.skip) for log in event.restore.logs)
 
     def _on_completed(self, event: Completed) -> None:
         if event.epoch in self.aborted:
@@ -181,13 +187,18 @@ def check_against(trail: Trail, cut: Cut) -> Iterator[Violation]:
         for received in snapshot.inputs:
             was_sent = _payloads(trail, received.channel)
             for entry in received.log:
-                if entry.seq > len(was_sent) or not same_payload(entry.payload, was_sent[entry.seq - 1]):
+                if entry.seq > len(was_sent) or not _same_entry(entry, was_sent[entry.seq - 1]):
                     story = f"the log holds something else as batch {entry.seq} than was sent"
                     yield Violation(LOGGED, story, cut.epoch, received.channel)
 
 
 def _payloads(trail: Trail, channel: ChannelId) -> list[bytes] | tuple[bytes, ...]:
     return trail.logs.get(channel, ()) if channel.restored else trail.sent.get(channel, ())
+
+
+def _same_entry(entry: LogEntry, payload: bytes) -> bool:
+    """Whether an entry holds what was sent. Of what went by reference, the records that were processed are gone."""
+    return same_payload(rest_of(entry.payload, entry.skip), rest_of(payload, entry.skip))
 
 
 def same_payload(one: bytes, other: bytes) -> bool:
@@ -198,7 +209,7 @@ def same_payload(one: bytes, other: bytes) -> bool:
         return False
     if COLUMNS in (one[:1], other[:1]):
         return list(map(frozen, hops_in(one))) == list(map(frozen, hops_in(other)))
-    return pickle.loads(one) == pickle.loads(other)
+    return hops_in(one) == hops_in(other)
 
 
 def lineage(cut: Cut, cuts: Mapping[Epoch, Cut], trails: Mapping[Attempt, Trail]) -> list[Cut]:
@@ -223,10 +234,13 @@ def check_replay(trail: Trail, cut: Cut) -> Iterator[Violation]:
     if cut.snapshots.keys() != trail.deployment.tasks.keys():
         return
     expected: dict[ChannelId, list[bytes]] = {}
+    skips: dict[ChannelId, int] = {}
     for snapshot in cut.snapshots.values():
         for record in sorted(snapshot.inputs, key=lambda record: not record.channel.restored):
             if record.log:
-                payloads = expected.setdefault(record.channel._replace(restored=True), [])
+                channel = record.channel._replace(restored=True)
+                skips.setdefault(channel, record.log[0].skip)
+                payloads = expected.setdefault(channel, [])
                 payloads += [entry.payload for entry in record.log]
     for channel in expected.keys() | trail.logs.keys():
         if channel.receiver not in trail.restores:
@@ -236,3 +250,9 @@ def check_replay(trail: Trail, cut: Cut) -> Iterator[Violation]:
             story = f"attempt {trail.attempt}: {len(replayed)} batches are replayed, the cut holds {len(due)}"
             order = ", in another order" if sorted(due) == sorted(replayed) else ""
             yield Violation(REPLAYED, story + order, cut.epoch, channel)
+        if skips.get(channel, 0) != trail.skips.get(channel, 0):
+            story = (
+                f"attempt {trail.attempt}: it begins behind {trail.skips.get(channel, 0)} records of the first batch; "
+                f"{skips.get(channel, 0)} of them were processed before the cut"
+            )
+            yield Violation(REPLAYED, story, cut.epoch, channel)

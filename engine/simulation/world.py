@@ -6,13 +6,15 @@ there is) picks the events. Time passes only by the event `tick`.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.answering import Answer, Call
 from engine.batch import encode
 from engine.cut_view import CutView
 from engine.memory import MemoryServices
+from engine.simulation.calling import Calls
 from engine.simulation.host import Host
 from engine.simulation.options import Parts, WorldOptions
 from engine.simulation.placement import Placement
@@ -23,7 +25,7 @@ from graphs.deployment import Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.coordinator import Coordinator
-from recovery.cut import TaskSnapshot
+from recovery.cut import Cut, TaskSnapshot
 from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
 from recovery.messages import Item
 from recovery.orders import (
@@ -35,16 +37,21 @@ from recovery.orders import (
     FailRun,
     Fenced,
     Finished,
+    GivenUp,
     Manifest,
     Order,
+    PauseRestart,
     RestoreTasks,
     StartTasks,
+    Sweep,
     TellToEnd,
     Trigger,
     WriteManifest,
 )
+from recovery.requests import Request
 from recovery.restored import TaskRestore
 from recovery.supervisor import Supervisor
+from recovery.unpublished import with_unpublished
 
 TICK_MS = 10
 
@@ -65,17 +72,26 @@ class World:
         self.placement = Placement(plan, options.actors, parts.plan_restore)
         self.deployment = self.placement.deployment(options.parallelism)
         self.wanted_parallelism: int | None = None
-        self.supervisor = Supervisor(options.restarts_max)
+        self.claimants = 0
+        self.supervisor = self._new_supervisor()
         self.coordinator: Coordinator | None = None
         self.hosts: dict[TaskId, Host] = {}
         self.zombies: list[Host] = []
         self.dead: set[TaskId] = set()
         self.wires: dict[ChannelId, deque[tuple[Attempt, Item]]] = {}
-        self.reports: list[tuple[Attempt, TaskId, Effect]] = []
+        self.reports: list[tuple[Attempt, TaskId, Any]] = []
         self.appends: deque[AppendEntry] = deque()
+        self.unknown: set[int] = set()
+        self.hanging: list[AppendEntry] = []
+        self.removals: list[tuple[Attempt, Sweep | DropCut]] = []
         self.unrestored: dict[TaskId, TaskRestore | None] = {}
+        self.calls = Calls()
+        self.unanswered: dict[str, Request] = {}
+        self.counts: Counter[str] = Counter()
         self.now_ms = 0
         self.stopped_at: Epoch | None = None
+        # The cuts that the user's predicate has seen.
+        self.watched: set[Epoch] = set()
         self.is_finished = False
         self.failure: str | None = None
         self.is_fenced = False
@@ -86,6 +102,7 @@ class World:
             policy=options.snapshots.mode.value,
             committed=store.committed,
             prepared=store.prepared,
+            chain=self.store.history,
         )
         self.obey(self.supervisor.begin(self.store.chain))
 
@@ -109,8 +126,37 @@ class World:
 
     def note(self, event: Event) -> None:
         """Keep the trace of the live attempt."""
-        if self.traces and event.attempt == self.supervisor.attempt:
+        if event.attempt == self.supervisor.attempt:
+            self._note_always(event)
+
+    def _note_always(self, event: Event) -> None:
+        if self.traces:
             self.record.trace.append(event)
+
+    def answer(self, call: Call) -> Answer:
+        """Make a call outside."""
+        return self.calls.answer(call)
+
+    # -- clients of the run --------------------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> None:
+        """A client asks for something. It repeats that with every tick until it has an answer."""
+        self.unanswered[request.id] = request
+        self.counts["requests"] += 1
+        self.counts["requests_without_coordinator"] += self.coordinator is None
+        self.supervisor.requests.ask(request)
+        if self.coordinator is not None:
+            self.obey(self.coordinator.serve_requests(self.now_ms))
+
+    def _repeat_requests(self) -> None:
+        requests = self.supervisor.requests
+        for request in list(self.unanswered.values()):
+            tries = requests.failed_tries.get(request.id, 0)
+            answer = requests.ask(request)
+            if answer is not None:
+                del self.unanswered[request.id]
+                self.counts["answers" if answer.error is None else "refusals"] += 1
+                self.counts["answers_after_failed_tries"] += tries > 0
 
     # -- what can happen -----------------------------------------------------------------------------------------
 
@@ -135,10 +181,16 @@ class World:
                     host.offers = self._enabled_at(task, host)
                 found += host.offers
         found += [("report", index) for index in self._first_reports()]
+        found += [("remove", index) for index in range(len(self.removals))]
+        found += [("land", index) for index in range(len(self.hanging))]
         return found
 
     def _enabled_at(self, task: TaskId, host: Host) -> list[Happening]:
         found: list[Happening] = [("take", task, channel) for channel in host.core.ready()]
+        if self.options.slices:
+            found += [("part", task, event[2]) for event in found if host.may_take_part(event[2])]
+        if host.core.alignment.overdue(self.now_ms):
+            found.append(("patience", task))
         if host.aborts:
             found.append(("abort", task))
         if host.is_source and not host.core.is_ending and not host.core.ended:
@@ -184,6 +236,12 @@ class World:
     def _do_take(self, task: TaskId, channel: ChannelId) -> None:
         self._at(task).take(channel, self)
 
+    def _do_part(self, task: TaskId, channel: ChannelId) -> None:
+        self._at(task).take_part(channel, self)
+
+    def _do_patience(self, task: TaskId) -> None:
+        self._at(task).lose_patience(self)
+
     def _do_produce(self, task: TaskId) -> None:
         self._at(task).produce(self)
 
@@ -207,27 +265,45 @@ class World:
 
     def _do_order(self, task: TaskId) -> None:
         host = self._at(task)
-        order = host.orders.popleft()
+        order = self._opened_order(host, host.orders.popleft())
         if isinstance(order, StartTasks):
             host.start(self)
-        else:
+        elif order is not None:
             host.obey(order, self)
 
     def _do_abort(self, task: TaskId) -> None:
         host = self._at(task)
-        host.obey(host.aborts.popleft(), self)
+        order = self._opened_order(host, host.aborts.popleft(), is_abort=True)
+        if order is not None:
+            host.obey(order, self)
+
+    def _give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
+        """Put an order on its way."""
+        (host.aborts if is_abort else host.orders).append(order)
+
+    def _opened_order(self, host: Host, message: Any, *, is_abort: bool = False) -> Order | None:
+        """The order that has arrived at this process; None if it is not to be obeyed."""
+        return message
+
+    def _opened_report(self, attempt: Attempt, task: TaskId, message: Any) -> Effect | None:
+        """The report that has arrived; None if it does not count."""
+        return message
 
     def _do_tick(self) -> None:
         self.now_ms += TICK_MS
         for host in self.hosts.values():
             host.offers = None
+        self._repeat_requests()
         if self.coordinator is not None:
             self.obey(self.coordinator.on_tick(self.now_ms))
+        elif self.supervisor.is_due(self.now_ms):
+            self.obey(self.supervisor.resume(self.store.chain))
 
     def _do_report(self, index: int) -> None:
-        attempt, task, effect = self.reports.pop(index)
+        attempt, task, message = self.reports.pop(index)
+        effect = self._opened_report(attempt, task, message)
         coordinator = self.coordinator
-        if coordinator is None:
+        if coordinator is None or effect is None:
             return
         match effect:
             case Acknowledge(epoch, report):
@@ -247,16 +323,62 @@ class World:
 
     def _do_append(self) -> None:
         append = self.appends.popleft()
-        if self.store.create(append.number, append.entry):
+        self.unknown.discard(append.number)
+        if self._create(append):
             self.obey(self.supervisor.on_appended(append.entry))
             if isinstance(append.entry, Manifest):
                 self._complete(append.entry)
         else:
             self.obey(self.supervisor.on_taken(append.number, self.store.chain))
 
+    def _do_lose_append_reply(self) -> None:
+        """The entry is created, and nobody is told."""
+        append = self.appends.popleft()
+        self._create(append)
+        self._ask_again(append)
+
+    def _do_hang_append(self) -> None:
+        """The entry will be created at any later time, or never if its number is taken by then."""
+        append = self.appends.popleft()
+        self.hanging.append(append)
+        self._ask_again(append)
+
+    def _ask_again(self, append: AppendEntry) -> None:
+        self.unknown.add(append.number)
+        self.obey(self.supervisor.on_unknown(append))
+
+    def _do_land(self, index: int) -> None:
+        self._create(self.hanging.pop(index))
+
+    def _create(self, append: AppendEntry) -> bool:
+        """A cut is complete when its manifest is in the chain, whether anybody is told or not."""
+        entry, entries = append.entry, len(self.store.history)
+        is_there = self.store.create(append.number, entry)
+        if isinstance(entry, Manifest) and len(self.store.history) > entries:
+            self.record.cuts[entry.epoch] = self.store.cut(entry, self.plan.hash)
+            note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
+            note(Completed(entry.attempt, entry.epoch))
+        return is_there
+
+    def _do_remove(self, index: int) -> None:
+        """At any time: whoever removes may have stalled, and others may have taken over since."""
+        _, order = self.removals.pop(index)
+        if isinstance(order, DropCut):
+            self.store.drop(order.epoch)
+        else:
+            self.store.sweep(order)
+            self.services.store.sweep(order)
+
+    def _do_go_back(self, epoch: Epoch) -> None:
+        """Another run takes over, and is asked to go on from an older cut."""
+        self.reports.clear()
+        self._begin_again(epoch)
+
     def _do_fail_append(self) -> None:
         append = self.appends.popleft()
-        if isinstance(append.entry, Manifest) and self.coordinator is not None:
+        if append.number in self.unknown:
+            self._ask_again(append)
+        elif isinstance(append.entry, Manifest) and self.coordinator is not None:
             self.obey(self.coordinator.on_manifest_failed(append.entry.epoch, "the disk is full", self.now_ms))
         else:
             self.appends.append(append)
@@ -279,7 +401,7 @@ class World:
 
     def _do_kill_coordinator(self) -> None:
         self.reports.clear()
-        self._begin_again(Supervisor(self.options.restarts_max))
+        self._begin_again()
 
     def _do_zombie(self, index: int, event: Happening) -> None:
         host = self.zombies[index]
@@ -293,7 +415,9 @@ class World:
             case ("encode", epoch):
                 host.encode_some(epoch, self.options.entries_max)
             case _:
-                host.obey(host.orders.popleft(), self)
+                order = self._opened_order(host, host.orders.popleft())
+                if order is not None:
+                    host.obey(order, self)
 
     # -- the coordinator's side ----------------------------------------------------------------------------------
 
@@ -304,71 +428,110 @@ class World:
                 case Abort(task, epoch, _):
                     self.note(Aborted(self.supervisor.attempt, epoch))
                     if task in self.hosts:
-                        self._at(task).aborts.append(order)
+                        self._give(self._at(task), order, is_abort=True)
                 case Trigger(task) | TellToEnd(task) | Complete(task):
                     if task in self.hosts:
-                        self.hosts[task].orders.append(order)
+                        self._give(self.hosts[task], order)
                 case WriteManifest(manifest):
                     self.obey(self.supervisor.append(manifest))
                 case AppendEntry():
                     self.appends.append(order)
-                case RestoreTasks(attempt, epoch):
-                    self._place(attempt, epoch)
+                case RestoreTasks(attempt, epoch, unpublished):
+                    self._place(attempt, epoch, unpublished)
                 case StartTasks():
                     self._start(order)
-                case DropCut(epoch):
-                    self.store.drop(epoch)
-                    self.supervisor.on_dropped(epoch)
+                case DropCut() | Sweep():
+                    self.removals.append((self.supervisor.attempt, order))
                 case FailAttempt(reason):
                     self._restart(reason)
                     return
+                case GivenUp():
+                    continue
                 case FailRun(reason):
-                    self.failure = reason
+                    self._on_failed(reason)
                 case Fenced():
                     self.is_fenced = True
+                case PauseRestart():
+                    self.counts["restarts_put_off"] += 1
                 case Finished():
+                    self._repeat_requests()
+                    if self.coordinator is not None and self.coordinator.is_stopping:
+                        self._go_on_after_stop()
+                        return
                     self.is_finished = True
                     self.record.finished = True
-                    self.supervisor.on_finished()
+                    self.obey(self.supervisor.on_finished())
                     self.note(FinishedEvent(self.supervisor.attempt))
 
     def _complete(self, manifest: Manifest) -> None:
-        cut = self.store.cut(manifest, self.plan.hash)
-        self.record.cuts[manifest.epoch] = cut
-        self.note(Completed(self.supervisor.attempt, manifest.epoch))
+        cut = self.record.cuts[manifest.epoch]
         coordinator = self.coordinator
         if coordinator is None:
             return
         self.obey(coordinator.on_manifest_written(manifest.epoch, self.now_ms))
-        if self.plan.stop_when is not None and self.coordinator is coordinator:
-            output = self.services.store
-            if self.plan.stop_when(CutView(cut, self.plan, output.committed, output.prepared)):
-                self.stopped_at = manifest.epoch
-                self.obey(coordinator.on_stop(manifest.epoch))
+        if self.coordinator is coordinator and self._is_to_stop_at(cut):
+            self.stopped_at = manifest.epoch
+            self.obey(coordinator.on_stop(manifest.epoch))
+
+    def _is_to_stop_at(self, cut: Cut) -> bool:
+        """What the user's predicate says of a complete cut."""
+        if self.plan.stop_when is None:
+            return False
+        self.watched.add(cut.epoch)
+        output = self.services.store
+        return self.plan.stop_when(CutView(cut, self.plan, output.committed, output.prepared))
+
+    def _on_failed(self, reason: str) -> None:
+        """The run has failed. If the cut that it was asked for is gone, its user asks for the latest instead."""
+        claimant = self.supervisor.claimant
+        if claimant in self.record.asked and all(entry.claimant != claimant for _, entry in self.store.history):
+            del self.record.asked[claimant]
+            self._begin_again()
+        else:
+            self.failure = reason
 
     def _restart(self, reason: str) -> None:
         self.coordinator = None
         self.appends.clear()
         self.unrestored.clear()
-        self.obey(self.supervisor.on_failure(reason, self.store.chain))
+        self.obey(self.supervisor.on_failure(reason, self.store.chain, self.now_ms))
 
-    def _begin_again(self, supervisor: Supervisor) -> None:
+    def _new_supervisor(self) -> Supervisor:
+        self.claimants += 1
+        return self.parts.supervisor(f"claimant {self.claimants} of {self.options.seed}", self.options.restarts)
+
+    def _go_on_after_stop(self) -> None:
+        """The run was stopped and every process has ended: another run goes on from its last cut."""
+        self.counts["stops"] += 1
+        self.hosts.clear()
+        self.reports.clear()
+        self._begin_again()
+
+    def _begin_again(self, epoch: Epoch | None = None) -> None:
+        """Another run takes over. It has no tasks yet, so the deaths of earlier ones are none of its failures."""
         self.coordinator = None
+        self.dead.clear()
         self.appends.clear()
         self.unrestored.clear()
-        self.supervisor = supervisor
-        self.obey(supervisor.begin(self.store.chain))
+        self.supervisor = self._new_supervisor()
+        if epoch is not None:
+            self.record.asked[self.supervisor.claimant] = epoch
+        self.obey(self.supervisor.begin(self.store.chain, epoch))
 
-    def _place(self, attempt: Attempt, epoch: Epoch | None) -> None:
+    def _place(self, attempt: Attempt, epoch: Epoch | None, unpublished: tuple[str, ...]) -> None:
         """Deploy the attempt, with another parallelism if one is wanted and the cut allows it."""
         cut = None if epoch is None else self.store.cut(self.store.manifest(epoch), self.plan.hash)
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
         placed = self.placement.place(self.deployment, cut, wanted)
-        self.deployment, self.unrestored = placed.deployment, placed.restores
+        self.deployment = placed.deployment
+        self.unrestored = with_unpublished(placed.restores, unpublished, placed.deployment)
         for task in self.hosts.keys() - self.deployment.tasks.keys():
             del self.hosts[task]
         self.store.note_parallelism(attempt, self.deployment)
         self.record.deployments[attempt] = self.deployment
+        if cut is not None and epoch not in self.watched:
+            # The reply was lost, and only the chain shows that it is complete. The next cut may stop the run.
+            self._is_to_stop_at(cut)
         self.note(Started(attempt, epoch))
         self.dead.clear()
         self.supervisor.on_placed(self.deployment.tasks)
@@ -386,7 +549,7 @@ class World:
 
     def _start(self, order: StartTasks) -> None:
         for host in self.hosts.values():
-            host.orders.append(order)
+            self._give(host, order)
         self.coordinator = self.parts.coordinator(
             self.deployment,
             order.attempt,
@@ -394,4 +557,6 @@ class World:
             self.supervisor.next_epoch,
             self.supervisor.periodic_cuts(),
             self.now_ms,
+            self.supervisor.requests,
+            self.supervisor.restored_from,
         )

@@ -55,12 +55,18 @@ Step = Callable[[Any, Any], Sends]
 
 
 def graph(
-    *edges: str, iterations: Sequence[str] = (), actors: str = "task", parallelism: int = 1, **sizes: int
+    *edges: str,
+    iterations: Sequence[str] = (),
+    forward: Sequence[str] = (),
+    actors: str = "task",
+    parallelism: int = 1,
+    **sizes: int,
 ) -> Deployment:
     """A deployment from edges like "a -> b", back edges like "b => a"; sources are what nothing enters.
 
     An iteration's head is named in `iterations`: what comes over its back edge is returned, the first edge that leaves
-    it goes into the body, the second is its result. `sizes` are the parallelism of single operators.
+    it goes into the body, the second is its result. The edges in `forward` lead from each task to that of its number,
+    all others anywhere. `sizes` are the parallelism of single operators.
     """
     ends = [edge.replace("=>", "->").split(" -> ") for edge in edges]
     names = list(dict.fromkeys(name for pair in ends for name in pair))
@@ -73,7 +79,8 @@ def graph(
         is_back = "=>" in edge
         input = ("returned" if is_back else "start") if receiver in iterations else f"from_{sender}"
         loop = None if not is_back else receiver if receiver in iterations else f"{sender}=>{receiver}"
-        made.append((f"{sender}.{output}", f"{receiver}.{input}", loop, Routing.HASH))
+        routing = Routing.FORWARD if edge in forward else Routing.HASH
+        made.append((f"{sender}.{output}", f"{receiver}.{input}", loop, routing))
     operators = [Operator(n, _kind(n, entered, iterations), parallelism=sizes.get(n, parallelism)) for n in names]
     plan = tiny_plan("bench", operators, made)
     plan = replace(plan, edges=tuple(replace(edge, by=str) for edge in plan.edges))
@@ -171,6 +178,13 @@ class Bench:
             payload = batch if core.outlets[id].within_actor else encode(batch)
             self.wires[id].append(core.sent(id, payload))
 
+    def emit_batch(self, channel: str, *records: Any) -> None:
+        """User code of the sender sends these in one batch."""
+        id = self.channel(channel)
+        batch = Batch(list(records))
+        within_actor = self.cores[id.sender].outlets[id].within_actor
+        self.wires[id].append(self.cores[id.sender].sent(id, batch if within_actor else encode(batch)))
+
     def deliver(self, channel: str | ChannelId, count: int = 1) -> None:
         """The next things on this wire are received."""
         id = self.channel(channel) if isinstance(channel, str) else channel
@@ -189,6 +203,15 @@ class Bench:
         for _ in range(count):
             self.carry_out(id.receiver, self.cores[id.receiver].take(id))
 
+    def take_part(self, channel: str, records: int = 1) -> None:
+        """So many more records of the batch at the front are processed; it has more."""
+        id = self.channel(channel)
+        self.carry_out(id.receiver, self.cores[id.receiver].take_part(id, records))
+
+    def tick(self, task: str, now_ms: int) -> None:
+        """The driver of the task tells the time."""
+        self.carry_out(task_id(task), self.core(task).on_tick(now_ms))
+
     def pass_over(self, channel: str) -> None:
         """The next batch on this wire is received and processed."""
         self.deliver(channel)
@@ -200,9 +223,11 @@ class Bench:
             self.emit(channel, record)
             self.pass_over(channel)
 
-    def trigger(self, task: str | TaskId, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
+    def trigger(
+        self, task: str | TaskId, epoch: int, mode: Mode = Mode.ALIGNED, patience_ms: int | None = None
+    ) -> None:
         id = task_id(task) if isinstance(task, str) else task
-        self.carry_out(id, self.cores[id].on_trigger(Epoch(epoch), mode))
+        self.carry_out(id, self.cores[id].on_trigger(Epoch(epoch), mode, None, patience_ms))
 
     def abort(self, task: str, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
         self.carry_out(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))
@@ -251,8 +276,8 @@ class Bench:
         match effect:
             case Send(channel, item):
                 self.wires[channel].append(item)
-            case Process(channel, payload):
-                self._process(id, channel, payload)
+            case Process(channel, payload, skip, until):
+                self._process(id, channel, payload, skip, until)
                 return core.on_processed(channel)
             case Capture(epoch):
                 self.captured[epoch, id] = pickle.dumps((self.states[id], self.gathered[id]))
@@ -272,9 +297,9 @@ class Bench:
                 self.told.append((id, effect))
         return ()
 
-    def _process(self, id: TaskId, channel: ChannelId, payload: Any) -> None:
+    def _process(self, id: TaskId, channel: ChannelId, payload: Any, skip: int, until: int | None) -> None:
         batch = decode(payload) if isinstance(payload, bytes) else payload
-        for record in batch.records:
+        for record in batch.records[skip:until]:
             self.processed[id].append(record)
             edge = next(c.edge for c in self.deployment.tasks[id].inputs if c.id.edge == channel.edge)
             if self.deployment.tasks[id].iteration is None:
@@ -358,6 +383,16 @@ class Bench:
         record = next(r for r in self.records[key, id.receiver].inputs if r.channel == id)
         return [_record_in(entry.payload) for entry in record.log]
 
+    def left(self, epoch: int, channel: str) -> list[Any]:
+        """The records that a restored run takes from the log of this channel."""
+        id = self.channel(channel)
+        record = next(r for r in self.records[Epoch(epoch), id.receiver].inputs if r.channel == id)
+        return [one for entry in record.log for one in decode(entry.payload).records[entry.skip :]]
+
+    def has_overtaken(self, epoch: int, task: str) -> bool:
+        """Whether the task captured past its queues."""
+        return self.records[Epoch(epoch), task_id(task)].overtook
+
     def is_complete(self, epoch: int) -> bool:
         """Whether every task has written this epoch, or has ended."""
         return all((Epoch(epoch), id) in self.records or (None, id) in self.records for id in self.cores)
@@ -372,7 +407,15 @@ class Bench:
         record = self.records[filed, id]
         operators = {id.name: OperatorState(whole=self.captured[filed, id])}
         return TaskSnapshot(
-            id, epoch, self.attempt, operators, record.inputs, record.outputs, record.ended, record.rounds
+            id,
+            epoch,
+            self.attempt,
+            operators,
+            record.inputs,
+            record.outputs,
+            record.ended,
+            record.rounds,
+            record.overtook,
         )
 
 

@@ -14,6 +14,7 @@ from recovery.coordinator import Coordinator, SnapshotOptions
 from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
 from recovery.messages import Mode
 from recovery.orders import Abort, Complete, Finished, Manifest, Order, TellToEnd, Trigger, WriteManifest
+from recovery.requests import Request, RequestKind
 from tests.protocol.bench_of_cores import Bench
 
 NEVER_MS = 10**9
@@ -39,7 +40,12 @@ class Conducted(Bench):
         self._obey(self._conductor().on_tick(self.now_ms))
 
     def request(self, mode: Mode = Mode.ALIGNED, savepoint: str | None = None) -> None:
-        self._obey(self._conductor().request(mode, self.now_ms, savepoint))
+        conductor = self._conductor()
+        if savepoint is None:
+            self._obey(conductor.request(mode, self.now_ms))
+            return
+        conductor.requests.ask(Request(savepoint, RequestKind.SAVEPOINT, savepoint, mode))
+        self._obey(conductor.serve_requests(self.now_ms))
 
     def ordered(self, kind: type[Any]) -> list[Any]:
         return [order for order in self.orders if isinstance(order, kind)]

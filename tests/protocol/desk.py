@@ -11,6 +11,7 @@ from recovery.coordinator import Coordinator, SnapshotOptions
 from recovery.effects import AcknowledgeEnd, Report
 from recovery.messages import Mode
 from recovery.orders import Manifest, Order, WriteManifest
+from recovery.requests import Request, RequestKind
 from tests.protocol.bench_of_cores import task_id
 
 ATTEMPT = Attempt(1)
@@ -35,7 +36,10 @@ class Desk:
         return self.coordinator.on_tick(self.now_ms)
 
     def request(self, mode: Mode = Mode.ALIGNED, savepoint: str | None = None) -> list[Order]:
-        return self.coordinator.request(mode, self.now_ms, savepoint)
+        if savepoint is None:
+            return self.coordinator.request(mode, self.now_ms)
+        self.coordinator.requests.ask(Request(savepoint, RequestKind.SAVEPOINT, savepoint, mode))
+        return self.coordinator.serve_requests(self.now_ms)
 
     def acknowledge(self, task: str, epoch: int, *transactions: str, attempt: int = 1) -> list[Order]:
         return self.coordinator.on_acknowledge(

@@ -17,6 +17,7 @@ from graphs import Collect, Flow, Items
 from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
+from recovery.requests import Request, RequestKind
 
 LINES = 12
 CRASHES = 3
@@ -116,7 +117,7 @@ def test_a_savepoint_is_kept_whatever_attempts_and_cuts_follow():
     while not world.is_over:
         if not savepoint and world.coordinator is not None:
             savepoint = world.coordinator.next_epoch
-            world.obey(world.coordinator.request(Mode.ALIGNED, world.now_ms, "mine"))
+            world.ask(Request("mine", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED))
         if savepoint in world.record.cuts and not is_crashed:
             is_crashed = True
             world.apply(("crash", (rng.choice(sorted(world.deployment.tasks)),)))

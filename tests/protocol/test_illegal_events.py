@@ -255,9 +255,6 @@ ILLEGAL: dict[str, Illegal] = {
     "told to end, and the head of an iteration": Illegal(
         repeat, "repeat", lambda bench, core: core.on_told_to_end(), "is not the head of a free-running loop"
     ),
-    "told to end twice": Illegal(
-        with_ended_head, "head", lambda bench, core: core.on_told_to_end(), "has ended already"
-    ),
     "end hooks that nobody asked for": Illegal(
         join, "join", lambda bench, core: core.on_end_hooks_ran(), "join/0 was running no end hooks"
     ),

@@ -20,7 +20,7 @@ from graphs.routing import key_group, task_of_group
 from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
 from recovery.errors import RescaleError
 from recovery.messages import Mode
-from recovery.rescale import plan_restore
+from recovery.rescale import fitting, plan_restore
 from recovery.restored import TaskRestore
 from tests.protocol.bench_of_cores import Bench, Sends, graph, leave_whole
 
@@ -359,3 +359,49 @@ def test_a_rerouted_log_that_is_set_aside_comes_back_from_the_next_cut():
         bench.trigger(task, 2)
     bench.run()
     assert_runs_to_its_end(Bench(WIDER, {"body": send_back}, restored=bench.cut(2), attempt=3, rounds=2))
+
+
+# -- what is chained, and what has ended ---------------------------------------------------------------------------
+
+
+def widening_plan() -> Plan:
+    """Two tasks, then as many as the run has: with two, both operators share a task."""
+    flow = Flow("widening")
+    dealt = flow.read(Items([]), name="items").rebalance().map(abs, name="two", parallelism=2)
+    dealt.map(abs, name="many").write(Collect(), name="sink")
+    return flow.plan()
+
+
+WIDENING = widening_plan()
+LANE = ChannelId("two.out->many.in", TaskId("two", 1), TaskId("many", 0))
+DEALT = ChannelId("items.out->two.in", TaskId("items", 0), TaskId("two", 0))
+
+
+def test_an_edge_whose_channels_hold_records_stays_a_channel_where_its_ends_could_share_a_task():
+    cut = cut_of(expand(WIDENING, 1), logs={LANE: [1, 2, 3]})
+    wider = expand(WIDENING, 2)
+    assert TaskId("many", 0) not in wider.tasks, "chained"
+    fitted = fitting(cut, wider)
+    restored = plan_restore(cut, fitted, reroute, move_whole)
+    at_many = [record for index in (0, 1) for record in records_in(restored, TaskId("many", index))]
+    assert sorted(at_many) == [1, 2, 3]
+    assert fitted.parallelism == wider.parallelism and fitted.plan.hash == WIDENING.hash
+    bench = Bench(fitted, restored=cut, attempt=2)
+    bench.exhaust("items/0")
+    bench.exhaust("items/1")
+    bench.run()
+    assert sorted(bench.seen("many/0") + bench.seen("many/1")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("logs", [{}, {DEALT: [1]}])
+def test_an_edge_that_holds_nothing_is_chained_as_ever(logs: Any):
+    cut, wider = cut_of(expand(WIDENING, 1), logs=logs), expand(WIDENING, 2)
+    assert fitting(cut, wider) is wider
+
+
+def test_records_of_a_log_stay_with_their_task_and_never_come_to_one_that_has_ended():
+    """Only the sender is widened; the other task of the receiver has ended."""
+    cut = cut_of(expand(WIDENING, 1), logs={DEALT: [1, 2, 3]}, ended=[TaskId("two", 1), TaskId("items", 0)])
+    restored = plan_restore(cut, expand(WIDENING, 3), reroute, move_whole)
+    assert records_in(restored, TaskId("two", 0)) == [1, 2, 3]
+    assert restored[TaskId("two", 1)].ended and not restored[TaskId("two", 1)].logs

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from recovery.messages import Mode
+import pytest
+
+from engine.batch import Batch, encode
+from graphs.ids import ChannelId
+from recovery.effects import Decline
+from recovery.errors import ChannelIntegrityError
+from recovery.messages import Data, Mode, marker_in
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
 ONE = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])
@@ -14,6 +21,17 @@ TWO = graph(
     "body => repeat",
     "repeat -> out",
     iterations=["repeat"],
+    parallelism=2,
+    items=1,
+    out=1,
+)
+LANES = graph(
+    "items -> repeat",
+    "repeat -> body",
+    "body => repeat",
+    "repeat -> out",
+    iterations=["repeat"],
+    forward=["repeat -> body"],
     parallelism=2,
     items=1,
     out=1,
@@ -321,6 +339,86 @@ def test_a_cut_that_is_asked_for_before_the_first_round_is_taken_where_the_itera
     assert bench.cut(1).snapshots[task_id("repeat")].rounds.phase.value == "start"
 
 
+def run_but(bench: Bench, waits: Callable[[str, ChannelId], bool]) -> None:
+    """Everything happens that does not wait, first come, first served."""
+    while moves := [move for move in bench.moves() if not waits(*move)]:
+        name, channel = moves[0]
+        getattr(bench, name)(channel)
+
+
+def lanes_asked_for_a_cut() -> Bench:
+    """Each head sends into its own task of the body. The cut is asked for in round 0, and comes after round 1."""
+    bench = Bench(LANES, {"body": send_across}, rounds=4)
+    bench.pass_on("items->repeat/0", 2)
+    bench.pass_on("items->repeat/1", 1)
+    bench.exhaust("items")
+    bench.deliver("items->repeat/0")
+    bench.deliver("items->repeat/1")
+    for head in ("repeat/0", "repeat/1"):
+        bench.trigger(head, 1, Mode.BETWEEN_ROUNDS)
+    return bench
+
+
+def the_cut_is_taken_after_round(bench: Bench, number: int) -> None:
+    assert not any(isinstance(effect, Decline) for _, effect in bench.told)
+    bench.run()
+    cut = bench.cut(1)
+    rounds = [cut.snapshots[task_id(head)].rounds for head in ("repeat/0", "repeat/1")]
+    assert [(r.current, r.phase.value, r.aside) for r in rounds if r is not None] == [((number,), "cut", {})] * 2
+    assert sorted(bench.seen("out")) == [41, 42]
+
+
+def test_a_head_that_awaits_another_marker_waits_for_the_cut_whose_barrier_has_come_back():
+    bench = lanes_asked_for_a_cut()
+    slow = bench.channel("body/1->repeat/1")
+    run_but(bench, lambda name, channel: channel == slow and bench.on_wire("body/1->repeat/1")[:1] == [(1,)])
+    assert bench.has_captured(1, "repeat/0") and not bench.has_captured(1, "repeat/1")
+    head = bench.core("repeat/1")
+    assert head.alignment.held == {bench.channel("body/0->repeat/1"): 1}, "its barrier is back"
+    assert head.rounds is not None and slow not in head.rounds.given
+    the_cut_is_taken_after_round(bench, 1)
+
+
+def test_a_head_whose_awaited_marker_is_set_aside_waits_for_the_cut_too():
+    bench = lanes_asked_for_a_cut()
+    fast, slow, head = bench.channel("body/0->repeat/1"), bench.channel("body/1->repeat/1"), bench.core("repeat/1")
+
+    def waits(name: str, channel: ChannelId) -> bool:
+        assert head.rounds is not None
+        if channel == slow:
+            return bench.on_wire("body/1->repeat/1")[:1] == [(0,)] and fast not in head.rounds.aside
+        return name == "take" and channel == fast and head.rounds.current == (1,)
+
+    run_but(bench, waits)
+    assert head.alignment.held == {fast: 1}, "its barrier is back"
+    assert head.rounds is not None and fast not in head.rounds.given and fast in head.rounds.aside
+    the_cut_is_taken_after_round(bench, 1)
+
+
+def test_a_request_for_a_cut_does_not_outlive_its_attempt_in_a_marker_that_was_logged():
+    """It is aborted on its way; the next cut logs the marker that carries it."""
+    carried = 0
+    for steps in range(40):
+        bench = started_two()
+        for head in ("repeat/0", "repeat/1"):
+            bench.trigger(head, 1, Mode.BETWEEN_ROUNDS)
+        for _ in range(steps):
+            for name, channel in bench.moves()[:1]:
+                getattr(bench, name)(channel)
+        for task in bench.cores:
+            bench.abort(str(task), 1, Mode.BETWEEN_ROUNDS)
+        for head in ("repeat/0", "repeat/1"):
+            bench.trigger(head, 2)
+        bench.run()
+        cut = bench.cut(2)
+        logged = [marker_in(entry.payload) for s in cut.snapshots.values() for r in s.inputs for entry in r.log]
+        carried += any(marker is not None and marker.cut_after == 1 for marker in logged)
+        again = two(restored=cut, attempt=2)
+        again.run()
+        assert {epoch for epoch, _ in again.captured} == {None}, f"aborted after {steps} steps"
+    assert carried > 0
+
+
 # -- nesting ---------------------------------------------------------------------------------------------------------
 
 NESTED = graph(
@@ -392,3 +490,55 @@ def test_contributions_of_an_inner_round_do_not_count_in_the_outer_one():
     bench.run()
     assert [contributions for _, contributions in bench.decisions[task_id("outer")]] == [{"tail/0": "tail/0"}] * 2
     assert [contributions for _, contributions in bench.decisions[task_id("inner")]] == [{"body/0": "body/0"}] * 4
+
+
+# -- batches in progress, and ends -----------------------------------------------------------------------------------
+
+
+def test_a_restored_batch_in_progress_that_is_set_aside_goes_on_behind_the_records_that_are_done():
+    bench = started_one()
+    pass_all(bench, "repeat->body")
+    bench.emit_batch("body->repeat", 21, 22, 23)
+    bench.deliver("body->repeat", 4)
+    bench.take("body->repeat", 2)
+    bench.take("body->repeat")
+    assert bench.on_wire("repeat->body") == [11, 12, (1,)], "the round is over: the batch is the next one's"
+    bench.take_part("body->repeat")
+    for task in ("items", "repeat", "body"):
+        bench.trigger(task, 1)
+    bench.deliver("repeat->body", 4)
+    pass_all(bench, "repeat->body", "body->repeat", "repeat->out")
+    assert bench.left(1, "body->repeat")[:2] == [22, 23]
+
+    again = one(restored=bench.cut(1), attempt=2)
+    assert not again.core("repeat").rounds.is_readable(again.channel("body->repeat")), "its start has not ended again"
+    again.take("body->repeat (restored)")
+    assert again.core("repeat").rounds.aside, "the batch was set aside"
+    again.deliver("items->repeat")
+    again.take("body->repeat (restored)")
+    assert again.gathered[task_id("repeat")] == [21, 22, 23]
+
+
+def test_the_last_state_of_a_head_waits_for_the_end_of_its_body():
+    bench = started_one(rounds=1)
+    pass_all(bench, "repeat->body", "body->repeat")
+    assert bench.core("repeat").ended and not bench.has_ended("repeat")
+    bench.deliver("repeat->body")
+    bench.deliver("body->repeat")
+    assert bench.has_ended("repeat")
+
+
+def test_a_batch_that_was_damaged_in_the_last_round_is_found_before_its_head_acknowledges():
+    bench = started_one(rounds=1)
+    bench.deliver("repeat->body", 2)
+    bench.take("repeat->body", 2)
+    sent = bench.wires[bench.channel("body->repeat")].popleft()
+    assert isinstance(sent, Data)
+    damaged = Batch([11, 11])
+    bench.receive("body->repeat", sent._replace(payload=encode(damaged)))
+    pass_all(bench, "repeat->body", "body->repeat")
+    assert bench.core("repeat").ended, "rounds go by markers, and the markers are all there"
+    bench.deliver("repeat->body")
+    with pytest.raises(ChannelIntegrityError):
+        bench.deliver("body->repeat")
+    assert not bench.has_ended("repeat")

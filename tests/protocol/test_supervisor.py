@@ -20,18 +20,24 @@ from recovery.orders import (
     Order,
     RestoreTasks,
     StartTasks,
+    Sweep,
 )
-from recovery.supervisor import Stage, Supervisor
+from recovery.supervisor import RestartOptions, Stage, Supervisor
 
 A, B = TaskId("a", 0), TaskId("b", 0)
+OURS, THEIRS = "ours", "theirs"
 
 
-def manifest(epoch: int, attempt: int = 1) -> Manifest:
-    return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {})
+def manifest(epoch: int, attempt: int = 1, claimant: str = THEIRS) -> Manifest:
+    return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {}, claimant=claimant)
 
 
-def start(attempt: int, restored: int | None = None) -> AttemptStart:
-    return AttemptStart(Attempt(attempt), None if restored is None else Epoch(restored))
+def start(attempt: int, restored: int | None = None, claimant: str = THEIRS) -> AttemptStart:
+    return AttemptStart(Attempt(attempt), None if restored is None else Epoch(restored), claimant)
+
+
+def ours(entry: Entry) -> Entry:
+    return replace(entry, claimant=OURS)
 
 
 def numbered(entries: Iterable[Entry]) -> list[Numbered]:
@@ -40,11 +46,13 @@ def numbered(entries: Iterable[Entry]) -> list[Numbered]:
 
 def claimed(chain: list[Entry]) -> tuple[Supervisor, list[Order]]:
     """A supervisor that has just won its attempt."""
-    supervisor = Supervisor()
+    supervisor = Supervisor(OURS)
     (append,) = supervisor.begin(numbered(chain))
     assert isinstance(append, AppendEntry) and append.number == len(chain) + 1
     chain.append(append.entry)
-    return supervisor, supervisor.on_appended(append.entry)
+    sweep, *orders = supervisor.on_appended(append.entry)
+    assert isinstance(sweep, Sweep)
+    return supervisor, orders
 
 
 def running(chain: list[Entry]) -> Supervisor:
@@ -64,7 +72,7 @@ def test_the_first_attempt_starts_from_nothing():
 
 def test_a_claim_is_an_entry_of_the_chain_and_names_the_cut_it_starts_from():
     chain: list[Entry] = [start(1), manifest(3), manifest(5)]
-    assert Supervisor().begin(numbered(chain)) == [AppendEntry(4, start(2, restored=5))]
+    assert Supervisor(OURS).begin(numbered(chain)) == [AppendEntry(4, ours(start(2, restored=5)))]
 
 
 def test_the_latest_cut_is_restored_and_numbers_go_on_behind_it():
@@ -74,16 +82,16 @@ def test_the_latest_cut_is_restored_and_numbers_go_on_behind_it():
 
 
 def test_an_earlier_cut_is_restored_if_it_is_asked_for_and_numbers_still_grow():
-    supervisor = Supervisor()
+    supervisor = Supervisor(OURS)
     assert supervisor.begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(3)) == [
-        AppendEntry(4, start(2, restored=3))
+        AppendEntry(4, ours(start(2, restored=3)))
     ]
     assert supervisor.next_epoch == 6
 
 
 def test_a_cut_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(ValueError, match=r"epoch 4 is no complete cut of this job; there are \[3, 5\]"):
-        Supervisor().begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(4))
+        Supervisor(OURS).begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(4))
 
 
 def test_no_task_runs_before_all_are_restored():
@@ -104,59 +112,59 @@ def test_a_task_that_was_restored_for_an_earlier_attempt_does_not_count():
 
 
 def test_a_claim_whose_place_is_taken_is_tried_behind_it():
-    supervisor = Supervisor()
+    supervisor = Supervisor(OURS)
     supervisor.begin(numbered([start(1)]))
     orders = supervisor.on_taken(2, numbered([start(1), start(2), manifest(1, attempt=2)]))
-    assert orders == [AppendEntry(4, start(3, restored=1))]
+    assert orders == [AppendEntry(4, ours(start(3, restored=1)))]
 
 
 def test_a_run_that_is_to_begin_anew_does_not_take_over_one_that_was_faster():
-    supervisor = Supervisor()
-    assert supervisor.begin(numbered([]), anew=True) == [AppendEntry(1, start(1))]
+    supervisor = Supervisor(OURS)
+    assert supervisor.begin(numbered([]), anew=True) == [AppendEntry(1, ours(start(1)))]
     (fail,) = supervisor.on_taken(1, numbered([start(1)]))
     assert isinstance(fail, FailRun) and "another run of this job has begun" in fail.reason
     assert supervisor.stage is Stage.OVER
-    (fail,) = Supervisor().begin(numbered([start(1)]), anew=True)
+    (fail,) = Supervisor(OURS).begin(numbered([start(1)]), anew=True)
     assert isinstance(fail, FailRun), "nor does it where it sees that at once"
 
 
 def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut():
-    supervisor = Supervisor()
+    supervisor = Supervisor(OURS)
     chain: list[Entry] = [start(1), manifest(3), manifest(5)]
     supervisor.begin(numbered(chain), Epoch(3))
-    assert supervisor.on_taken(4, numbered([*chain, start(2, 5)])) == [AppendEntry(5, start(3, restored=3))]
+    assert supervisor.on_taken(4, numbered([*chain, start(2, 5)])) == [AppendEntry(5, ours(start(3, restored=3)))]
 
 
 def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_stops():
     chain: list[Entry] = []
     supervisor = running(chain)
-    assert supervisor.append(manifest(1)) == [AppendEntry(2, manifest(1))]
+    assert supervisor.append(manifest(1)) == [AppendEntry(2, ours(manifest(1)))]
     assert supervisor.on_taken(2, numbered([*chain, start(2)])) == [Fenced(2)]
     assert supervisor.stage is Stage.OVER
-    assert supervisor.on_failure("a process died", numbered(chain)) == []
+    assert supervisor.on_failure("a process died", numbered(chain), 0) == []
 
 
 def test_a_failure_behind_a_takeover_does_not_take_the_job_back():
     chain: list[Entry] = []
     supervisor = running(chain)
     chain += [start(2), manifest(1, attempt=2)]
-    assert supervisor.on_failure("its files were gone", numbered(chain)) == [Fenced(2)]
+    assert supervisor.on_failure("its files were gone", numbered(chain), 0) == [Fenced(2)]
     assert supervisor.stage is Stage.OVER
 
 
 def test_a_takeover_between_a_failure_and_its_claim_fences_the_claim():
     chain: list[Entry] = []
     supervisor = running(chain)
-    assert supervisor.on_failure("a process died", numbered(chain)) == [AppendEntry(2, start(2))]
+    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
     assert supervisor.on_taken(2, numbered([*chain, start(2)])) == [Fenced(2)]
 
 
 def test_a_manifest_that_is_appended_is_where_the_next_attempt_starts():
     chain: list[Entry] = []
     supervisor = running(chain)
-    assert supervisor.on_appended(manifest(1)) == []
+    assert supervisor.on_appended(manifest(1)) == [supervisor.sweep()]
     chain.append(manifest(1))
-    assert supervisor.on_failure("a process died", numbered(chain)) == [AppendEntry(3, start(2, restored=1))]
+    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(3, ours(start(2, restored=1)))]
 
 
 def test_savepoints_of_earlier_attempts_are_not_for_retention_to_drop():
@@ -166,53 +174,221 @@ def test_savepoints_of_earlier_attempts_are_not_for_retention_to_drop():
     assert supervisor.periodic_cuts() == [3]
 
 
-def test_a_manifest_that_others_appended_is_seen_by_the_next_attempt():
+def test_a_manifest_whose_creation_was_never_confirmed_is_seen_by_the_next_attempt():
     chain: list[Entry] = []
     supervisor = running(chain)
-    chain.append(manifest(8))
-    assert supervisor.on_failure("a process died", numbered(chain)) == [AppendEntry(3, start(2, restored=8))]
+    chain.append(ours(manifest(8)))
+    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(3, ours(start(2, restored=8)))]
 
 
 def test_a_death_during_the_restore_claims_another_attempt():
     chain: list[Entry] = []
     supervisor, _ = claimed(chain)
     supervisor.on_placed([A, B])
-    assert supervisor.on_failure("a process died", numbered(chain)) == [AppendEntry(2, start(2))]
+    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
     assert supervisor.on_restored(A, Attempt(1)) == []
 
 
 def test_too_many_deaths_fail_the_run_with_the_last_reason():
     chain: list[Entry] = []
-    supervisor = Supervisor(restarts_max=2)
+    supervisor = Supervisor(OURS, RestartOptions(restarts_max=2, window_ms=60_000))
     supervisor.begin(numbered(chain))
     for _ in range(2):
-        assert not any(isinstance(order, FailRun) for order in supervisor.on_failure("a process died", numbered(chain)))
-    assert supervisor.on_failure("out of memory", numbered(chain)) == [
-        FailRun("restarted 2 times, and then: out of memory")
+        assert not any(
+            isinstance(order, FailRun) for order in supervisor.on_failure("a process died", numbered(chain), 0)
+        )
+    assert supervisor.on_failure("out of memory", numbered(chain), 0) == [
+        FailRun("restarted 2 times within 60 s, and then: out of memory")
     ]
     assert supervisor.stage is Stage.OVER
 
 
 def test_attempt_numbers_grow_beyond_all_that_the_chain_knows():
-    assert Supervisor().begin(numbered([start(4), start(9), manifest(2, attempt=4)])) == [
-        AppendEntry(4, start(10, restored=2))
+    assert Supervisor(OURS).begin(numbered([start(4), start(9), manifest(2, attempt=4)])) == [
+        AppendEntry(4, ours(start(10, restored=2)))
     ]
 
 
 def test_entries_that_are_gone_keep_their_numbers():
     chain = [Numbered(1, start(1)), Numbered(40, manifest(30)), Numbered(41, manifest(31))]
-    supervisor = Supervisor()
-    assert supervisor.begin(chain) == [AppendEntry(42, start(2, restored=31))]
+    supervisor = Supervisor(OURS)
+    assert supervisor.begin(chain) == [AppendEntry(42, ours(start(2, restored=31)))]
     assert supervisor.next_epoch == 32
     supervisor.on_appended(start(2, restored=31))
     # Others have gone on, and most of what they did is gone, too.
-    assert supervisor.on_failure("its files were gone", [*chain, Numbered(50, start(3)), Numbered(99, manifest(80, 3))])
+    assert supervisor.on_failure(
+        "its files were gone", [*chain, Numbered(50, start(3)), Numbered(99, manifest(80, 3))], 0
+    )
     assert supervisor.stage is Stage.OVER
 
 
-def test_a_cut_that_was_dropped_is_not_to_be_dropped_again():
-    chain: list[Entry] = [start(1), manifest(3), manifest(5)]
+def test_only_the_cuts_that_the_last_manifest_keeps_can_be_restored():
+    chain: list[Entry] = [start(1), manifest(3), manifest(5), replace(manifest(7), kept=(Epoch(5), Epoch(7)))]
     supervisor = running(chain)
-    supervisor.on_dropped(Epoch(3))
-    assert supervisor.periodic_cuts() == [5]
-    assert supervisor.restored_from == 5
+    assert supervisor.cuts == supervisor.periodic_cuts() == [5, 7]
+    with pytest.raises(ValueError, match=r"epoch 3 is no complete cut of this job; there are \[5, 7\]"):
+        Supervisor(OURS).begin(numbered(chain), Epoch(3))
+
+
+def test_a_manifest_keeps_the_savepoints_of_earlier_attempts():
+    chain: list[Entry] = [start(1), replace(manifest(2), savepoint="mine"), manifest(3)]
+    supervisor = running(chain)
+    (append,) = supervisor.append(replace(manifest(4, attempt=2), kept=(Epoch(4),)))
+    assert isinstance(append, AppendEntry) and isinstance(append.entry, Manifest)
+    assert append.entry.kept == (2, 4)
+
+
+def test_a_cut_that_another_run_drops_while_it_is_asked_for_fails_the_run_in_words():
+    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
+    supervisor = Supervisor(OURS)
+    supervisor.begin(numbered(chain), Epoch(2))
+    chain += [start(2, restored=6), replace(manifest(7, attempt=2), kept=(Epoch(7),))]
+    (fail,) = supervisor.on_taken(4, numbered(chain))
+    assert isinstance(fail, FailRun) and "epoch 2 is no complete cut" in fail.reason
+    assert "another run has dropped it meanwhile" in fail.reason
+
+
+# -- what is removed ---------------------------------------------------------------------------------------------
+
+
+def listing(epoch: int, *names: str, attempt: int = 1, kept: tuple[int, ...] | None = None) -> Manifest:
+    """A cut that lists transactions."""
+    cuts = None if kept is None else tuple(map(Epoch, kept))
+    return replace(manifest(epoch, attempt), transactions={A: names}, kept=cuts)
+
+
+def swept(chain: list[Entry], epoch: int | None = None) -> tuple[Sweep, RestoreTasks]:
+    """What a supervisor has removed that begins, and what it restores."""
+    supervisor = Supervisor(OURS)
+    (append,) = supervisor.begin(numbered(chain), None if epoch is None else Epoch(epoch))
+    assert isinstance(append, AppendEntry)
+    sweep, restore = supervisor.on_appended(append.entry)
+    assert isinstance(sweep, Sweep) and isinstance(restore, RestoreTasks)
+    return sweep, restore
+
+
+def test_a_supervisor_removes_nothing_of_later_attempts_however_late_it_does():
+    """It has claimed attempt 2 and stalls; whatever attempt 3 writes, it does not know."""
+    sweep, _ = swept([start(1), listing(1, "done.0.attempt-1.epoch-1")])
+    later = Attempt(3)
+    assert not sweep.removes_epoch(Epoch(2), later)
+    assert not sweep.removes_last_states(later)
+    assert not sweep.removes_open(later)
+    assert not sweep.removes_prepared("done.0.attempt-3.epoch-2", later)
+    assert not sweep.removes_note("done.0.attempt-3.epoch-2", later)
+    over = replace(sweep, is_over=True)
+    assert not over.removes_open(later) and not over.removes_prepared("done.0.attempt-3.epoch-2", later)
+
+
+def test_a_supervisor_removes_what_earlier_attempts_left_and_no_cut_names():
+    listed, aborted = "done.0.attempt-1.epoch-1", "done.0.attempt-1.epoch-2"
+    sweep, _ = swept([start(1), listing(1, listed)])
+    first, own = Attempt(1), Attempt(2)
+    assert sweep.removes_epoch(Epoch(2), first) and not sweep.removes_epoch(Epoch(1), first)
+    assert sweep.removes_prepared(aborted, first) and not sweep.removes_prepared(listed, first)
+    assert sweep.removes_open(first) and sweep.removes_last_states(first)
+    assert not sweep.removes_open(own) and not sweep.removes_epoch(Epoch(2), own)
+    assert replace(sweep, is_over=True).removes_open(own)
+
+
+def test_of_its_own_epochs_an_attempt_removes_those_that_can_no_longer_complete():
+    supervisor = running([start(1)])
+    supervisor.on_appended(ours(manifest(5, attempt=2)))
+    sweep = supervisor.sweep()
+    assert sweep.removes_epoch(Epoch(4), Attempt(2))
+    assert not sweep.removes_epoch(Epoch(5), Attempt(2)) and not sweep.removes_epoch(Epoch(6), Attempt(2))
+
+
+def test_a_note_stays_as_long_as_a_cut_that_can_be_restored_lists_its_transaction():
+    old, new = "done.0.attempt-1.epoch-1", "done.0.attempt-1.epoch-2"
+    first, second = listing(1, old, kept=(1,)), listing(2, new, kept=(1, 2))
+    sweep, _ = swept([start(1), first, second])
+    assert sweep.noted == {old, new}
+    sweep, _ = swept([start(1), first, replace(second, kept=(Epoch(2),))])
+    assert sweep.noted == {new} and sweep.removes_note(old, Attempt(1))
+
+
+def test_a_run_that_goes_back_publishes_first_what_the_last_cut_lists():
+    old, new = "done.0.attempt-1.epoch-1", "done.0.attempt-1.epoch-2"
+    chain: list[Entry] = [start(1), listing(1, old), listing(2, new)]
+    sweep, restore = swept(chain, 1)
+    assert restore == RestoreTasks(Attempt(2), Epoch(1), (new,))
+    assert sweep.prepared == {old, new}
+    chain.append(replace(start(2, restored=1), claimant="died"))
+    _, restore = swept(chain)
+    assert restore == RestoreTasks(Attempt(3), Epoch(1), (new,)), "the one before may not have come to it"
+    sweep, restore = swept(chain[:3])
+    assert restore == RestoreTasks(Attempt(2), Epoch(2)) and sweep.prepared == {new}
+
+
+def test_an_entry_of_its_own_that_landed_late_does_not_fence_a_supervisor():
+    """The manifest was given up when its attempt failed, and reached the store after the chain was read."""
+    chain: list[Entry] = []
+    supervisor = running(chain)
+    assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
+    late = [*chain, ours(manifest(1))]
+    assert supervisor.on_taken(2, numbered(late)) == [AppendEntry(3, ours(start(3, restored=1)))]
+
+
+def test_a_claim_of_its_own_that_landed_late_does_not_keep_a_run_from_beginning_anew():
+    supervisor = Supervisor(OURS)
+    assert supervisor.begin([], anew=True) == [AppendEntry(1, ours(start(1)))]
+    landed = numbered([ours(start(1))])
+    assert supervisor.on_failure("the claim could not be recorded", landed, 0) == [AppendEntry(2, ours(start(2)))]
+
+
+def test_an_equal_claim_of_another_supervisor_is_not_taken_for_ours():
+    """Both want the start of attempt 2 from cut 1: but for the claimant their entries would be equal bytes."""
+    mine, other = Supervisor(OURS), Supervisor(THEIRS)
+    chain = numbered([start(1, claimant="first"), manifest(1, claimant="first")])
+    (append,), (theirs,) = mine.begin(chain), other.begin(chain)
+    assert isinstance(append, AppendEntry) and isinstance(theirs, AppendEntry)
+    assert append != theirs and replace(append.entry, claimant=THEIRS) == theirs.entry
+
+
+# -- where a run continues ---------------------------------------------------------------------------------------
+
+
+def resumed(epoch: int, chain: list[Entry]) -> Supervisor:
+    """A supervisor that was asked to go back to a cut, and has its claim."""
+    supervisor = Supervisor(OURS)
+    (append,) = supervisor.begin(numbered(chain), Epoch(epoch))
+    assert isinstance(append, AppendEntry)
+    chain.append(append.entry)
+    supervisor.on_appended(append.entry)
+    return supervisor
+
+
+def test_a_run_that_went_back_goes_back_again_when_it_fails_before_its_first_cut():
+    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
+    supervisor = resumed(2, chain)
+    for attempt in (3, 4):
+        (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
+        if supervisor.stage is Stage.PAUSING:
+            (append,) = supervisor.resume(numbered(chain))
+        assert append == AppendEntry(len(chain) + 1, ours(start(attempt, restored=2)))
+        chain.append(append.entry)
+        assert supervisor.on_appended(append.entry)[1:] == [RestoreTasks(Attempt(attempt), Epoch(2))]
+
+
+def test_a_run_that_went_back_continues_from_its_own_cuts_once_it_has_some():
+    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
+    supervisor = resumed(2, chain)
+    assert supervisor.next_epoch == 7
+    chain.append(ours(manifest(7, attempt=2)))
+    supervisor.on_appended(chain[-1])
+    (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
+    assert append == AppendEntry(6, ours(start(3, restored=7)))
+
+
+def test_another_run_continues_where_the_one_that_went_back_did():
+    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
+    resumed(2, chain)
+    assert Supervisor(THEIRS).begin(numbered(chain)) == [AppendEntry(5, start(3, restored=2))]
+
+
+def test_a_wish_for_an_older_cut_outlives_a_claim_that_could_not_be_recorded():
+    chain = numbered([start(1), manifest(2), manifest(6)])
+    supervisor = Supervisor(OURS)
+    supervisor.begin(chain, Epoch(2))
+    assert supervisor.on_failure("the disk is full", chain, 0) == [AppendEntry(4, ours(start(3, restored=2)))]

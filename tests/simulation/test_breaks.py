@@ -12,8 +12,14 @@ NAMED = {
     "capture-before-alignment", "log-not-replayed", "replay-lost-in-new-snapshot", "restored-rest-behind-live-log",
     "abort-ignored", "acknowledged-before-durable", "prepared-dropped-on-abort", "stale-attempt-accepted",
     "duplicate-barrier", "end-not-counted-as-barrier", "terminate-while-in-flight", "wrong-key-group-on-rescale",
-    "mutated-while-encoding", "wall-clock-capture", "hold-at-round-markers", "heads-choose-the-cut-between-rounds",
-    "blocking-variant", "source-skips-a-record",
+    "mutated-while-encoding", "output-shares-state", "wall-clock-capture", "hold-at-round-markers",
+    "heads-choose-the-cut-between-rounds", "blocking-variant", "source-skips-a-record",
+    "early-barrier-declined", "request-outlives-its-attempt",
+    "request-lost-with-its-epoch", "request-lost-with-its-attempt", "order-not-repeated", "repeated-order-obeyed",
+    "superseded-run-removes", "unknown-entry-given-up", "own-entry-taken-for-anothers", "goes-on-from-the-latest-cut",
+    "retention-outside-the-chain", "going-back-drops-output",
+    "partial-batch-doubled", "partial-batch-lost", "overtakes-unlogged",
+    "overtaken-barrier-captures-again", "waits-behind-a-queue",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.simulation.checker import check, check_protocol
 from engine.simulation.cuts import LOGGED, ONCE
 from engine.simulation.record import Aborted, Barriered, Captured, Completed, EndSent, Event, Record, Sent, Took
-from engine.simulation.trail import BARRIERS, COUNTS, ENDED, GIVEN_UP, NUMBERED, lineage, walk
+from engine.simulation.trail import BARRIERS, COUNTS, ENDED, GIVEN_UP, NUMBERED, OUTLIVED, lineage, walk
 from graphs.ids import Epoch
 from recovery.messages import Mode
 from tests.simulation.handmade import (
@@ -17,6 +17,7 @@ from tests.simulation.handmade import (
     FIRST,
     IN,
     ONE,
+    SECOND,
     TWO,
     batch,
     good_record,
@@ -46,6 +47,12 @@ def test_a_good_run_has_no_fault() -> None:
     assert check(good_record()) == []
     assert check(restored_record(0)) == []
     assert check(restored_record(1)) == []
+
+
+def test_an_epoch_that_was_over_before_the_attempt_began_is_found() -> None:
+    record = restored_record(1)
+    record.trace.insert(place_of(record, Captured(SECOND, DOWN, Epoch(2))), Captured(SECOND, DOWN, Epoch(1)))
+    assert OUTLIVED in statements(record)
 
 
 def test_a_batch_taken_twice_or_before_it_was_sent_is_found() -> None:

@@ -281,7 +281,7 @@ def test_a_task_answers_fires_and_measures() -> None:
     waking.run(
         Ran(FIRST, TaskId("wake", 0), "batch", ChannelId("ask.out->wake.in", *2 * [TaskId("", 0)]), batch(3), None, 40)
     )
-    assert waking.state("wake").timers == {(43, 0): 0}
+    assert waking.state("wake").timers == Counter([(43, 0, 0)])
     waking.run(Ran(FIRST, TaskId("wake", 0), "timer", now_ms=42))
     assert waking.take_written() == {}
     waking.run(Ran(FIRST, TaskId("wake", 0), "timer", now_ms=43))

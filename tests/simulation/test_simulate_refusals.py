@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from typing import Any
 
 import pytest
 
 from backedge import (
+    BadOptionError,
     Collect,
     Flow,
     Generate,
@@ -154,3 +156,17 @@ def test_a_record_that_is_set_aside_fails_nothing():
 def test_a_loop_that_fails_at_its_limit_fails_the_simulation():
     with pytest.raises(LoopLimitError, match="again"):
         simulate(looping(max_rounds=3, on_limit="fail"))
+
+
+def test_a_function_that_cannot_travel_is_refused_as_run_refuses_it():
+    lock = threading.Lock()
+
+    def guarded(number: int) -> int:
+        with lock:
+            return number
+
+    flow = Flow("guarded")
+    flow.read(Items([1]), name="numbers").map(guarded, name="guard").write(Collect(), name="out")
+    for call in (simulate, lambda flow: narrate(flow, seed=1)):
+        with pytest.raises(BadOptionError, match=r"operator 'guard' of flow 'guarded' cannot travel .*lock"):
+            call(flow)

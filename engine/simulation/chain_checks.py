@@ -1,0 +1,65 @@
+"""The chain of a job, read from its first entry to its last.
+
+- 8. Entries are numbered without a gap. Attempts count up, and a manifest is of the attempt that started last, by the
+  same claimant.
+- 9. A start restores what the entry before it says, unless its supervisor was asked for another cut: a manifest says
+  its own cut, a start the one that it restored.
+
+And which output belongs to the last cut: a run that went back to an older cut has published output that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from engine.simulation.record import Record, Violation
+from graphs.ids import Attempt, Epoch
+from recovery.cut import Cut
+from recovery.orders import AttemptStart
+
+CHAIN = "8: the chain has no gap, and only the attempt that started last appends to it"
+CONTINUES = "9: a start restores what the entry before it says, or the cut that was asked for"
+
+
+def check_chain(record: Record) -> Iterator[Violation]:
+    """Statements 8 and 9."""
+    asked = dict(record.asked)
+    attempt, claimant, continues = Attempt(0), "", None
+    for place, (number, entry) in enumerate(record.chain, start=1):
+        if number != place:
+            yield Violation(CHAIN, f"entry {number} is in place {place}")
+        if isinstance(entry, AttemptStart):
+            if entry.attempt <= attempt:
+                yield Violation(CHAIN, f"entry {number} starts attempt {entry.attempt}, after attempt {attempt}")
+            expected = asked.pop(entry.claimant, continues)
+            if entry.restored != expected:
+                story = f"entry {number}, the start of attempt {entry.attempt}, restores {entry.restored}"
+                yield Violation(CONTINUES, f"{story} and not {expected}")
+            attempt, claimant, continues = entry.attempt, entry.claimant, entry.restored
+        else:
+            if (entry.attempt, entry.claimant) != (attempt, claimant):
+                story = f"entry {number} is of attempt {entry.attempt} by {entry.claimant!r}"
+                yield Violation(CHAIN, f"{story}, and attempt {attempt} by {claimant!r} has the job")
+            continues = entry.epoch
+
+
+def belongs_to_the_last_cut(record: Record) -> Callable[[str], bool]:
+    """Whether a cut on the way to the last one lists a transaction; if the run never went back, all of them are."""
+    if not record.asked or not record.cuts:
+        return lambda name: True
+    restored = {entry.attempt: entry.restored for _, entry in record.chain if isinstance(entry, AttemptStart)}
+    listed: set[str] = set()
+    epoch: Epoch | None = max(record.cuts)
+    while epoch is not None:
+        attempt = record.cuts[epoch].attempt
+        for cut in record.cuts.values():
+            if cut.attempt == attempt and cut.epoch <= epoch:
+                listed |= listed_by(cut)
+        epoch = restored[attempt]
+    return listed.__contains__
+
+
+def listed_by(cut: Cut) -> set[str]:
+    """The transactions that a cut lists."""
+    states = (state for snapshot in cut.snapshots.values() for state in snapshot.operators.values())
+    return {transaction.name for state in states for transaction in state.transactions}

@@ -1,0 +1,104 @@
+"""A world that loses, delays and repeats orders and reports on their way, as `recovery/lines.py` has to bear.
+
+Orders and aborts of a task travel on two lines, so that an abort may overtake its trigger; reports on one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from engine.simulation.host import Host
+from engine.simulation.world import World
+from graphs.ids import Attempt, TaskId
+from recovery.effects import Effect
+from recovery.lines import LineEnd, Said
+from recovery.orders import Order
+
+REPEAT_MS = 60
+CONFIRMS = Said(0, None)
+
+
+class Travelling(NamedTuple):
+    """A message on its way, with what its sender confirms."""
+
+    said: Said
+    confirmed: int
+    for_aborts: bool = False
+
+
+class Line(NamedTuple):
+    """Names a line: of one task in one attempt, for its orders and reports or for its aborts."""
+
+    attempt: Attempt
+    task: TaskId
+    for_aborts: bool = False
+
+
+class LinedWorld(World):
+    """`near` are the supervisor's ends of the lines, `far` those of the tasks."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.near: dict[Line, LineEnd] = {}
+        self.far: dict[Line, LineEnd] = {}
+        super().__init__(*arguments)
+
+    def _end(self, ends: dict[Line, LineEnd], line: Line) -> LineEnd:
+        if line not in ends:
+            ends[line] = self.parts.line_end(REPEAT_MS)
+        return ends[line]
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    def _give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
+        end = self._end(self.near, Line(self.supervisor.attempt, host.id, is_abort))
+        wire = host.aborts if is_abort else host.orders
+        wire.append(Travelling(end.say(order, self.now_ms), end.confirm()))
+
+    def _opened_order(self, host: Host, message: Any, *, is_abort: bool = False) -> Order | None:
+        line = Line(host.attempt, host.id, is_abort)
+        return self._opened(self._end(self.far, line), message, "orders")
+
+    # -- reports -------------------------------------------------------------------------------------------------
+
+    def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
+        """Put something on the way to the coordinator."""
+        end = self._end(self.far, Line(attempt, task))
+        self.reports.append((attempt, task, Travelling(end.say(effect, self.now_ms), end.confirm())))
+
+    def _opened_report(self, attempt: Attempt, task: TaskId, message: Any) -> Effect | None:
+        if attempt != self.supervisor.attempt:
+            return None
+        return self._opened(self._end(self.near, Line(attempt, task, message.for_aborts)), message, "reports")
+
+    def _opened(self, end: LineEnd, message: Travelling, what: str) -> Any:
+        end.on_confirmed(message.confirmed, self.now_ms)
+        before = end.repeated, end.early
+        if end.accepts(message.said):
+            return message.said.what
+        self.counts[f"repeated_{what}"] += end.repeated - before[0]
+        self.counts[f"early_{what}"] += end.early - before[1]
+        return None
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def _do_tick(self) -> None:
+        super()._do_tick()
+        attempt = self.supervisor.attempt
+        # Nothing is sent again while something is still on its way: steps are not bound to time, and repetitions that
+        # arrive more slowly than they are sent would be all that happens.
+        for line, end in self.near.items():
+            host = self.hosts.get(line.task)
+            if host is not None and line.attempt == host.attempt == attempt:
+                wire = host.aborts if line.for_aborts else host.orders
+                if not wire:
+                    wire.extend(Travelling(said, end.confirm()) for said in self._due(end, "orders"))
+        reporting = {(sent, task) for sent, task, _ in self.reports}
+        for line, end in self.far.items():
+            if line.attempt == attempt and line.task in self.hosts and (attempt, line.task) not in reporting:
+                again = [Travelling(said, end.confirm(), line.for_aborts) for said in self._due(end, "reports")]
+                self.reports += [(attempt, line.task, message) for message in again]
+
+    def _due(self, end: LineEnd, what: str) -> list[Said]:
+        again = end.due(self.now_ms)
+        self.counts[f"{what}_sent_again"] += len(again)
+        return again or ([CONFIRMS] if end.owes_confirmation() else [])

@@ -1,0 +1,151 @@
+"""Requests to a run: take a savepoint, or stop with one. They belong to the run, not to one of its attempts.
+
+    waiting ---> open in an epoch ---> answered
+       ^                |
+       +----------------+   the epoch was declined, aborted, overtaken or timed out, or the attempt failed
+
+- A request is accepted in every stage of the run, a restore included.
+- It is removed when it is answered, not when its epoch opens. After `TRIES_MAX` failed epochs the answer is an error.
+  The failure of an attempt does not count as a try: restarts have a limit of their own.
+- The manifest of its cut carries the request's id, and so does the chain of the job. A request that arrives again, or
+  survives a restart, is looked up there first: its cut is not taken twice.
+- A stop is answered when its output is published. A run that restores the cut of its own stop ends at once.
+- Every end of the run answers all requests. The final cut stands for savepoints and stops; after a stop, a waiting
+  savepoint was superseded; a failure gives its error.
+- Clients repeat a request under the same id until they have its answer, which is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from graphs.ids import Epoch
+from recovery.messages import Mode
+
+TRIES_MAX = 10
+
+
+class RequestKind(Enum):
+    """What is asked for."""
+
+    SAVEPOINT = "savepoint"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A cut under a name, and for a stop the end of the run with it. The client chooses the id, a new one each time."""
+
+    id: str
+    kind: RequestKind
+    name: str
+    mode: Mode
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a request: the epoch of its cut, or the reason why there is none."""
+
+    epoch: Epoch | None = None
+    error: str | None = None
+
+
+class Requests:
+    """The requests of one run.
+
+    - waiting: those without an open epoch, in order of arrival. open: those whose epoch is under way, by epoch.
+    - recorded: the cuts in the chain that were taken for a request, by its id.
+    - answers: kept for clients that repeat.
+
+    >>> requests = Requests()
+    >>> requests.ask(Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED))
+    >>> (request,) = requests.waiting.values()
+    >>> requests.on_opened(request, Epoch(7))
+    >>> requests.on_closed(Epoch(7), "declined")
+    >>> list(requests.waiting)
+    ['a1']
+    >>> requests.on_recorded("a1", Epoch(8))
+    >>> requests.ask(request)
+    Reply(epoch=8, error=None)
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Request] = {}
+        self.open: dict[Epoch, Request] = {}
+        self.failed_tries: dict[str, int] = {}
+        self.recorded: dict[str, Epoch] = {}
+        self.answers: dict[str, Reply] = {}
+        self._final: Epoch | None = None
+        self._is_stopped = False
+        self._error: str | None = None
+
+    def ask(self, request: Request) -> Reply | None:
+        """A client asks, perhaps again. Returns the answer if there is one."""
+        if request.id in self.answers:
+            return self.answers[request.id]
+        if self._final is not None or self._error is not None:
+            self._answer(request, self._last_answer(request))
+        elif request.id not in self.waiting and request not in self.open.values():
+            self.waiting[request.id] = request
+            if request.id in self.recorded:
+                self.on_recorded(request.id, self.recorded[request.id])
+        return self.answers.get(request.id)
+
+    def on_opened(self, request: Request, epoch: Epoch) -> None:
+        """The coordinator has started an epoch for this request."""
+        del self.waiting[request.id]
+        self.open[epoch] = request
+
+    def on_closed(self, epoch: Epoch, reason: str) -> None:
+        """The epoch is aborted: its request, if it has one, waits again unless it has failed too often."""
+        request = self.open.pop(epoch, None)
+        if request is None:
+            return
+        tries = self.failed_tries[request.id] = self.failed_tries.get(request.id, 0) + 1
+        if tries < TRIES_MAX:
+            self.waiting[request.id] = request
+        else:
+            self._answer(request, Reply(error=f"the {request} failed {tries} times, the last time because {reason}"))
+
+    def on_attempt_over(self) -> None:
+        """The attempt has failed, and its open epochs with it."""
+        self.waiting = {request.id: request for request in (*self.open.values(), *self.waiting.values())}
+        self.open.clear()
+
+    def on_recorded(self, request_id: str, epoch: Epoch) -> None:
+        """The chain has a cut for this request. That answers a savepoint; a stop waits for the end of the run."""
+        self.recorded[request_id] = epoch
+        request = self.waiting.get(request_id) or self.open.get(epoch)
+        if request is not None and request.id == request_id and request.kind is RequestKind.SAVEPOINT:
+            self._answer(request, Reply(epoch))
+
+    def on_finished(self, epoch: Epoch, *, is_stopped: bool) -> None:
+        """The run has ended with this cut, because of a stop or by itself."""
+        self._final, self._is_stopped = epoch, is_stopped
+        self._answer_all()
+
+    def on_failed(self, error: str) -> None:
+        """The run has ended without a final cut; the first end counts."""
+        if self._final is None and self._error is None:
+            self._error = error
+            self._answer_all()
+
+    def _answer_all(self) -> None:
+        for request in (*self.waiting.values(), *self.open.values()):
+            self._answer(request, self._last_answer(request))
+
+    def _last_answer(self, request: Request) -> Reply:
+        if self._error is not None:
+            return Reply(error=f"the run ended before the {request} was complete: {self._error}")
+        if self._is_stopped and request.kind is RequestKind.SAVEPOINT:
+            return Reply(error=f"the {request} was superseded by a stop, which ended the run with epoch {self._final}")
+        return Reply(self._final)
+
+    def _answer(self, request: Request, answer: Reply) -> None:
+        self.waiting.pop(request.id, None)
+        self.open = {epoch: other for epoch, other in self.open.items() if other.id != request.id}
+        self.answers[request.id] = answer

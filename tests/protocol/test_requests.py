@@ -1,0 +1,253 @@
+"""Savepoints and stops belong to the run: they survive declines, aborts, failed attempts and restores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from graphs.ids import Attempt, Epoch
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.messages import Mode
+from recovery.orders import AttemptStart, FailRun, Fenced, Finished, Manifest, Numbered, WriteManifest
+from recovery.requests import TRIES_MAX, Reply, Request, RequestKind, Requests
+from recovery.supervisor import RestartOptions, Supervisor
+from tests.protocol.bench_of_cores import graph
+from tests.protocol.desk import Desk, kinds, manifest_in
+
+LOOP = graph("items -> head", "head -> body", "body => head")
+MINE = Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED)
+OTHER = Request("a2", RequestKind.SAVEPOINT, "other", Mode.ALIGNED)
+STOP = Request("s1", RequestKind.STOP, "stop", Mode.ALIGNED)
+
+
+def desk_with(*requests: Request, **options: int) -> Desk:
+    """A coordinator that has just heard of these requests."""
+    desk = Desk(LOOP, interval_ms=10**6, **options)
+    for request in requests:
+        desk.coordinator.requests.ask(request)
+    desk.wait(10)
+    return desk
+
+
+def answer_of(desk: Desk, request: Request) -> Reply | None:
+    return desk.coordinator.requests.ask(request)
+
+
+def test_a_request_is_answered_when_its_manifest_is_written_and_not_before():
+    desk = desk_with(MINE)
+    assert desk.open_epochs() == [1]
+    desk.acknowledge_all(1)
+    assert answer_of(desk, MINE) is None
+    desk.write_manifest(1)
+    assert answer_of(desk, MINE) == Reply(Epoch(1))
+
+
+def test_the_manifest_names_the_request_and_its_savepoint():
+    desk = desk_with(MINE)
+    manifest = manifest_in(desk.acknowledge_all(1))
+    assert (manifest.savepoint, manifest.request) == ("mine", "a1")
+
+
+def test_a_request_that_is_repeated_opens_no_second_epoch():
+    desk = desk_with(MINE)
+    answer_of(desk, MINE)
+    desk.wait(10)
+    assert desk.open_epochs() == [1]
+    desk.complete(1)
+    assert answer_of(desk, MINE) == answer_of(desk, MINE) == Reply(Epoch(1))
+    desk.wait(10)
+    assert desk.open_epochs() == []
+
+
+def test_a_savepoint_that_is_declined_is_taken_with_the_next_epoch():
+    desk = desk_with(MINE)
+    desk.decline("head", 1)
+    desk.wait(10)
+    assert desk.open_epochs() == [2]
+    desk.complete(2)
+    assert answer_of(desk, MINE) == Reply(Epoch(2))
+
+
+def test_a_savepoint_that_a_later_cut_overtakes_is_taken_again():
+    desk = desk_with(MINE)
+    desk.request()
+    desk.complete(2)
+    assert desk.open_epochs() == []
+    desk.wait(10)
+    assert desk.open_epochs() == [3]
+
+
+def test_a_savepoint_whose_manifest_cannot_be_written_is_taken_again():
+    desk = desk_with(MINE)
+    desk.acknowledge_all(1)
+    desk.fail_manifest(1)
+    desk.wait(10)
+    assert desk.open_epochs() == [2]
+
+
+def test_a_request_that_fails_too_often_gets_an_error_with_the_last_reason():
+    desk = desk_with(MINE, failures_tolerated=100)
+    for epoch in range(1, TRIES_MAX + 1):
+        assert answer_of(desk, MINE) is None
+        desk.decline("head", epoch)
+        desk.wait(10)
+    answer = answer_of(desk, MINE)
+    assert answer is not None and answer.epoch is None
+    assert answer.error is not None and "savepoint 'mine' failed 10 times" in answer.error
+    assert "the disk is full" in answer.error
+    assert desk.open_epochs() == []
+
+
+def test_a_stop_ends_the_run_with_its_cut_once_its_output_is_published():
+    desk = desk_with(STOP)
+    desk.acknowledge_all(1)
+    desk.write_manifest(1)
+    assert answer_of(desk, STOP) is None, "its output is not published yet"
+    orders = [order for task in LOOP.tasks for order in desk.coordinator.on_committed(task, Epoch(1))]
+    assert kinds(orders, Finished) == [Finished(Epoch(1))]
+    assert answer_of(desk, STOP) == Reply(Epoch(1))
+
+
+def test_a_stop_supersedes_a_savepoint_that_waits_and_answers_another_stop():
+    again = replace(STOP, id="s2")
+    desk = desk_with(STOP)
+    desk.coordinator.requests.ask(MINE)
+    desk.coordinator.requests.ask(again)
+    desk.wait(10)
+    desk.complete(1)
+    answer = answer_of(desk, MINE)
+    assert answer is not None and answer.error is not None and "was superseded by a stop" in answer.error
+    assert answer_of(desk, again) == Reply(Epoch(1))
+
+
+def test_the_final_cut_stands_for_savepoints_and_stops_that_wait():
+    desk = Desk(LOOP, interval_ms=10**6)
+    for task in LOOP.tasks:
+        desk.end(task.name)
+    desk.coordinator.requests.ask(MINE)
+    desk.coordinator.requests.ask(STOP)
+    desk.wait(10)
+    desk.complete(1)
+    assert answer_of(desk, MINE) == answer_of(desk, STOP) == Reply(Epoch(1))
+    assert answer_of(desk, OTHER) == Reply(Epoch(1)), "whoever asks later is answered as well"
+
+
+# -- beyond one attempt --------------------------------------------------------------------------------------------
+
+
+def manifest(epoch: int, request: str | None = None, attempt: int = 1) -> Manifest:
+    named = None if request is None else "mine"
+    return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {}, named, request=request, claimant="ours")
+
+
+def chain(*entries: AttemptStart | Manifest) -> list[Numbered]:
+    return [Numbered(number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def running() -> Supervisor:
+    supervisor = Supervisor("ours")
+    supervisor.begin([])
+    supervisor.on_appended(AttemptStart(Attempt(1), None))
+    return supervisor
+
+
+def coordinator_of(supervisor: Supervisor, restored: int | None = None) -> Coordinator:
+    after = None if restored is None else Epoch(restored)
+    return Coordinator(
+        LOOP, supervisor.attempt, SnapshotOptions(), supervisor.next_epoch, (), 0, supervisor.requests, after
+    )
+
+
+def test_a_request_made_during_a_restore_is_served_by_the_next_coordinator():
+    supervisor = running()
+    assert supervisor.requests.ask(MINE) is None
+    coordinator = coordinator_of(supervisor)
+    coordinator.on_tick(10)
+    assert [cut.request for cut in coordinator.open.values()] == [MINE]
+
+
+def test_an_open_request_waits_again_when_its_attempt_fails():
+    supervisor = running()
+    supervisor.requests.ask(MINE)
+    coordinator_of(supervisor).on_tick(10)
+    supervisor.on_failure("a process died", chain(AttemptStart(Attempt(1), None)), 0)
+    assert list(supervisor.requests.waiting) == ["a1"]
+    coordinator = coordinator_of(supervisor)
+    coordinator.on_tick(10)
+    assert [cut.request for cut in coordinator.open.values()] == [MINE]
+
+
+def test_a_savepoint_whose_cut_is_found_in_the_chain_after_a_failure_is_answered_from_there():
+    supervisor = running()
+    supervisor.requests.ask(MINE)
+    coordinator_of(supervisor).on_tick(10)
+    supervisor.on_failure("a process died", chain(AttemptStart(Attempt(1), None), manifest(1, "a1")), 0)
+    assert supervisor.requests.ask(MINE) == Reply(Epoch(1))
+    assert not supervisor.requests.waiting
+
+
+def test_another_supervisor_finds_the_cut_of_a_repeated_request_in_the_chain():
+    supervisor = Supervisor("ours")
+    supervisor.begin(chain(AttemptStart(Attempt(1), None), manifest(1, "a1"), manifest(2)))
+    assert supervisor.requests.ask(MINE) == Reply(Epoch(1))
+
+
+def test_a_run_that_restores_the_cut_of_its_own_stop_ends_at_once():
+    supervisor = running()
+    supervisor.requests.ask(STOP)
+    coordinator_of(supervisor).on_tick(10)
+    supervisor.on_failure("a process died", chain(AttemptStart(Attempt(1), None), manifest(1, "s1")), 0)
+    assert supervisor.restored_from == 1
+    coordinator = coordinator_of(supervisor, restored=1)
+    assert coordinator.on_tick(10) == [Finished(Epoch(1))]
+    assert supervisor.requests.ask(STOP) == Reply(Epoch(1))
+
+
+def test_a_stop_whose_cut_is_not_the_latest_any_more_takes_another():
+    supervisor = running()
+    supervisor.requests.ask(STOP)
+    entries = chain(AttemptStart(Attempt(1), None), manifest(1, "s1"), manifest(2))
+    supervisor.on_failure("a process died", entries, 0)
+    coordinator = coordinator_of(supervisor, restored=2)
+    coordinator.on_tick(10)
+    assert [cut.request for cut in coordinator.open.values()] == [STOP]
+
+
+def test_a_run_that_is_stopped_by_its_request_does_not_stop_the_run_that_goes_on_from_there():
+    supervisor = Supervisor("ours")
+    supervisor.begin(chain(AttemptStart(Attempt(1), None), manifest(1, "s1")))
+    coordinator = coordinator_of(supervisor, restored=1)
+    assert not kinds(coordinator.on_tick(10), Finished)
+
+
+@pytest.mark.parametrize("request_", [MINE, STOP])
+def test_a_run_that_fails_answers_with_its_error(request_: Request):
+    supervisor = Supervisor("ours", RestartOptions(restarts_max=0))
+    supervisor.begin([])
+    supervisor.requests.ask(request_)
+    assert isinstance(supervisor.on_failure("out of memory", [], 0)[0], FailRun)
+    answer = supervisor.requests.ask(request_)
+    assert answer is not None and answer.error is not None and "out of memory" in answer.error
+
+
+def test_a_run_that_is_fenced_answers_that_another_has_the_job():
+    supervisor = running()
+    supervisor.requests.ask(MINE)
+    assert supervisor.on_taken(2, chain(AttemptStart(Attempt(2), None))) == [Fenced(2)]
+    answer = supervisor.requests.ask(MINE)
+    assert answer is not None and answer.error is not None and "another run has taken over" in answer.error
+
+
+def test_the_first_end_of_a_run_counts():
+    requests = Requests()
+    requests.on_finished(Epoch(4), is_stopped=False)
+    requests.on_failed("its supervisor failed")
+    assert requests.ask(MINE) == Reply(Epoch(4))
+
+
+def test_a_stop_aborts_the_epochs_that_are_open_beside_it():
+    desk = desk_with(STOP)
+    desk.request()
+    orders = desk.complete(1)
+    assert not desk.open_epochs() and not kinds(orders, WriteManifest)[1:]

@@ -1,0 +1,103 @@
+"""Restarts that fail one after another are spread out, and only those of the recent past count against the limit."""
+
+from __future__ import annotations
+
+from graphs.ids import Attempt, Epoch
+from recovery.messages import Mode
+from recovery.orders import AppendEntry, AttemptStart, Entry, FailRun, Fenced, Manifest, Numbered, PauseRestart
+from recovery.supervisor import RestartOptions, Stage, Supervisor
+
+SECOND_MS = 1_000
+
+
+class Failing:
+    """A run whose attempts fail again and again; it claims them in a chain of its own."""
+
+    def __init__(self, seed: int = 0, **options: int) -> None:
+        self.supervisor = Supervisor(f"run {seed}", RestartOptions(**options))
+        self.chain: list[Numbered] = []
+        self.now_ms = 0
+        self._claim(self.supervisor.begin([]))
+
+    def _claim(self, orders: list[object]) -> None:
+        (append,) = orders
+        assert isinstance(append, AppendEntry)
+        self._append(append.entry)
+
+    def _append(self, entry: Entry) -> None:
+        self.chain.append(Numbered(len(self.chain) + 1, entry))
+        self.supervisor.on_appended(entry)
+
+    def complete(self, epoch: int) -> None:
+        self._append(Manifest(Epoch(epoch), self.supervisor.attempt, Mode.ALIGNED, {}, {}))
+
+    def fail(self) -> int | None:
+        """One failure; the pause before the next attempt, which is then claimed. None if the run has failed."""
+        (order,) = self.supervisor.on_failure("no space left", self.chain, self.now_ms)
+        if isinstance(order, FailRun):
+            return None
+        if not isinstance(order, PauseRestart):
+            self._claim([order])
+            return 0
+        began_ms = self.now_ms
+        while not self.supervisor.is_due(self.now_ms):
+            self.now_ms += 1
+        assert self.now_ms - began_ms == order.pause_ms
+        self._claim(list(self.supervisor.resume(self.chain)))
+        return order.pause_ms
+
+
+def test_the_first_restart_is_immediate_and_each_one_after_it_waits_about_twice_as_long():
+    run = Failing()
+    pauses = [run.fail() for _ in range(10)]
+    assert pauses[0] == 0
+    for doublings, pause_ms in enumerate(pauses[1:]):
+        longest_ms = min(100 * 2**doublings, 30_000)
+        assert pause_ms is not None and longest_ms / 2 <= pause_ms <= longest_ms
+
+
+def test_a_disk_that_is_full_for_some_seconds_does_not_use_up_the_restarts():
+    run = Failing()
+    while run.now_ms < 10 * SECOND_MS:
+        assert run.fail() is not None
+
+
+def test_runs_that_fail_together_begin_again_at_different_times():
+    runs = [Failing(seed) for seed in range(20)]
+    for _ in range(8):
+        for run in runs:
+            run.fail()
+    assert len({run.now_ms for run in runs}) > 15
+
+
+def test_a_complete_cut_ends_the_row_of_failures():
+    run = Failing()
+    assert [run.fail() for _ in range(4)][-1]
+    run.complete(1)
+    assert run.fail() == 0
+
+
+def test_ten_deaths_in_a_month_do_not_end_a_run():
+    run = Failing(restarts_max=2, window_ms=60 * SECOND_MS)
+    for epoch in range(1, 11):
+        assert run.fail() == 0
+        run.complete(epoch)
+        run.now_ms += 31 * SECOND_MS
+
+
+def test_more_deaths_than_allowed_within_the_window_end_it():
+    run = Failing(restarts_max=2, window_ms=60 * SECOND_MS)
+    for epoch in (1, 2):
+        assert run.fail() == 0
+        run.complete(epoch)
+        run.now_ms += 10 * SECOND_MS
+    assert run.fail() is None
+    assert run.supervisor.stage is Stage.OVER
+
+
+def test_a_run_that_is_taken_over_during_a_pause_does_not_take_the_job_back():
+    run = Failing()
+    run.fail()
+    assert isinstance(run.supervisor.on_failure("no space left", run.chain, run.now_ms)[0], PauseRestart)
+    later = Numbered(len(run.chain) + 1, AttemptStart(Attempt(9), None))
+    assert run.supervisor.resume([*run.chain, later]) == [Fenced(later.number)]

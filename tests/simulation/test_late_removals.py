@@ -1,0 +1,137 @@
+"""Supervisors that wake late and remove things, replies of the store that are lost, runs that go back and fail.
+
+Each is a fault that schedules draw; here one of each kind is put together by hand, and some hundred seeds are counted.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.simulation.breaks import BREAKS
+from engine.simulation.cases import generate
+from engine.simulation.chain_checks import CHAIN, CONTINUES, check_chain
+from engine.simulation.checker import check
+from engine.simulation.options import Parts, WorldOptions
+from engine.simulation.runner import run_seeds
+from engine.simulation.world import World
+from graphs.ids import Epoch
+from recovery.coordinator import SnapshotOptions
+from recovery.orders import AttemptStart, Manifest, Sweep
+
+FAULTS = ("superseded_removal", "lose_append_reply", "hang_append", "go_back")
+
+
+def world_of(parts: Parts | None = None, keep: int = 3) -> World:
+    """A chain of operators that writes output, small batches, a cut every 10 ms."""
+    case = generate(random.Random(7), "chain")
+    snapshots = SnapshotOptions(interval_ms=10, timeout_ms=10**9, keep=keep)
+    return World(case.plan, case.inputs, WorldOptions(snapshots=snapshots, records_max=1), parts or Parts())
+
+
+def go_on(world: World, *, without: tuple[str, ...] = (), cuts: int | None = None) -> None:
+    """Let things happen, in an order that a seed picks, until there are so many cuts or the run is over."""
+    chance = random.Random(11)
+    for _ in range(20_000):
+        if world.is_over or (cuts is not None and len(world.record.cuts) >= cuts):
+            return
+        events = [event for event in world.enabled() if event[0] not in without]
+        world.apply(("tick",) if not events or chance.random() < 0.05 else chance.choice(events))
+    raise AssertionError("nothing more comes of it")
+
+
+def violations(world: World) -> list[str]:
+    return [violation.statement for violation in check(world.record)]
+
+
+def starts(world: World) -> list[Epoch | None]:
+    return [entry.restored for _, entry in world.store.history if isinstance(entry, AttemptStart)]
+
+
+def test_a_superseded_supervisor_that_sweeps_when_its_successor_has_prepared_output_harms_nothing():
+    """Item by item: attempt 2 claims and stalls, attempt 3 takes cuts, attempt 2 removes what it thinks is dead."""
+    world = world_of()
+    go_on(world, without=("remove",), cuts=1)
+    for _ in range(2):
+        world.apply(("kill_coordinator",))
+        go_on(world, without=("remove",), cuts=len(world.record.cuts) + 1)
+    late = [attempt for attempt, order in world.removals if isinstance(order, Sweep)]
+    assert late and min(late) < world.supervisor.attempt == 3
+    assert world.services.store.prepared or world.services.store.committed
+    while world.removals:
+        world.apply(("remove", 0))
+    world.apply(("kill_coordinator",))
+    go_on(world)
+    assert world.is_finished and violations(world) == []
+
+
+def test_without_the_rule_the_same_removals_destroy_a_complete_cut():
+    world = world_of(BREAKS["superseded-run-removes"].parts())
+    go_on(world, without=("remove",), cuts=1)
+    for _ in range(2):
+        world.apply(("kill_coordinator",))
+        go_on(world, without=("remove",), cuts=len(world.record.cuts) + 1)
+    with pytest.raises(LookupError, match=r"not durable|nobody prepared"):
+        while world.removals:
+            world.apply(("remove", 0))
+        world.apply(("kill_coordinator",))
+        go_on(world)
+
+
+@pytest.mark.parametrize("fault", ["lose_append_reply", "hang_append"])
+def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
+    world = world_of()
+    go_on(world, without=("append",), cuts=0)
+    while not (world.appends and isinstance(world.appends[0].entry, Manifest)):
+        events = [event for event in world.enabled() if event[0] != "remove"]
+        world.apply(events[0] if events else ("tick",))
+    epoch = world.appends[0].entry.epoch
+    world.apply((fault,))
+    assert world.appends[0].entry.epoch == epoch, "the same entry is asked for again"
+    go_on(world)
+    assert world.is_finished and violations(world) == []
+    assert [e.epoch for _, e in world.store.history if isinstance(e, Manifest)].count(epoch) == 1
+
+
+def gone_back() -> tuple[World, Epoch]:
+    """A run of three cuts, and one that goes back to the first of them."""
+    world = world_of()
+    go_on(world, cuts=3)
+    older = world.supervisor.cuts[0]
+    world.apply(("go_back", older))
+    world.apply(("append",))
+    return world, older
+
+
+def test_a_run_that_goes_back_and_fails_before_its_first_cut_goes_back_again():
+    world, older = gone_back()
+    for _ in range(2):
+        world.apply(("crash", tuple(world.unrestored)))
+        world.apply(("notice",))
+        world.apply(("append",))
+    assert starts(world)[1:] == [older] * 3
+    go_on(world)
+    assert world.is_finished and violations(world) == []
+
+
+def test_a_run_that_forgets_where_it_went_back_to_is_found():
+    world, older = gone_back()
+    entry = world.store.history[-1].entry
+    assert isinstance(entry, AttemptStart) and entry.restored == older
+    claim = AttemptStart(world.supervisor.attempt, world.supervisor.last_cut, world.supervisor.claimant)
+    world.store.history[-1] = world.store.history[-1]._replace(entry=claim)
+    assert [violation.statement for violation in check_chain(world.record)] == [CONTINUES]
+
+
+def test_a_gap_in_the_chain_is_found():
+    world = world_of()
+    go_on(world, cuts=2)
+    del world.store.history[1]
+    assert {violation.statement for violation in check_chain(world.record)} == {CHAIN}
+
+
+def test_schedules_draw_all_of_it():
+    summary = run_seeds(range(150), 3)
+    assert summary.failed == []
+    assert all(summary.faults[fault] > 0 for fault in FAULTS), summary.faults
