@@ -46,7 +46,7 @@ class TaskActor:
         options = begin.options
 
         def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:
-            return open_services(options, deliver)
+            return open_services(options, deliver, begin.attempt)
 
         try:
             is_beside = begin.addresses[SUPERVISOR].place == cluster.place()

@@ -40,7 +40,7 @@ class AuditFailedError(RunFailedError):
 class Auditor:
     """Has the cuts of one job audited. What was found is in `cuts` and `skipped`."""
 
-    def __init__(self, root: str, job: str, mode: Audit, key: bytes | None = None) -> None:
+    def __init__(self, root: str, job: str, mode: Audit, key: bytes | None) -> None:
         self.cuts = 0
         self.skipped = 0
         self.violation: str | None = None
@@ -145,9 +145,9 @@ class Auditor:
 
 
 @contextmanager
-def start_auditor(root: str | None, job: str, mode: Audit) -> Generator[Auditor | None]:
+def start_auditor(root: str | None, job: str, mode: Audit, key: bytes | None) -> Generator[Auditor | None]:
     """The audit that was asked for; None if none was. It does not outlive a start that fails."""
-    auditor = None if root is None or mode == "never" else Auditor(root, job, mode)
+    auditor = None if root is None or mode == "never" else Auditor(root, job, mode, key)
     try:
         yield auditor
     except BaseException:

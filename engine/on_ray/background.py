@@ -9,18 +9,17 @@ push the loop off its core: that costs more than the snapshot.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from engine.batch import copy_value
+from engine.answering import Answer, Call, begin, finish, within
 from graphs.ids import Attempt, Epoch, TaskId
+from graphs.options import is_async
 from recovery.cut import TaskSnapshot
 
 RETRY_PAUSE_S = 0.5
@@ -63,7 +62,7 @@ class Answered(NamedTuple):
     task: TaskId
     call_id: int
     result: Any
-    error: Exception | None
+    error: BaseException | None
 
 
 class Background:
@@ -113,56 +112,26 @@ class Background:
         if self._store is not None:
             self._writer.submit(self._store.discard_task, attempt, epoch, task)
 
-    def call(
-        self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
-    ) -> None:
+    def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Call outside; the answer arrives in `done`. A thread that takes too long goes on, and nobody listens."""
-        if inspect.iscoroutinefunction(function):
-            asking = function
-        elif timeout_s is None:
-            _in_background(lambda: self._run(task, call_id, function, record))
-            return
+        if is_async(call.function) or call.timeout_s is not None:
+            asyncio.run_coroutine_threadsafe(self._answer(task, call_id, call), self._event_loop())
         else:
-            asking = partial(self._in_thread, function)
-        asyncio.run_coroutine_threadsafe(self._await(task, call_id, asking, record, timeout_s), self._event_loop())
+            _in_background(lambda: self._begin(task, call_id, call))
 
-    async def _in_thread(self, function: Callable[[Any], Any], record: Any) -> Any:
-        events = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = events.create_future()
+    def _begin(self, task: TaskId, call_id: int, call: Call) -> None:
+        begun = begin(call)
+        if isinstance(begun, Answer):
+            self._finish(Answered(task, call_id, *begun))
+        elif not self._is_closed:
+            asyncio.run_coroutine_threadsafe(self._await(task, call_id, begun), self._event_loop())
 
-        def settle(settling: Callable[[Any], None], outcome: Any) -> None:
-            if not answer.done():
-                settling(outcome)
+    async def _answer(self, task: TaskId, call_id: int, call: Call) -> None:
+        asking = finish(begin(call)) if is_async(call.function) else _from_thread(call)
+        self._finish(Answered(task, call_id, *await within(call.timeout_s, asking)))
 
-        def ask() -> None:
-            try:
-                settling, outcome = answer.set_result, copy_value(function(record))
-            except Exception as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
-                settling, outcome = answer.set_exception, error
-            with suppress(RuntimeError):  # the attempt is over, and nobody listens any more
-                events.call_soon_threadsafe(settle, settling, outcome)
-
-        _in_background(ask)
-        return await answer
-
-    def _run(self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any) -> None:
-        try:
-            answered = Answered(task, call_id, copy_value(function(record)), None)
-        except Exception as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
-            answered = Answered(task, call_id, None, error)
-        self._finish(answered)
-
-    async def _await(
-        self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
-    ) -> None:
-        limit = asyncio.timeout(timeout_s)
-        try:
-            async with limit:
-                answered = Answered(task, call_id, await function(record), None)
-        except Exception as error:  # noqa: BLE001 - the user's function may raise anything; its policy decides
-            told = TimeoutError(f"no answer within timeout={timeout_s} seconds") if limit.expired() else error
-            answered = Answered(task, call_id, None, told)
-        self._finish(answered)
+    async def _await(self, task: TaskId, call_id: int, begun: Awaitable[Any]) -> None:
+        self._finish(Answered(task, call_id, *await finish(begun)))
 
     def _event_loop(self) -> asyncio.AbstractEventLoop:
         if self._events is None:
@@ -181,6 +150,24 @@ class Background:
         self._writer.shutdown(wait=True, cancel_futures=True)
         if self._events is not None:
             self._events.call_soon_threadsafe(self._events.stop)
+
+
+async def _from_thread(call: Call) -> Answer:
+    """The answer of a function that may block, called in a thread of its own."""
+    events = asyncio.get_running_loop()
+    begun: asyncio.Future[Answer | Awaitable[Any]] = events.create_future()
+
+    def settle(outcome: Answer | Awaitable[Any]) -> None:
+        if not begun.done():
+            begun.set_result(outcome)
+
+    def work() -> None:
+        outcome = begin(call)
+        with suppress(RuntimeError):  # the attempt is over, and nobody listens any more
+            events.call_soon_threadsafe(settle, outcome)
+
+    _in_background(work)
+    return await finish(await begun)
 
 
 def _in_background(work: Callable[[], None]) -> None:

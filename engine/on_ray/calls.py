@@ -12,11 +12,11 @@ from graphs.flow import checked_flow
 from graphs.ids import Epoch
 from graphs.naming import check_name
 from graphs.options import is_above_zero, is_whole
-from recovery.orders import Manifest
 from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import JOB, epoch_folder
+from recovery.supervisor import Supervisor
 
 
 def faults_in(
@@ -38,6 +38,11 @@ def faults_in(
         raise BadOptionError(f"{what} has every={every!r}: give seconds above 0")
     if resume not in ("latest", "never") and not (is_whole(resume) and resume >= 1):
         raise BadOptionError(f"{what} has resume={resume!r}: give 'latest', 'never' or the number of an epoch")
+    if snapshots is None and resume != "never":
+        raise BadOptionError(
+            f"{what} has resume={resume!r} and no snapshots=, so there is nothing to resume from: give snapshots= the "
+            "folder of the run to go on with, or leave resume= out"
+        )
     if not is_whole(seed):
         raise BadOptionError(f"{what} has seed={seed!r}: give an integer")
     faults = cast(Sequence[Any], kills)
@@ -51,20 +56,26 @@ def _is_path(given: object) -> bool:
     return isinstance(path, str) and path != "" and "\0" not in path
 
 
-def recorded_cuts(store: LocalStore) -> list[Epoch]:
-    """The cuts that the chain of a job records, those that retention has dropped of late included."""
-    return [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
+def last_cut(store: LocalStore) -> Epoch | None:
+    """The cut from which a run goes on that is asked for the latest; None if it begins."""
+    return _read(store).continues_from
 
 
-def find_cut(root: str, job: str, epoch: int) -> CutDescription:
+def _read(store: LocalStore) -> Supervisor:
+    reader = Supervisor("")
+    reader.read(store.numbered())
+    return reader
+
+
+def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDescription:
     """What a cut to go on from tells of itself. Makes nothing where there is no such job, as a store would."""
     if not os.path.isfile(os.path.join(root, check_name(job, "job"), JOB)):
         raise NoSuchCutError(
             f"{root} holds no run of {job!r}, and so no cut {epoch} to resume from: give the folder that the run was "
             "given, or resume from another; `backedge snapshots list` shows the cuts of a folder"
         )
-    store = LocalStore(root, job)
-    there = [str(cut) for cut in recorded_cuts(store) if os.path.isdir(os.path.join(store.path, epoch_folder(cut)))]
+    store = LocalStore(root, job, key)
+    there = [str(cut) for cut in _read(store).cuts if os.path.isdir(os.path.join(store.path, epoch_folder(cut)))]
     if str(epoch) not in there:
         others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"
         raise NoSuchCutError(f"epoch {epoch} is no complete cut in {store.path}: {others}")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from engine.on_ray.faults import Kill
 from engine.on_ray.mailbox import Address
 from graphs.deployment import Deployment
-from graphs.ids import Attempt, TaskId
-from recovery.effects import Effect
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.effects import Effect, Remaining
 from recovery.restored import TaskRestore
 
 SUPERVISOR = "(supervisor)"
@@ -30,7 +30,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How tasks run, where they write, and how much they take at a time."""
+    """How tasks run, where they write, and how much they take at a time.
+
+    `key` signs what they write, or is None. `run` is part of the names of published files: that of the store, or drawn
+    for a run that nothing resumes.
+    """
 
     seed: int = 0
     read_records_max: int = 4_096
@@ -40,11 +44,16 @@ class TaskOptions:
     job: str = "flow"
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     broken_rule: str | None = None
+    key: bytes | None = field(default=None, repr=False)
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What an actor needs to take part in an attempt."""
+    """What an actor needs to take part in an attempt.
+
+    `processed` has the records that its tasks have processed in earlier attempts of the run, for planned faults.
+    """
 
     attempt: Attempt
     actor: str
@@ -53,6 +62,7 @@ class Begin:
     addresses: Mapping[str, Address]
     options: TaskOptions
     kills: tuple[Kill, ...] = ()
+    processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +76,17 @@ class Arrival:
 
 @dataclass(slots=True)
 class Counts:
-    """What the tasks of an actor have done in this attempt, and how much waits in their loops."""
+    """What the tasks of an actor have done in this attempt, and how much waits in their loops.
+
+    `by_task` has the records that each of them has processed.
+    """
 
     records: int = 0
     hops: int = 0
     in_loops: int = 0
     spilled_bytes: int = 0
     stale: int = 0
+    by_task: dict[TaskId, int] = field(default_factory=dict[TaskId, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +116,19 @@ class TaskReport(NamedTuple):
     files: Any = None
 
 
+class TaskRemaining(NamedTuple):
+    """What a task still has to do for an epoch that is under way."""
+
+    task: TaskId
+    epoch: Epoch
+    remaining: Remaining
+
+
 class Progress(NamedTuple):
-    """How far an actor is."""
+    """How far an actor is, and what its tasks still have to do for open epochs."""
 
     counts: Counts
+    remaining: tuple[TaskRemaining, ...] = ()
 
 
 class Published(NamedTuple):

@@ -4,22 +4,26 @@ WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as
 
 - `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored. Where there is
   none yet, for probes have used up numbers, at the first epoch that follows one. `epoch=1` is before any cut;
-- `records=100000`: when the task has processed so many records in this run;
+- `records=100000`: when the task has processed so many records in this run, those of earlier attempts included. It
+  processes exactly so many: what a batch holds beyond them, it does not get to. Two things are not counted exactly: a
+  source stops at the end of what it has read in one go, and what a process did in the quarter of a second before
+  another fault struck it is unknown;
+- `loop=3`: as soon as a cut from epoch 3 on is complete that holds records in a loop. That cut is then restored;
 - `every=2s`: again and again, each time so long after all tasks run; only for `random`.
 
-The actor that a fault is due in says so and waits; the supervisor then ends its process with SIGKILL. So a planned
-fault is known to have happened.
+For `epoch` and `records` the actor says that the fault is due and waits; for the others the supervisor knows. The
+supervisor then ends the process with SIGKILL. So a planned fault is known to have happened.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphs.deployment import Deployment, Task
 
-_FORM = re.compile(r"(?P<who>[^@]+)@(?P<when>epoch|records|every)=(?P<amount>\d+(?:\.\d+)?)(?P<unit>s|ms)?")
+_FORM = re.compile(r"(?P<who>[^@]+)@(?P<when>epoch|records|loop|every)=(?P<amount>\d+(?:\.\d+)?)(?P<unit>s|ms)?")
 ROLES = ("head", "body", "source", "sink")
 
 
@@ -29,7 +33,7 @@ class KillSpecError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One planned fault. `amount` counts epochs, records or milliseconds.
+    """One planned fault. `amount` counts epochs (`loop` too), records or milliseconds.
 
     >>> Kill.parse("head@epoch=3")
     Kill(who='head', when='epoch', amount=3)
@@ -43,13 +47,13 @@ class Kill:
     def parse(text: str) -> Kill:
         """A fault from its short form."""
         found = _FORM.fullmatch(text.strip())
-        form = "write WHO@WHEN, such as head@epoch=3, body@records=100000 or random@every=2s"
+        form = "write WHO@WHEN, such as head@epoch=3, body@records=100000, head@loop=2 or random@every=2s"
         if found is None:
             raise KillSpecError(f"--kill {text!r} names no fault: {form}")
         who, when, amount, unit = found["who"], found["when"], float(found["amount"]), found["unit"]
         if (when == "every") != (who == "random") or (unit is not None) != (when == "every"):
             raise KillSpecError(
-                f"--kill {text!r}: every=SECONDS goes with random, epoch and records with a task: {form}"
+                f"--kill {text!r}: every=SECONDS goes with random, epoch, records and loop with a task: {form}"
             )
         if when == "every":
             amount *= 1000 if unit == "s" else 1
@@ -66,6 +70,12 @@ class Kill:
         if self.who in ROLES:
             return role_of(task) == self.who
         return self.who in (str(task.id), *task.operators)
+
+
+def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | None:
+    """How many records a task may still process until the first of these faults is due; None if none counts them."""
+    left = [kill.amount - processed for kill in kills if kill.when == "records" and kill.concerns(task)]
+    return max(1, min(left)) if left else None
 
 
 class Recurring:

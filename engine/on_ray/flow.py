@@ -5,6 +5,8 @@
 - A back edge is never full: what the receiver cannot take yet waits at the sender, in memory and then on disk, and
   what it has no time for waits at the receiver in the same way.
 - Between tasks of one actor a channel is a queue; its batches go by reference.
+- Credit says how much was consumed in all, so one message that arrives makes up for any that were lost, and one that is
+  late does no harm. It is repeated, at first every 250 ms and then more rarely, for nobody can know what was lost.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from recovery.channels import Inbox
 from recovery.messages import Data, Item
 
 LOCAL_RECORD_BYTES = 64
+REPEAT_MS, REPEAT_MS_MAX = 250, 8_000
 
 Delivery = tuple[ChannelId, Item]
 
@@ -52,9 +55,9 @@ class LocalChannel:
 
 
 class RemoteChannel:
-    """A regular channel to a task of another actor. The receiver gives credit back for what it has consumed."""
+    """A regular channel to a task of another actor. The receiver tells how much it has consumed."""
 
-    __slots__ = ("_attempt", "_credit", "_index", "_link", "id", "is_local")
+    __slots__ = ("_attempt", "_consumed", "_index", "_link", "_sent", "_window", "id", "is_local")
 
     def __init__(self, channel: Channel, index: int, attempt: Attempt, link: Link, credit_bytes: int) -> None:
         self.id = channel.id
@@ -62,21 +65,23 @@ class RemoteChannel:
         self._index = index
         self._attempt = attempt
         self._link = link
-        self._credit = credit_bytes
+        self._window = credit_bytes
+        self._sent = 0
+        self._consumed = 0
 
     def send(self, item: Item) -> None:
         """Put it on the wire."""
         if type(item) is Data:
-            self._credit -= len(item.payload)
+            self._sent += len(item.payload)
         self._link.post(pack_item(self._attempt, self._index, item))
 
     def is_full(self) -> bool:
         """Whether nothing more should be sent for now."""
-        return self._credit <= 0
+        return self._sent - self._consumed >= self._window
 
     def give_credit(self, bytes_consumed: int) -> None:
-        """The receiver has consumed so much."""
-        self._credit += bytes_consumed
+        """The receiver has consumed so much in all. What arrives late says less than is known."""
+        self._consumed = max(self._consumed, bytes_consumed)
 
 
 class RemoteBackEdge(RemoteChannel):
@@ -106,7 +111,7 @@ class RemoteBackEdge(RemoteChannel):
 
     def send(self, item: Item) -> None:
         """Put it on the wire, or behind what waits for that."""
-        if not self._waiting and self._credit > 0:
+        if not self._waiting and not super().is_full():
             super().send(item)
             return
         if type(item) is Data:
@@ -121,9 +126,9 @@ class RemoteBackEdge(RemoteChannel):
         return False
 
     def give_credit(self, bytes_consumed: int) -> None:
-        """The receiver has received so much: what waits goes on its way."""
-        self._credit += bytes_consumed
-        while self._waiting and self._credit > 0:
+        """The receiver has received so much in all: what waits goes on its way."""
+        super().give_credit(bytes_consumed)
+        while self._waiting and not super().is_full():
             item = self._waiting.popleft()
             if type(item) is Data:
                 if isinstance(item.payload, Spilled):
@@ -139,7 +144,7 @@ OutChannel = LocalChannel | RemoteChannel
 class Arrivals:
     """What has been received on one channel and not yet consumed, in bytes.
 
-    Gives credit back where there is a link for it: for what is consumed on a regular channel, for what is received on a
+    Gives credit where there is a link for it: for what was consumed on a regular channel, for what was received on a
     back edge. On a back edge what exceeds `memory_bytes_max` is put on disk.
     """
 
@@ -149,9 +154,13 @@ class Arrivals:
         "_index",
         "_link",
         "_memory",
-        "_owed",
+        "_repeat_at_ms",
+        "_repeat_ms",
+        "_repeated",
         "_sizes",
         "_space",
+        "_told",
+        "_total",
         "_window",
         "bytes_waiting",
         "inbox",
@@ -174,7 +183,8 @@ class Arrivals:
         self._attempt = attempt
         self._index = index
         self._link = link
-        self._owed = 0
+        self._total = self._told = self._repeated = 0
+        self._repeat_at_ms, self._repeat_ms = 0, REPEAT_MS
         self._window = credit_bytes // 4
         self._memory = memory_bytes_max
         self._space = space
@@ -206,7 +216,23 @@ class Arrivals:
             self._owe(size)
 
     def _owe(self, size: int) -> None:
-        self._owed += size
-        if self._owed > self._window and self._link is not None:
-            self._link.post(pack_credit(self._attempt, self._index, self._owed))
-            self._owed = 0
+        self._total += size
+        if self._total - self._told > self._window:
+            self._tell()
+
+    def repeat_credit(self, now_ms: int) -> None:
+        """Say it again, in case it was lost: while there is news whenever this is called, then more and more rarely."""
+        if self._link is None or not self._total:
+            return
+        if self._total != self._repeated:
+            self._repeated, self._repeat_ms = self._total, REPEAT_MS
+        elif now_ms < self._repeat_at_ms:
+            return
+        self._repeat_at_ms = now_ms + self._repeat_ms
+        self._repeat_ms = min(2 * self._repeat_ms, REPEAT_MS_MAX)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._link is not None:
+            self._link.post(pack_credit(self._attempt, self._index, self._total))
+            self._told = self._total

@@ -1,12 +1,15 @@
 """What travels between two actors: a header of fixed size, then the payload, as one or two frames.
 
-    kind | attempt | channel | number        then the payload
+    sender | link number | kind | attempt | channel | number        then the payload
 
 Small messages that are sent to one actor at a time travel as one, a bundle: each behind its length.
 
+`sender` and `link number` count the frames of one link, so that its receiver knows when one is missing; both are 0 on
+the links to and from the supervisor, which may lose some (`recovery/lines.py`).
+
 `channel` is the channel's place in the deployment, which every actor counts alike. `number` is the batch's number for
-data, the bytes that were consumed for credit. Messages of another attempt are dropped by their header alone. Barriers,
-ENDs, orders and reports are pickled; they come from actors of this run alone (`mailbox.py`).
+data, the bytes that were consumed in all for credit. Messages of another attempt are dropped by their header alone.
+Barriers, ENDs, orders and reports are pickled; they come from actors of this run alone (`mailbox.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from typing import Any
 from graphs.ids import Attempt
 from recovery.messages import Barrier, Data, End, Item, marker_in
 
+_LINK = struct.Struct("<IQ")
+pack_link: Callable[[int, int], bytes] = _LINK.pack
+unpack_link: Callable[[bytes], tuple[int, int]] = _LINK.unpack_from
 _HEADER = struct.Struct("<BIIQ")
 pack_header: Callable[[int, int, int, int], bytes] = _HEADER.pack
 unpack_header: Callable[[bytes], tuple[int, Attempt, int, int]] = _HEADER.unpack
@@ -38,11 +44,14 @@ class Kind(IntEnum):
     REPORT = 7
     WAKE = 8
     BUNDLE = 9
+    HEARTBEAT = 10
 
 
 NO_CHANNEL = 0xFFFFFFFF
 
+LINK_BYTES = _LINK.size
 HEADER_BYTES = _HEADER.size
+HEADERS_BYTES = LINK_BYTES + HEADER_BYTES
 Message = tuple[bytes, bytes]
 WAKE: Message = (_HEADER.pack(Kind.WAKE, 0, NO_CHANNEL, 0), b"")
 BUNDLE = int(Kind.BUNDLE)
@@ -77,7 +86,7 @@ def unpack_item(kind: int, number: int, payload: bytes) -> Item:
 def bundle(frames: list[bytes]) -> bytes:
     """Several messages, each a header and its payload, as one.
 
-    >>> list(unbundle(bundle([b"h" * 17 + b"a", b"h" * 17]))) == [(b"h" * 17, b"a"), (b"h" * 17, b"")]
+    >>> list(unbundle(b"l" * 12 + bundle([b"h" * 17 + b"a", b"h" * 17]))) == [(b"h" * 17, b"a"), (b"h" * 17, b"")]
     True
     """
     return _BUNDLE_HEADER + b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)])
@@ -85,7 +94,7 @@ def bundle(frames: list[bytes]) -> bytes:
 
 def unbundle(frame: bytes) -> Iterator[Message]:
     """The messages of a bundle, in their order."""
-    at = HEADER_BYTES
+    at = HEADERS_BYTES
     while at < len(frame):
         start = at + _LENGTH.size
         header_end, at = start + HEADER_BYTES, start + _LENGTH.unpack_from(frame, at)[0]
@@ -97,6 +106,11 @@ def pack_note(kind: Kind, attempt: Attempt, value: Any = None, number: int = 0) 
     return pack_header(kind, attempt, NO_CHANNEL, number), pickle.dumps(value, 5)
 
 
+def pack_heartbeat(attempt: Attempt) -> Message:
+    """Says nothing: its link number tells whether all before it has arrived."""
+    return pack_header(Kind.HEARTBEAT, attempt, NO_CHANNEL, 0), b""
+
+
 def pack_credit(attempt: Attempt, channel: int, bytes_consumed: int) -> Message:
-    """Says how much of a channel was consumed since the last such message."""
+    """Says how much of a channel was consumed in all."""
     return pack_header(Kind.CREDIT, attempt, channel, bytes_consumed), b""

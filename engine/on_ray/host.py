@@ -11,18 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from pickle import UnpicklingError
 from typing import Any, Protocol
 
+from engine.answering import Call
 from engine.batch import Batch, decode, encode, merge
-from engine.on_ray.control import Counts
+from engine.on_ray.control import Counts, TaskRemaining
 from engine.on_ray.flow import Arrivals, OutChannel
+from engine.on_ray.slices import Pace
 from engine.on_ray.snapshotting import Snapshotting, Writing
 from engine.runtime import TaskRuntime
+from engine.sending import Emitted
 from engine.task import TaskCore
 from graphs.deployment import Channel
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Operator
 from recovery import effects as core_effects
 from recovery.channels import Stored
-from recovery.effects import Effect, Process
+from recovery.effects import Effect, Process, Stage
 from recovery.errors import ChannelIntegrityError, ProtocolError
 from recovery.messages import Barrier, Item, Mode
 from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
@@ -30,12 +33,15 @@ from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
 REGULAR_TURNS = 16
 OUTSIDE_TURNS = 4
 SENT_RECORDS_MAX = 32_768
+UNBOUNDED = 2**62
 
 
 class Surroundings(Writing, Protocol):
     """What a host needs of its actor."""
 
     now_ms: int
+    steady_ms: int
+    clock_ns: Callable[[], int]
     counts: Counts
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None: ...
@@ -44,11 +50,9 @@ class Surroundings(Writing, Protocol):
 
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None: ...
 
-    def on_records(self, task: TaskId, records: int) -> None: ...
+    def on_records_due(self, task: TaskId) -> None: ...
 
-    def call(
-        self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
-    ) -> None: ...
+    def call(self, task: TaskId, call_id: int, call: Call) -> None: ...
 
 
 class Host:
@@ -61,6 +65,7 @@ class Host:
         around: Surroundings,
         loop_bytes_max: int,
         calling: Sequence[Operator],
+        unit: int | None,
     ) -> None:
         self.core = core
         self.runtime = runtime
@@ -76,13 +81,18 @@ class Host:
         self.arrivals: dict[ChannelId, Arrivals] = {}
         self.looping: list[Arrivals] = []
         self.snapshots = Snapshotting(self.id, core.attempt, around)
-        calls = [operator.options for operator in calling]
         self.called: set[int] = set()
-        self.calls_max: int = min([options["concurrency"] for options in calls], default=0)
-        self.call_timeout_s: float | None = min([o["timeout"] for o in calls if o["timeout"]], default=None)
+        self.calls_max: int = min([operator.options["concurrency"] for operator in calling], default=0)
         self.waits = runtime.waits
         self.loop_bytes_max = loop_bytes_max
         self.turns = 0
+        self.paces = {channel: Pace(unit) for channel in self.inputs}
+        self.read_pace = Pace(unit)
+        self.opened: dict[ChannelId, tuple[Any, Batch]] = {}
+        self.last_taken: ChannelId | None = None
+        self.records = 0
+        self.records_left = UNBOUNDED
+        """How many records this task may still process before a planned fault is due."""
         self.drain: Epoch | None = None
 
     def connect(self, outputs: Mapping[ChannelId, OutChannel], arrivals: Mapping[ChannelId, Arrivals]) -> None:
@@ -103,29 +113,45 @@ class Host:
             self.core.receive(channel, attempt, item)
             self.arrivals[channel].on_received(item.payload)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         else:
+            self.core.now_ms = self.around.steady_ms
             self.carry_out(self.core.receive(channel, attempt, item))
 
-    def turn(self, taken_max: int, read_max: int) -> bool:
-        """Do once whatever can be done; says whether there may be more to do before anything arrives."""
+    def turn(self, taken_max: int, read_max: int, until_ns: int) -> bool:
+        """Do once whatever can be done by then; says whether there may be more to do before anything arrives."""
         self.turns += 1
-        has_more = bool(self.snapshots.captures) and self.snapshots.encode_some()
         core = self.core
-        for channel in self._ready():
-            if self._has_no_room():
+        if core.awaits_time:
+            self.carry_out(core.on_tick(self.around.steady_ms))
+        has_more = bool(self.snapshots.captures) and self.snapshots.encode_some()
+        for channel in self._in_turn():
+            if self._has_no_room() or self.records_left <= 0:
                 break
             if self._is_held_up(channel):
                 has_more = True
                 continue
-            self._take(channel, taken_max)
-            if core.inboxes[channel].has_marker() and not self._has_no_room():
+            self._take(channel, taken_max, until_ns)
+            if self.records_left > 0 and core.inboxes[channel].has_marker() and not self._has_no_room():
                 # The last of a round: with the batch before it, for all the others wait for it.
-                self._take(channel, taken_max)
+                self._take(channel, taken_max, until_ns)
+            if self.around.clock_ns() >= until_ns:
+                self.last_taken, has_more = channel, True
+                break
+        else:
+            self.last_taken = None
         if self.is_source and not core.is_ending and not core.ended:
-            has_more |= self._read(read_max)
+            has_more |= self._read(read_max, until_ns)
         if self.waits and not core.ended:
             has_more |= self._fire_timers()
             self._call()
         return has_more
+
+    def _in_turn(self) -> Sequence[ChannelId]:
+        """The channels to take from, from the one on at which time ran out."""
+        ready = self._ready()
+        if self.last_taken is None or self.last_taken not in ready:
+            return ready
+        place = ready.index(self.last_taken) + 1
+        return [*ready[place:], *ready[:place]]
 
     def _ready(self) -> Sequence[ChannelId]:
         """The channels to take from. Mostly nothing is queued, which is quick to see."""
@@ -165,30 +191,117 @@ class Host:
             return False
         return sum(arrivals.bytes_waiting for arrivals in self.looping) > self.loop_bytes_max
 
-    def _take(self, channel: ChannelId, taken_max: int) -> None:
-        """Take what has arrived on a channel, as long as it is batches."""
-        core, around = self.core, self.around
+    def _take(self, channel: ChannelId, taken_max: int, until_ns: int) -> None:
+        """Take what has arrived on a channel, as long as it is batches and there is time."""
+        core = self.core
+        pace = self.paces[channel]
+        if pace.is_cheap and not self.calls_max:
+            self._take_whole(channel, taken_max, pace)
+            return
+        if core.front(channel) is None:
+            effects = core.take(channel)
+            self._on_consumed(channel)
+            self.carry_out(effects)
+            return
+        described = self.inputs[channel]
+        records_max = min(taken_max, self.records_left)
+        emitted: Emitted = []
+        records, began_ns = 0, self.around.clock_ns()
+        while True:
+            batches = self._chunk(channel, pace.chunk(self._within_calls(records_max - records)))
+            count = sum(map(len, batches))
+            for batch in merge(batches) if len(batches) > 1 else batches:
+                emitted += self.runtime.process(described, batch, self.around.now_ms)
+            records += count
+            now_ns = self.around.clock_ns()
+            pace.note(count, now_ns - began_ns)
+            if now_ns >= until_ns or self._within_calls(records_max - records) <= 0 or core.more(channel) is None:
+                break
+            began_ns = now_ns
+        self._on_consumed(channel)
+        self._took(channel, records, _merged(emitted))
+
+    def _take_whole(self, channel: ChannelId, taken_max: int, pace: Pace) -> None:
+        """Take batches that are quickly processed, as they are."""
+        core = self.core
         taken = core.take(channel)
         if len(taken) != 1 or type(taken[0]) is not Process:
             self._on_consumed(channel)
             self.carry_out(taken)
             return
-        batches = [self._batch(taken[0].payload)]
+        batches = [self._batch(taken[0].payload).rest(taken[0].skip)]
         records = len(batches[0])
+        taken_max = min(pace.chunk(taken_max), self.records_left)
         while records < taken_max and (payload := core.take_more(channel)) is not None:
             batches.append(self._batch(payload))
             records += len(batches[-1])
         self._on_consumed(channel)
-        described = self.inputs[channel]
-        around.counts.records += records
-        if described.is_back:
-            around.counts.hops += records
+        if records > self.records_left:
+            records = self.records_left
+            batches = list(_first(batches, records))
+        described, began_ns = self.inputs[channel], self.around.clock_ns()
+        emitted: Emitted = []
         for batch in merge(batches) if len(batches) > 1 else batches:
-            self._emit(self.runtime.process(described, batch, around.now_ms))
-        behind = core.on_processed(channel)
+            emitted += self.runtime.process(described, batch, self.around.now_ms)
+        pace.note(records, self.around.clock_ns() - began_ns)
+        self._took(channel, records, emitted)
+
+    def _took(self, channel: ChannelId, records: int, emitted: Emitted) -> None:
+        """User code has seen these records: send what it emitted, and only then look behind them."""
+        self._count(records)
+        if self.inputs[channel].is_back:
+            self.around.counts.hops += records
+        self._emit(emitted)
+        if self.records_left <= 0:
+            # The rest of the batch is not processed: nothing behind it may take effect.
+            self.around.on_records_due(self.id)
+            return
+        behind = self.core.on_processed(channel)
         if behind:
             self.carry_out(behind)
-        around.on_records(self.id, records)
+
+    def _chunk(self, channel: ChannelId, records_max: int) -> list[Batch]:
+        """The next records of a channel that has some: whole batches as long as they fit, or a part of one."""
+        core = self.core
+        front = core.front(channel)
+        if front is None:
+            raise ProtocolError(f"task {self.id}: no batch of channel {channel} is due")
+        payload, skip = front
+        batch = self._opened(channel, payload)
+        end = skip + records_max
+        if len(batch) > end:
+            core.take_part(channel, records_max)
+            part = batch.part(skip, end)
+            if batch is payload and isinstance(batch.records, list):
+                # What has been given to user code may change in any way, and is not to be looked at again.
+                batch.records[skip:end] = [None] * records_max
+            return [part]
+        core.take(channel)
+        batches = [batch.rest(skip)]
+        left = records_max - len(batches[0])
+        while left > 0 and (payload := core.more(channel)) is not None:
+            batch = self._opened(channel, payload)
+            left -= len(batch)
+            if left >= 0:
+                core.take_more(channel)
+                batches.append(batch)
+        return batches
+
+    def _opened(self, channel: ChannelId, payload: Any) -> Batch:
+        """The batch at the front, decoded once for all its parts."""
+        opened = self.opened.get(channel)
+        if opened is None or opened[0] is not payload:
+            opened = self.opened[channel] = payload, self._batch(payload)
+        return opened[1]
+
+    def _within_calls(self, records: int) -> int:
+        """How many of so many records may be given to operators that call outside: each may become a call."""
+        return min(records, self.calls_max - len(self.runtime.unanswered)) if self.calls_max else records
+
+    def _count(self, records: int) -> None:
+        self.around.counts.records += records
+        self.records += records
+        self.records_left -= records
 
     def _on_consumed(self, channel: ChannelId) -> None:
         arrivals = self.arrivals.get(channel)
@@ -206,7 +319,9 @@ class Host:
                 "attempt must be restored from its last cut"
             ) from error
 
-    def _read(self, read_max: int) -> bool:
+    def _read(self, read_max: int, until_ns: int) -> bool:
+        if self.records_left <= 0:
+            return False
         if self.runtime.exhausted:
             if self.core.busy:
                 return False  # what is chained behind the source waits for a timer or a call
@@ -214,14 +329,29 @@ class Host:
             return True
         if self.drain is not None or self._is_full():
             return False
-        before = self.runtime.records_read
-        self._emit(self.runtime.produce(read_max, self.around.now_ms))
+        records = self._read_some(min(read_max, self.records_left), until_ns)
         # What is chained behind the source may keep all of it.
-        records = self.runtime.records_read - before
         if records:
-            self.around.counts.records += records
-            self.around.on_records(self.id, records)
+            self._count(records)
+            if self.records_left <= 0:
+                self.around.on_records_due(self.id)
         return records > 0
+
+    def _read_some(self, records_max: int, until_ns: int) -> int:
+        """Read as long as there is time, and send; returns how many records there were."""
+        runtime, pace = self.runtime, self.read_pace
+        emitted: Emitted = []
+        first = before = runtime.records_read
+        while (wanted := pace.chunk(self._within_calls(records_max - before + first))) > 0:
+            began_ns = self.around.clock_ns()
+            emitted += runtime.produce(wanted, self.around.now_ms)
+            count, before = runtime.records_read - before, runtime.records_read
+            now_ns = self.around.clock_ns()
+            pace.note(count, now_ns - began_ns)
+            if count < wanted or now_ns >= until_ns:
+                break
+        self._emit(_merged(emitted))
+        return before - first
 
     def _fire_timers(self) -> bool:
         due_ms = self.runtime.next_timer_ms
@@ -234,9 +364,9 @@ class Host:
         for call_id in self.runtime.unanswered[: self.calls_max]:
             if call_id not in self.called:
                 self.called.add(call_id)
-                self.around.call(self.id, call_id, *self.runtime.call(call_id), self.call_timeout_s)
+                self.around.call(self.id, call_id, self.runtime.call(call_id))
 
-    def on_answer(self, call_id: int, result: Any, error: Exception | None) -> None:
+    def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """A call outside has an answer."""
         self.called.discard(call_id)
         self._emit(self.runtime.on_answer(call_id, result, error))
@@ -251,8 +381,9 @@ class Host:
     def obey(self, order: Order) -> None:
         """An order of the coordinator."""
         match order:
-            case Trigger(_, epoch, mode, within):
-                self.carry_out(self.core.on_trigger(epoch, mode, within))
+            case Trigger(_, epoch, mode, within, patience_ms):
+                self.core.now_ms = self.around.steady_ms
+                self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms))
             case Abort(_, epoch, mode):
                 self._end_drain(epoch)
                 self.carry_out(self.core.on_abort(epoch, mode))
@@ -276,6 +407,15 @@ class Host:
         else:
             self.carry_out(self.core.on_write_failed(epoch, failure))
 
+    def remaining(self) -> list[TaskRemaining]:
+        """What is still to be done here for each epoch that is under way."""
+        found: list[TaskRemaining] = []
+        for epoch, remaining in self.core.remaining().items():
+            if remaining.stage is Stage.CAPTURED:
+                remaining = remaining._replace(amount=-self.snapshots.pieces)
+            found.append(TaskRemaining(self.id, epoch, remaining))
+        return found
+
     # -- effects -------------------------------------------------------------------------------------------------
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
@@ -287,8 +427,9 @@ class Host:
     def _carry_out_one(self, effect: Effect) -> Iterable[Effect]:
         core, around = self.core, self.around
         match effect:
-            case Process(channel, payload):
-                self._emit(self.runtime.process(self.inputs[channel], self._batch(payload), around.now_ms))
+            case Process(channel, payload, skip):
+                batch = self._batch(payload).rest(skip)
+                self._emit(self.runtime.process(self.inputs[channel], batch, around.now_ms))
                 return core.on_processed(channel)
             case core_effects.Send(channel, item):
                 self.outputs[channel].send(item)
@@ -350,8 +491,27 @@ class Host:
             self.carry_out(self.core.on_busy(busy))
 
 
-def _parts(batch: Batch) -> Iterator[Batch]:
+def _merged(emitted: Emitted) -> Emitted:
+    """What was emitted in several chunks, in as few batches as it would have been in one."""
+    by_channel: dict[ChannelId, list[Batch]] = {}
+    for channel, batch in emitted:
+        by_channel.setdefault(channel, []).append(batch)
+    if len(by_channel) == len(emitted):
+        return emitted
+    return [(channel, batch) for channel, batches in by_channel.items() for batch in merge(batches)]
+
+
+def _first(batches: Iterable[Batch], records: int) -> Iterator[Batch]:
+    """The first so many records."""
+    for batch in batches:
+        if records <= 0:
+            return
+        yield next(_parts(batch, records))
+        records -= len(batch)
+
+
+def _parts(batch: Batch, records_max: int = SENT_RECORDS_MAX) -> Iterator[Batch]:
     """A batch that has grown large, in parts: what a loop multiplies must not end up in one that fits no memory."""
-    for start in range(0, len(batch), SENT_RECORDS_MAX):
-        rows = slice(start, start + SENT_RECORDS_MAX)
+    for start in range(0, len(batch), records_max):
+        rows = slice(start, start + records_max)
         yield Batch(batch.records[rows], batch.hops if isinstance(batch.hops, int) else batch.hops[rows])

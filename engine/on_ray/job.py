@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,12 +12,14 @@ from typing import Any, cast
 from engine.errors import describe
 from engine.on_ray import cluster
 from engine.on_ray.auditing import AuditFailedError, Auditor
-from engine.on_ray.options import RunFailedError
+from engine.on_ray.options import RequestFailedError, RunFailedError
 from engine.on_ray.progress import Display
 from engine.on_ray.story import Story
 from graphs.naming import check_name
+from recovery.requests import Reply, RequestKind
 
 LOOK_S = 0.25
+REPEAT_S = 0.05
 CANCEL_TIMEOUT_S = 30.0
 
 
@@ -25,7 +28,9 @@ class RunResult:
     """What came of a run. `outputs` has what each Collect sink was given.
 
     `kills` are the planned faults that happened, `missed_faults` those that did not: the run was over before. A restore
-    has the `seconds` from a death until all tasks ran again; `starting_seconds` is what that took in the beginning.
+    has the `seconds` from a death until all tasks ran again, None where its attempt died before they did;
+    `starting_seconds` is what that took in the beginning. `by_task` has the records that each task has processed, such
+    as "count/1": 400, in all attempts together.
     `audit` is what an audit came to, if there was one: its state, and how many cuts were audited and skipped.
     """
 
@@ -43,6 +48,7 @@ class RunResult:
     outputs: dict[str, list[Any]] = field(repr=False)
     starting_seconds: float = 0.0
     audit: dict[str, Any] | None = None
+    by_task: dict[str, int] = field(default_factory=dict[str, int])
 
     def summary(self) -> dict[str, Any]:
         """All but the output, as JSON takes it."""
@@ -82,6 +88,7 @@ class Job:
         self._over = supervisor.run.remote()
         self._planned = tuple(planned)
         self._progress = Display(progress)
+        self._answers: dict[str, Reply] = {}
         self._lines = 0
         self._printed = 0
         self.result: RunResult | None = None
@@ -92,19 +99,57 @@ class Job:
         """How far it is."""
         return cluster.get(self._supervisor.look.remote(0, 0))
 
-    def savepoint(self, name: str) -> None:
-        """Ask for a cut that is kept by this name."""
-        cluster.get(self._supervisor.ask.remote("savepoint", check_name(name, "savepoint")))
+    def savepoint(self, name: str) -> int:
+        """Take a cut that is kept by this name; returns its epoch, with which `resume=` goes back to it.
+
+        Raises `RequestFailedError` if the run ends without it, or if it has failed ten times. Restarts of the run
+        meanwhile do no harm.
+        """
+        return self._request(RequestKind.SAVEPOINT, check_name(name, "savepoint"))
 
     def stop(self, savepoint: str = "stop") -> RunResult:
-        """End the run with a cut of that name, whose output is published; a run that resumes goes on from there."""
-        cluster.get(self._supervisor.ask.remote("stop", check_name(savepoint, "savepoint")))
+        """End the run with a cut of that name, whose output is published; a run that resumes goes on from there.
+
+        Raises `RequestFailedError` if that cut has failed ten times: the run goes on. If the run ends by itself first,
+        the result is that of a run that has finished.
+        """
+        try:
+            self._request(RequestKind.STOP, check_name(savepoint, "savepoint"))
+        except RequestFailedError:
+            if not cluster.is_over(self._over, 0):
+                raise
+            # The run has ended without that cut, and `wait` says how.
         return self.wait()
+
+    def _request(self, kind: RequestKind, name: str) -> int:
+        """Repeat a request under one id until it is answered."""
+        request_id = os.urandom(8).hex()
+        while True:
+            try:
+                answer = cast("Reply | None", cluster.get(self._supervisor.ask.remote(request_id, kind, name)))
+            except cluster.RayError as error:
+                answer = self._last_answer(request_id, kind, name, error)
+            if answer is None:
+                time.sleep(REPEAT_S)
+            elif answer.epoch is None:
+                raise RequestFailedError(answer.error)
+            else:
+                return answer.epoch
+
+    def _last_answer(self, request_id: str, kind: RequestKind, name: str, error: Exception) -> Reply:
+        """The answer of a run whose supervisor is gone: it is in the run's story if the run came to an end."""
+        answer = self._answers.get(request_id)
+        if answer is None:
+            ended = (
+                f"it has {self.result.state}" if self.result else f"its supervisor died: {cluster.first_line(error)}"
+            )
+            answer = Reply(error=f"{kind.value} {name!r} was not taken, for the run is over: {ended}")
+        return answer
 
     def cancel(self) -> None:
         """End the run now. Its last complete cut stays."""
         try:
-            cluster.get(self._supervisor.ask.remote("cancel"), CANCEL_TIMEOUT_S)
+            cluster.get(self._supervisor.cancel.remote(), CANCEL_TIMEOUT_S)
             if cluster.is_over(self._over, CANCEL_TIMEOUT_S):
                 self._close(cluster.get(self._over))
         except cluster.RayError as error:
@@ -169,6 +214,7 @@ class Job:
     def _close(self, story: Story) -> RunResult:
         self._tell(story.lines[self._lines :], story.printed[self._printed :])
         self._progress.make_room()
+        self._answers = story.answers
         self.result = _result(story, self._planned)
         return self.result
 
@@ -202,10 +248,11 @@ def _result(story: Story, planned: Sequence[str]) -> RunResult:
         snapshots=story.snapshots,
         snapshots_with_log=story.snapshots_with_log,
         last_epoch=story.last_epoch,
-        seconds=(story.ended_s or time.time()) - story.began_s,
+        seconds=story.seconds,
         kills=tuple(story.kills),
         restores=tuple(story.restores),
         missed_faults=missed(planned, [kill["fault"] for kill in story.kills]),
         outputs=story.outputs,
         starting_seconds=(story.ran_s or story.began_s) - story.began_s,
+        by_task={str(task): records for task, records in story.by_task().items()},
     )

@@ -15,10 +15,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.answering import Call
 from engine.batch import encode
 from engine.errors import TaskError
 from engine.on_ray.background import Answered, Background, TaskFilesStore
 from engine.on_ray.breaking import core_of
+from engine.on_ray.clock import RunClock
 from engine.on_ray.control import (
     CONNECT_TIMEOUT_S,
     SUPERVISOR,
@@ -34,10 +36,12 @@ from engine.on_ray.control import (
     Stop,
     TaskReport,
 )
+from engine.on_ray.faults import records_left
 from engine.on_ray.flow import Arrivals, Delivery, LocalChannel, OutChannel, RemoteBackEdge, RemoteChannel
 from engine.on_ray.frames import Kind, pack_note, unpack_header, unpack_item
 from engine.on_ray.host import Host
 from engine.on_ray.mailbox import Mailbox
+from engine.on_ray.slices import SLICE_NS, unit_of
 from engine.on_ray.spill import SpillSpace
 from engine.runtime import TaskRuntime
 from engine.services import Services
@@ -49,6 +53,7 @@ from recovery.channels import Inbox
 from recovery.cut import TaskSnapshot
 from recovery.effects import Effect
 from recovery.errors import ProtocolError
+from recovery.lines import LineEnd, Said
 from recovery.messages import Data
 from recovery.orders import Complete, StartTasks
 from recovery.restored import TaskRestore
@@ -56,6 +61,7 @@ from recovery.restored import TaskRestore
 MESSAGES_MAX = 512
 IDLE_MS = 200
 PROGRESS_MS = 250
+LOST_GRACE_S = 1.0
 READ_PAUSE_MS = 5
 LAST_OF_CHANNEL, LAST_OF_DATA = int(Kind.END), int(Kind.MARKER)
 BACK_EDGE_BYTES_MIN = 1_000_000
@@ -74,7 +80,10 @@ class ActorLoop:
         self.begin = begin
         self.mailbox = mailbox
         self.attempt = begin.attempt
-        self.now_ms = time.time_ns() // 1_000_000
+        self.clock = RunClock()
+        self.now_ms = self.clock.now_ms()
+        self.clock_ns = time.monotonic_ns
+        self.steady_ms = self.clock_ns() // 1_000_000
         self.counts = Counts()
         self.outcome: Outcome | None = None
         self.is_started = False
@@ -85,16 +94,21 @@ class ActorLoop:
         self.background = Background(store, mailbox.wake)
         self.services = make_services(self._publish)
         self.make_core = core_of(begin.options.broken_rule)
-        self.links = mailbox.links(begin.addresses)
-        self.missing = set(begin.addresses) - {SUPERVISOR}
+        self.names = sorted({task.actor for task in begin.deployment.tasks.values()})
+        peers = {name: address for name, address in begin.addresses.items() if name != SUPERVISOR}
+        self.links = mailbox.links(peers, sender=1 + self.names.index(begin.actor))
+        self.links |= mailbox.links({SUPERVISOR: begin.addresses[SUPERVISOR]})
+        self.line = LineEnd()
+        self.lost_at_s: float | None = None
+        self.missing = set(peers)
         self.connected_by_s = time.monotonic() + CONNECT_TIMEOUT_S
         self.told_at_ms = 0
         self.take_max, self.read_max = begin.options.take_records_max, begin.options.read_records_max
         self.space = SpillSpace(begin.options.limits.spill_bytes_max)
-        self.records_of: dict[TaskId, int] = {}
         self.channels: list[Channel] = list(begin.deployment.channels.values())
         self.hosts: dict[TaskId, Host] = {}
         self.turns: list[Host] = []
+        self.first_turn = 0
         self.reading: list[Host] = []
         self.waiting: list[Host] = []
         self.going_round: list[Inbox] = []
@@ -105,7 +119,8 @@ class ActorLoop:
         """Make the tasks of this actor, with the state they take back."""
         for task in self.begin.deployment.tasks.values():
             if task.actor == self.begin.actor:
-                self.hosts[task.id] = self._host(task, self.begin.restores.get(task.id))
+                host = self.hosts[task.id] = self._host(task, self.begin.restores.get(task.id))
+                self.clock.at_least(host.runtime.restored_ms)
         self.turns = list(self.hosts.values())
         self.reading = [host for host in self.turns if host.is_source]
         self.waiting = [host for host in self.turns if host.waits]
@@ -124,13 +139,22 @@ class ActorLoop:
         core = self.make_core(task, self.attempt, encode, restored)
         runtime = TaskRuntime(task, self.begin.deployment, self.services, seed=self.begin.options.seed)
         runtime.open(None if restored is None else restored.operators)
-        if restored is not None:
-            runtime.commit(restored.transactions)
+        try:
+            if restored is not None:
+                runtime.commit(restored.transactions)
+        except BaseException:
+            runtime.close()
+            raise
         plan = self.begin.deployment.plan
         calling = [
             plan.operators[name] for name in task.operators if plan.operators[name].kind is OperatorKind.MAP_ASYNC
         ]
-        return Host(core, runtime, self, self.begin.options.limits.loop_bytes_max, calling)
+        unit = unit_of(plan.operators[name] for name in task.operators)
+        host = Host(core, runtime, self, self.begin.options.limits.loop_bytes_max, calling, unit)
+        left = records_left(self.begin.kills, task, self.begin.processed.get(task.id, 0))
+        if left is not None:
+            host.records_left = left
+        return host
 
     def _connect(self) -> None:
         index_of = {channel.id: index for index, channel in enumerate(self.channels)}
@@ -177,7 +201,7 @@ class ActorLoop:
             return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self.counts)
         finally:
             self.background.close()
-            for host in self.turns:
+            for host in self.hosts.values():
                 host.runtime.close()
             self.mailbox.close(last=self.links[SUPERVISOR])
 
@@ -190,7 +214,9 @@ class ActorLoop:
     def _turn(self, wait_ms: int) -> bool:
         """Serve everything once; says whether there may be more to do before anything arrives."""
         messages = self.mailbox.receive(MESSAGES_MAX, wait_ms)
-        self.now_ms = time.time_ns() // 1_000_000
+        self.now_ms = self.clock.now_ms()
+        began_ns = self.clock_ns()
+        self.steady_ms = began_ns // 1_000_000
         for header, payload in messages:
             self._on_message(header, payload)
         if self.is_waiting_to_die:
@@ -200,11 +226,7 @@ class ActorLoop:
         self._deliver()
         has_more = bool(self.background.done)
         if self.is_started:
-            for host in self.turns:
-                has_more |= host.turn(self.take_max, self.read_max)
-                self._deliver()
-                # Who waits for it need not wait for the other tasks of this actor.
-                self.mailbox.flush()
+            has_more |= self._take_turns(began_ns + SLICE_NS)
         elif self.missing and time.monotonic() > self.connected_by_s:
             silent = ", ".join(sorted(self.missing))
             self.outcome = Outcome("failed", f"actor {self.begin.actor} has heard nothing of {silent}", self.counts)
@@ -214,7 +236,41 @@ class ActorLoop:
         if self.now_ms - self.told_at_ms >= PROGRESS_MS:
             self.told_at_ms = self.now_ms
             self._tell_progress()
+            for host in self.turns:
+                for arrivals in host.arrivals.values():
+                    arrivals.repeat_credit(self.steady_ms)
+            for said in self.line.due(_monotonic_ms()):
+                self._send_report(said)
+            self.mailbox.look_after_links(self.attempt)
+        if self.mailbox.lost:
+            self._on_lost_link()
         return has_more or any(map(Host.can_go_on, self.turns))
+
+    def _on_lost_link(self) -> None:
+        """What was sent over it is lost, and nobody has a copy: the attempt fails.
+
+        A moment later: if the process at the other end has died, its death is the better reason.
+        """
+        if self.lost_at_s is None:
+            self.lost_at_s = time.monotonic()
+        elif time.monotonic() - self.lost_at_s >= LOST_GRACE_S and self.outcome is None:
+            story = f"actor {self.begin.actor} has lost messages: {self.mailbox.lost[0]}"
+            self.outcome = Outcome("failed", story, self.counts)
+
+    def _take_turns(self, until_ns: int) -> bool:
+        """Give every task a turn, until time is up: then the mailbox comes first, and the next task after it."""
+        has_more = False
+        turns, first = self.turns, self.first_turn
+        for place in range(first, first + len(turns)):
+            has_more |= turns[place % len(turns)].turn(self.take_max, self.read_max, until_ns)
+            self._deliver()
+            # Who waits for it need not wait for the other tasks of this actor.
+            self.mailbox.flush()
+            if self.clock_ns() >= until_ns:
+                self.first_turn = (place + 1) % len(turns)
+                return True
+        self.first_turn = 0
+        return has_more
 
     def _idle_ms(self) -> int:
         if self.is_waiting_to_die or not self.is_started:
@@ -222,8 +278,10 @@ class ActorLoop:
         for host in self.reading:
             if not host.core.ended:
                 return READ_PAUSE_MS
+        left = [host.core.patience_until_ms - self.steady_ms for host in self.turns if host.core.awaits_time]
         due = [timer for host in self.waiting if (timer := host.runtime.next_timer_ms) is not None]
-        return min(IDLE_MS, max(0, min(due) - self.now_ms)) if due else IDLE_MS
+        left += [timer - self.now_ms for timer in due]
+        return min(IDLE_MS, max(0, min(left))) if left else IDLE_MS
 
     def _deliver(self) -> None:
         """Let the tasks of this actor receive what they have sent each other."""
@@ -253,8 +311,11 @@ class ActorLoop:
             self.missing.discard(pickle.loads(payload))
             self._say_restored()
         elif kind == Kind.ORDERS:
-            for order in pickle.loads(payload):
-                self._obey(order)
+            confirmed, orders = pickle.loads(payload)
+            self.line.on_confirmed(confirmed, _monotonic_ms())
+            for said in orders:
+                if self.line.accepts(said):
+                    self._obey(said.what)
 
     def _obey(self, order: Any) -> None:
         match order:
@@ -290,7 +351,11 @@ class ActorLoop:
 
     def tell(self, report: Report) -> None:
         """Say something to the supervisor."""
-        self.links[SUPERVISOR].send(pack_note(Kind.REPORT, self.attempt, (self.begin.actor, report)))
+        self._send_report(self.line.say(report, _monotonic_ms()))
+
+    def _send_report(self, said: Said) -> None:
+        note = (self.begin.actor, self.line.confirm(), said)
+        self.links[SUPERVISOR].send(pack_note(Kind.REPORT, self.attempt, note))
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
         """What a task's core has to say to the coordinator."""
@@ -304,11 +369,9 @@ class ActorLoop:
         """Remove what was written of an aborted epoch."""
         self.background.discard(attempt, epoch, task)
 
-    def call(
-        self, task: TaskId, call_id: int, function: Callable[[Any], Any], record: Any, timeout_s: float | None
-    ) -> None:
+    def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Call outside."""
-        self.background.call(task, call_id, function, record, timeout_s)
+        self.background.call(task, call_id, call)
 
     def is_going_round(self) -> bool:
         """Whether loops within this actor have enough to do for a turn."""
@@ -322,17 +385,15 @@ class ActorLoop:
             if is_due and (self.has_cut or kill.amount == 1) and kill.concerns(self.hosts[task].core.task):
                 self._wait_to_die(kill, task)
 
-    def on_records(self, task: TaskId, records: int) -> None:
-        """A planned fault may be due."""
-        if self.begin.kills:
-            total = self.records_of[task] = self.records_of.get(task, 0) + records
-            for kill in self.begin.kills:
-                if kill.when == "records" and total >= kill.amount and kill.concerns(self.hosts[task].core.task):
-                    self._wait_to_die(kill, task)
+    def on_records_due(self, task: TaskId) -> None:
+        """The fault is due that counts the records of this task."""
+        kills = [k for k in self.begin.kills if k.when == "records" and k.concerns(self.hosts[task].core.task)]
+        self._wait_to_die(min(kills, key=lambda kill: kill.amount), task)
 
     def _wait_to_die(self, kill: Any, task: TaskId) -> None:
         if not self.is_waiting_to_die:
             self.is_waiting_to_die = True
+            self._tell_progress()
             self.tell(FaultReached(os.getpid(), kill, task))
 
     def _publish(self, sink: str, transaction: str, records: list[Any]) -> None:
@@ -346,8 +407,16 @@ class ActorLoop:
 
     def _tell_progress(self) -> None:
         self.counts.spilled_bytes = self.space.bytes_ever
+        self.counts.by_task = {host.id: host.records for host in self.turns}
         self.counts.in_loops = sum(arrivals.bytes_waiting for host in self.turns for arrivals in host.looping)
-        self.tell(Progress(self.counts))
+        # Not numbered: the next one says more.
+        self._send_report(
+            Said(0, Progress(self.counts, tuple(left for host in self.turns for left in host.remaining())))
+        )
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _picklable(error: TaskError) -> TaskError | None:

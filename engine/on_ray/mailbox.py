@@ -9,6 +9,13 @@ connection a pair and direction, order holds between two processes, and nothing 
   attempt, which Ray hands out; without that check CURVE would let any key in.
 
 Each attempt has a mailbox of its own, so that nothing of an earlier one is still on its way into it.
+
+A connection that breaks loses what was on its way, and ZeroMQ connects again without a word. So the links between two
+actors are numbered (`sender`) and never connect again: a frame that is missing, or a connection that breaks, is noted
+in `lost`, and the attempt fails. A heartbeat follows what was sent, so that the loss of the last frames is seen too. A
+peer that vanishes without closing is found by ZMTP heartbeats, which its I/O thread answers whatever user code does.
+
+Links to and from the supervisor are not numbered: they connect again, and what they lose is sent again.
 """
 
 from __future__ import annotations
@@ -25,7 +32,19 @@ from pathlib import Path
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from engine.on_ray.frames import BUNDLE, HEADER_BYTES, WAKE, Message, bundle, unbundle
+from engine.on_ray.frames import (
+    BUNDLE,
+    HEADERS_BYTES,
+    LINK_BYTES,
+    WAKE,
+    Message,
+    bundle,
+    pack_heartbeat,
+    pack_link,
+    unbundle,
+    unpack_link,
+)
+from graphs.ids import Attempt
 
 ONE_FRAME_BYTES_MAX = 65_536
 COPIED_BYTES_MAX = 4_000_000
@@ -33,6 +52,17 @@ BUNDLED_BYTES_MAX = 4_096
 FOLDER_LENGTH_MAX = 75
 LAST_WORDS_MS = 1_000
 AWAKE_NS = 150_000
+ZMTP_HEARTBEAT_MS = 5_000
+ZMTP_TIMEOUT_MS = 30_000
+NOBLOCK = int(zmq.NOBLOCK)
+NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+BROKEN = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +133,8 @@ class Mailbox:
         self.address = Address(place, local, remote, None if self._server is None else self._server[0])
         self._links: list[Link] = []
         self._posted: list[Link] = []
+        self._heard: dict[int, int] = {}
+        self.lost: list[str] = []
         self._closing = threading.Lock()
         self._is_closed = False
         self._own = self.link(self.address)
@@ -120,8 +152,8 @@ class Mailbox:
         address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
         return f"{address}:{self._box.bind_to_random_port(address)}"
 
-    def link(self, to: Address) -> Link:
-        """A way to somebody else's mailbox."""
+    def link(self, to: Address, sender: int = 0, name: str = "") -> Link:
+        """A way to somebody else's mailbox, called `name` here. `sender` is this actor's number there, or 0."""
         address = to.local if to.place == self._place else to.remote
         if address is None:
             raise ValueError(f"the mailbox at {to.place} is for its own host alone, and {self._place} is another")
@@ -132,14 +164,25 @@ class Mailbox:
             socket.curve_serverkey = to.server_key
             socket.curve_publickey, socket.curve_secretkey = self._keys.public, self._keys.secret
         socket.ipv6 = "[" in address
+        monitor: zmq.Socket[bytes] | None = None
+        if address.startswith("tcp"):
+            socket.heartbeat_ivl, socket.heartbeat_timeout = ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
+            if sender:
+                socket.reconnect_ivl = -1
+                monitor = socket.get_monitor_socket(BROKEN)
         socket.connect(address)
-        link = Link(socket, self._posted)
+        link = Link(socket, self._posted, sender, name, self.lost, monitor)
         self._links.append(link)
         return link
 
-    def links(self, addresses: Mapping[str, Address]) -> dict[str, Link]:
+    def links(self, addresses: Mapping[str, Address], sender: int = 0) -> dict[str, Link]:
         """The ways to several."""
-        return {name: self.link(address) for name, address in addresses.items()}
+        return {name: self.link(address, sender, name) for name, address in addresses.items()}
+
+    def look_after_links(self, attempt: Attempt) -> None:
+        """Send heartbeats where they are due, and note connections that have broken."""
+        for link in self._links:
+            link.look_after(attempt)
 
     def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
         """What has arrived, about so many messages at most; waits that long for the first, or until it is woken."""
@@ -176,12 +219,21 @@ class Mailbox:
             os.sched_yield()
 
     def _take(self, frame: bytes, found: list[Message]) -> None:
-        if frame[0] == BUNDLE:
+        sender, number = unpack_link(frame)
+        if sender:
+            if number != self._heard.get(sender, 0) + 1:
+                self._on_gap(sender, number)
+            self._heard[sender] = number
+        if frame[LINK_BYTES] == BUNDLE:
             found += unbundle(frame)
-        elif len(frame) == HEADER_BYTES and self._box.get(zmq.RCVMORE):
-            found.append((frame, self._box.recv()))
+        elif len(frame) == HEADERS_BYTES and self._box.get(zmq.RCVMORE):
+            found.append((frame[LINK_BYTES:], self._box.recv()))
         else:
-            found.append((frame[:HEADER_BYTES], frame[HEADER_BYTES:]))
+            found.append((frame[LINK_BYTES:HEADERS_BYTES], frame[HEADERS_BYTES:]))
+
+    def _on_gap(self, sender: int, number: int) -> None:
+        before = self._heard.get(sender, 0)
+        self.lost.append(f"frame {number} of actor number {sender} came behind frame {before}: what is between is lost")
 
     def flush(self) -> None:
         """Send what was posted on the links of this mailbox."""
@@ -217,15 +269,43 @@ class Mailbox:
 
 
 class Link:
-    """A way to one mailbox. Sending never blocks."""
+    """A way to one mailbox. Sending never blocks.
 
-    __slots__ = ("_frames", "_posted", "_send", "_socket")
+    `lost` is where a broken connection is noted; `monitor` tells of it, on links that do not connect again.
+    """
 
-    def __init__(self, socket: zmq.Socket[bytes], posted: list[Link]) -> None:
+    __slots__ = (
+        "_beaten",
+        "_frames",
+        "_lost",
+        "_monitor",
+        "_name",
+        "_number",
+        "_posted",
+        "_send",
+        "_sender",
+        "_socket",
+    )
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        posted: list[Link],
+        sender: int,
+        name: str,
+        lost: list[str],
+        monitor: zmq.Socket[bytes] | None,
+    ) -> None:
         self._socket = socket
         self._send = socket.send
         self._frames: list[bytes] = []
         self._posted = posted
+        self._sender = sender
+        self._number = 0
+        self._beaten = 0
+        self._name = name
+        self._lost = lost
+        self._monitor = monitor
 
     def send(self, message: Message) -> None:
         """Send one message: small ones in one frame, which takes half the time.
@@ -235,10 +315,36 @@ class Link:
         """
         header, payload = message
         if len(payload) < ONE_FRAME_BYTES_MAX:
-            self._send(header + payload)
-        else:
-            self._send(header, zmq.SNDMORE)
-            self._send(payload, copy=len(payload) < COPIED_BYTES_MAX)
+            self._send_frame(header + payload)
+            return
+        try:
+            self._send(self._next() + header, NOBLOCK_MORE)
+            self._send(payload, NOBLOCK, copy=len(payload) < COPIED_BYTES_MAX)
+        except zmq.Again:
+            self._note_broken()
+
+    def _send_frame(self, frame: bytes) -> None:
+        try:
+            self._send(self._next() + frame, NOBLOCK)
+        except zmq.Again:
+            self._note_broken()
+
+    def _next(self) -> bytes:
+        """What stands in front of the next frame."""
+        if self._sender:
+            self._number += 1
+        return pack_link(self._sender, self._number)
+
+    def _note_broken(self) -> None:
+        self._lost.append(f"the connection to actor {self._name} has broken")
+
+    def look_after(self, attempt: Attempt) -> None:
+        """Send a heartbeat behind what was sent since the last one, and see whether the connection has broken."""
+        if self._sender and self._number > self._beaten:
+            self.send(pack_heartbeat(attempt))
+            self._beaten = self._number
+        if self._monitor is not None and self._monitor.poll(0):
+            self._note_broken()
 
     def post(self, message: Message) -> None:
         """Send one message when the mailbox is flushed, with the others that are posted until then; a large one now."""
@@ -255,10 +361,13 @@ class Link:
         """Send what was posted."""
         frames, self._frames = self._frames, []
         if len(frames) == 1:
-            self._send(frames[0])
+            self._send_frame(frames[0])
         elif frames:
-            self._send(bundle(frames))
+            self._send_frame(bundle(frames))
 
     def close(self, linger_ms: int) -> None:
         """Send nothing more; what was sent has that long to leave."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
         self._socket.close(linger_ms)

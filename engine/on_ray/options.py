@@ -9,10 +9,15 @@ from engine.on_ray.faults import Kill
 from graphs.deployment import Deployment
 from graphs.ids import Epoch
 from recovery.coordinator import SnapshotOptions
+from recovery.supervisor import RestartOptions
 
 
 class RunFailedError(RuntimeError):
     """The run has failed for good; says why."""
+
+
+class RequestFailedError(RuntimeError):
+    """A savepoint or a stop that was requested could not be taken; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class RunSpec:
     deployment: Deployment
     options: TaskOptions
     snapshots: SnapshotOptions
-    restarts_max: int = 10
+    restarts: RestartOptions = field(default_factory=RestartOptions)
     spares: int = 0
     strategy: str = "DEFAULT"
     resume_from: Epoch | None = None

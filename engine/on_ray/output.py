@@ -1,16 +1,18 @@
-"""The output of a run as its supervisor sees it: what is rolled back at a restore, and what is given to the driver."""
+"""The output of a run as its supervisor sees it: what is removed, and what is given to the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from typing import Any
 
 from engine.cut_view import Transactions
+from engine.files.checks import output_folder, release_output
 from engine.files.services import FileServices
 from engine.on_ray.control import TaskOptions
 from engine.on_ray.storing import open_services
-from graphs.io import Collect, Print
+from graphs.ids import Attempt
+from graphs.io import CSV, Collect, JsonLines, Parquet, Print
 from graphs.plan import Kind, Operator, Plan
+from recovery.orders import Sweep
 
 
 class Output:
@@ -19,7 +21,8 @@ class Output:
     def __init__(self, plan: Plan, options: TaskOptions) -> None:
         self._sinks = {o.name: o for o in plan.operators.values() if o.kind is Kind.SINK}
         self._is_durable = options.root is not None
-        self._services: FileServices = open_services(options, self.publish)
+        self._job, self._run = options.job, options.run
+        self._services: FileServices = open_services(options, self.publish, Attempt(0))
         self._published: dict[str, tuple[str, list[Any]]] = {}
         self.printed: list[str] = []
 
@@ -35,10 +38,22 @@ class Output:
             # With a folder the records are there; without one this is the only place.
             self._published[transaction] = (sink, [] if self._is_durable else records)
 
-    def roll_back(self, keep: Collection[str]) -> None:
-        """Remove what is prepared, but for these transactions."""
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove what attempts have left behind, of every sink; raises the first `OSError` when all else is done."""
+        errors: list[OSError] = []
         for operator in self._sinks.values():
-            self._services.roll_back(operator, keep)
+            try:
+                self._services.sweep(operator, sweep)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def release(self) -> None:
+        """Nothing will resume this run: give up its claims to the folders that it wrote to."""
+        for operator in self._sinks.values():
+            if isinstance(operator.function, JsonLines | CSV | Parquet):
+                release_output(output_folder(operator.name, operator.function.path), self._job, self._run)
 
     def collected(self) -> dict[str, list[Any]]:
         """What each Collect sink was given, over all attempts, and all runs that were resumed."""
@@ -63,8 +78,3 @@ class Output:
 
 def _is_collect(operator: Operator) -> bool:
     return isinstance(operator.function, Collect)
-
-
-def listed_in(parts: Mapping[Any, Any]) -> set[str]:
-    """The transactions that the parts of a cut list."""
-    return {name for part in parts.values() if part is not None for name in part.transactions}

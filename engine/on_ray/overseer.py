@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from typing import Any
 
 from engine.on_ray.options import RunSpec
 from engine.on_ray.story import Story
 from engine.on_ray.supervising import Supervising
+from recovery.requests import Reply, RequestKind
 
 
 class SupervisorActor:
@@ -24,9 +25,18 @@ class SupervisorActor:
         """How far the run is: its story without its output, and the lines that the driver does not have."""
         story, printed = self._supervising.story, self._supervising.output.printed
         return replace(
-            story, lines=story.lines[lines_from:], printed=printed[printed_from:], outputs={}, counts=dict(story.counts)
+            story,
+            lines=story.lines[lines_from:],
+            printed=printed[printed_from:],
+            outputs={},
+            counts=dict(story.counts),
+            told_s=time.monotonic(),
         )
 
-    def ask(self, request: str, value: Any = None) -> None:
-        """Ask for something: "savepoint" with a name, or "cancel"."""
-        self._supervising.requests.append((request, value))
+    def ask(self, request_id: str, kind: RequestKind, name: str) -> Reply | None:
+        """Request a savepoint or a stop, again and again under the same id until there is an answer."""
+        return self._supervising.ask(request_id, kind, name)
+
+    def cancel(self) -> None:
+        """End the run now."""
+        self._supervising.is_cancelled = True

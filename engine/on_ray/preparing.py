@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.files.checks import check_sink, check_source
-from engine.on_ray.calls import find_cut, recorded_cuts
+from engine.files.checks import check_sink, check_source, claim_output
+from engine.on_ray.calls import find_cut, last_cut
 from engine.on_ray.control import TaskOptions
 from engine.on_ray.restoring import check_graph
 from engine.on_ray.storing import staging_of
@@ -19,7 +19,14 @@ from recovery.stores.local import LocalStore
 
 
 class RunExistsError(ValueError):
-    """The folder for the cuts holds a run of this name already."""
+    """The folder for the cuts holds a run of this name already. `fact` is the message without a way on."""
+
+    def __init__(self, fact: str) -> None:
+        super().__init__(fact)
+        self.fact = fact
+
+    def __str__(self) -> str:
+        return f'{self.fact}: go on with it by resume="latest", give another folder, or remove this one'
 
 
 def with_absolute_paths(plan: Plan) -> Plan:
@@ -60,17 +67,14 @@ def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
     if options.root is None:
         return True
     if isinstance(resume, int):
-        check_graph(plan, find_cut(options.root, options.job, resume))
-    store = LocalStore(options.root, options.job)
+        check_graph(plan, find_cut(options.root, options.job, resume, options.key))
+    store = LocalStore(options.root, options.job, options.key)
     if not store.holds_a_run:
         return True
     if resume == "never":
-        raise RunExistsError(
-            f'{store.path} holds a run of {options.job!r} already: go on with it by resume="latest", give another '
-            "folder, or remove this one"
-        )
-    if resume == "latest" and (cuts := recorded_cuts(store)):
-        check_graph(plan, store.manifest_of(cuts[-1]))
+        raise RunExistsError(f"{store.path} holds a run of {options.job!r} already")
+    if resume == "latest" and (cut := last_cut(store)) is not None:
+        check_graph(plan, store.manifest_of(cut))
     return False
 
 
@@ -82,7 +86,13 @@ def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
-    """Raise unless all output can be written."""
-    for operator in plan.operators.values():
-        if operator.kind is Kind.SINK:
-            check_sink(operator, fresh, staging_of(options))
+    """Raise unless all output can be written; then the folders of its files are claimed for this run.
+
+    Looked at before, so that a run that is refused claims nothing, and after: from then on nobody else may begin.
+    """
+    sinks = [operator for operator in plan.operators.values() if operator.kind is Kind.SINK]
+    for operator in sinks:
+        check_sink(operator, fresh, staging_of(options))
+    claim_output(sinks, options.job, options.run)
+    for operator in sinks:
+        check_sink(operator, fresh, staging_of(options))

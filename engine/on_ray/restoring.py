@@ -44,5 +44,6 @@ def place(deployment: Deployment, cut: Cut | None) -> dict[TaskId, Part]:
 
 def records_in_logs(parts: Mapping[TaskId, Part]) -> int:
     """How many records the loop logs of a cut hold."""
-    payloads = [payload for part in parts.values() if part is not None for log in part.logs for payload in log.payloads]
-    return sum(len(decode(payload)) for payload in payloads if marker_in(payload) is None)
+    logs = [log for part in parts.values() if part is not None for log in part.logs]
+    payloads = [payload for log in logs for payload in log.payloads if marker_in(payload) is None]
+    return sum(map(len, map(decode, payloads))) - sum(log.skip for log in logs)

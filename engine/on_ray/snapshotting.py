@@ -43,6 +43,7 @@ class Snapshotting:
         self.encoded: set[Epoch | None] = set()
         self.records: dict[Epoch | None, tuple[TaskRecord, Epoch]] = {}
         self.files: dict[Epoch | None, Any] = {}
+        self.pieces = 0
 
     def captured(self, epoch: Epoch | None, capture: Capture) -> None:
         """The state at this moment."""
@@ -59,6 +60,7 @@ class Snapshotting:
                 until_ns = time.monotonic_ns() + ENCODED_NS
                 while not (is_encoded := capture.encode_some(ENCODED_ENTRIES)) and time.monotonic_ns() < until_ns:
                     continue
+                self.pieces += 1
                 if is_encoded:
                     self.encoded.add(epoch)
                     self._write_if_complete(epoch)
@@ -95,7 +97,8 @@ class Snapshotting:
 
         def snapshot() -> TaskSnapshot:
             inputs, outputs, rounds = tuple(map(_loaded, record.inputs)), record.outputs, record.rounds
-            return TaskSnapshot(self.task, at, self.attempt, capture.states, inputs, outputs, record.ended, rounds)
+            states, ended, overtook = capture.states, record.ended, record.overtook
+            return TaskSnapshot(self.task, at, self.attempt, states, inputs, outputs, ended, rounds, overtook)
 
         self.writing.write(self.attempt, epoch, self.task, snapshot)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from engine import errors
 from engine.on_ray import cluster
 from engine.on_ray.auditing import Audit, check_audit, start_auditor
 from engine.on_ray.breaking import core_of
@@ -18,29 +19,24 @@ from engine.on_ray.options import RunSpec
 from engine.on_ray.overseer import SupervisorActor
 from engine.on_ray.paths import checked_paths
 from engine.on_ray.preparing import check_input, check_output, is_fresh, storage_folder, with_absolute_paths
+from engine.on_ray.storing import run_name
+from engine.travel import check_pickles
 from graphs.deployment import Deployment
 from graphs.errors import BadOptionError
 from graphs.expansion import Actors, expand
 from graphs.flow import Flow
 from graphs.ids import Epoch
-from graphs.options import check_choice, is_whole
+from graphs.options import check_choice, is_whole, taking_options_of
 from graphs.plan import Plan
 from graphs.wording import counted
-from recovery.coordinator import SnapshotOptions
+from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
+from recovery.stores.keys import signing_key
+from recovery.supervisor import RestartOptions
 
 Policy = Literal["aligned", "unaligned", "drain"]
 Resume = Literal["latest", "never"] | int
 NEVER_MS = 10**12
-
-
-def run(flow: Flow, **options: Any) -> RunResult:
-    """Run a flow to its end; takes what `start` takes.
-
-    Raises a `TaskError`, such as `UserFunctionError`, if a function of the user's raised, `FencedError` if another run
-    has taken over the job, and `RunFailedError` if processes died too often.
-    """
-    return start(flow, **options).wait()
 
 
 def start(
@@ -48,12 +44,16 @@ def start(
     *,
     snapshots: str | os.PathLike[str] | None = None,
     every: float = 1.0,
+    cut_timeout: float = 60.0,
+    cut_patience: float | None = 1.0,
     keep: int = 3,
     resume: Resume = "never",
+    key: bytes | None = None,
     parallelism: int = 1,
     actors: Actors = "auto",
     policy: Policy = "aligned",
     max_restarts: int = 10,
+    restart_window: float = 3600.0,
     spares: int = 0,
     placement: Literal["DEFAULT", "SPREAD"] = "DEFAULT",
     seed: int = 0,
@@ -70,29 +70,62 @@ def start(
     - snapshots: a folder for its cuts. Without one, the death of a process fails the run.
     - every: seconds between cuts; keep: how many are kept. policy: how they are taken.
     - resume: "latest" goes on from the latest cut, or begins; a number from that one, and later output comes again.
+    - cut_timeout: seconds without progress after which a cut is given up. The run goes on with the next one, and says
+      what the cut was waiting for.
+    - cut_patience: seconds that a task waits for the barriers of an aligned cut. Then it captures its state at once and
+      logs what is queued, so that a cut does not take longer than that where records are slow. None: it waits.
+    - key: signs cuts and collected output, and nothing signed otherwise is restored; by default the value of the
+      environment variable BACKEDGE_KEY. Without a key, a folder that other users can write to is refused.
     - actors: one process a task, or one for task i of every operator ("slice"); "auto" chooses by the CPUs there are.
-    - max_restarts: how often processes may die. spares: processes that wait to replace them.
+    - max_restarts: how many attempts may fail within restart_window seconds. The first restart begins at once; while no
+      cut is complete, each one after it waits twice as long, up to 30 seconds. spares: processes that wait to replace
+      those that die.
     - credit_bytes: what may be on the way in a channel. loop_bytes: what waits in memory in a channel of a loop; the
       rest waits on disk, up to loop_disk_bytes a process, beyond which the run fails with `LoopOverflowError`.
     - audit: have Spark audit the last cut ("final") or cuts as they appear ("every-cut"); may raise `AuditFailedError`.
     - kills: planned faults, such as "head@epoch=3". broken_rule: a rule to break, such as "no-loop-log", for tests.
     """
     planned = faults_in(flow, snapshots, every, resume, seed, kills)
+    if key is not None and snapshots is None:
+        raise BadOptionError(f"flow {flow.name!r} has key=, which signs cuts: give it snapshots=")
+    # A wrong key is refused before Ray is started.
+    key = None if snapshots is None else signing_key(key)
     plan = with_absolute_paths(checked_paths(flow.plan(), snapshots))
     _check(plan, snapshots, actors, policy, placement, audit, broken_rule)
     _at_least(plan, 1, parallelism=parallelism, keep=keep, credit_bytes=credit_bytes)
     _at_least(plan, 0, max_restarts=max_restarts, spares=spares, loop_bytes=loop_bytes, loop_disk_bytes=loop_disk_bytes)
+    _positive(plan, cut_timeout=cut_timeout, restart_window=restart_window)
+    if cut_patience is not None:
+        _positive(plan, cut_patience=cut_patience)
     splits = check_input(plan)
     deployment, description = _deploy(plan, parallelism, actors, planned)
     root = None if snapshots is None else storage_folder(os.fspath(snapshots), cluster.hosts())
     limits = Limits(credit_bytes, loop_bytes, loop_disk_bytes)
-    options = TaskOptions(seed=seed, root=root, job=plan.name, splits=splits, limits=limits, broken_rule=broken_rule)
-    check_output(plan, options, is_fresh(plan, options, resume))
-    cuts = SnapshotOptions(mode=Mode(policy), interval_ms=NEVER_MS if root is None else int(every * 1000), keep=keep)
+    options = TaskOptions(
+        seed=seed, root=root, job=plan.name, splits=splits, limits=limits, broken_rule=broken_rule, key=key
+    )
+    fresh = is_fresh(plan, options, resume)
+    options = replace(options, run=run_name(options))
+    check_output(plan, options, fresh)
+    interval_ms = NEVER_MS if root is None else int(every * 1000)
+    patience_ms = None if cut_patience is None else int(cut_patience * 1000)
+    timeout_ms = int(cut_timeout * 1000)
+    cuts = SnapshotOptions(Mode(policy), interval_ms, timeout_ms=timeout_ms, patience_ms=patience_ms, keep=keep)
     wanted = None if isinstance(resume, str) else Epoch(resume)
-    spec = RunSpec(deployment, options, cuts, max_restarts, spares, placement, wanted, resume == "never", planned)
-    with start_auditor(root, plan.name, audit) as auditor:
+    restarts = RestartOptions(max_restarts, int(restart_window * 1000))
+    spec = RunSpec(deployment, options, cuts, restarts, spares, placement, wanted, resume == "never", planned)
+    with start_auditor(root, plan.name, audit, key) as auditor:
         return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
+
+
+@taking_options_of(start)
+def run(*arguments: Any, **options: Any) -> RunResult:
+    """Run a flow to its end; takes what `start` takes.
+
+    Raises a `TaskError`, such as `UserFunctionError`, if a function of the user's raised, `FencedError` if another run
+    has taken over the job, and `RunFailedError` if processes died too often.
+    """
+    return start(*arguments, **options).wait()
 
 
 def _check(
@@ -107,12 +140,14 @@ def _check(
     flow = f"flow {plan.name!r}"
     check_choice(actors, ("task", "slice", "auto"), "actors", flow)
     check_choice(policy, ("aligned", "unaligned", "drain"), "policy", flow)
+    if policy == "drain" and (why := why_never_dry(expand(plan))) is not None:
+        raise BadOptionError(f"{flow} has policy='drain': {why}")
     check_choice(placement, ("DEFAULT", "SPREAD"), "placement", flow)
     check_audit(flow, snapshots, audit)
     core_of(broken_rule)
     if plan.stop_when is not None and snapshots is None:
         raise BadOptionError(f"{flow} has stop_when, which is asked on complete cuts: give it snapshots=")
-    check_pickles(plan)
+    check_pickles(plan, cluster.pickled)
 
 
 def _at_least(plan: Plan, least: int, **amounts: object) -> None:
@@ -121,17 +156,11 @@ def _at_least(plan: Plan, least: int, **amounts: object) -> None:
             raise BadOptionError(f"flow {plan.name!r} has {option}={value!r}: give an integer of at least {least}")
 
 
-def check_pickles(plan: Plan) -> None:
-    """Raise unless every operator can travel to the process that runs it."""
-    for name, operator in plan.operators.items():
-        try:
-            cluster.pickled(operator)
-        except Exception as error:
-            raise BadOptionError(
-                f"operator {name!r} of flow {plan.name!r} cannot travel to another process, for something that its "
-                f"function refers to does not pickle ({errors.describe(error)}): make it where it is used, in "
-                "the on_start of a class for process()"
-            ) from error
+def _positive(plan: Plan, **seconds: Any) -> None:
+    for option, value in seconds.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0.001 <= value < math.inf:
+            raise BadOptionError(f"flow {plan.name!r} has {option}={value!r}: give seconds, such as {option}=60")
 
 
 def _deploy(plan: Plan, parallelism: int, actors: Actors, planned: tuple[Kill, ...]) -> tuple[Deployment, str]:

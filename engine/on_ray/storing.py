@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -12,11 +13,13 @@ from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut, TaskSnapshot
-from recovery.orders import Entry, Manifest, Numbered
+from recovery.orders import Entry, Manifest, Numbered, Sweep
+from recovery.stores.keys import derived_key
 from recovery.stores.local import LocalStore
 from recovery.stores.task_files import TaskFiles
 
 LEFT_BYTES_MAX = 1_000_000
+RUN_LETTERS = 16
 
 
 class JobStore(Protocol):
@@ -42,8 +45,8 @@ class JobStore(Protocol):
         """Remove a cut that retention no longer keeps."""
         ...
 
-    def forget_incomplete(self, attempt: Attempt) -> None:
-        """Remove what attempts before this one wrote for cuts that were never complete."""
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove the files that no restore will need. Raises the first `OSError` when all else is done."""
         ...
 
 
@@ -72,7 +75,7 @@ class ChainInMemory:
     def drop(self, epoch: Epoch) -> None:
         """There is nothing to remove."""
 
-    def forget_incomplete(self, attempt: Attempt) -> None:
+    def sweep(self, sweep: Sweep) -> None:
         """There is nothing to remove."""
 
 
@@ -104,9 +107,9 @@ class ChainInFolder:
         """Remove a cut that retention no longer keeps."""
         self._store.drop(epoch)
 
-    def forget_incomplete(self, attempt: Attempt) -> None:
-        """Remove what attempts before this one wrote for cuts that were never complete."""
-        self._store.forget_incomplete(attempt)
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove the files that no restore will need. Raises the first `OSError` when all else is done."""
+        self._store.sweep(sweep)
 
 
 class TasksInFolder:
@@ -141,17 +144,34 @@ def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFold
     """
     if options.root is None:
         return None
-    return TasksInFolder(LocalStore(options.root, options.job), plan, is_beside)
+    return TasksInFolder(LocalStore(options.root, options.job, options.key), plan, is_beside)
+
+
+def has_records_in_loops(files: Mapping[TaskId, TaskFiles | None]) -> bool:
+    """Whether what the tasks have written of a cut includes logged records. Markers of rounds are none."""
+    return any(log.records for of_task in files.values() if of_task is not None for log in of_task.logs)
 
 
 def open_chain(options: TaskOptions) -> JobStore:
     """The chain of a run."""
-    return ChainInMemory() if options.root is None else ChainInFolder(LocalStore(options.root, options.job))
+    if options.root is None:
+        return ChainInMemory()
+    return ChainInFolder(LocalStore(options.root, options.job, options.key))
 
 
-def open_services(options: TaskOptions, deliver: Callable[[str, str, list[Any]], None]) -> FileServices:
-    """What sources read and sinks write."""
-    return FileServices(options.job, staging_of(options), deliver, splits=options.splits)
+def open_services(
+    options: TaskOptions, deliver: Callable[[str, str, list[Any]], None], attempt: Attempt
+) -> FileServices:
+    """What sources read and sinks write in an attempt."""
+    key, staging = derived_key(options.key, "output"), staging_of(options)
+    return FileServices(options.job, staging, deliver, run=options.run, attempt=attempt, splits=options.splits, key=key)
+
+
+def run_name(options: TaskOptions) -> str:
+    """What names a run and all that resume it: its store has a name; a run without one is drawn a name."""
+    if options.root is None:
+        return secrets.token_hex(RUN_LETTERS // 2)
+    return LocalStore(options.root, options.job, options.key).job_id[:RUN_LETTERS]
 
 
 def staging_of(options: TaskOptions) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from engine.on_ray.control import Counts
 from engine.on_ray.faults import Kill
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.orders import Manifest
+from recovery.requests import Reply
 
 
 @dataclass(slots=True)
@@ -32,12 +34,20 @@ class Story:
     lines: list[str] = field(default_factory=list[str])
     outputs: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     printed: list[str] = field(default_factory=list[str])
+    answers: dict[str, Reply] = field(default_factory=dict[str, Reply])
     counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])
     pids: dict[str, int] = field(default_factory=dict[str, int])
-    began_s: float = field(default_factory=time.time)
+    began_s: float = field(default_factory=time.monotonic)
     ran_s: float | None = None
     down_s: float | None = None
     ended_s: float | None = None
+    # When the driver was given it: the monotonic clock of the supervisor's machine means nothing to another.
+    told_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took, or has taken so far."""
+        return (self.told_s if self.ended_s is None else self.ended_s) - self.began_s
 
     def say(self, line: str) -> None:
         """Something that the user should know."""
@@ -51,14 +61,14 @@ class Story:
 
     def on_kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
         """A planned fault happens now."""
-        self.down_s = self.down_s or time.time()
+        self.down_s = self.down_s or time.monotonic()
         self.kills.append({"fault": str(kill), "actor": actor, "pid": pid, "signal": "SIGKILL"})
         self.say(f"kill {kill}: process {pid} of actor {actor} gets SIGKILL, at task {where}")
 
     def on_restart(self, reason: str) -> None:
         """An attempt has failed."""
         self.restarts += 1
-        self.down_s = self.down_s or time.time()
+        self.down_s = self.down_s or time.monotonic()
         self.state = "recovering"
         self.say(f"attempt {self.attempt} failed: {reason}")
 
@@ -73,15 +83,16 @@ class Story:
             self.say(f"attempt {attempt} starts from the beginning: no cut was complete")
 
     def _restores(self, epoch: Epoch | None, attempt: Attempt, in_logs: int) -> None:
-        # The seconds from the death to the moment in which all tasks run again; 0 until then.
-        self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs, "seconds": 0.0})
+        # The seconds from the death to the moment in which all tasks run again. None until then, and for good where the
+        # attempt dies before: its time is part of the next restore's.
+        self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs, "seconds": None})
 
     def on_running(self, pids: Mapping[str, int]) -> None:
         """All tasks run: for the first time, or again.
 
         Said last: the driver looks from another thread, and who sees it running asks for these processes.
         """
-        now_s = time.time()
+        now_s = time.monotonic()
         self.ran_s = self.ran_s or now_s
         if self.down_s is not None and self.restores:
             self.restores[-1]["seconds"] = round(now_s - self.down_s, 3)
@@ -103,7 +114,17 @@ class Story:
             return
         self.state = state
         self.error = error
-        self.ended_s = time.time()
+        self.ended_s = time.monotonic()
+
+    def by_task(self) -> dict[TaskId, int]:
+        """How many records each task has processed, in all attempts.
+
+        What a process did after it last reported, in the quarter of a second before it died, is not included.
+        """
+        total: Counter[TaskId] = Counter()
+        for counts in self.counts.values():
+            total.update(counts.by_task)
+        return dict(total)
 
     def total(self) -> Counts:
         """What all actors have done, in all attempts."""

@@ -1,6 +1,7 @@
 """The supervisor's lines to the actors of an attempt: who takes part, what they are told, what they report.
 
 Orders to one actor go out together, once a turn. The mailbox is made anew for each attempt, as those of the actors are.
+Orders and reports travel on lines (`recovery/lines.py`), so that none is lost where a connection breaks.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from engine.on_ray.mailbox import Keys, Link, Mailbox
 from engine.on_ray.restoring import Part
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId
+from recovery.lines import LineEnd, Said
 
 MESSAGES_MAX = 512
 STOP_TIMEOUT_S = 5.0
 STOP_PAUSE_MS = 5
+CONFIRM_MS = 100
 
 Over = tuple[str, Attempt, Outcome | None]
 """An actor's part in an attempt is over: with an outcome, or None if its process died."""
@@ -39,7 +42,9 @@ class Switchboard:
         self.stale = 0
         self._mailbox = _mailbox(cluster.place(), None, Keys.new())
         self._links: dict[str, Link] = {}
-        self._orders: dict[str, list[Any]] = {}
+        self._orders: dict[str, list[Said]] = {}
+        self._lines: dict[str, LineEnd] = {}
+        self._looked_at_ms = 0
         self._unheard: set[str] = set()
         self._heard_by_s = 0.0
 
@@ -50,11 +55,13 @@ class Switchboard:
         parts: Mapping[TaskId, Part],
         options: TaskOptions,
         kills: tuple[Kill, ...],
+        processed: Mapping[TaskId, int],
     ) -> None:
         """Have all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
         self.attempt = attempt
         self._links = {}
         self._orders = {}
+        self._lines = {}
         self._unheard = set()
         self.overs.clear()
         self.crew.fill(needs_of(deployment))
@@ -65,12 +72,14 @@ class Switchboard:
         self._mailbox.close()
         self._mailbox = _mailbox(place, cluster.own_address() if on_network else None, keys)
         self._links = self._mailbox.links({name: arrival.address for name, arrival in arrivals.items()})
+        self._lines = {name: LineEnd() for name in arrivals}
         peers = _peers(deployment)
         for name in arrivals:
             addresses = {SUPERVISOR: self._mailbox.address}
             addresses |= {peer: arrivals[peer].address for peer in peers.get(name, ())}
             restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
-            self.crew.begin(name, Begin(attempt, name, deployment, restores, addresses, options, kills))
+            begin = Begin(attempt, name, deployment, restores, addresses, options, kills, processed)
+            self.crew.begin(name, begin)
         self._unheard = set(arrivals)
         self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S
 
@@ -86,14 +95,25 @@ class Switchboard:
 
     def tell(self, actor: str, order: Any) -> None:
         """Order something, with the next `flush`."""
-        self._orders.setdefault(actor, []).append(order)
+        if actor in self._lines:
+            self._orders.setdefault(actor, []).append(self._lines[actor].say(order, _now_ms()))
 
     def flush(self) -> None:
-        """Send what was ordered."""
+        """Send what was ordered, and again what was not confirmed in time."""
         orders, self._orders = self._orders, {}
         for actor, listed in orders.items():
-            if actor in self._links:
-                self._links[actor].send(pack_note(Kind.ORDERS, self.attempt, listed))
+            self._send(actor, listed)
+        now_ms = _now_ms()
+        if now_ms - self._looked_at_ms >= CONFIRM_MS:
+            self._looked_at_ms = now_ms
+            for actor, line in self._lines.items():
+                again = line.due(now_ms)
+                if again or line.owes_confirmation():
+                    self._send(actor, again)
+
+    def _send(self, actor: str, orders: list[Said]) -> None:
+        confirmed = self._lines[actor].confirm()
+        self._links[actor].send(pack_note(Kind.ORDERS, self.attempt, (confirmed, orders)))
 
     # -- hearing -------------------------------------------------------------------------------------------------
 
@@ -102,9 +122,12 @@ class Switchboard:
         for header, payload in self._mailbox.receive(MESSAGES_MAX, timeout_ms):
             kind, attempt, _, _ = unpack_header(header)
             if kind == Kind.REPORT and attempt == self.attempt:
-                actor, report = pickle.loads(payload)
-                self._unheard.discard(actor)
-                yield actor, report
+                actor, confirmed, said = pickle.loads(payload)
+                line = self._lines[actor]
+                line.on_confirmed(confirmed, _now_ms())
+                if said.number == 0 or line.accepts(said):
+                    self._unheard.discard(actor)
+                    yield actor, said.what
             elif kind != Kind.WAKE:
                 self.stale += 1
 
@@ -131,6 +154,7 @@ class Switchboard:
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while (left := self.crew.taking_part()) and time.monotonic() < deadline_s:
             yield from self.reports(STOP_PAUSE_MS)
+            self.flush()
         for actor in left:
             self.crew.dismiss(actor)
         yield from self.reports()
@@ -145,6 +169,10 @@ class Switchboard:
         """End all actors."""
         self.crew.dismiss_all()
         self._mailbox.close()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _mailbox(place: str, host: str | None, keys: Keys) -> Mailbox:

@@ -10,6 +10,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from engine.on_ray.control import SUPERVISOR, Begin, Outcome, Published, Restore
 from engine.on_ray.faults import Kill
 from engine.on_ray.frames import Kind, Message, pack_note, unpack_header
 from engine.on_ray.loop import ActorLoop
-from engine.on_ray.mailbox import Keys, Link, Mailbox
+from engine.on_ray.mailbox import Address, Keys, Link, Mailbox
 from engine.on_ray.restoring import Part
 from engine.on_ray.storing import open_services
 from graphs import Flow, expand
@@ -26,6 +27,7 @@ from graphs.expansion import Actors
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import TaskSnapshot
 from recovery.effects import Acknowledge, AcknowledgeEnd
+from recovery.lines import LineEnd, Said
 from recovery.messages import Mode
 from recovery.orders import Complete, StartTasks, TellToEnd, Trigger
 
@@ -88,6 +90,9 @@ class Attending:
         options: TaskOptions | None = None,
         disturb: Mapping[tuple[str, str], Disturb] | None = None,
         kills: tuple[Kill, ...] = (),
+        processed: Mapping[TaskId, int] | None = None,
+        host: str | None = None,
+        reroute: Callable[[str, str, Address], Address] | None = None,
     ) -> None:
         self.deployment = expand(flow.plan(), parallelism, actors)
         self.attempt = Attempt(attempt)
@@ -100,9 +105,12 @@ class Attending:
         self._options = options or TaskOptions()
         self._disturb = disturb or {}
         self._kills = kills
+        self._processed = processed or {}
+        self.lines = {name: LineEnd() for name in self.names}
         keys = Keys.new()
-        self._mailbox = Mailbox("here", None, keys)
-        self._boxes = {name: Mailbox("here", None, keys) for name in self.names}
+        self._reroute = reroute
+        self._mailbox = Mailbox("here", host, keys)
+        self._boxes = {name: Mailbox(name if host else "here", host, keys) for name in self.names}
         self._links = self._mailbox.links({name: box.address for name, box in self._boxes.items()})
         self._threads = {name: Thread(target=self._run, args=(name,), name=name) for name in self.names}
 
@@ -110,17 +118,21 @@ class Attending:
         box = self._boxes[name]
         addresses = {other: self._boxes[other].address for other in self.names if other != name}
         addresses[SUPERVISOR] = self._mailbox.address
+        if self._reroute is not None:
+            addresses = {other: self._reroute(name, other, address) for other, address in addresses.items()}
         parts = {id: self._parts.get(id) for id, task in self.deployment.tasks.items() if task.actor == name}
-        begin = Begin(self.attempt, name, self.deployment, parts, addresses, self._options, self._kills)
+        options, kills, processed = self._options, self._kills, self._processed
+        begin = Begin(self.attempt, name, self.deployment, parts, addresses, options, kills, processed)
         plain_links = box.links
 
-        def links(to: Mapping[str, Any]) -> dict[str, Any]:
-            found: dict[str, Any] = dict(plain_links(to))
+        def links(to: Mapping[str, Any], sender: int = 0) -> dict[str, Any]:
+            found: dict[str, Any] = dict(plain_links(to, sender))
             return {other: self._way(link, name, other) for other, link in found.items()}
 
         box.links = links  # type: ignore[method-assign]
         try:
-            loop = ActorLoop(begin, box, self._store, lambda deliver: open_services(self._options, deliver))
+            make_services = partial(open_services, self._options, attempt=begin.attempt)
+            loop = ActorLoop(begin, box, self._store, make_services)
             self.loops[name] = loop
             self.outcomes[name] = loop.run()
         finally:
@@ -143,7 +155,12 @@ class Attending:
     # -- what a supervisor does ----------------------------------------------------------------------------------
 
     def tell(self, actor: str, *orders: Any) -> None:
-        self._links[actor].send(pack_note(Kind.ORDERS, self.attempt, list(orders)))
+        line = self.lines[actor]
+        self._send_orders(actor, [line.say(order, 0) for order in orders])
+
+    def _send_orders(self, actor: str, said: list[Said]) -> None:
+        note = (self.lines[actor].confirm(), said)
+        self._links[actor].send(pack_note(Kind.ORDERS, self.attempt, note))
 
     def send(self, actor: str, message: Message) -> None:
         """Any message at all."""
@@ -193,7 +210,13 @@ class Attending:
         for header, payload in self._mailbox.receive(512, timeout_ms):
             kind, attempt, _, _ = unpack_header(header)
             if kind == Kind.REPORT and attempt == self.attempt:
-                self.reports.append(pickle.loads(payload))
+                actor, confirmed, said = pickle.loads(payload)
+                self.lines[actor].on_confirmed(confirmed, 0)
+                if said.number == 0 or self.lines[actor].accepts(said):
+                    self.reports.append((actor, said.what))
+        for actor, line in self.lines.items():
+            if line.owes_confirmation():
+                self._send_orders(actor, [])
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait until it holds; a test that waits in vain says for what."""

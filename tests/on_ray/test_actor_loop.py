@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
+from threading import Event
 from typing import Any
 
 import pytest
 
 from engine.batch import Batch, decode, encode
-from engine.on_ray.control import FaultReached, Limits
+from engine.on_ray.control import FaultReached, Limits, Progress
 from engine.on_ray.faults import Kill
 from engine.on_ray.frames import Kind, Message, pack_item, pack_note, unpack_header
 from engine.on_ray.restoring import place
@@ -217,6 +218,23 @@ def test_a_planned_fault_is_told_and_waited_for():
         assert (SOURCE, Epoch(3)) not in run.acknowledged(), "its snapshot of 3 is not acknowledged any more"
 
 
+def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run():
+    """Not at the end of a batch that is thousands of records long; and 700 were processed in earlier attempts."""
+    kill = Kill("sink", "records", 1_000)
+    with Attending(pipe(), kills=(kill,), processed={SINK: 700}) as run:
+        run.begin()
+        run.until(lambda: any(isinstance(report, FaultReached) for _, report in run.reports), "the fault is due")
+        run.trigger(1)
+        run.until(lambda: (SOURCE, 1) in run.acknowledged(), "the source goes on")
+        told = [report for actor, report in run.reports if actor == "kept/0"]
+        run.stop()
+        assert records_of(run, SINK) == 300
+        assert records_of(run, SOURCE) > 1_000, "more had been sent in one go"
+        assert [report.task for report in told if isinstance(report, FaultReached)] == [SINK]
+        assert [report.counts.by_task for report in told if isinstance(report, Progress)][-1] == {SINK: 300}
+        assert (SINK, Epoch(1)) not in run.acknowledged(), "what it dropped of the batch must be in no cut"
+
+
 # -- credit --------------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +254,28 @@ def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_t
         assert records_of(run, SOURCE) == before < 1_000
         run.start("kept/0")
         run.until(lambda: records_of(run, SINK) > 10_000, "with a receiver it goes on")
+
+
+def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
+    """Everything that the receiver says of its consumption is lost until the sender has stood still."""
+    lost: list[Message] = []
+    is_over = Event()
+
+    def lose_credit(message: Message) -> list[Message]:
+        if unpack_header(message[0])[0] != Kind.CREDIT or is_over.is_set():
+            return [message]
+        lost.append(message)
+        return []
+
+    disturb = {("kept/0", "numbers/0"): lose_credit}
+    with Attending(pipe(), options=options(limits=Limits(credit_bytes=1_000)), disturb=disturb) as run:
+        run.begin()
+        run.until(lambda: run.loops["numbers/0"].turns[0].bounded[0].is_full(), "the sender is out of credit")
+        run.until(lambda: len(lost) > 1, "credit was lost, and its repetition too")
+        before = records_of(run, SINK)
+        assert run.loops["numbers/0"].turns[0].bounded[0].is_full()
+        is_over.set()
+        run.until(lambda: records_of(run, SINK) > before + 1_000, "the flow goes on")
 
 
 @pytest.mark.parametrize("actors", ["task", "slice"])

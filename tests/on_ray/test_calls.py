@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from engine.on_ray.calls import faults_in, find_cut
 from engine.on_ray.faults import Kill
+from engine.on_ray.starting import run, start
 from engine.simulation.runner import run_seed
 from graphs.errors import BadNameError, BadOptionError
 from graphs.flow import Flow
@@ -69,3 +71,13 @@ def test_a_cut_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path):
     for epoch in (1, 10**6):
         with pytest.raises(NoSuchCutError, match=rf"epoch {epoch} is .*: resume from one of {cuts[0]}, {cuts[1]}$"):
             find_cut(str(tmp_path), "rank", epoch)
+
+
+def test_run_takes_what_start_takes_and_blames_itself():
+    assert signature(run).parameters == signature(start).parameters
+    assert signature(run).return_annotation == "RunResult"
+    for call, name in ((run, "run"), (start, "start")):
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'snapshot'"):
+            call(Flow("rank"), snapshot="cuts")  # type: ignore[call-arg]  # pyright: ignore
+    with pytest.raises(TypeError, match=r"^run\(\) missing a required argument: 'flow'"):
+        run()  # type: ignore[call-arg]  # pyright: ignore

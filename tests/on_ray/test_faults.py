@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.on_ray.faults import Kill, KillSpecError, Recurring, check_kills, role_of
+from engine.on_ray.control import Counts
+from engine.on_ray.faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
 from engine.on_ray.job import missed
+from engine.on_ray.story import Story
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Deployment
-from graphs.ids import TaskId
+from graphs.ids import Attempt, TaskId
 
 
 def loop() -> Deployment:
@@ -26,6 +28,7 @@ def loop() -> Deployment:
     ("text", "kill"),
     [
         ("head@epoch=3", Kill("head", "epoch", 3)),
+        ("head@loop=2", Kill("head", "loop", 2)),
         (" count/1@records=100000 ", Kill("count/1", "records", 100_000)),
         ("random@every=2s", Kill("random", "every", 2_000)),
         ("random@every=0.25s", Kill("random", "every", 250)),
@@ -53,6 +56,7 @@ def test_a_fault_is_read_from_its_short_form(text: str, kill: Kill):
         "head@records=0.5",
         "head@every=2s",
         "random@epoch=1",
+        "random@loop=1",
         "random@every=2",
         "random@every=0s",
         "random@every=2h",
@@ -101,6 +105,16 @@ def test_a_fault_that_concerns_nobody_is_refused_with_the_tasks_there_are():
         check_kills((Kill("grow/7", "epoch", 1),), loop())
 
 
+def test_records_of_earlier_attempts_count_and_the_nearest_fault_is_the_next():
+    task = loop().tasks[TaskId("grow", 1)]
+    kills = [Kill("head", "records", 100), Kill("grow/1", "records", 70), Kill("sink", "records", 5)]
+    assert records_left(kills, task, 0) == 70
+    assert records_left(kills, task, 60) == 10
+    assert records_left(kills[:1], task, 60) == 40
+    assert records_left(kills, task, 90) == 1, "it was passed before: due at the next record"
+    assert records_left([Kill("head", "epoch", 3), Kill("source", "records", 3)], task, 0) is None
+
+
 def test_the_pause_between_random_faults_counts_from_when_all_tasks_run_again():
     """However long the run takes to come back, it has that time to get further."""
     kill = Kill("random", "every", 100)
@@ -119,3 +133,11 @@ def test_the_pause_between_random_faults_counts_from_when_all_tasks_run_again():
 def test_a_planned_fault_that_happened_too_rarely_is_told():
     assert missed(["a@epoch=1", "a@epoch=1", "b@epoch=1"], ["a@epoch=1"]) == ("a@epoch=1", "b@epoch=1")
     assert missed(["random@every=1s"], ["random@every=1s"] * 5) == ()
+
+
+def test_the_records_of_a_task_are_counted_over_attempts():
+    story, grow, done = Story("trips"), TaskId("grow", 0), TaskId("done", 0)
+    story.on_progress(Attempt(1), "slice-0", Counts(by_task={grow: 70, done: 5}))
+    story.on_progress(Attempt(1), "slice-0", Counts(by_task={grow: 90, done: 6}))
+    story.on_progress(Attempt(2), "slice-0", Counts(by_task={grow: 10}))
+    assert story.by_task() == {grow: 100, done: 6}

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ import pytest
 
 from engine.batch import Batch, decode, encode
 from engine.errors import LoopOverflowError
-from engine.on_ray.flow import LOCAL_RECORD_BYTES, Arrivals, LocalChannel, RemoteBackEdge, RemoteChannel
+from engine.on_ray.flow import (
+    LOCAL_RECORD_BYTES,
+    REPEAT_MS_MAX,
+    Arrivals,
+    LocalChannel,
+    RemoteBackEdge,
+    RemoteChannel,
+)
 from engine.on_ray.frames import Kind, Message, unpack_header, unpack_item
 from engine.on_ray.spill import SEGMENTS, SpillSpace
 from graphs import Collect, Flow, Items, expand
@@ -125,6 +133,41 @@ def test_the_receiver_gives_credit_for_what_it_has_consumed(space: SpillSpace):
     assert wire.credits() == [2 * KB] and arrivals.bytes_waiting == KB
 
 
+def test_credit_says_how_much_was_consumed_in_all_so_one_message_makes_up_for_those_lost():
+    out = RemoteChannel(REGULAR, 0, ATTEMPT, Wire(), credit_bytes=2 * KB)  # type: ignore[arg-type]
+    for number in range(1, 11):
+        out.send(data(number))
+    out.give_credit(8 * KB)
+    assert out.is_full()
+    out.give_credit(9 * KB)
+    assert not out.is_full()
+    out.give_credit(3 * KB)
+    assert not out.is_full(), "one that is late says nothing new"
+
+
+def test_credit_is_repeated_at_once_while_there_is_news_and_then_more_and_more_rarely(space: SpillSpace):
+    wire = Wire()
+    arrivals = arrivals_of(REGULAR, wire, space, credit=40 * KB)
+    arrive(arrivals, data(1))
+    arrivals.repeat_credit(0)
+    assert wire.credits() == [], "nothing was consumed yet"
+    arrivals.inbox.consume()
+    arrivals.on_consumed()
+    told_at_ms: list[int] = []
+    for now_ms in range(0, 60_000, 250):
+        before = len(wire.credits())
+        arrivals.repeat_credit(now_ms)
+        told_at_ms += [now_ms] * (len(wire.credits()) - before)
+    assert told_at_ms[:5] == [0, 250, 750, 1_750, 3_750]
+    assert max(b - a for a, b in pairwise(told_at_ms)) == REPEAT_MS_MAX, "and for ever: any of them may be lost"
+    assert set(wire.credits()) == {KB}
+    arrive(arrivals, data(2))
+    arrivals.inbox.consume()
+    arrivals.on_consumed()
+    arrivals.repeat_credit(60_000)
+    assert wire.credits()[-1] == 2 * KB
+
+
 @pytest.mark.parametrize("credit", [1, 3, 1_000, 4_000_000])
 def test_two_ends_never_wait_for_each_other(space: SpillSpace, credit: int):
     """Whatever the credit, a sender that sends when it may and a receiver that consumes all get everything across."""
@@ -136,7 +179,7 @@ def test_two_ends_never_wait_for_each_other(space: SpillSpace, credit: int):
             while arrivals.inbox.queue:
                 arrivals.inbox.consume()
             arrivals.on_consumed()
-            out.give_credit(sum(back.credits()))
+            out.give_credit(max(back.credits()))
             back.messages.clear()
         assert not out.is_full()
         item = data(number, size=1 + number * 37 % 500)
@@ -176,8 +219,8 @@ def test_a_back_edge_is_never_full_and_keeps_the_order(space: SpillSpace):
         out.send(item)
         assert not out.is_full()
     assert wire.items() == items[:1], "without credit all the rest waits, barriers behind the data before them"
-    for _ in range(8):
-        out.give_credit(KB)
+    for received in range(1, 9):
+        out.give_credit(received * KB)
     assert wire.items() == items
 
 

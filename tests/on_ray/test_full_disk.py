@@ -65,7 +65,8 @@ def counting(out: Path) -> Flow:
 def test_a_run_whose_disk_is_full_fails_in_words_and_goes_on_later(tmp_path: Path):
     """What a sink of the run's own folder cannot put there ends the attempt, and no other can be claimed there."""
     with small_disk(tmp_path / "disk") as disk:
-        job = start(trips(count=300), snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
+        options = dict[str, Any](every=0.1, actors="slice", max_restarts=3, progress=False)
+        job = start(trips(count=300), snapshots=disk / "cuts", **options)
         until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
         filler = fill(disk)
         with pytest.raises(RunFailedError, match="No space left on device"):
@@ -87,6 +88,19 @@ def test_a_restart_that_finds_no_room_is_tried_again_until_there_is_some(tmp_pat
         result = job.wait()
         assert result.state == "finished" and result.restores[0]["epoch"] is not None
         expect(result, trips_made(300))
+
+
+def test_an_output_disk_that_is_full_for_some_seconds_does_not_end_a_run(tmp_path: Path):
+    with small_disk(tmp_path / "disk") as disk:
+        job = start(counting(disk / "out"), snapshots=tmp_path / "cuts", every=0.1, actors="slice", progress=False)
+        until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
+        filler = fill(disk)
+        until(job, lambda story: story.restarts >= 5, "five restarts have found no room")
+        filler.unlink()
+        result = job.wait()
+        assert result.state == "finished"
+        lines = [line for file in (disk / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+        assert Counter(lines) == Counter(f'{{"n":{n},"seen":1}}' for n in range(1_000))
 
 
 def test_epochs_that_find_no_room_are_given_up_and_the_run_goes_on_when_there_is_some(

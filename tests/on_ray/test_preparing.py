@@ -37,7 +37,7 @@ from engine.on_ray.preparing import (
     with_absolute_paths,
 )
 from engine.on_ray.restoring import place, records_in_logs
-from engine.on_ray.starting import check_pickles
+from engine.travel import check_pickles
 from graphs import expand
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
@@ -206,6 +206,7 @@ def test_output_of_another_run_is_not_mixed_with(tmp_path: Path):
         ({"loop_bytes": -1}, "loop_bytes=-1"),
         ({"max_restarts": -1}, "max_restarts=-1"),
         ({"spares": 0.5}, "spares=0.5"),
+        ({"restart_window": 0}, "restart_window=0"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused_before_ray_starts(
@@ -214,6 +215,23 @@ def test_an_option_that_means_nothing_is_refused_before_ray_starts(
     monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
     with pytest.raises(BadOptionError, match=why):
         start(loop(), progress=False, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_drain_is_refused_at_the_start_where_a_loop_never_runs_dry(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
+    flow = Flow("rounds")
+    numbers = flow.read(Items([1, 2]), name="numbers")
+    twice = flow.iterate(numbers, lambda stream: stream.map(lambda n: n + 1, name="grow"), rounds=2, name="twice")
+    twice.write(Collect(), name="grown")
+    with pytest.raises(BadOptionError, match=r"policy='drain'.*'twice' is an iteration in rounds.*policy 'aligned'"):
+        start(flow, policy="drain", progress=False)
+    endless = Flow("endless")
+    again = endless.loop("again", endless=True)
+    same = endless.read(Items([1]), name="one").merge(again).map(lambda n: n, name="same")
+    again.feed(same)
+    same.write(Collect(), name="seen")
+    with pytest.raises(BadOptionError, match=r"policy='drain'.*'again' is endless"):
+        start(endless, policy="drain", progress=False)
 
 
 # -- what a cut gives back -----------------------------------------------------------------------------------------

@@ -64,6 +64,26 @@ def test_the_other_policies_survive_a_death_too(tmp_path: Path, policy: Any):
     assert killed(result) == kills
 
 
+def test_a_death_that_waits_for_a_loop_restores_the_records_in_it(tmp_path: Path):
+    """Some cuts of this flow find its loop empty: numbers come one at a time, and are soon through."""
+    flow = trips(count=40, trips=50, rate=10)
+    kills = ["enough@loop=1", "head@loop=2"]
+    _, result = finish(flow, snapshots=tmp_path, every=0.05, actors="task", kills=kills, spares=1)
+    expect(result, trips_made(40, trips=50))
+    assert killed(result) == kills
+    assert [restore["in_loop_records"] > 0 for restore in result.restores] == [True, True]
+
+
+def test_records_are_counted_over_attempts(tmp_path: Path):
+    """The head processes 600 records from beginning to end: in no single attempt would it come to 800."""
+    kills = ["head@records=300", "head@records=800"]
+    _, result = finish(trips(count=120), snapshots=tmp_path, every=30, actors="slice", kills=kills, spares=1)
+    expect(result, trips_made(120))
+    assert killed(result) == kills
+    assert [restore["epoch"] for restore in result.restores] == [None, None]
+    assert result.by_task["grow/0"] == 800 + 600
+
+
 def test_processes_that_die_at_random_lose_nothing(tmp_path: Path):
     flow, kills = trips(count=500, rate=100), ["random@every=1500ms"]
     _, result = finish(
@@ -137,7 +157,9 @@ def test_a_supervisor_that_dies_takes_its_actors_along_and_the_run_goes_on_by_re
 
 def test_too_many_deaths_fail_the_run(tmp_path: Path):
     kills = ["head@epoch=1"] * 3
-    with pytest.raises(RunFailedError, match=r"restarted 2 times, and then: the process of actor .* died"):
+    with pytest.raises(
+        RunFailedError, match=r"restarted 2 times within 3600 s, and then: the process of actor .* died"
+    ):
         run(trips(count=400), snapshots=tmp_path, every=0.1, kills=kills, max_restarts=2, spares=1, progress=False)
 
 

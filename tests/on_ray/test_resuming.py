@@ -18,6 +18,7 @@ from backedge import (
     GraphMismatchError,
     NoSuchCutError,
     RunExistsError,
+    UserFunctionError,
     run,
     start,
 )
@@ -148,6 +149,21 @@ def test_a_run_stops_at_the_first_cut_that_its_condition_holds_for(tmp_path: Pat
     _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["same@epoch=1"], spares=1)
     found = result.outputs["done"]
     assert sorted(found) == list(range(len(found))) and len(found) >= 100
+
+
+@pytest.mark.parametrize("raised", [ZeroDivisionError("no"), SystemExit(3)], ids=repr)
+def test_a_condition_that_raises_fails_the_run_and_is_named(tmp_path: Path, raised: BaseException):
+    def fails(view: CutView) -> bool:
+        raise raised
+
+    flow = Flow("enough", stop_when=fails)
+    numbers = flow.read(Generate(lambda position: position, rate=500), name="numbers").rebalance()
+    numbers.map(lambda number: number, name="same").rebalance().write(Collect(), name="done")
+    with pytest.raises(UserFunctionError) as caught:
+        run(flow, snapshots=tmp_path, every=0.1, progress=False)
+    text = str(caught.value)
+    assert f"stop_when of flow 'enough' raised {type(raised).__name__}: {raised} at cut " in text
+    assert ", in fails" in text and "engine/" not in text
 
 
 def test_a_savepoint_is_kept_by_its_name_beside_the_cuts_that_are_dropped(tmp_path: Path):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 
+import pytest
+
 from engine.on_ray.story import Story
+from graphs.ids import Attempt, Epoch
 
 
 class ReadMeanwhile(Mapping[str, int]):
@@ -23,6 +27,29 @@ class ReadMeanwhile(Mapping[str, int]):
 
     def __len__(self) -> int:
         return 1
+
+
+def test_a_restore_that_was_killed_itself_is_told_without_seconds_and_its_time_counts_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    clock_s = iter(range(100, 1000, 10))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock_s))
+    story = Story("rank", attempt=1)
+    story.on_restart("a process died")
+    story.on_attempt(Attempt(2), Epoch(3), 0)
+    story.on_restart("another died")
+    story.on_attempt(Attempt(3), Epoch(3), 5)
+    assert [restore["seconds"] for restore in story.restores] == [None, None]
+    story.on_running({"grow/0": 1})
+    assert [restore["seconds"] for restore in story.restores] == [None, 10]
+
+
+def test_a_run_is_as_long_as_it_was_though_the_systems_clock_is_set_back(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(time, "time", lambda: -1e9)
+    story = Story("rank")
+    assert 0 <= story.seconds < 60
+    story.finish("finished")
+    assert 0 <= story.seconds < 60
 
 
 def test_who_sees_a_run_that_has_recovered_sees_its_new_processes():

@@ -8,6 +8,7 @@ from engine.batch import Batch, encode
 from engine.memory import MemoryServices
 from engine.on_ray.control import Counts
 from engine.on_ray.host import OUTSIDE_TURNS, Host
+from engine.on_ray.slices import SLICE_NS
 from engine.runtime import TaskRuntime
 from engine.task import TaskCore
 from graphs import Collect, Flow, Items, expand
@@ -22,42 +23,50 @@ class Around:
     """Stands in for the actor."""
 
     now_ms = 0
+    steady_ms = 0
 
     def __init__(self) -> None:
         self.counts = Counts()
         self.is_busy = False
+        self.time_ns = 0
+        self.captured: list[int | None] = []
+
+    def clock_ns(self) -> int:
+        return self.time_ns
 
     def is_going_round(self) -> bool:
         return self.is_busy
 
-    def on_records(self, task: TaskId, records: int) -> None:
-        assert records > 0
+    def on_captured(self, task: TaskId, epoch: int | None) -> None:
+        self.captured.append(epoch)
+
+    def on_records_due(self, task: TaskId) -> None:
+        raise AssertionError(f"no fault is planned for {task}")
 
 
 class Out:
     """A channel that is never full and leads nowhere."""
 
-    is_local = True
-
-    def __init__(self) -> None:
+    def __init__(self, is_local: bool) -> None:
+        self.is_local = is_local
         self.sent: list[Data] = []
 
     def send(self, item: Any) -> None:
-        assert isinstance(item, Data)
-        self.sent.append(item)
+        if isinstance(item, Data):
+            self.sent.append(item)
 
     def is_full(self) -> bool:
         return False
 
 
-def first_task_of(operator: str, flow: Flow, around: Around) -> tuple[Host, list[Out]]:
+def first_task_of(operator: str, flow: Flow, around: Around, unit: int | None = 1) -> tuple[Host, list[Out]]:
     """The first of two tasks of an operator, and where what it sends ends up."""
     deployment = expand(flow.plan(), 2, "slice")
     task = deployment.tasks[TaskId(operator, 0)]
     core, runtime = TaskCore(task, ATTEMPT, encode), TaskRuntime(task, deployment, MemoryServices({}))
     runtime.open(None)
-    host = Host(core, runtime, around, 10**9, ())  # type: ignore[arg-type]
-    outputs = {channel.id: Out() for channel in task.outputs}
+    host = Host(core, runtime, around, 10**9, (), unit)  # type: ignore[arg-type]
+    outputs = {channel.id: Out(channel.within_actor) for channel in task.outputs}
     host.connect(outputs, {})  # type: ignore[arg-type]
     core.start()
     return host, list(outputs.values())
@@ -81,7 +90,7 @@ class Body:
                 batch = Batch([(0, 0)], 0)
                 payload = batch if channel == self.inside.id else encode(batch)
                 self.host.core.receive(channel, ATTEMPT, Data(inboxes[channel].received + 1, payload))
-        self.host.turn(taken_max=1, read_max=1)
+        self.host.turn(taken_max=1, read_max=1, until_ns=SLICE_NS)
         return len(inboxes[self.inside.id].queue), len(inboxes[self.outside.id].queue)
 
 
@@ -108,6 +117,6 @@ def test_the_marker_behind_the_last_batch_of_a_round_is_taken_in_the_same_turn()
     for channel in host.core.task.inputs:
         host.core.receive(channel.id, ATTEMPT, Data(1, encode(Batch([channel.id.sender.index], 0))))
         host.core.receive(channel.id, ATTEMPT, Data(2, encode_marker(marker), marker))
-    host.turn(taken_max=8, read_max=8)
+    host.turn(taken_max=8, read_max=8, until_ns=SLICE_NS)
     went_on = [item.marker.path for out in outputs for item in out.sent if item.marker is not None]
     assert went_on == [(0,)] * len(outputs), "the round is over here, and everyone is told"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -42,6 +44,42 @@ def test_a_poison_record_fails_the_run_at_once_and_is_named(tmp_path: Path):
     assert job.result is not None and job.result.state == "failed"
     assert job.result.restores == (), "what would fail again is not run again"
     assert job.result.snapshots > 0, "though it could have been restored"
+
+
+def test_a_function_that_calls_sys_exit_fails_the_run_at_once_and_is_named(tmp_path: Path):
+    def leave(number: int) -> int:
+        if number == 140:
+            sys.exit("enough")
+        return number
+
+    flow = Flow("leaving")
+    numbers = flow.read(Range(300, rate=100), name="numbers").rebalance()
+    numbers.map(leave, name="leave").rebalance().write(Collect(), name="done")
+    job = start(flow, snapshots=tmp_path, every=0.1, actors="slice", progress=False)
+    with pytest.raises(UserFunctionError) as raised:
+        job.wait()
+    assert "operator 'leave' raised SystemExit: enough" in str(raised.value)
+    assert "record: 140" in str(raised.value)
+    assert job.result is not None and job.result.state == "failed"
+    assert job.result.restores == (), "its process has not ended, and nothing is restored"
+
+
+def test_a_call_outside_that_ends_by_sys_exit_or_is_cancelled_does_not_hang_the_run():
+    async def ask(number: int) -> int:
+        await asyncio.sleep(0)
+        if number == 3:
+            sys.exit(1)
+        if number == 4:
+            raise asyncio.CancelledError
+        return number
+
+    flow = Flow("calls")
+    asked = flow.read(Range(10), name="numbers").map_async(lambda n: ask(n), on_error="dead_letter", name="ask")
+    asked.write(Collect(), name="done")
+    asked.dead_letters.write(Collect(), name="aside")
+    _, result = finish(flow)
+    expect(result, [0, 1, 2, 5, 6, 7, 8, 9])
+    expect(result, [3, 4], "aside")
 
 
 def test_records_that_fail_are_set_aside_exactly_once_though_processes_die(tmp_path: Path):

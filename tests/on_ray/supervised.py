@@ -1,0 +1,133 @@
+"""A supervisor without Ray: the test is its clock, its store and all of its actors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from engine.on_ray import supervising
+from engine.on_ray.control import Outcome, Restored, TaskOptions, TaskReport
+from engine.on_ray.options import RunSpec
+from engine.on_ray.storing import ChainInMemory
+from engine.on_ray.supervising import Supervising
+from graphs import Flow, Print, Range, expand
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, TaskId
+from recovery.coordinator import SnapshotOptions
+from recovery.effects import Acknowledge, Report
+from recovery.orders import Abort, Complete, Trigger
+
+INTERVAL_MS = 1_000
+
+
+class NoCrew:
+    """Processes that are always there."""
+
+    def __init__(self) -> None:
+        self.arrivals: dict[str, Any] = {}
+
+    def fill_spares(self) -> None:
+        pass
+
+    def lose(self, actor: str) -> None:
+        pass
+
+
+class Actors:
+    """Stands for the switchboard: restores at once, and keeps what the actors are told."""
+
+    def __init__(self, *_: Any) -> None:
+        self.crew = NoCrew()
+        self.overs: deque[tuple[str, Attempt, Outcome | None]] = deque()
+        self.stale = 0
+        self.told: list[Any] = []
+        self.attempts: list[tuple[Attempt, Mapping[TaskId, Any]]] = []
+        self.waiting: deque[tuple[str, Any]] = deque()
+
+    def begin(self, attempt: Attempt, deployment: Deployment, parts: Mapping[TaskId, Any], *_: Any) -> None:
+        self.attempts.append((attempt, parts))
+        self.waiting.append(("actor", Restored(tuple(deployment.tasks))))
+
+    def reports(self, timeout_ms: int = 0) -> Iterator[tuple[str, Any]]:
+        while self.waiting:
+            yield self.waiting.popleft()
+
+    def tell(self, actor: str, order: Any) -> None:
+        self.told.append(order)
+
+    def stop_all(self) -> Iterator[tuple[str, Any]]:
+        self.waiting.clear()
+        return iter(())
+
+    def silent(self) -> list[str]:
+        return []
+
+    def actors(self) -> list[str]:
+        return ["actor"]
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def all_are_connected(self) -> None:
+        pass
+
+
+class Supervised:
+    """A run whose supervisor takes a turn when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Any = None, **spec: Any) -> None:
+        monkeypatch.setattr(supervising, "Switchboard", Actors)
+        monkeypatch.setattr(supervising, "_now_ms", lambda: self.now_ms)
+        monkeypatch.setattr(supervising, "place", lambda deployment, cut: dict.fromkeys(deployment.tasks))
+        self.now_ms = 0
+        flow = Flow("supervised")
+        flow.read(Range(10), name="numbers").write(Print(), name="shown")
+        deployment = expand(flow.plan())
+        options = spec.pop("options", TaskOptions(job="supervised"))
+        snapshots = SnapshotOptions(interval_ms=INTERVAL_MS, keep=spec.pop("keep", 1))
+        self.run = Supervising(RunSpec(deployment, options, snapshots, **spec))
+        self.run.is_restorable = True
+        self.store: Any = store or ChainInMemory()
+        self.run.store = self.store
+        self.actors: Any = self.run.actors
+        self.tasks = list(deployment.tasks)
+
+    def begin(self) -> None:
+        """Claim an attempt, and have all tasks restored."""
+        self.run._obey(self.run.supervisor.begin(self.store.chain(), self.run.spec.resume_from))
+        self.turn()
+
+    def turn(self, ms: int = 0) -> None:
+        """So much time passes, and the supervisor looks what there is to do."""
+        self.now_ms += ms
+        self.run._turn()
+
+    def take_a_cut(self) -> int:
+        """The next periodic cut is due, and all tasks have written their part of it. Gives its epoch."""
+        self.turn(INTERVAL_MS)
+        epoch = next(order.epoch for order in reversed(self.actors.told) if isinstance(order, Trigger))
+        report = Report({}, frozenset(), frozenset(), False, ())
+        for task in self.tasks:
+            self.actors.waiting.append(("actor", TaskReport(task, Acknowledge(epoch, report))))
+        self.turn()
+        return epoch
+
+    def lose_a_process(self) -> None:
+        """A process dies."""
+        self.actors.overs.append(("actor", self.run.supervisor.attempt, None))
+        self.turn()
+
+    def told(self, kind: type[Abort] | type[Complete]) -> list[int]:
+        """The epochs that tasks were told to abort or that are complete."""
+        return sorted({order.epoch for order in self.actors.told if isinstance(order, kind)})
+
+    @property
+    def lines(self) -> str:
+        """What the user was told."""
+        return "\n".join(self.run.story.lines)

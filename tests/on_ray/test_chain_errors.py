@@ -1,0 +1,170 @@
+"""A store that fails around the chain: the supervisor repeats, claims later, and gives nothing up that may exist."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import pytest
+
+from engine.on_ray.storing import ChainInMemory
+from engine.on_ray.supervising import CLAIM_PAUSE_MS, TRIES_MAX
+from graphs.deployment import Deployment
+from graphs.ids import Attempt
+from recovery.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
+from recovery.stores.errors import OutcomeUnknownError
+from tests.on_ray.supervised import Supervised
+
+EIO = OSError(errno.EIO, os.strerror(errno.EIO))
+UNKNOWN = OutcomeUnknownError(errno.EIO, "whether it was created is unknown")
+
+
+class Failing(ChainInMemory):
+    """A store whose next answers the test decides: an error instead of the answer, after the deed or before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[tuple[bool, Exception]] = []
+        self.unreadable: list[Exception] = []
+        self.unreadable_cuts: list[Exception] = []
+        self.asked: list[tuple[int, Entry]] = []
+
+    def create(self, number: int, entry: Entry, files: Any, deployment: Deployment) -> bool:
+        self.asked.append((number, entry))
+        happens, answer = self.answers.pop(0) if self.answers else (True, None)
+        there = dict(self._entries)
+        if happens and number not in there:
+            self._entries.append(Numbered(number, entry))
+        if answer is not None:
+            raise answer
+        return dict(self._entries)[number] == entry
+
+    def chain(self) -> list[Numbered]:
+        if self.unreadable:
+            raise self.unreadable.pop(0)
+        return super().chain()
+
+    def cut(self, epoch: Any) -> Any:
+        if self.unreadable_cuts:
+            raise self.unreadable_cuts.pop(0)
+        return None
+
+
+@pytest.fixture
+def store() -> Failing:
+    return Failing()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, store: Failing) -> Supervised:
+    run = Supervised(monkeypatch, store)
+    run.begin()
+    return run
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_a_manifest_whose_answer_is_lost_is_created_again_and_nothing_is_aborted(
+    run: Supervised, store: Failing, happens: bool
+):
+    store.answers = [(happens, UNKNOWN), (False, UNKNOWN)]
+    epoch = run.take_a_cut()
+    assert "may or may not exist" in run.lines
+    assert run.told(Complete) == run.told(Abort) == []
+    run.turn(CLAIM_PAUSE_MS)
+    assert run.told(Complete) == run.told(Abort) == []
+    run.turn(CLAIM_PAUSE_MS)
+    assert run.told(Complete) == [epoch]
+    assert run.told(Abort) == []
+    assert len(store.asked) == 4
+    assert store.asked[1] == store.asked[2] == store.asked[3], "the same entry under the same number"
+    assert [number for number, _ in store.chain()] == [1, 2]
+
+
+def test_a_manifest_that_was_certainly_not_written_is_aborted_and_the_run_goes_on(run: Supervised, store: Failing):
+    store.answers = [(False, OSError(errno.ENOSPC, "No space left on device"))]
+    lost = run.take_a_cut()
+    assert run.told(Abort) == [lost]
+    assert run.take_a_cut() in run.told(Complete)
+
+
+def test_an_attempt_that_dies_while_its_manifest_may_exist_goes_on_from_it_if_it_does(run: Supervised, store: Failing):
+    store.answers = [(False, UNKNOWN)]
+    epoch = run.take_a_cut()
+    manifest = store.asked[-1][1]
+    # The put lands after the chain was read: the claim finds its number taken, by an entry of this run.
+    read = store.chain
+
+    def read_and_land() -> list[Numbered]:
+        store.chain = read  # type: ignore[method-assign]
+        chain = read()
+        store._entries.append(Numbered(2, manifest))
+        return chain
+
+    store.chain = read_and_land  # type: ignore[method-assign]
+    run.lose_a_process()
+    starts = [entry for _, entry in store.chain() if isinstance(entry, AttemptStart)]
+    assert [(start.attempt, start.restored) for start in starts] == [(1, None), (3, epoch)]
+    assert run.run.story.error is None, "it is not fenced by its own entry"
+
+
+def test_an_entry_whose_answer_never_comes_ends_the_attempt_and_not_the_run(run: Supervised, store: Failing):
+    store.answers = [(False, UNKNOWN)] * (TRIES_MAX + 1)
+    run.take_a_cut()
+    for _ in range(TRIES_MAX):
+        run.turn(CLAIM_PAUSE_MS)
+    assert [attempt for attempt, _ in run.actors.attempts] == [1, 2]
+    run.turn()
+    assert run.take_a_cut() in run.told(Complete)
+
+
+def test_a_claim_whose_answer_is_lost_is_created_again(monkeypatch: pytest.MonkeyPatch, store: Failing):
+    store.answers = [(True, UNKNOWN)]
+    run = Supervised(monkeypatch, store)
+    run.begin()
+    assert run.actors.attempts == []
+    run.turn(CLAIM_PAUSE_MS)
+    assert [attempt for attempt, _ in run.actors.attempts] == [Attempt(1)]
+    assert len(store.chain()) == 1
+
+
+def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervised, store: Failing):
+    store.unreadable = [EIO, EIO]
+    run.lose_a_process()
+    assert [attempt for attempt, _ in run.actors.attempts] == [1]
+    assert "the chain of the job could not be read" in run.lines
+    for _ in range(2):
+        run.turn(CLAIM_PAUSE_MS)
+    assert [attempt for attempt, _ in run.actors.attempts] == [1, 2]
+    assert run.run.supervisor.restarts == 1
+
+
+def test_a_chain_that_can_never_be_read_fails_the_run_with_both_reasons(run: Supervised, store: Failing):
+    store.unreadable = [EIO] * (TRIES_MAX + 1)
+    run.lose_a_process()
+    for _ in range(TRIES_MAX):
+        assert not run.run.is_over
+        run.turn(CLAIM_PAUSE_MS)
+    said = str(run.run.story.error)
+    assert "the process of actor" in said and "the chain of the job could not be read" in said
+
+
+def test_a_cut_that_cannot_be_read_for_a_while_costs_a_restart_and_not_the_run(run: Supervised, store: Failing):
+    epoch = run.take_a_cut()
+    store.unreadable_cuts = [EIO]
+    run.lose_a_process()
+    run.turn()
+    run.turn(run.run.supervisor.options.pause_ms)
+    starts = [entry for _, entry in store.chain() if isinstance(entry, AttemptStart)]
+    assert [(start.attempt, start.restored) for start in starts] == [(1, None), (2, epoch), (3, epoch)]
+    assert [attempt for attempt, _ in run.actors.attempts] == [1, 3]
+    assert f"the cut of epoch {epoch} could not be read" in run.lines
+
+
+def test_the_entries_of_a_run_carry_its_own_number(monkeypatch: pytest.MonkeyPatch, run: Supervised, store: Failing):
+    run.take_a_cut()
+    other = Supervised(monkeypatch, Failing())
+    assert isinstance(store.chain()[-1].entry, Manifest)
+    assert {entry.claimant for _, entry in store.chain()} == {run.run.supervisor.claimant}
+    assert len(run.run.supervisor.claimant) == 32
+    assert run.run.supervisor.claimant != other.run.supervisor.claimant

@@ -1,0 +1,137 @@
+"""Timers and progress go on when the system's clock is set back, and a timer in a cut means the same afterwards."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, Items, Range
+from engine.moving import move_whole
+from engine.on_ray.clock import RunClock
+from engine.on_ray.control import Progress
+from graphs import expand
+from graphs.ids import TaskId
+from recovery.restored import TaskRestore
+from tests.on_ray.in_process import Attending, options
+from tests.runtime.tasks import Tasks
+
+HOUR_MS = 3_600_000
+
+
+class Hands:
+    """Two clocks that a test sets."""
+
+    def __init__(self) -> None:
+        self.system_ms = 1_000_000_000
+        self.monotonic_ms = 77
+
+    def pass_by(self, ms: int) -> None:
+        self.system_ms += ms
+        self.monotonic_ms += ms
+
+    def clock(self) -> RunClock:
+        return RunClock(lambda: self.system_ms, lambda: self.monotonic_ms)
+
+
+def test_it_starts_at_the_systems_time_and_takes_no_notice_when_that_is_set():
+    hands = Hands()
+    clock = hands.clock()
+    assert clock.now_ms() == 1_000_000_000
+    hands.pass_by(10)
+    assert clock.now_ms() == 1_000_000_010
+    for step_ms in (-HOUR_MS, 2 * HOUR_MS):
+        hands.system_ms += step_ms
+        before_ms = clock.now_ms()
+        hands.pass_by(5)
+        assert clock.now_ms() == before_ms + 5
+
+
+def test_the_next_process_goes_on_where_the_cut_was_taken_though_the_systems_clock_was_set_back():
+    hands = Hands()
+    captured_ms = hands.clock().now_ms()
+    hands.system_ms -= HOUR_MS
+    clock = hands.clock()
+    clock.at_least(captured_ms)
+    assert clock.now_ms() == captured_ms
+    hands.pass_by(10_000)
+    assert clock.now_ms() == captured_ms + 10_000, "a timer for 10 s ahead is due after 10 s"
+
+
+def test_what_fell_due_while_the_run_was_down_is_due_at_once():
+    hands = Hands()
+    captured_ms = hands.clock().now_ms()
+    hands.pass_by(HOUR_MS)
+    clock = hands.clock()
+    clock.at_least(captured_ms)
+    assert clock.now_ms() == captured_ms + HOUR_MS
+
+
+class Later:
+    """Emits each record some time after it came."""
+
+    def on_record(self, ctx: Any, value: int) -> None:
+        ctx.state.set(value)
+        ctx.set_timer(ctx.now + 300)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        ctx.emit(ctx.state.get())
+
+
+def waiting() -> Flow:
+    flow = Flow("waiting")
+    numbers = flow.read(Range(10), name="numbers").key_by(abs)
+    numbers.process(Later, name="later").rebalance().write(Collect(), name="kept")
+    return flow
+
+
+def test_timers_fire_and_progress_is_told_though_the_systems_clock_is_set_back(monkeypatch: pytest.MonkeyPatch):
+    set_back_ns, system_ns = [0], time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: system_ns() - set_back_ns[0])
+    with Attending(waiting(), options=options()) as run:
+        run.begin()
+        run.until(lambda: bool(run.loops["later/0"].hosts[TaskId("later", 0)].runtime.next_timer_ms), "a timer is set")
+        set_back_ns[0] = HOUR_MS * 1_000_000
+        told = len([report for _, report in run.reports if isinstance(report, Progress)])
+        run.until(run.have_ended, "all have ended")
+        run.complete(1)
+        run.until(lambda: len(run.published()) == 10, "all is published")
+        run.until(
+            lambda: len([report for _, report in run.reports if isinstance(report, Progress)]) > told + 3, "progress"
+        )
+
+
+def test_a_cut_says_when_its_timers_were_set_and_an_actor_goes_on_from_there():
+    ahead_ms = time.time_ns() // 1_000_000 + HOUR_MS
+    flow = waiting()
+    tasks = Tasks(flow)
+    tasks.feed("later", [5], now_ms=ahead_ms)
+    state = tasks.capture()[TaskId("later", 0)]
+    whole = state["later"].whole
+    assert whole is not None
+    assert pickle.loads(whole)["now_ms"] == ahead_ms
+    moved = move_whole(flow.plan().operators["later"], [whole, None], 3)
+    assert [pickle.loads(part)["now_ms"] for part in moved if part is not None] == [ahead_ms] * 3
+
+    restored = {task.id: None for task in expand(flow.plan()).tasks.values()}
+    parts: dict[TaskId, Any] = {**restored, TaskId("later", 0): TaskRestore(operators=state)}
+    with Attending(flow, options=options(), parts=parts) as run:
+        run.begin()
+        run.until(lambda: "later/0" in run.loops and bool(run.loops["later/0"].hosts), "it is set up")
+        assert run.loops["later/0"].clock.now_ms() >= ahead_ms
+        run.until(run.have_ended, "its timer has fired, and all have ended")
+
+
+def test_a_state_without_timers_holds_no_time():
+    flow = Flow("plain")
+
+    class Keep:
+        def on_record(self, ctx: Any, value: int) -> None:
+            ctx.state.set(value)
+
+    flow.read(Items([]), name="numbers").key_by(abs).process(Keep, name="keep").rebalance().write(Collect())
+    tasks = Tasks(flow)
+    tasks.feed("keep", [5], now_ms=7)
+    assert tasks.capture()[TaskId("keep", 0)]["keep"].whole is None

@@ -1,0 +1,136 @@
+"""A disk that fails while something is removed never fails a run: it is reported, and tried again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.on_ray.control import TaskOptions
+from engine.on_ray.storing import ChainInFolder, ChainInMemory
+from graphs.ids import Epoch
+from recovery.orders import Complete, Sweep
+from recovery.stores.folder import Folder
+from recovery.stores.local import LocalStore
+from tests.on_ray.supervised import Supervised
+from tests.stores.snapshots import begin, complete, sweep
+
+EIO = OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class Stubborn(ChainInMemory):
+    """A store whose files cannot be removed for a while."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+        self.dropped: list[Epoch] = []
+        self.sweeps: list[Sweep] = []
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise EIO
+
+    def drop(self, epoch: Epoch) -> None:
+        self._fail()
+        self.dropped.append(epoch)
+
+    def sweep(self, sweep: Sweep) -> None:
+        self._fail()
+        self.sweeps.append(sweep)
+
+    def cut(self, epoch: Epoch) -> Any:
+        return None
+
+
+def test_a_cut_that_cannot_be_removed_is_reported_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch):
+    store = Stubborn(failures=10**6)
+    run = Supervised(monkeypatch, store, keep=1)
+    run.begin()
+    epochs = [run.take_a_cut() for _ in range(4)]
+    assert run.told(Complete) == epochs
+    assert store.dropped == store.sweeps == []
+    assert f"cut {epochs[0]} could not be removed (" in run.lines and "Input/output error" in run.lines
+    assert run.lines.count("what attempts have left behind could not be removed") == 1, "said once"
+    run.lose_a_process()
+    assert [attempt for attempt, _ in run.actors.attempts] == [1, 2]
+    assert run.take_a_cut() in run.told(Complete)
+
+
+def test_what_could_not_be_removed_is_removed_by_a_later_sweep(monkeypatch: pytest.MonkeyPatch):
+    store = Stubborn(failures=0)
+    run = Supervised(monkeypatch, store, keep=1)
+    run.begin()
+    first = run.take_a_cut()
+    store.failures = 1
+    second, third = run.take_a_cut(), run.take_a_cut()
+    assert first not in store.dropped and second in store.dropped
+    assert store.sweeps[-1].last == third
+    assert store.sweeps[-1].removes_epoch(Epoch(first), run.run.supervisor.attempt), "the sweep has it again"
+    assert not store.sweeps[-1].removes_epoch(Epoch(third), run.run.supervisor.attempt)
+
+
+def test_output_that_cannot_be_removed_is_reported_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch):
+    run = Supervised(monkeypatch)
+
+    def refuse(sweep: Sweep) -> None:
+        raise EIO
+
+    monkeypatch.setattr(run.run.output, "sweep", refuse)
+    run.begin()
+    assert "output that will not be published could not be removed" in run.lines
+    assert run.take_a_cut() in run.told(Complete)
+
+
+def test_a_store_sweeps_what_it_can_and_the_rest_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two epochs of attempt 1 are incomplete; the files of one cannot be removed at first."""
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    complete(store, 1)
+    for epoch in (2, 3):
+        (tmp_path / "job" / f"epoch={epoch}" / "attempt=1").mkdir(parents=True)
+        (tmp_path / "job" / f"epoch={epoch}" / "attempt=1" / "file").write_text("x")
+    begin(store, 2, restored=1)
+    remove_folder = Folder.remove_folder
+
+    def refuse(folder: Folder, parts: tuple[str, ...]) -> None:
+        if parts[0] == "epoch=2":
+            raise EIO
+        remove_folder(folder, parts)
+
+    monkeypatch.setattr(Folder, "remove_folder", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        sweep(store, 2)
+    assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=1", "epoch=2"}
+    monkeypatch.setattr(Folder, "remove_folder", remove_folder)
+    sweep(store, 2)
+    assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=1"}
+    assert store.cut(Epoch(1)).epoch == 1
+
+
+def test_a_cut_that_was_dropped_in_part_is_swept_by_the_attempt_that_dropped_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The files stay behind when the disk fails after the manifest was unlinked."""
+    options = TaskOptions(root=str(tmp_path), job="job")
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    complete(store, 1)
+    complete(store, 2)
+    remove_folder = Folder.remove_folder
+    monkeypatch.setattr(Folder, "remove_folder", lambda folder, parts: _raise())
+    with pytest.raises(OSError, match="Input/output error"):
+        ChainInFolder(LocalStore(options.root or "", options.job)).drop(Epoch(1))
+    assert not (tmp_path / "job" / "epoch=1" / "attempt=1" / "manifest.json").exists()
+    monkeypatch.setattr(Folder, "remove_folder", remove_folder)
+    kept = frozenset({(Epoch(2), 1)})
+    store.sweep(Sweep(1, False, kept, Epoch(2), frozenset(), frozenset()))  # type: ignore[arg-type]
+    assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=2"}
+
+
+def _raise() -> None:
+    raise EIO

@@ -1,0 +1,46 @@
+"""Savepoints and stops of a real run always return a result or raise an error that says why there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from backedge import RequestFailedError, start
+from engine.on_ray import cluster
+from tests.on_ray.flows import DEADLINE_S, expect, finish, trips, trips_made, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+
+def test_a_savepoint_and_a_stop_that_are_requested_during_a_restart_are_taken_after_it(tmp_path: Path):
+    job = start(trips(count=600), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
+    story = until(job, lambda story: story.snapshots >= 1, "a cut is complete")
+    os.kill(story.pids["slice-0"], signal.SIGKILL)
+    first = job.savepoint("first")
+    until(job, lambda story: story.restarts == 1 and story.state == "running", "all tasks run again")
+    os.kill(job.status().pids["slice-0"], signal.SIGKILL)
+    stopped = job.stop("last")
+    assert stopped.state == "stopped" and len(stopped.restores) == 2
+    assert stopped.last_epoch is not None and first < stopped.last_epoch
+    _, result = finish(trips(count=600), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+    expect(result, trips_made(600))
+    assert result.restores[0]["epoch"] == stopped.last_epoch
+
+
+def test_a_savepoint_of_a_run_that_ends_first_is_its_final_cut_and_later_ones_are_refused(tmp_path: Path):
+    job = start(trips(count=5), snapshots=tmp_path, every=60, actors="slice", progress=False)
+    assert cluster.is_over(job._over, DEADLINE_S)
+    assert job.savepoint("late") == job.status().last_epoch
+    job.wait()
+    with pytest.raises(RequestFailedError, match=r"savepoint 'later' was not taken.*it has finished"):
+        job.savepoint("later")
+
+
+def test_a_savepoint_without_a_folder_is_refused(tmp_path: Path):
+    job = start(trips(count=50), progress=False)
+    with pytest.raises(RequestFailedError, match="savepoint 'mine' has no place: give it snapshots="):
+        job.savepoint("mine")
+    assert job.stop().state in ("stopped", "finished")

@@ -1,0 +1,77 @@
+"""A run with a key signs all that it may restore later, and restores nothing that the key has not signed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from backedge import BadOptionError, Collect, DamagedOutputError, Flow, Items, SnapshotAuthError, StoreError, run, start
+from backedge.command import main
+from engine.files.parts import read_pickles
+from recovery.stores.keys import derived_key
+from tests.on_ray.flows import expect, finish, trips, trips_made, until
+
+KEY = b"of the owner"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    flow, folder = trips(count=300), tmp_path / "cuts"
+    job = start(flow, snapshots=folder, every=0.1, key=KEY, progress=False, kills=["head@epoch=1"])
+    until(job, lambda story: story.snapshots >= 3, "three cuts are complete")
+    job.cancel()
+    for key, told in ((None, "is signed, and no key is given"), (b"another", "is not signed with this key")):
+        with pytest.raises(SnapshotAuthError, match=told):
+            run(flow, snapshots=folder, resume="latest", key=key, progress=False)
+    _, result = finish(
+        flow, snapshots=folder, every=0.1, key=KEY, resume="latest", audit="final", kills=["body@epoch=9"]
+    )
+    expect(result, trips_made(300))
+    assert result.audit is not None and result.audit["state"] == "consistent"
+    assert result.restores, "the signed cut was restored"
+
+    committed = list((folder / "trips" / "output" / "done" / "committed").iterdir())
+    assert any(list(read_pickles(path, derived_key(KEY, "output"))) for path in committed)
+    with pytest.raises(DamagedOutputError, match="written with another key"):
+        [list(read_pickles(path)) for path in committed]
+    everything = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in everything if KEY in path.read_bytes() or KEY.hex().encode() in path.read_bytes()]
+    assert {path.stat().st_mode & 0o077 for path in everything} == {0}
+
+    (tmp_path / "key").write_bytes(KEY + b"\n")
+    shown = ["snapshots", "show", str(result.last_epoch), "--snapshots", str(folder)]
+    assert main([*shown, "--key-file", str(tmp_path / "key")]) == 0
+    assert main(shown) == 2
+    assert "is signed, and no key is given" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_the_key_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BACKEDGE_KEY", os.fsdecode(KEY))
+    finish(trips(count=10), snapshots=tmp_path, every=0.1)
+    monkeypatch.delenv("BACKEDGE_KEY")
+    with pytest.raises(SnapshotAuthError, match="is signed, and no key is given"):
+        run(trips(count=10), snapshots=tmp_path, resume="latest", progress=False)
+
+
+def shop() -> Flow:
+    flow = Flow("shop")
+    flow.read(Items([1]), name="orders").write(Collect(), name="done")
+    return flow
+
+
+def test_a_key_without_cuts_to_sign_is_refused():
+    with pytest.raises(BadOptionError, match="has key=, which signs cuts: give it snapshots="):
+        run(shop(), key=KEY)
+
+
+def test_a_key_that_is_none_is_refused_before_ray_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(StoreError, match="key= is empty"):
+        run(shop(), snapshots=tmp_path, key=b"")
+    monkeypatch.setenv("BACKEDGE_KEY", "")
+    with pytest.raises(StoreError, match="BACKEDGE_KEY is empty"):
+        run(shop(), snapshots=tmp_path)
