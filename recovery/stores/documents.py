@@ -3,6 +3,7 @@
 A document is one line with its names in order, so it can be written in one way only: what does not read back to its
 very bytes was changed. `seal` is computed over all the rest. With a key it holds an HMAC-SHA256 too, and a document
 without one, or with another's, is refused; without a key a signed one is, for what we add to it would be unsigned.
+Whoever opens a document says what shape it has to have (`schema.py`), and gets it only if it has.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import json
 from typing import Any, cast
 
 from recovery.stores.errors import SnapshotAuthError, SnapshotCorruptError, StoreError
+from recovery.stores.schema import DOCUMENT_BYTES_MAX
+from recovery.stores.shapes import Shape, ShapeError, shown
 
-FORMAT = 3
+FORMAT = 4
 """The version of the layout. A store reads its own and no other."""
 
 Document = dict[str, Any]
@@ -23,22 +26,31 @@ Document = dict[str, Any]
 def sealed(document: Document, key: bytes | None) -> bytes:
     """The bytes of a document.
 
-    >>> opened(sealed({"epoch": 7}, b"secret"), b"secret", "manifest.json")
-    {'epoch': 7, 'format': 3}
+    >>> from recovery.stores.shapes import record, whole
+    >>> shape = record({"epoch": whole(0, 9), "format": whole(0, 9)})
+    >>> opened(sealed({"epoch": 7}, b"secret"), b"secret", "manifest.json", shape)
+    {'epoch': 7, 'format': 4}
     """
     body = {**document, "format": FORMAT}
-    return _encoded({**body, "seal": _seal(body, key)})
+    data = _encoded({**body, "seal": _seal(body, key)})
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise StoreError(
+            f"a document would have {len(data):,} bytes, and no more than {DOCUMENT_BYTES_MAX:,} are read back: run "
+            "with fewer tasks or fewer files"
+        )
+    return data
 
 
-def opened(data: bytes, key: bytes | None, path: str) -> Document:
-    """The document of these bytes, once digest and signature hold.
+def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
+    """The document of these bytes, once digest, signature and shape hold.
 
-    >>> opened(b"{", None, "manifest.json")
+    >>> from recovery.stores.shapes import record
+    >>> opened(b"{", None, "manifest.json", record({}))
     Traceback (most recent call last):
     recovery.stores.errors.SnapshotCorruptError: manifest.json is torn or was changed: bring it back from a copy
     """
     try:
-        document: Any = json.loads(data)
+        document: Any = json.loads(data.decode("ascii"))
         readable = isinstance(document, dict) and _encoded(cast(Document, document)) == data
     except (ValueError, RecursionError):
         readable, document = False, None
@@ -49,8 +61,16 @@ def opened(data: bytes, key: bytes | None, path: str) -> Document:
     _check_seal(seal if isinstance(seal, dict) else {}, body, key, path)
     if body.get("format") != FORMAT:
         raise StoreError(
-            f"{path} has format {body.get('format')!r}, and this version reads {FORMAT}: use the version that wrote it"
+            f"{path} has format {shown(body.get('format'))}, and this version reads {FORMAT}: use the version that "
+            "wrote it"
         )
+    try:
+        shape(body)
+    except ShapeError as error:
+        raise SnapshotCorruptError(
+            f"{path} is sealed, and does not read as this version writes it: {error}; read it with the version that "
+            "wrote it, or bring it back from a copy"
+        ) from error
     return body
 
 
@@ -69,7 +89,7 @@ def _check_seal(seal: Any, body: Document, key: bytes | None, path: str) -> None
             f"{path} is not signed, and a key is given: it is forged, or the job was started without a key; nothing "
             "of it is read"
         )
-    if key is not None and not hmac.compare_digest(str(signature).encode(), right["hmac_sha256"].encode()):
+    if key is not None and not hmac.compare_digest(ascii(signature), ascii(right["hmac_sha256"])):
         raise SnapshotAuthError(
             f"{path} is not signed with this key: it is forged, or the key is another one; nothing of it is read"
         )

@@ -1,6 +1,7 @@
 """What goes wrong with a store. Each message says the fact, its context and the fix.
 
-A full disk is none of these: an `OSError` of a write passes, the epoch is declined and the run goes on.
+A full disk is none of these: an `OSError` of a write passes, the epoch is declined and the run goes on. Only
+`OutcomeUnknownError` is an `OSError` after which nothing may be given up yet.
 """
 
 from __future__ import annotations
@@ -20,3 +21,10 @@ class SnapshotAuthError(SnapshotCorruptError):
 
 class NoSuchCutError(StoreError, LookupError):
     """No complete cut of that epoch: there never was one, or retention has dropped it."""
+
+
+class OutcomeUnknownError(OSError):
+    """Whether a file was created is unknown: the disk failed after it was asked to, or its reply was lost.
+
+    Nothing was removed. Create the same file again until the answer is known.
+    """

@@ -104,6 +104,16 @@ def table_folder(table: Table, of: str | None) -> Parts:
     return (f"table={table}",) if of is None else (f"table={table}", f"{key}={encoded(of)}")
 
 
+def table_of(name: str) -> Parts:
+    """The folders of the table that a file is in, by the file's name; none if it says none.
+
+    >>> table_of("epoch=7/attempt=2/table=state/operator=rank/rank.0.parquet"), table_of("job.json")
+    (('table=state', 'operator=rank'), ())
+    """
+    parts = (parts_of(name) or ())[2:-1]
+    return parts if len(parts) in (1, 2) and path_of(parts).startswith("table=") else ()
+
+
 def entry_file(number: int) -> Parts:
     """An entry of the chain.
 

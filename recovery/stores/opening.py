@@ -12,17 +12,19 @@ import secrets
 from graphs.naming import check_name
 from recovery.stores.documents import opened, sealed
 from recovery.stores.errors import SnapshotCorruptError, StoreError
-from recovery.stores.folder import Folder, sync_folder
+from recovery.stores.folder import FOLDER_MODE, Folder, sync_folder
 from recovery.stores.names import JOB
+from recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
+from recovery.stores.shapes import shown
 
 _IDENTITY = (JOB,)
 
 
 def make_folders(root: str, job: str) -> str:
-    """ROOT/JOB, made if it is not there, as a folder that can be written to. A job's name is checked to be one part."""
+    """ROOT/JOB, a folder that can be written to. If it is missing it is made, for this user alone."""
     path = os.path.join(os.path.abspath(root), check_name(job, "job"))
     try:
-        _make(path)
+        _make(path, FOLDER_MODE)
     except (FileExistsError, NotADirectoryError) as error:
         raise StoreError(
             f"snapshots of job {job!r} cannot be kept in {path}: {_no_folder(path)} is a file; give another folder"
@@ -56,13 +58,13 @@ def identity_of(folder: Folder, job: str, key: bytes | None) -> str:
             )
         folder.create(_IDENTITY, sealed({"job": job, "job_id": secrets.token_hex(16)}, key))
     path = folder.full(_IDENTITY)
-    document = opened(folder.read(_IDENTITY), key, path)
-    if document.get("job") != job:
+    document = opened(folder.read(_IDENTITY, bytes_max=IDENTITY_BYTES_MAX), key, path, IDENTITY)
+    if document["job"] != job:
         raise StoreError(
-            f"{path} says that the folder is of job {document.get('job')!r}, and it is opened as {job!r}: rename the "
+            f"{path} says that the folder is of job {shown(document['job'])}, and it is opened as {job!r}: rename the "
             "folder, or open it under its own name"
         )
-    return str(document["job_id"])
+    return document["job_id"]
 
 
 def _no_folder(path: str) -> str:
@@ -71,14 +73,14 @@ def _no_folder(path: str) -> str:
     return path if above == path or os.path.isdir(above) else _no_folder(above)
 
 
-def _make(path: str) -> None:
-    """Make a folder and those above it, each durable in the one above."""
+def _make(path: str, mode: int = 0o777) -> None:
+    """Make a folder of this mode and those above it, each durable in the one above."""
     if os.path.lexists(path):
         return
     above = os.path.dirname(path)
     _make(above)
     try:
-        os.mkdir(path)
+        os.mkdir(path, mode)
     except FileExistsError:
         if not os.path.isdir(path):
             raise

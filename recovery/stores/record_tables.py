@@ -1,6 +1,7 @@
 """What a snapshot holds besides keyed state, as rows: loop logs, transactions, rounds.
 
 - log: a row a batch, in order, with the channel's digest before and after it: an auditor checks links row by row.
+  `skip` records at the start of the batch were processed before the cut.
 - transactions: a row each.
 - rounds: one row; `data` is a pickle of plain tuples and dicts, for no class of ours is in a cut.
 """
@@ -33,6 +34,7 @@ LOG = schema(
         "seq": "int64",
         "digest_before": "int64",
         "digest_after": "int64",
+        "skip": "int64",
         "payload": "binary",
     }
 )
@@ -65,7 +67,8 @@ def log_table(records: Iterable[InputRecord]) -> Any:
     for record in records:
         ends = _ends(record.channel)
         rows += [
-            (len(rows) + n, *ends, e.seq, e.digest_before, e.digest_after, e.payload) for n, e in enumerate(record.log)
+            (len(rows) + n, *ends, e.seq, e.digest_before, e.digest_after, e.skip, e.payload)
+            for n, e in enumerate(record.log)
         ]
     return from_rows(LOG, rows)
 
@@ -74,8 +77,8 @@ def logs_in(table: Any) -> dict[ChannelId, tuple[LogEntry, ...]]:
     """Channel -> its logged batches, in order."""
     logs: dict[ChannelId, list[LogEntry]] = {}
     for _, *rest in sorted(to_rows(table), key=lambda row: row[0]):
-        seq, before, after, payload = rest[_ENDS_COUNT:]
-        logs.setdefault(_channel(tuple(rest[:_ENDS_COUNT])), []).append(LogEntry(seq, payload, before, after))
+        seq, before, after, skip, payload = rest[_ENDS_COUNT:]
+        logs.setdefault(_channel(tuple(rest[:_ENDS_COUNT])), []).append(LogEntry(seq, payload, before, after, skip))
     return {channel: tuple(entries) for channel, entries in logs.items()}
 
 
@@ -127,6 +130,7 @@ def rounds_table(rounds: RoundsSnapshot) -> Any:
         {tuple(task): value for task, value in rounds.contributions.items()},
         {tuple(task): value for task, value in rounds.enclosing.items()},
         rounds.is_head,
+        {_ends(channel): skip for channel, skip in rounds.skips.items()},
     )
     current = ".".join(map(str, rounds.current))
     return from_rows(ROUNDS, [(rounds.phase.value, current, pickle.dumps(plain, 5))])
@@ -135,7 +139,7 @@ def rounds_table(rounds: RoundsSnapshot) -> Any:
 def rounds_in(table: Any) -> RoundsSnapshot:
     """The state of rounds, from bytes that have been verified."""
     ((_, _, data),) = to_rows(table)
-    current, phase, leaving, given, aside, contributions, enclosing, is_head = pickle.loads(data)
+    current, phase, leaving, given, aside, contributions, enclosing, is_head, skips = pickle.loads(data)
     return RoundsSnapshot(
         current,
         Phase(phase),
@@ -145,4 +149,5 @@ def rounds_in(table: Any) -> RoundsSnapshot:
         {TaskId(*task): value for task, value in contributions.items()},
         {TaskId(*task): value for task, value in enclosing.items()},
         is_head,
+        {_channel(ends): skip for ends, skip in skips.items()},
     )

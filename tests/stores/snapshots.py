@@ -21,6 +21,7 @@ from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.rounds import Phase, RoundsSnapshot
 from recovery.stores.local import LocalStore
 from recovery.stores.task_files import TaskFiles
+from recovery.supervisor import Supervisor
 
 SOURCE, RANK, SINK = TaskId("orders", 0), TaskId("rank", 0), TaskId("done", 0)
 AGAIN = "rank.out->rank.in"
@@ -190,6 +191,13 @@ def append(store: LocalStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | 
     # Not an assertion: under -O the entry would not be created.
     if not store.create(number, entry, files, DEPLOYMENT):
         raise LookupError(f"entry {number} is taken")
+
+
+def sweep(store: LocalStore, attempt: int) -> None:
+    """What the supervisor of an attempt has removed that it finds."""
+    supervisor = Supervisor("sweeper")
+    supervisor.read(store.numbered())
+    store.sweep(replace(supervisor.sweep(), attempt=Attempt(attempt)))
 
 
 def meaning(snapshot: TaskSnapshot) -> TaskSnapshot:

@@ -142,7 +142,7 @@ def test_a_store_is_opened_with_the_key_it_was_made_with(tmp_path: Path, first: 
 
 
 def test_an_empty_key_is_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match="key of a store is empty"):
+    with pytest.raises(StoreError, match="key of a store is empty"):
         LocalStore(str(tmp_path), "job", b"")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,0 +1,112 @@
+"""Whoever can write into the folder of a job can have code run when it is restored: such folders need a key."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from recovery.stores.errors import SnapshotAuthError, StoreError
+from recovery.stores.folder import check_own
+from recovery.stores.keys import derived_key, key_in_file, signing_key
+from recovery.stores.local import LocalStore
+from tests.stores.snapshots import begin, complete
+
+KEY = b"of the owner"
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_only_the_owner_can_read_what_a_store_keeps(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        store = LocalStore(str(tmp_path / "root"), "job")
+        begin(store)
+        complete(store, 1)
+    finally:
+        os.umask(before)
+    everything = [Path(store.path), *Path(store.path).rglob("*")]
+    folders = {path: mode_of(path) for path in everything if path.is_dir()}
+    files = {path: mode_of(path) for path in everything if path.is_file()}
+    assert len(folders) > 2 and len(files) > 4
+    assert set(folders.values()) == {0o700}
+    assert set(files.values()) == {0o600}
+    assert mode_of(tmp_path / "root") == 0o777, "the folder above is the user's affair"
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
+def test_a_folder_that_others_may_write_to_is_refused_without_a_key(tmp_path: Path, mode: int):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job").chmod(mode)
+    with pytest.raises(StoreError, match=r"may be written to by other users \(mode \d+\).*`chmod go-w`.* BACKEDGE_KEY"):
+        LocalStore(str(tmp_path), "job")
+    assert list((tmp_path / "job").iterdir()) == []
+
+
+def test_a_folder_that_others_may_write_to_can_be_used_with_a_key(tmp_path: Path):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job").chmod(0o777)
+    store = LocalStore(str(tmp_path), "job", KEY)
+    begin(store)
+    complete(store, 1)
+    assert LocalStore(str(tmp_path), "job", KEY).cut(store.chain()[-1].epoch).epoch == 1  # type: ignore[union-attr]
+    with pytest.raises(SnapshotAuthError, match="not signed with this key"):
+        LocalStore(str(tmp_path), "job", b"of another")
+
+
+def test_a_folder_that_is_opened_to_others_later_is_refused_before_anything_is_read(tmp_path: Path):
+    store = LocalStore(str(tmp_path), "job")
+    begin(store)
+    complete(store, 1)
+    Path(store.path).chmod(0o777)
+    for read in (store.chain, lambda: store.cut(1), lambda: store.create(9, store.chain()[0])):  # type: ignore[arg-type]
+        with pytest.raises(StoreError, match="may be written to by other users"):
+            read()
+
+
+@pytest.mark.parametrize(("owner", "is_refused"), [(os.geteuid() + 1, True), (os.geteuid(), False), (0, False)])
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, owner: int, is_refused: bool):
+    found = os.stat_result((0o40700, 0, 0, 2, owner, 0, 0, 0, 0, 0))
+    if not is_refused:
+        check_own(str(tmp_path), found)
+        return
+    with pytest.raises(StoreError, match=rf"belongs to another user \(uid {owner}.*a folder of your own, or sign"):
+        check_own(str(tmp_path), found)
+
+
+# -- where the key comes from --------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_given_goes_before_that_of_the_environment():
+    assert signing_key(b"given", {"BACKEDGE_KEY": "other"}) == b"given"
+    assert signing_key(None, {"BACKEDGE_KEY": "other"}) == b"other"
+    assert signing_key(None, {"BACKEDGE_KEY": os.fsdecode(b"\xff\x00"[:1])}) == b"\xff"
+
+
+def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path):
+    for given, environment, told in (
+        (b"", {}, "key= is empty"),
+        ("secret", {}, "key= is of type str: give the key as bytes"),
+        (None, {"BACKEDGE_KEY": ""}, "variable BACKEDGE_KEY is empty"),
+    ):
+        with pytest.raises(StoreError, match=told) as refused:
+            signing_key(given, environment)  # type: ignore[arg-type]
+        assert "secret" not in str(refused.value)
+
+
+def test_the_key_in_a_file_has_no_line_end(tmp_path: Path):
+    (tmp_path / "key").write_bytes(b"\nsecret\r\n\n")
+    assert key_in_file(str(tmp_path / "key"), "--key-file key") == b"\nsecret"
+    for content, told in ((b"\n", "is empty"), (b"x" * 70_000, "is larger than 65,536 bytes")):
+        (tmp_path / "key").write_bytes(content)
+        with pytest.raises(StoreError, match=f"--key-file key {told}"):
+            key_in_file(str(tmp_path / "key"), "--key-file key")
+
+
+def test_what_signs_output_is_not_what_signs_documents():
+    assert derived_key(None, "output") == b""
+    assert len({derived_key(KEY, "output"), derived_key(KEY, "other"), derived_key(b"another", "output"), KEY}) == 4
