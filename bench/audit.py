@@ -91,7 +91,7 @@ def _rows_per_s(spark: Any, workload: AuditWorkload) -> float:
     started_s = time.perf_counter()
     verdict = audit(spark, JobFolder.open(workload.job))
     seconds = time.perf_counter() - started_s
-    if not verdict.consistent:
+    if not verdict.passed:
         raise BenchError("\n".join(verdict.lines()))
     sizes = verdict.epochs[0].sizes
     if sizes["state_rows"] + sizes["log_batches"] != workload.rows:

@@ -1,6 +1,7 @@
 """Proves of cuts that they are consistent, or says what is wrong, from what lies on disk alone.
 
-1. What is small is read and judged here: the chain, manifests, graphs (`lineage.py`, `presence.py`).
+1. What is small is read and judged without Spark: the chain, manifests, graphs (`recorded.py`, `lineage.py`,
+   `presence.py`).
 2. Every file is hashed, before one is decoded (`verifying.py`).
 3. The rows are judged where Spark's tasks run: channels and logs (`channel_checks.py`), what sources, sinks and keyed
    state hold (`operator_checks.py`), the user's invariants (`invariants.py`). What comes back is what is wrong, up to
@@ -12,8 +13,8 @@ Nothing is shared with the engine: that it ran is all that is asked of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -21,16 +22,17 @@ from pyspark.sql import functions as F
 from recovery.spark.channel_checks import OF_CHANNELS, SHOWN, channels
 from recovery.spark.invariants import check_invariants
 from recovery.spark.job import JobFolder
-from recovery.spark.lineage import Place, attempts_in, check_chain, places_in
+from recovery.spark.lineage import Place
 from recovery.spark.lined_up import Lined, together
 from recovery.spark.operator_checks import of_sinks, of_sources, of_state
 from recovery.spark.operator_findings import Counted, check_operators
-from recovery.spark.presence import Described, check_cover, check_presence, has_readable_files
-from recovery.spark.result import Found, conclude
+from recovery.spark.presence import Described, has_readable_files
+from recovery.spark.recorded import Epochs, conclude, judge_documents, read_documents
+from recovery.spark.result import Found
 from recovery.spark.session import is_local
 from recovery.spark.tables import cut_tables
-from recovery.spark.verdict import Facts, Finding, Verdict
-from recovery.spark.verifying import sizes_of, verify_files
+from recovery.spark.verdict import Facts, Verdict
+from recovery.spark.verifying import of_files, sizes_of, verify_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,8 +44,6 @@ SMALL_BYTES = 4 << 20
 """Cuts that are smaller are judged without what Spark does for large ones."""
 
 _ALL_FIELDS = {"ignoreNullFields": "false"}
-
-Epochs = Literal["latest", "all"] | Sequence[int]
 
 
 def audit(
@@ -58,19 +58,16 @@ def audit(
     `invariants` are queries by name over the tables of a cut; the rows that a query returns are what is wrong. Raises
     `UnreadableError` where there is nothing to judge, `InvariantError` where a query is none.
     """
-    links = folder.links()
-    places, there = places_in(links), set(folder.cuts())
-    chosen = _chosen(folder, epochs)
-    wanted = {other for epoch in chosen for other in (epoch, *_others(places.get(epoch)))}
-    cuts = {epoch: _described(folder, places[epoch], epoch) for epoch in sorted(wanted & (there | set(chosen)))}
-    found = {epoch: Found() for epoch in chosen}
-    for epoch in chosen:
-        found[epoch].add((one, 1) for one in (*check_cover(cuts[epoch]), *check_presence(cuts[epoch])))
+    documents = read_documents(folder, epochs)
+    cuts, places, chosen = documents.cuts, documents.places, documents.chosen
+    found = judge_documents(documents)
     sizes = [sizes_of(cut.manifest) for cut in cuts.values()]
-    progress(f"verifying files: {sum(size['files'] for size in sizes):,}")
-    verify_files(spark, folder, (cut.manifest for cut in cuts.values()))
     readable = {epoch for epoch, cut in cuts.items() if has_readable_files(cut)}
+    progress(f"verifying files: {sum(size['files'] for size in sizes):,}")
+    faults = verify_files(spark, folder, (cuts[epoch].manifest for epoch in sorted(readable)))
     audited = [epoch for epoch in chosen if epoch in readable]
+    for epoch in audited:
+        found[epoch].add((one, 1) for one in of_files(cuts[epoch], faults))
     if audited:
         # Views are made for invariants: those of the session's owner stay what they are.
         own = _own_session(spark, sum(size["bytes"] for size in sizes))
@@ -79,17 +76,7 @@ def audit(
         _judge(own, lined, cuts, places, found)
         for epoch in audited:
             found[epoch].invariants = check_invariants(own, lined.tables, epoch, invariants or {})
-    of_chain: list[Finding] = []
-    for one in check_chain(links):
-        (found[one.epoch].add([(one, 1)]) if one.epoch in found else of_chain.append(one))
-    return Verdict(
-        job=folder.job,
-        job_id=folder.job_id,
-        path=folder.path,
-        epochs=[conclude(cuts[epoch], places[epoch], found[epoch], epoch in readable, set(cuts)) for epoch in chosen],
-        attempts=attempts_in(links),
-        of_chain=of_chain,
-    )
+    return conclude(folder, documents, found, readable)
 
 
 def _own_session(spark: SparkSession, size: int) -> SparkSession:
@@ -101,25 +88,6 @@ def _own_session(spark: SparkSession, size: int) -> SparkSession:
             own.conf.set(setting, "false")
         own.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     return own
-
-
-def _chosen(folder: JobFolder, epochs: Epochs) -> list[int]:
-    if epochs == "latest":
-        return [folder.latest()]
-    if epochs == "all":
-        folder.latest()
-        return folder.cuts()
-    return sorted({int(epoch) for epoch in epochs})
-
-
-def _others(place: Place | None) -> Iterable[int]:
-    """The cuts that one is held against."""
-    return () if place is None else (epoch for epoch in (place.previous, place.restored) if epoch is not None)
-
-
-def _described(folder: JobFolder, place: Place, epoch: int) -> Described:
-    manifest = folder.manifest(epoch)
-    return Described(place.entry, manifest, folder.graph(manifest["graph_hash"]))
 
 
 def _line_up(

@@ -5,7 +5,8 @@ counted, what its log holds, and what other cuts say. m is what the receiver con
 is logged. A channel within an actor has no digests: it is counted.
 
 A log is followed entry by entry, in the order in which it lies there: each must be the next of the one before it, begin
-with the digest that that one left, and leave the digest that its payload gives.
+with the digest that that one left, and leave the digest that its payload gives. The first may have been processed in
+part. A task that captured past its queues (`overtook`) logs its regular channels too.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def _ends(rows: DataFrame) -> DataFrame:
         F.when(is_now, F.when(is_in, _is_not_of("receiver")).otherwise(_is_not_of("sender"))).alias("misfiled"),
         F.when(is_now & is_in, F.col("is_back")).alias("is_back"),
         F.when(is_now & is_in, F.col("log_count")).alias("log_count"),
+        F.when(is_now & is_in, F.col("overtook")).alias("overtook"),
         F.when(is_now & is_in, count).alias("consumed"),
         F.when(is_now & is_in, F.col("digest")).alias("consumed_digest"),
         F.when(is_now & ~is_in, count).alias("sent"),
@@ -102,10 +104,11 @@ def _logs(lined: Lined) -> DataFrame:
         F.col("digest_after").alias("after"),
         F.col("looked.after").alias("gives"),
         F.col("looked.records").alias("holds"),
+        "skip",
     ).withColumns({"seq_before": F.lag("seq").over(in_order), "after_before": F.lag("after").over(in_order)})
     return links.groupBy(*KEY).agg(
         F.count("*").alias("logged"),
-        F.sum("holds").alias("records"),
+        F.sum(F.col("holds") - F.col("skip")).alias("records"),
         F.sum("misfiled").alias("misfiled"),
         *(F.min_by(name, "position").alias(f"first_{name}") for name in ("seq", "before")),
         *(F.max_by(name, "position").alias(f"last_{name}") for name in ("seq", "after")),
@@ -117,11 +120,12 @@ _BREAKS: dict[str, str] = {
     "gap": "seq != seq_before + 1",
     "unlinked": "before != after_before",
     "changed": "after != gives",
+    "skipped": "skip != 0 AND (seq_before IS NOT NULL OR skip < 0 OR coalesce(skip >= holds, false))",
 }
 
 
 def _first(broken: str) -> Column:
-    found = F.struct("position", "seq", "seq_before", "before", "after", "after_before", "gives")
+    found = F.struct("position", "seq", "seq_before", "before", "after", "after_before", "gives", "skip")
     return F.min(F.when(F.expr(broken), found))
 
 
@@ -155,7 +159,8 @@ def _of_presence() -> list[Column]:
 
 def _may_log() -> Column:
     """Whether the policy leaves anything in it."""
-    return (F.col("mode") == "unaligned") | (F.col("is_back") & (F.col("mode") != "drain"))
+    overtook = F.coalesce("overtook", F.lit(False)) & (F.col("mode") == "aligned")
+    return (F.col("mode") == "unaligned") | overtook | (F.col("is_back") & (F.col("mode") != "drain"))
 
 
 def _of_counts() -> list[Column]:
@@ -215,6 +220,12 @@ def _of_log() -> list[Column]:
             2,
             "batch %d follows batch %d in the log, which holds %s",
             *("gap.seq", "gap.seq_before", _held_span()),
+        ),
+        _when(
+            F.col("skipped").isNotNull(),
+            2,
+            "%d records of batch %d are left out; only the first batch can have been processed before the cut, in part",
+            *("skipped.skip", "skipped.seq"),
         ),
     ]
 

@@ -1,13 +1,16 @@
-"""Plain values out of pickles and batches, as JSON, without calling or importing anything that a pickle names.
+"""Values out of pickles and batches, as JSON, without calling or importing anything that a pickle names.
 
 - null, true, false, numbers and text are themselves; NaN and the infinities are the texts "NaN", "Infinity" and
-  "-Infinity".
-- A list or tuple is a list, a set a list in order; bytes are {"base64": "..."}.
+  "-Infinity". NumPy's numbers are numbers, its arrays of numbers lists.
+- A list or tuple is a list, so is a deque; a set is a list in order; bytes are {"base64": "..."}.
 - A dict is an object; a key that is no text becomes the JSON of it, so 7 becomes "7".
-- Columns of dates, times and decimals give text.
+- Dates, times, decimals, fractions and UUIDs are text.
+- An object of any other class is {"class": "module.Name", ...}: its fields under their names, `args` for what it was
+  made of where its fields have no names in a pickle (a named tuple, an enum), `items` for what was put into it. A class
+  or a function is {"global": "module.name"}.
 
-What holds anything else (an object of a class, an array, a complex number) has no JSON, nor has what is larger than
-`VALUES_MAX`: None stands for it.
+Memory and the size of the JSON are bounded by the size of what is read. What is not read, because it is damaged or
+goes beyond a bound, is None; an invariant that meets it does not pass (`invariants.py`).
 """
 
 from __future__ import annotations
@@ -15,23 +18,33 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
-import io
+import fractions
 import json
 import math
+import re
+import uuid
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from recovery.stores.state_table import PlainUnpickler, fits
+import numpy as np
+
+from recovery.spark.plain_pickles import Named, UnreadablePickleError, load
+from recovery.stores.state_table import fits
 from recovery.stores.tables import pa
 
 VALUES_MAX = 1_000_000
 """How many values a value may consist of: one that holds itself many times over would never end."""
 
+JSON_CHARACTERS_MAX = 64 << 20
+"""How long the JSON of one value may be, or of the records of a batch."""
+
+_JSON_CHARACTERS_LEAST, _JSON_CHARACTERS_PER_BYTE = 16 << 10, 64
 _COLUMNS_HEADER_BYTES = 16
 _AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 
 
 class Record(NamedTuple):
-    """A record in a loop, as JSON, and how often it has gone round. Both None where the batch cannot be read."""
+    """A record in a loop, as JSON, and how often it has gone round. None what cannot be read."""
 
     record: str | None
     hops: int | None
@@ -44,28 +57,48 @@ class Pair(NamedTuple):
     value: str | None
 
 
-def json_of(value: Any) -> str | None:
-    """The JSON of a plain value; None for any other.
+class Budget:
+    """How many values and characters may still be written: shared by the values that were read together."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self.values = VALUES_MAX
+        asked = JSON_CHARACTERS_MAX if size is None else _JSON_CHARACTERS_LEAST + _JSON_CHARACTERS_PER_BYTE * size
+        self.characters = min(asked, JSON_CHARACTERS_MAX)
+
+    def take(self, characters: int, values: int = 1) -> None:
+        """Count some of it. `ValueError` once there is none left."""
+        self.values -= values
+        self.characters -= characters
+        if self.values < 0 or self.characters < 0:
+            raise ValueError("too many values")
+
+
+def json_of(value: Any, budget: Budget | None = None) -> str | None:
+    """The JSON of a value; None if it cannot be told within the budget.
 
     >>> json_of({"a": (1, 2.5), 7: {b"x"}}), json_of([float("nan"), 1 << 70]), json_of(object())
     ('{"a":[1,2.5],"7":[{"base64":"eA=="}]}', '["NaN",1180591620717411303424]', None)
     """
     try:
-        text = json.dumps(_Plain().of(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except (ValueError, RecursionError):
-        return None
+        plain = _Plain(budget or Budget()).of(value)
+        text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError):
+        return None  # what is forged may be wrong in any way
     # Half of a surrogate pair is no text for anybody else; escaped it is.
     return text if text.isascii() or _is_text(text) else json.dumps(json.loads(text), separators=(",", ":"))
 
 
-def number_in(data: bytes) -> int | None:
-    """The whole number of 64 bits that a pickle holds; None for anything else.
+def position_in(data: bytes) -> int | None:
+    """How far a split was read, where that is comparable with the split: a number, or the first of (offset, digest).
 
     >>> import pickle
-    >>> number_in(pickle.dumps(7)), number_in(pickle.dumps("7")), number_in(pickle.dumps(1 << 63))
-    (7, None, None)
+    >>> position_in(pickle.dumps(7)), position_in(pickle.dumps((40, 12345))), position_in(pickle.dumps((40, 0, 12345)))
+    (7, 40, None)
     """
     value = _loaded(data)
+    if type(value) is tuple:
+        parts = cast("tuple[Any, ...]", value)
+        value = parts[0] if len(parts) == 2 else None
     return value if type(value) is int and fits(value) else None
 
 
@@ -76,13 +109,16 @@ def pair_of(kind: str, data: bytes) -> Pair:
     >>> pair_of("value", pickle.dumps(("a", [1, 2])))
     Pair(key='"a"', value='[1,2]')
     """
-    found = _loaded(data)
-    parts = cast("tuple[Any, ...]", found) if type(found) is tuple else ()
-    if kind == "value":
-        return Pair(json_of(parts[0]), json_of(parts[1])) if len(parts) == 2 else Pair(None, None)
-    if kind == "timer":
-        return Pair(json_of(parts[0]), json_of(parts[1])) if len(parts) == 3 else Pair(None, None)
-    return Pair(None, json_of(found))
+    found, budget = _loaded(data), Budget(len(data))
+    if kind in _PARTS:
+        parts = list(cast("tuple[Any, ...]", found)) if type(found) is tuple else []
+        if len(parts) != _PARTS[kind]:
+            return Pair(None, None)
+        return Pair(json_of(parts[0], budget), json_of(parts[1], budget))
+    return Pair(None, json_of(found, budget))
+
+
+_PARTS = {"value": 2, "timer": 3}
 
 
 def records_of(payload: bytes) -> list[Record]:
@@ -99,17 +135,35 @@ def records_of(payload: bytes) -> list[Record]:
         return [Record(None, None)]
     many = cast("list[Any]", records)
     counts: list[Any] = cast("list[Any]", hops) if isinstance(hops, list) else [hops] * len(many)
-    if len(counts) != len(many) or not all(type(count) is int for count in counts):
+    if len(counts) != len(many) or not all(type(count) is int and fits(count) for count in counts):
         counts = [None] * len(many)
-    return [Record(json_of(record), count) for record, count in zip(many, counts, strict=True)]
+    budget = Budget(len(payload))
+    return [Record(json_of(record, budget), count) for record, count in zip(many, counts, strict=True)]
 
 
 def _columns_in(payload: bytes) -> tuple[Any, Any]:
     try:
         batch = pa.ipc.open_stream(payload[_COLUMNS_HEADER_BYTES:]).read_next_batch()
+        batch.validate(full=True)
+        if batch.num_rows + sum(map(_values_in, batch.columns)) > VALUES_MAX:
+            return None, None
         return batch.to_pylist(), int.from_bytes(payload[8:_COLUMNS_HEADER_BYTES], "little")
-    except (pa.ArrowException, ValueError, OSError):
+    except (pa.ArrowException, ValueError, OSError, MemoryError, NotImplementedError):
         return None, None
+
+
+def _values_in(array: Any) -> int:
+    """How many values an array holds, those within it counted: some take no bytes. `ValueError` for rare types."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return len(array) + sum(_values_in(array.field(place)) for place in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return len(array) + _values_in(array.values)
+    if pa.types.is_map(kind):
+        return len(array) + _values_in(array.keys) + _values_in(array.items)
+    if pa.types.is_nested(kind):
+        raise ValueError(f"values of type {kind} are not read")
+    return len(array)
 
 
 def _batch_in(payload: bytes) -> tuple[Any, Any]:
@@ -119,8 +173,8 @@ def _batch_in(payload: bytes) -> tuple[Any, Any]:
 
 def _loaded(data: bytes) -> Any:
     try:
-        return PlainUnpickler(io.BytesIO(data)).load()
-    except Exception:  # noqa: BLE001  # a pickle may do anything to what stands for an object
+        return load(data)
+    except UnreadablePickleError:
         return _UNREADABLE
 
 
@@ -130,19 +184,25 @@ _UNREADABLE = object()
 class _Plain:
     """Makes of one value what JSON has. `ValueError` if there is no such thing."""
 
-    def __init__(self) -> None:
-        self._left = VALUES_MAX
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
 
     def of(self, value: Any) -> Any:
         """The value, with what JSON has in the place of what it has not."""
-        self._left -= 1
-        if self._left < 0:
-            raise ValueError("too many values")
         kind = cast("type[Any]", type(value))
-        if value is None or kind in (bool, int, str):
+        if value is None or kind is bool:
+            self._budget.take(5)
             return value
         if kind is float:
+            self._budget.take(8)
             return _number(value)
+        if kind is int:
+            self._budget.take(1 + value.bit_length() // 3)
+            return value
+        if kind is str:
+            self._budget.take(2 + len(value))
+            return value
+        self._budget.take(2)
         if kind in (list, tuple):
             return [self.of(item) for item in value]
         if kind is dict:
@@ -150,16 +210,147 @@ class _Plain:
         if kind in (set, frozenset):
             return sorted((self.of(item) for item in value), key=_text)
         if kind in (bytes, bytearray):
+            self._budget.take(2 * len(value))
             return {"base64": base64.b64encode(value).decode()}
+        if isinstance(value, Named):
+            return self._named(value)
+        if isinstance(value, type) and issubclass(value, Named):
+            return {"global": value.of}
         if isinstance(value, _AS_TEXT):
+            self._budget.take(40)
             return str(value)
         raise ValueError(f"{kind.__name__} is not plain")
 
     def _object(self, value: dict[Any, Any]) -> dict[str, Any]:
-        items = {key if type(key) is str else _text(self.of(key)): self.of(item) for key, item in value.items()}
+        items = {self._key(key): self.of(item) for key, item in value.items()}
         if len(items) < len(value):
             raise ValueError("two keys have one name")
         return items
+
+    def _key(self, key: Any) -> str:
+        plain = self.of(key)
+        return plain if type(key) is str else _text(plain)
+
+    def _named(self, value: Named) -> Any:
+        if value.of in _KNOWN:
+            return self.of(_KNOWN[value.of](value))
+        told: dict[str, Any] = {"class": value.of}
+        if value.args:
+            told["args"] = self.of(value.args)
+        if value.items:
+            told["items"] = self.of(value.items)
+        fields: Any = self.of(_fields_of(value.state))
+        if type(fields) is not dict:
+            return told if fields is None else {**told, "state": fields}
+        # A class with a field of such a name has its fields apart.
+        named = cast("dict[str, Any]", fields)
+        return {**told, **named} if named.keys().isdisjoint(_OWN_NAMES) else {**told, "fields": named}
+
+
+_OWN_NAMES = {"class", "args", "items", "state", "fields"}
+
+
+def _fields_of(state: Any) -> Any:
+    """The fields of an object: its dict, with its slots where it has some."""
+    parts = list(cast("tuple[Any, ...]", state)) if type(state) is tuple else []
+    if len(parts) == 2 and type(parts[1]) is dict and (parts[0] is None or type(parts[0]) is dict):
+        return {key: value for part in parts if part is not None for key, value in part.items()}
+    return cast(Any, state)
+
+
+# -- classes of the standard library and of NumPy ---------------------------------------------------------------
+
+_NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
+
+
+def _time(kind: Any) -> Callable[[Named], str]:
+    """What reads a date, a time or both of its packed bytes; a zone may stand behind them."""
+
+    def read(value: Named) -> str:
+        packed, *zones = value.args
+        if type(packed) is not bytes:
+            raise ValueError("it is not packed as bytes")
+        return f"{kind(packed)}{''.join(map(_zone, zones))}"
+
+    return read
+
+
+def _zone(zone: Any) -> str:
+    if isinstance(zone, Named):
+        first = zone.args[0]
+        if zone.of == "datetime.timezone" and isinstance(first, Named) and first.of == "datetime.timedelta":
+            text = str(datetime.timezone(datetime.timedelta(*_whole(first.args))))
+            return "+00:00" if text == "UTC" else text.removeprefix("UTC")
+        if zone.of == "zoneinfo.ZoneInfo._unpickle" and type(first) is str:
+            return f"[{first}]"
+    raise ValueError("it has a zone of another kind")
+
+
+def _whole(numbers: Any) -> list[int]:
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("it is not made of whole numbers")
+    return list(numbers)
+
+
+def _decimal(value: Named) -> str:
+    (text,) = value.args
+    if type(text) is not str:
+        raise ValueError("it is not made of text")
+    return str(decimal.Decimal(text))
+
+
+def _dict(value: Named) -> dict[Any, Any]:
+    """A dict of a class of its own: what it was made of, and what was put into it."""
+    found: dict[Any, Any] = {}
+    for part in value.args:
+        found |= cast("dict[Any, Any]", part) if type(part) is dict else {}
+    return found | dict(value.items)
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    code = dtype.args[0] if isinstance(dtype, Named) and dtype.of == "numpy.dtype" else None
+    if type(code) is not str or not _NUMBER.fullmatch(code):
+        raise ValueError("it is not made of plain numbers")
+    return np.dtype(code).newbyteorder(">" if dtype.state[1] == ">" else "<")
+
+
+def _scalar(value: Named) -> Any:
+    dtype, data = value.args
+    (number,) = np.frombuffer(data, _dtype(dtype)).tolist()
+    return number
+
+
+def _array(value: Named) -> Any:
+    data, dtype, shape, order = value.args
+    if not data:
+        return []  # its shape may ask for any number of empty lists
+    return np.frombuffer(data, _dtype(dtype)).reshape(_whole(shape), order="F" if order == "F" else "C").tolist()
+
+
+def _whole_uuid(value: Named) -> str:
+    return str(uuid.UUID(int=value.state["int"]))
+
+
+def _fraction(value: Named) -> str:
+    return str(fractions.Fraction(*_whole(value.args)))
+
+
+_KNOWN: Mapping[str, Callable[[Named], Any]] = {
+    "datetime.datetime": _time(datetime.datetime),
+    "datetime.time": _time(datetime.time),
+    "datetime.date": _time(datetime.date),
+    "datetime.timedelta": lambda value: str(datetime.timedelta(*_whole(value.args))),
+    "decimal.Decimal": _decimal,
+    "fractions.Fraction": _fraction,
+    "uuid.UUID": _whole_uuid,
+    "collections.OrderedDict": _dict,
+    "collections.defaultdict": _dict,
+    "collections.Counter": _dict,
+    "collections.deque": lambda value: value.items,
+    **dict.fromkeys(("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar"), _scalar),
+    **dict.fromkeys(("numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer"), _array),
+}
+"""Classes whose objects have a form in JSON: what reads it of the pickle. Each takes what it is given for forged."""
 
 
 def _number(value: float) -> float | str:
@@ -201,7 +392,8 @@ def pairs(kinds: Array, datas: Array) -> Array:
     return pa.array(found, pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
-def records(payloads: Array) -> Array:
-    """`records_of` for each row."""
-    found = [[record._asdict() for record in records_of(payload)] for payload in payloads.to_pylist()]
+def records(payloads: Array, skips: Array) -> Array:
+    """`records_of` for each row, but for those at its start that were processed before the cut."""
+    rows = zip(payloads.to_pylist(), skips.to_pylist(), strict=True)
+    found = [[record._asdict() for record in records_of(payload)[max(0, skip) :]] for payload, skip in rows]
     return pa.array(found, pa.list_(pa.struct([("record", pa.string()), ("hops", pa.int64())])))

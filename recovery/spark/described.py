@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from recovery.spark.decoding import number_in
+from recovery.spark.decoding import position_in
+from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
-from recovery.stores.names import MANIFEST, attempt_folder, encoded, path_of
+from recovery.stores.names import MANIFEST, attempt_folder, encoded, path_of, table_of
+from recovery.stores.shapes import shown
 
 Document = Mapping[str, Any]
 Row = tuple[Any, ...]
@@ -35,7 +37,8 @@ def _tasks(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
         name = (task["task"], task["index"])
         # A task that the deployment lacks is for the audit to find.
-        yield *name, task["epoch"], task["filed"], task["ended"], task["state_rows"], placed.get(name)
+        told = (task["epoch"], task["filed"], task["ended"], task["state_rows"])
+        yield *name, *told, placed.get(name), task["overtook"]
 
 
 def _operators(manifest: Document) -> Iterator[Row]:
@@ -50,7 +53,7 @@ def _positions(manifest: Document) -> Iterator[Row]:
         for facts in task["operators"]:
             for split, position in facts["splits"]:
                 data = bytes.fromhex(position)
-                yield facts["name"], task["index"], split, number_in(data), data
+                yield facts["name"], task["index"], split, position_in(data), data
 
 
 def _files(manifest: Document) -> Iterator[Row]:
@@ -59,8 +62,13 @@ def _files(manifest: Document) -> Iterator[Row]:
         # A folder's name is a name encoded, and cut short where it is long.
         names = {encoded(name): name for name in owners}
         for file in task["files"]:
-            _, _, table, *of, _ = file["name"].split("/")
-            owner = names[of[0].partition("=")[2]] if of else task["task"]
+            table, *of = table_of(file["name"]) or ("",)
+            owner = names.get(of[0].partition("=")[2]) if of else task["task"]
+            if not table or owner is None:
+                raise UnreadableError(
+                    f"the manifest of epoch {manifest['epoch']} names the file {shown(file['name'])}, which is of no "
+                    "table: it is forged; bring it back from a copy"
+                )
             told = (table.partition("=")[2], owner, file["name"], file["size"], file["sha256"])
             yield task["task"], task["index"], *told
 
@@ -77,7 +85,8 @@ def _channels(manifest: Document) -> Iterator[Row]:
             channel = told["channel"]
             ends = (channel["edge"], *channel["sender"], *channel["receiver"], channel["restored"])
             figures = [told[name] for name in ("is_back", "count", "digest", "ended", "log_count")]
-            yield task["task"], task["index"], told["direction"], *ends, *figures
+            overtook = task["overtook"] if told["direction"] == "in" else None
+            yield task["task"], task["index"], told["direction"], *ends, *figures, overtook
 
 
 _ROWS: Mapping[str, Callable[[Document], Iterator[Row]]] = {

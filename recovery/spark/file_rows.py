@@ -65,7 +65,8 @@ def _first(values: Any) -> str | None:
 
 def _per_record(columns: Columns) -> Columns:
     """A row for each record of the batches."""
-    found = [records_of(payload) for payload in columns["payload"]]
+    batches = zip(columns["payload"], columns["skip"], strict=True)
+    found = [records_of(payload)[max(0, skip) :] for payload, skip in batches]
     rows = [row for row, records in enumerate(found) for _ in records]
     spread = {name: [values[row] for row in rows] for name, values in columns.items()}
     records = [record for batch in found for record in batch]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from graphs.wording import one_line
 from recovery.orders import Manifest
 from recovery.spark.errors import UnreadableError
 from recovery.stores.chain import Chain
@@ -18,10 +19,30 @@ from recovery.stores.documents import Document, opened, sha256
 from recovery.stores.errors import StoreError
 from recovery.stores.folder import Folder
 from recovery.stores.links import Link
-from recovery.stores.manifests import description_in
-from recovery.stores.names import JOB, MANIFEST, Parts, attempt_folder, graph_file
+from recovery.stores.manifests import check_codecs
+from recovery.stores.names import JOB, MANIFEST, Parts, attempt_folder, graph_file, number_in, parts_of
+from recovery.stores.schema import GRAPH, IDENTITY, IDENTITY_BYTES_MAX
+from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
+from recovery.stores.shapes import ShapeError
 
 T = TypeVar("T")
+
+
+class Unrecorded(NamedTuple):
+    """The folder of an attempt in an epoch that no entry names. `follows`: the entry that its manifest comes after."""
+
+    epoch: int
+    attempt: int
+    follows: int | None
+
+
+class MalformedDocumentError(UnreadableError):
+    """A document that is sealed and not as this version writes it: `place` in it, and the `fault` there."""
+
+    def __init__(self, error: StoreError, reason: ShapeError) -> None:
+        super().__init__(one_line(error))
+        self.place = reason.place.lstrip(".")
+        self.fault = reason.fault
 
 
 class JobFolder:
@@ -38,8 +59,9 @@ class JobFolder:
     def open(path: str, key: bytes | None = None) -> JobFolder:
         """The job in a folder: ROOT/JOB, or ROOT if there is one job in it. Nothing is made or changed."""
         folder = Folder(_job_path(_local(path)))
-        document = _told(folder.full((JOB,)), lambda: opened(folder.read((JOB,)), key, folder.full((JOB,))))
-        return JobFolder(folder, str(document.get("job")), str(document.get("job_id")), key)
+        path = folder.full((JOB,))
+        document = _told(path, lambda: opened(folder.read((JOB,), bytes_max=IDENTITY_BYTES_MAX), key, path, IDENTITY))
+        return JobFolder(folder, document["job"], document["job_id"], key)
 
     def __repr__(self) -> str:
         return f"JobFolder({self.path!r})"
@@ -83,18 +105,56 @@ class JobFolder:
                 f"{path} is not the manifest that the chain records: it was changed or exchanged; bring it back from "
                 "a copy"
             )
-        document = _told(path, lambda: opened(data, self._key, path))
-        _told(path, lambda: description_in(document, path))
+        document = _told(path, lambda: opened(data, self._key, path, MANIFEST_SHAPE))
+        _told(path, lambda: check_codecs(document, path))
+        if document["job_id"] != self.job_id:
+            raise UnreadableError(f"{path} is of another job: bring back what was here")
         return document
 
     def graph(self, graph_hash: str) -> dict[str, Any]:
         """What was kept of a graph: its operators and edges."""
         parts = graph_file(graph_hash)
         path = self._folder.full(parts)
-        document: Document = _told(path, lambda: opened(self._folder.read(parts), self._key, path))
-        if (document.get("job_id"), document.get("graph_hash")) != (self.job_id, graph_hash):
+        document: Document = _told(path, lambda: opened(self._folder.read(parts), self._key, path, GRAPH))
+        if (document["job_id"], document["graph_hash"]) != (self.job_id, graph_hash):
             raise UnreadableError(f"{path} is of another job or graph: bring back what was here")
         return document["graph"]
+
+    def foreign_file(self, name: str) -> str | None:
+        """Why a file is not one that a store makes: a link, or no regular file. Whether it is there is not asked."""
+        parts = parts_of(name)
+        if parts is None:
+            return None
+        try:
+            with self._folder.open(parts):
+                return None
+        except StoreError as error:
+            return one_line(error)
+        except OSError:
+            return None  # whoever reads it says so
+
+    def unrecorded(self) -> list[Unrecorded]:
+        """The folders of attempts in epochs that no entry of the chain names.
+
+        Ask before the chain is read for anything else: a run that goes on writes a manifest before its entry.
+        """
+        known = {(entry.epoch, entry.attempt) for entry in (link.entry for link in self._recorded())}
+        found: list[Unrecorded] = []
+        for epoch_name in _told(self.path, self._folder.names):
+            epoch = number_in(epoch_name, "epoch")
+            for name in [] if epoch is None else _told(self.path, lambda name=epoch_name: self._folder.names((name,))):
+                attempt = number_in(name, "attempt")
+                if epoch is not None and attempt is not None and (epoch, attempt) not in known:
+                    found.append(Unrecorded(epoch, attempt, self._follows((epoch_name, name, MANIFEST))))
+        return found
+
+    def _follows(self, parts: Parts) -> int | None:
+        path = self._folder.full(parts)
+        try:
+            document = opened(self._folder.read(parts), self._key, path, MANIFEST_SHAPE)
+        except (StoreError, OSError):
+            return None  # torn by a crash, or not there: no entry stands for it
+        return document["parent"]["number"] if document["job_id"] == self.job_id else None
 
     def _recorded(self) -> list[Any]:
         return [link for link in self.links() if isinstance(link.entry, Manifest)]
@@ -142,7 +202,9 @@ def _told(path: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except StoreError as error:
-        raise UnreadableError(" ".join(str(error).split())) from error
+        if isinstance(error.__cause__, ShapeError):
+            raise MalformedDocumentError(error, error.__cause__) from error
+        raise UnreadableError(one_line(error)) from error
     except FileNotFoundError as error:
         raise UnreadableError(f"{path} is missing: bring it back from a copy") from error
     except OSError as error:

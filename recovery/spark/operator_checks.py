@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 # A position counts records in a split of what is in memory, and in a row group; elsewhere it is an offset in bytes.
 _COUNTS_RECORDS = r"^\d+-of-\d+$|&group=\d+$"
-_START, _STOP = r"&start=(\d+)", r"&stop=(\d+)"
+# The last line of a range may end behind it, though not behind the file.
+_START, _STOP, _SIZE = r"&start=(\d+)", r"&stop=(\d+)", r"\?size=(\d+)"
 
 _OF_OPERATOR = ("epoch", "operator")
 
@@ -41,7 +42,9 @@ def of_sources(lined: Lined) -> DataFrame:
             {
                 "counts": F.col("split").rlike(_COUNTS_RECORDS),
                 "start": F.coalesce(F.regexp_extract("split", _START, 1).try_cast("bigint"), F.lit(0)),
-                "stop": F.regexp_extract("split", _STOP, 1).try_cast("bigint"),
+                "stop": F.when(
+                    F.col("split").rlike(_COUNTS_RECORDS), F.regexp_extract("split", _STOP, 1).try_cast("bigint")
+                ).otherwise(F.regexp_extract("split", _SIZE, 1).try_cast("bigint")),
             }
         )
     )
@@ -54,6 +57,7 @@ def of_sources(lined: Lined) -> DataFrame:
         _faults(
             _fault(~is_there, 8, "split %s is gone since the cut before", "split"),
             _fault(F.col("times") > 1, 5, "split %s is in %d tasks", "split", "times"),
+            _fault(is_there & F.col("counts") & now.isNull(), 6, "split %s is at no number of records", "split"),
             _fault(now < F.col("before"), 8, "split %s is at %d, and was at %d before", "split", "now", "before"),
             _fault(
                 (now < F.col("start")) | (now > F.col("stop")), 6, "split %s is at %d, outside of it", "split", "now"

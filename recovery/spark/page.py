@@ -50,7 +50,7 @@ def page_of(verdict: Facts) -> str:
     """The page as text."""
     cuts: Sequence[Facts] = verdict["cuts"]
     unfolded = _unfolded(cuts)
-    mark = _mark(not verdict["consistent"])
+    mark = _mark(not _passed(verdict))
     head = element(
         "head",
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -78,7 +78,13 @@ def _scrolled(part: Markup, told: str) -> Markup:
 
 
 def _outcome(facts: Facts) -> str:
+    if facts["consistent"] and facts.get("invariants_hold") is False:
+        return "Consistent, and an invariant does not hold"
     return "Consistent" if facts["consistent"] else "Not consistent"
+
+
+def _passed(facts: Facts) -> bool:
+    return facts["consistent"] and facts.get("invariants_hold") is not False
 
 
 def _mark(is_wrong: bool) -> str:
@@ -86,7 +92,7 @@ def _mark(is_wrong: bool) -> str:
 
 
 def _headline(verdict: Facts) -> Markup:
-    cuts, kind = verdict["cuts"], "good" if verdict["consistent"] else "bad"
+    cuts, kind = verdict["cuts"], "good" if _passed(verdict) else "bad"
     sizes = [cut.get("sizes", {}) for cut in cuts]
     figures = [
         (len(cuts), "cut audited", "cuts audited"),
@@ -109,14 +115,38 @@ def _headline(verdict: Facts) -> Markup:
 
 def _why(verdict: Facts) -> list[str]:
     if verdict["consistent"]:
-        told = (
-            "Nothing was lost, doubled or changed: each record is in exactly one place, in every cut that was audited."
-        )
-        return [told]
+        return [_scope(verdict["cuts"]), *_invariants(verdict)]
     names = dict.fromkeys(f"{found['statement']}. {found['name']}" for found in verdict["findings"])
     whole = [cut["epoch"] for cut in verdict["cuts"] if cut["consistent"]]
     last = f"Cut {whole[-1]} is the last in which nothing is wrong." if whole else "Something is wrong in every cut."
-    return [f"Violated: {'; '.join(names)}.", last]
+    return [f"Violated: {'; '.join(names)}.", last, *_invariants(verdict)]
+
+
+def _scope(cuts: Sequence[Facts]) -> str:
+    """What the engine's verdict stands on: a digest shows that nothing was changed, a count that nothing is missing."""
+    sizes = [cut.get("sizes", {}) for cut in cuts]
+    digested, counted = (sum(size.get(what, 0) for size in sizes) for what in ("digested", "counted"))
+    told = "In every cut that was audited"
+    if digested:
+        told += f", {digested:,} channels were compared by digest: nothing in them was lost, doubled or changed"
+    if counted:
+        told += (
+            f"{';' if digested else ','} {counted:,} channels within actors were only counted: as many batches were "
+        )
+        told += "received or logged as were sent"
+    return f"{told}." if digested or counted else f"{told}, there was no channel to compare."
+
+
+def _invariants(verdict: Facts) -> list[str]:
+    """The user's verdict."""
+    asked = [(cut["epoch"], one) for cut in verdict["cuts"] for one in cut.get("invariants", ())]
+    broken = dict.fromkeys(one["name"] for _, one in asked if not one["holds"])
+    if not asked:
+        return ["No invariants of the flow were given."]
+    cuts = len({epoch for epoch, _ in asked})
+    if broken:
+        return [f"Invariants of the flow that do not hold: {', '.join(broken)}."]
+    return [f"Invariants of the flow hold: {len(asked):,} asked in {cuts:,} cuts."]
 
 
 def _findings(findings: Sequence[Facts]) -> list[Markup]:
@@ -155,7 +185,10 @@ def _statements(verdict: Facts) -> Markup:
         results = [
             ((one["statement"], one["name"]), one["found"], one["compared"]) for one in cut.get("statements", ())
         ]
-        invariants = [((7, one["name"]), one["rows"], "an invariant of this flow") for one in cut.get("invariants", ())]
+        invariants = [
+            ((7, one["name"]), one["rows"] + one.get("unread", 0), "an invariant of this flow")
+            for one in cut.get("invariants", ())
+        ]
         for card, found, told in (*results, *invariants):
             compared[card] = told
             if found:
@@ -225,6 +258,8 @@ def _invariant_line(invariant: Facts) -> Markup:
         return element("p", f"✓ invariant {invariant['name']} holds", class_="faint")
     examples = "; ".join(invariant.get("examples", ()))
     told = f"✗ invariant {invariant['name']}: {invariant['rows']:,} rows are wrong"
+    if invariant.get("unread"):
+        told += f", {invariant['unread']:,} values could not be read"
     return element("p", element("b", told), f": {examples}" if examples else "")
 
 

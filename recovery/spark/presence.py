@@ -7,25 +7,45 @@ says there is. Whether the files hold what the manifest says is for those who re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphs.describing import hash_of_description
 from graphs.ids import TaskId
 from recovery.orders import Manifest
 from recovery.spark.verdict import Facts, Finding, finding
-from recovery.stores.names import Parts, Table, attempt_folder, parts_of, table_folder, task_file
+from recovery.stores.links import Link
+from recovery.stores.names import (
+    MANIFEST,
+    Parts,
+    Table,
+    attempt_folder,
+    parts_of,
+    path_of,
+    table_folder,
+    table_of,
+    task_file,
+)
+
+EXPANDED_MAX = 10_000
+"""So many instances or channels more than there are are told one by one."""
 
 TABLES_OF_OPERATORS: tuple[Table, ...] = ("state", "transactions")
 
 
 @dataclass(frozen=True)
 class Described:
-    """A cut as three documents tell it: the entry of the chain, the manifest, and the graph."""
+    """A cut as three documents tell it: the entry of the chain, the manifest, and the graph.
 
+    `foreign` are files of it that no store makes, such as links, each with what it is.
+    """
+
+    link: Link
     entry: Manifest
     manifest: Facts
     graph: Facts
+    foreign: Mapping[str, str]
 
     @property
     def epoch(self) -> int:
@@ -64,10 +84,72 @@ def check_cover(cut: Described) -> Iterator[Finding]:
 
 def check_presence(cut: Described) -> Iterator[Finding]:
     """5: every task, operator, channel and file once, of one epoch, one attempt and one graph."""
+    yield from _check_record(cut)
+    yield from _check_graph(cut)
     yield from _check_deployment(cut)
+    yield from _check_actors(cut)
     yield from _check_tasks(cut)
     yield from _check_channels(cut)
     yield from _check_files(cut)
+
+
+def _check_record(cut: Described) -> Iterator[Finding]:
+    """Entry and manifest say the same of the cut, and name each other."""
+    entry, manifest, link = cut.entry, cut.manifest, cut.link
+    recorded: Facts = {
+        "epoch": entry.epoch,
+        "attempt": entry.attempt,
+        "mode": entry.mode.value,
+        "savepoint": entry.savepoint,
+    }
+    for what, value in recorded.items():
+        if manifest[what] != value:
+            yield finding(5, f"the manifest says {what} {manifest[what]!r}, and the chain {value!r}", cut.epoch)
+    told = {TaskId(name, index): tuple(names) for name, index, names in manifest["transactions"]}
+    if told != entry.transactions:
+        yield finding(5, "the manifest lists other transactions than the chain", cut.epoch)
+    if manifest["parent"] != {"number": link.number - 1, "sha256": link.parent}:
+        story = f"the manifest follows entry {manifest['parent']['number']}, or another one of that number; the chain "
+        yield finding(5, f"{story}records it as entry {link.number}", cut.epoch)
+    name = path_of((*attempt_folder(entry.attempt, entry.epoch), MANIFEST))
+    if link.manifest is not None and link.manifest.name != name:
+        yield finding(5, f"the chain names {link.manifest.name!r} as its manifest, which is {name}", cut.epoch)
+
+
+def _check_graph(cut: Described) -> Iterator[Finding]:
+    """The graph that is kept is the one that ran: its hash is computed anew, and edges are named after their ends."""
+    found = hash_of_description(cut.graph)
+    if found != cut.manifest["graph_hash"]:
+        story = f"the graph that is kept has hash {found}, and the cut is of graph {cut.manifest['graph_hash']}"
+        yield finding(5, story, cut.epoch)
+    for edge in cut.graph["edges"]:
+        ends = f"{edge['sender']}.{edge['output']}->{edge['receiver']}.{edge['input']}"
+        if not edge["name"].startswith(ends):
+            yield finding(5, f"edge {edge['name']!r} leads from and to others: {ends}", cut.epoch)
+
+
+def _check_actors(cut: Described) -> Iterator[Finding]:
+    """A task has an actor of its own, or shares it with those of its number; all tasks of an operator alike."""
+    kinds: dict[str, set[str]] = {}
+    for id, task in cut.placed.items():
+        own = {str(id): "own", f"slice-{id.index}": "slice"}.get(task["actor"])
+        if own is None:
+            yield finding(5, f"it is in actor {task['actor']!r}, which holds no such task", cut.epoch, task=str(id))
+        else:
+            kinds.setdefault(id.name, set()).add(own)
+    for name, found in sorted(kinds.items()):
+        if len(found) > 1:
+            yield finding(5, f"some tasks of {name!r} have an actor of their own, and some share one", cut.epoch)
+    within = {ends for ends, channel in _declared(cut).items() if channel["within_actor"]}
+    for task in cut.manifest["tasks"]:
+        for told in task["channels"]:
+            channel = told["channel"]
+            ends = (channel["edge"], *channel["sender"], *channel["receiver"])
+            if ends in within and not channel["restored"] and told["digest"]:
+                story = (
+                    f"it is within an actor by the deployment, and has digest {told['digest']:08x}: it led between two"
+                )
+                yield finding(5, story, cut.epoch, channel=channel_name(*ends))
 
 
 def _check_deployment(cut: Described) -> Iterator[Finding]:
@@ -76,6 +158,13 @@ def _check_deployment(cut: Described) -> Iterator[Finding]:
     if set(parallelism) != set(operators):
         yield finding(5, f"the cut is of operators {_names(parallelism)}, the graph of {_names(operators)}", cut.epoch)
     ran = Counter((name, id.index) for id, task in cut.placed.items() for name in task["operators"])
+    if sum(parallelism.values()) > len(ran) + EXPANDED_MAX:
+        # A parallelism is any number: what it says is not written out.
+        story = (
+            f"parallelism gives {sum(parallelism.values()):,} instances of operators, and the tasks run {len(ran):,}"
+        )
+        yield finding(5, story, cut.epoch)
+        return
     wanted = {(name, index) for name, width in parallelism.items() for index in range(width)}
     for name, index in sorted(wanted ^ ran.keys()):
         what = "is in no task" if (name, index) in wanted else "is in a task, and the graph has no such"
@@ -128,11 +217,16 @@ def _task_stories(cut: Described, id: TaskId, task: Facts, kinds: Mapping[str, s
 
 
 def _check_channels(cut: Described) -> Iterator[Finding]:
-    declared = {_ends(channel): channel for channel in cut.manifest["deployment"]["channels"]}
+    declared = _declared(cut)
     if len(declared) != len(cut.manifest["deployment"]["channels"]):
         yield finding(5, "the deployment names a channel twice", cut.epoch)
     actors = {id: task["actor"] for id, task in cut.placed.items()}
-    wanted = dict(_channels_of_graph(cut))
+    edges = list(_edges_between_tasks(cut))
+    count = sum(senders * (1 if is_straight else receivers) for _, senders, receivers, is_straight in edges)
+    if count > len(declared) + EXPANDED_MAX:
+        yield finding(5, f"the graph gives {count:,} channels, and the deployment names {len(declared):,}", cut.epoch)
+        return
+    wanted = dict(_channels_of(cut, edges))
     for ends in sorted(wanted.keys() ^ declared.keys()):
         what = "is missing from the deployment" if ends in wanted else "is in no edge of the graph"
         yield finding(5, f"the channel {what}", cut.epoch, channel=channel_name(*ends))
@@ -146,21 +240,41 @@ def _check_channels(cut: Described) -> Iterator[Finding]:
             yield finding(5, story, cut.epoch, channel=channel_name(*ends))
 
 
-def _channels_of_graph(cut: Described) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """The ends of every channel that the edges give, and whether it is a back edge."""
-    home = {name: id.name for id, task in cut.placed.items() for name in task["operators"]}
-    width: Mapping[str, int] = cut.manifest["parallelism"]
+_Width = tuple[Facts, int, int, bool]
+"""An edge, the tasks that send on it and receive, and whether task i sends to task i alone."""
+
+
+def _edges_between_tasks(cut: Described) -> Iterator[_Width]:
+    home, width = _homes(cut), cut.manifest["parallelism"]
     for edge in cut.graph["edges"]:
         sender, receiver = edge["sender"], edge["receiver"]
-        if sender not in home or receiver not in home:
+        if not {sender, receiver} <= home.keys() & width.keys():
             continue
         if home[receiver] != receiver and home[sender] == home[receiver]:
             continue  # an edge within a chain is a call, not a channel
         # Markers of rounds go from every task that feeds an iteration back to every task of its head.
         is_straight = edge["routing"] == "forward" and edge["loop"] != receiver and width[sender] == width[receiver]
-        for index in range(width[sender]):
-            for target in (index,) if is_straight else range(width[receiver]):
-                yield (edge["name"], home[sender], index, home[receiver], target), edge["loop"] is not None
+        yield edge, width[sender], width[receiver], is_straight
+
+
+def _channels_of(cut: Described, edges: Iterable[_Width]) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """The ends of every channel that the edges give, and whether it is a back edge."""
+    home = _homes(cut)
+    for edge, senders, receivers, is_straight in edges:
+        ends = (edge["name"], home[edge["sender"]]), home[edge["receiver"]]
+        for index in range(senders):
+            for target in (index,) if is_straight else range(receivers):
+                yield (*ends[0], index, ends[1], target), edge["loop"] is not None
+
+
+def _homes(cut: Described) -> dict[str, str]:
+    """The tasks that an operator runs in."""
+    return {name: id.name for id, task in cut.placed.items() for name in task["operators"]}
+
+
+def _declared(cut: Described) -> dict[tuple[Any, ...], Facts]:
+    """The channels that the deployment names."""
+    return {_ends(channel): channel for channel in cut.manifest["deployment"]["channels"]}
 
 
 def channel_name(edge: str, sender: str, sender_index: int, receiver: str, receiver_index: int) -> str:
@@ -180,10 +294,12 @@ def _check_files(cut: Described) -> Iterator[Finding]:
     for name, count in times.items():
         if count > 1:
             yield finding(5, f"the file {name} is named {count} times", cut.epoch)
+    for name, fault in cut.foreign.items():
+        yield finding(5, f"the file {name} was made by no store: {fault}", cut.epoch)
     for id, task in cut.tasks.items():
         there = set[Parts]()
         for file in task["files"]:
-            table, parts = _table_of(file["name"]), parts_of(file["name"])
+            table, parts = table_of(file["name"]), parts_of(file["name"])
             if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, task_file(id)):
                 yield finding(5, f"its file {file['name']} belongs to another cut or task", cut.epoch, task=str(id))
             elif table not in _files_of(task):
@@ -210,14 +326,11 @@ def _needed(task: Facts) -> set[Parts]:
 
 
 def has_readable_files(cut: Described) -> bool:
-    """Whether every file's name says which table it is of, so that it can be read at all."""
+    """Whether every file can be read at all: its name says which table it is of, and it is a file."""
     tasks = cut.manifest["tasks"]
-    return all(_table_of(file["name"]) in _files_of(task) for task in tasks for file in task["files"])
-
-
-def _table_of(name: str) -> Parts:
-    """The folders of the table that a file is in; none if its name says none."""
-    return (parts_of(name) or ())[2:-1]
+    return not cut.foreign and all(
+        table_of(file["name"]) in _files_of(task) for task in tasks for file in task["files"]
+    )
 
 
 def _task(task: Facts) -> TaskId:

@@ -50,14 +50,14 @@ class Found:
         self.channels.append({name: value for name, value in row.items() if name != "epoch"} | flags)
 
 
-def conclude(cut: Described, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
+def conclude_cut(cut: Described, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
     """The verdict over a cut. `there` are the cuts that could be read."""
     manifest, sizes = cut.manifest, sizes_of(cut.manifest)
     declared = manifest["deployment"]["channels"]
     counted = sum(channel["within_actor"] for channel in declared)
     sizes |= {"channels": len(declared), "digested": len(declared) - counted, "counted": counted}
     compared = dict(_compared(cut, place, found, sizes, there)) if is_readable else {}
-    found.add((one, 1) for one in _of_invariants(cut, found))
+    broken = sum(not one.holds for one in found.invariants)
     told = sorted(found.findings, key=lambda one: one.statement)
     return CutVerdict(
         epoch=cut.epoch,
@@ -76,7 +76,7 @@ def conclude(cut: Described, place: Place, found: Found, is_readable: bool, ther
             StatementResult(
                 number,
                 name,
-                found.totals[number],
+                broken if number == 7 else found.totals[number],
                 compared.get(number, "not compared: its files cannot be told apart"),
             )
             for number, name in STATEMENTS.items()
@@ -86,11 +86,26 @@ def conclude(cut: Described, place: Place, found: Found, is_readable: bool, ther
     )
 
 
-def _of_invariants(cut: Described, found: Found) -> Iterator[Finding]:
-    for one in found.invariants:
-        if not one.holds:
-            first = f": {one.examples[0]}" if one.examples else ""
-            yield Finding(7, one.name, f"{one.rows:,} rows are wrong, the first is{first}", cut.epoch)
+def conclude_malformed(place: Place, found: Found) -> CutVerdict:
+    """The verdict over a cut whose manifest does not read: what the chain says of it."""
+    entry = place.entry
+    sizes = dict.fromkeys(("files", "bytes", "state_rows", "log_batches", "log_bytes", "log_records"), 0)
+    return CutVerdict(
+        epoch=int(entry.epoch),
+        attempt=int(entry.attempt),
+        policy=entry.mode.value,
+        savepoint=entry.savepoint,
+        previous=place.previous,
+        graph_hash="",
+        graph={"name": "", "operators": [], "edges": []},
+        parallelism={},
+        sizes={**sizes, "channels": 0, "digested": 0, "counted": 0},
+        statements=[
+            StatementResult(number, name, found.totals[number], "not compared: the manifest does not read")
+            for number, name in STATEMENTS.items()
+        ],
+        findings=found.findings,
+    )
 
 
 def _limited(findings: Iterable[Finding]) -> Iterator[Finding]:

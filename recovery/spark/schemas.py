@@ -18,14 +18,15 @@ _ENDS = "edge string, sender string, sender_index int, receiver string, receiver
 TABLES: Mapping[str, str] = {
     "cuts": f"{_CUT}, number bigint, mode string, savepoint string, graph_hash string, parallelism map<string,int>, "
     "manifest string",
-    "tasks": f"{_CUT}, {_TASK}, captured_epoch bigint, filed bigint, ended boolean, state_rows bigint, actor string",
+    "tasks": f"{_CUT}, {_TASK}, captured_epoch bigint, filed bigint, ended boolean, state_rows bigint, actor string, "
+    "overtook boolean",
     "operators": f"{_CUT}, {_TASK}, operator string, kind string, whole_can_move boolean, records bigint",
     "files": f"{_CUT}, {_TASK}, `table` string, `of` string, name string, size bigint, sha256 string",
     "graph_channels": f"{_CUT}, {_ENDS}, is_back boolean, within_actor boolean",
     "channels": f"{_CUT}, {_TASK}, direction string, {_ENDS}, restored boolean, is_back boolean, `count` bigint, "
-    "digest bigint, ended boolean, log_count bigint",
+    "digest bigint, ended boolean, log_count bigint, overtook boolean",
     "log": f"{_CUT}, loop string, {_TASK}, position bigint, {_ENDS}, restored boolean, seq bigint, "
-    "digest_before bigint, digest_after bigint, payload binary",
+    "digest_before bigint, digest_after bigint, skip bigint, payload binary",
     "in_flight": f"{_CUT}, loop string, {_ENDS}, seq bigint, record string, hops bigint",
     "state": f"{_CUT}, operator string, task_index int, kind string, key_group int, key_int bigint, key_str string, "
     "`key` string, value_int bigint, value_float double, value_str string, `value` string, data binary",
@@ -38,7 +39,7 @@ TABLES: Mapping[str, str] = {
 
 FILES: Mapping[str, str] = {
     "log": f"position bigint, {_ENDS}, restored boolean, seq bigint, digest_before bigint, digest_after bigint, "
-    "payload binary",
+    "skip bigint, payload binary",
     "state": "kind string, key_group int, key_int bigint, key_str string, value_int bigint, value_float double, "
     "value_str string, data binary",
     "transactions": "name string, epoch bigint, attempt bigint, records bigint",

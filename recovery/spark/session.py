@@ -308,8 +308,8 @@ def _check_packages(remote: str) -> None:
     missing = [package for module, package in CONNECT_PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise SparkJobError(
-            f"a session on {remote} is of Spark Connect, which needs {', '.join(missing)}: pip install "
-            "'backedge[connect]', or leave SPARK_REMOTE and remote= away for a Spark on this machine"
+            f"a session on {remote} is of Spark Connect, which needs {', '.join(missing)}: run `pip "
+            f"install {' '.join(missing)}`, or leave SPARK_REMOTE and remote= away for a Spark on this machine"
         )
 
 

@@ -4,7 +4,8 @@
     spark.read.format("backedge").option("table", "state").option("epoch", "all").load("/data/snapshots/transfers")
 
 Options: `path` (SNAPSHOTS/JOB, or SNAPSHOTS), `job`, `epoch` (a number, "latest" or "all"; the latest if it is not
-given), `table`. Each file is a partition; its SHA-256 is verified before it is decoded. The tables are those of
+given), `table`. The key of signed cuts comes from the environment variable BACKEDGE_KEY. Each file is a partition; its
+SHA-256 is verified before it is decoded. The tables are those of
 `cut_tables`, which has Spark read the files by itself and is faster.
 """
 
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
 
+from graphs.wording import one_line
 from recovery.spark.described import DESCRIBED, Row, rows_of
 from recovery.spark.errors import SparkJobError, UnreadableError
 from recovery.spark.file_rows import batches_of
@@ -32,6 +34,11 @@ from recovery.spark.job import JobFolder
 from recovery.spark.schemas import TABLES, columns_of
 from recovery.spark.session import is_local
 from recovery.stores.documents import sha256
+from recovery.stores.errors import StoreError
+from recovery.stores.folder import Folder
+from recovery.stores.keys import signing_key
+from recovery.stores.names import parts_of
+from recovery.stores.shapes import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +92,8 @@ class _Rows(InputPartition):
 class _File(InputPartition):
     """A file, as one cut names it."""
 
-    path: str
+    folder: str
+    name: str
     size: int
     sha256: str
     cut: dict[str, Any]
@@ -137,7 +145,8 @@ class _Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """A file each, or one with the rows that manifests tell."""
-        folder = JobFolder.open(self._path)
+        # Looked up here, where the partitions are made: a key does not travel with a reader.
+        folder = JobFolder.open(self._path, signing_key())
         manifests = {epoch: folder.manifest(epoch) for epoch in _epochs(folder, self._epoch)}
         if self._table in DESCRIBED:
             return [_Rows(rows_of(self._table, folder, manifests))]
@@ -150,7 +159,7 @@ class _Reader(DataSourceReader):
         if not isinstance(partition, _File):
             raise TypeError(f"{partition!r} is none of the partitions that were given")
         wanted = cast(Any, arrow_types).to_arrow_schema(self._schema, timezone="UTC")
-        return batches_of(self._table, _verified(partition), partition.path, partition.cut, wanted)
+        return batches_of(self._table, _verified(partition), partition.name, partition.cut, wanted)
 
 
 def _epochs(folder: JobFolder, epoch: str) -> list[int]:
@@ -168,14 +177,20 @@ def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) 
     for epoch, attempt, task, index, kind, of, name, size, digest in rows_of("files", folder, manifests):
         if kind == on_disk:
             cut = {"epoch": epoch, "attempt": attempt, "task": task, "task_index": index, owner: of}
-            yield _File(os.path.join(folder.path, name), size, digest, cut)
+            yield _File(folder.path, name, size, digest, cut)
 
 
 def _verified(file: _File) -> bytes:
+    path = os.path.join(file.folder, file.name)
+    parts = parts_of(file.name)
+    if parts is None:
+        raise UnreadableError(f"{shown(file.name)} is outside of {file.folder}, and a manifest names it: it is forged")
     try:
-        data = Path(file.path).read_bytes()
+        data = Folder(file.folder).read(parts, file.size)
+    except StoreError as error:
+        raise UnreadableError(one_line(error)) from error
     except OSError as error:
-        raise UnreadableError(f"{file.path} cannot be read ({error.strerror}): bring it back from a copy") from error
-    if len(data) != file.size or sha256(data) != file.sha256:
-        raise UnreadableError(f"{file.path} is not what the manifest names: bring it back from a copy")
+        raise UnreadableError(f"{path} cannot be read ({error.strerror}): bring it back from a copy") from error
+    if sha256(data) != file.sha256:
+        raise UnreadableError(f"{path} is not what the manifest names: bring it back from a copy")
     return data

@@ -101,6 +101,6 @@ def _json_text(column: Column) -> Column:
 
 
 def _in_flight(log: DataFrame) -> DataFrame:
-    return log.withColumn("_record", F.explode(_arrow_udf(records, RECORDS)("payload"))).withColumns(
+    return log.withColumn("_record", F.explode(_arrow_udf(records, RECORDS)("payload", "skip"))).withColumns(
         {"record": F.col("_record.record"), "hops": F.col("_record.hops")}
     )

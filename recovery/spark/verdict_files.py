@@ -30,6 +30,7 @@ STATEMENTS: Any = schema(
         "holds": "bool_",
         "found": "int64",
         "compared": "string",
+        "verdict": "string",
     }
 )
 
@@ -44,9 +45,17 @@ def write_tables(verdict: Verdict, folder: str) -> None:
 
 def _results(job: str, cut: CutVerdict) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [
-        (job, cut.attempt, one.statement, one.name, one.holds, one.found, one.compared) for one in cut.statements
+        (job, cut.attempt, one.statement, one.name, one.holds, one.found, one.compared, _verdict_of(one.statement))
+        for one in cut.statements
     ]
-    return rows + [(job, cut.attempt, 7, one.name, one.holds, one.rows, "an invariant") for one in cut.invariants]
+    return rows + [
+        (job, cut.attempt, 7, one.name, one.holds, one.rows, f"an invariant; {one.unread} values not read", "user")
+        for one in cut.invariants
+    ]
+
+
+def _verdict_of(statement: int) -> str:
+    return "user" if statement == 7 else "engine"
 
 
 def _findings(job: str, findings: Any) -> Any:

@@ -1,18 +1,26 @@
-"""Every file of the cuts, read and hashed where Spark's tasks run, before a single one is decoded."""
+"""Every file of the cuts, read and hashed where Spark's tasks run, before a single one is decoded; then its rows."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import functions as F
 
+from graphs.wording import one_line
 from recovery.spark.errors import UnreadableError
+from recovery.spark.file_checks import SCHEMAS, Fault, TooLargeError, faults_in
 from recovery.spark.job import JobFolder
 from recovery.spark.local_rows import local_frame
-from recovery.spark.verdict import Facts
+from recovery.spark.presence import Described
+from recovery.spark.verdict import Facts, Finding, finding
+from recovery.stores.errors import StoreError
+from recovery.stores.folder import Folder
+from recovery.stores.names import parts_of, table_of
+from recovery.stores.shapes import shown
 from recovery.stores.tables import pa
 
 if TYPE_CHECKING:
@@ -22,18 +30,33 @@ if TYPE_CHECKING:
 _arrow_udf: Any = cast(Any, F).arrow_udf
 
 
-def verify_files(spark: SparkSession, folder: JobFolder, manifests: Iterable[Mapping[str, Any]]) -> int:
-    """Hash all files that these manifests name, and say how many there are. Raises if one is not what was written."""
+def verify_files(
+    spark: SparkSession, folder: JobFolder, manifests: Iterable[Mapping[str, Any]]
+) -> dict[str, list[Fault]]:
+    """Hash all files that these manifests name, and look at the rows of each: by name, what is wrong with them.
+
+    Raises if a file is not what was written, or cannot be read.
+    """
     files = {file["name"]: file for manifest in manifests for task in manifest["tasks"] for file in task["files"]}
-    rows = [(os.path.join(folder.path, file["name"]), file["size"], file["sha256"]) for file in files.values()]
+    rows = [(folder.path, name, file["size"], file["sha256"]) for name, file in files.items()]
     if not rows:
-        return 0
-    frame = local_frame(spark, rows, "path string, size bigint, sha256 string")
-    fault = _arrow_udf(faults, "string")("path", "size", "sha256")
-    wrong = frame.select("path", fault.alias("fault")).where(F.col("fault").isNotNull()).limit(1).collect()
-    if wrong:
-        raise UnreadableError(f"{wrong[0]['path']} {wrong[0]['fault']}: bring it back from a copy")
-    return len(rows)
+        return {}
+    frame = local_frame(spark, rows, "folder string, name string, size bigint, sha256 string")
+    fault = _arrow_udf(faults, "string")("folder", "name", "size", "sha256")
+    wrong = frame.select("name", fault.alias("fault")).where(F.col("fault").isNotNull()).collect()
+    told: dict[str, Any] = {row["name"]: json.loads(row["fault"]) for row in wrong}
+    for fault in told.values():
+        if isinstance(fault, str):
+            raise UnreadableError(fault)
+    return {name: [(statement, story) for statement, story in found] for name, found in told.items()}
+
+
+def of_files(cut: Described, faults: Mapping[str, list[Fault]]) -> Iterator[Finding]:
+    """What is wrong with the rows of the files of a cut."""
+    for id, task in cut.tasks.items():
+        for file in task["files"]:
+            for statement, story in faults.get(file["name"], ()):
+                yield finding(statement, f"{file['name']}: {story}", cut.epoch, task=str(id))
 
 
 def sizes_of(manifest: Facts) -> Facts:
@@ -52,23 +75,32 @@ def sizes_of(manifest: Facts) -> Facts:
     }
 
 
-def fault_of(path: str, size: int, sha256: str) -> str | None:
-    """What is wrong with a file; None if it is what was written.
+def fault_of(folder: str, name: str, size: int, sha256: str) -> str | list[Fault] | None:
+    """Why a file cannot be read, or what is wrong with its rows; None if it is what was written and nothing is.
 
-    >>> fault_of("/nowhere/rank.0.parquet", 4, "")
-    'is missing, and a manifest names it'
+    It is opened as a store opens it, without links, and stays open from the first look to the last.
+
+    >>> print(fault_of("/", "nowhere/1/table=rounds/rank.0.parquet", 4, ""))
+    /nowhere/1/table=rounds/rank.0.parquet is missing, and a manifest names it: bring it back from a copy
     """
+    parts, table = parts_of(name), "".join(table_of(name)[:1]).removeprefix("table=")
+    if parts is None or table not in SCHEMAS:
+        return f"{shown(name)} is no file of a table in {folder}, and a manifest names it: it is forged"
+    path = os.path.join(folder, name)
     try:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found = file.tell()
+        with Folder(folder).open(parts, size) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                return f"{path} was changed: its SHA-256 is not the one in the manifest; bring it back from a copy"
+            file.seek(0)
+            return faults_in(table, file) or None
     except FileNotFoundError:
-        return "is missing, and a manifest names it"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    if found != size:
-        return f"has {found} bytes, and {size} were written: it is torn or was changed"
-    return None if digest == sha256 else "was changed: its SHA-256 is not the one in the manifest"
+        return f"{path} is missing, and a manifest names it: bring it back from a copy"
+    except StoreError as error:
+        return one_line(error)
+    except TooLargeError as error:
+        return f"{path} {error}: it is forged, or too large for an audit"
+    except (pa.ArrowException, OSError) as error:
+        return f"{path} cannot be read ({one_line(error)}): bring it back from a copy"
 
 
 if TYPE_CHECKING:
@@ -78,7 +110,8 @@ else:
     Array = pa.Array
 
 
-def faults(paths: Array, sizes: Array, digests: Array) -> Array:
-    """What is wrong with each file, for Spark."""
-    files = zip(paths.to_pylist(), sizes.to_pylist(), digests.to_pylist(), strict=True)
-    return pa.array([fault_of(*file) for file in files], pa.string())
+def faults(folders: Array, names: Array, sizes: Array, digests: Array) -> Array:
+    """What is wrong with each file, as JSON, for Spark."""
+    files = zip(*(column.to_pylist() for column in (folders, names, sizes, digests)), strict=True)
+    found = [fault_of(*file) for file in files]
+    return pa.array([None if fault is None else json.dumps(fault) for fault in found], pa.string())

@@ -120,8 +120,7 @@ class Watch:
         # The cut before is held, too: from one to the next nothing may go back.
         verdict = audit(self._spark(), JobFolder.open(path, self._key), [epoch])
         self._audited = epoch
-        wrong = [str(finding) for finding in verdict.findings]
-        line = wrong[0] if wrong else verdict.lines()[-1].strip()
+        line = verdict.failures[0] if verdict.failures else verdict.lines()[-1].strip()
         self._say({"epoch": epoch, "consistent": verdict.consistent, "line": line})
 
     def _spark(self) -> Any:

@@ -22,6 +22,9 @@ class Forged:
         shutil.copytree(job, copy)
         self.path = copy
         self.entries = [plain(file) for file in sorted((copy / "chain").glob("*.json"))]
+        # Changed when all is sealed: the manifest that an entry names, and what is there instead of a file.
+        self.named: dict[int, str] = {}
+        self.replaced: dict[Path, Callable[[Path], None]] = {}
         self.manifests = {e["epoch"]: plain(copy / e["manifest"]["name"]) for e in self.entries if e["manifest"]}
 
     def entry(self, epoch: int) -> Facts:
@@ -53,11 +56,16 @@ class Forged:
         parent: str | None = None
         for number, entry in enumerate(self.entries, start=1):
             if entry["manifest"]:
+                self.manifests[entry["epoch"]]["parent"] = {"number": number - 1, "sha256": parent}
                 entry["manifest"] = self._seal_manifest(entry["epoch"], entry["manifest"]["name"])
+                entry["manifest"]["name"] = self.named.get(entry["epoch"], entry["manifest"]["name"])
             entry["parent"] = parent
             data = sealed(entry, None)
             (self.path / "chain" / f"{number:08d}.json").write_bytes(data)
             parent = sha256(data)
+        for path, make in self.replaced.items():
+            path.unlink()
+            make(path)
         return self.path
 
     def _seal_manifest(self, epoch: int, name: str) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zlib
 from collections.abc import Callable
@@ -145,8 +146,10 @@ def count_one_more_as_sent_into_the_loop(cut: Subject) -> tuple[int, str]:
 
 def count_less_than_the_cut_before(cut: Subject) -> tuple[int, str]:
     channel = cut.between_actors(ONWARD)
-    for direction in ("in", "out"):
-        cut.shift(direction, channel, -10_000)
+    for direction, (task, index) in {"in": channel[3:], "out": channel[1:3]}.items():
+        ends = cut.task(cut.epoch, task, index)["channels"]
+        (count,) = [end["count"] for end in ends if end["direction"] == direction and ends_of(end) == channel]
+        cut.shift(direction, channel, -count)
     return 8, channel_name(*channel)
 
 
@@ -279,7 +282,140 @@ def forget_that_an_edge_goes_back(cut: Subject) -> tuple[int, str]:
     return 4, "enough, grow"
 
 
+def change_state(cut: Subject, change: Callable[[list[Row]], list[Row]], task: int = 0) -> tuple[int, str]:
+    cut.change(cut.file(cut.epoch, "state", "grow", task), change)
+    return 5, f"grow/{task}"
+
+
+def move_a_key_to_another_task(cut: Subject) -> tuple[int, str]:
+    """It takes its place in the other task's groups."""
+    (moved, *_) = cut.rows(cut.file(cut.epoch, "state", "grow", 0))
+    change_state(cut, lambda rows: rows[1:])
+    cut.task(cut.epoch, "grow", 0)["state_rows"] -= 1
+    cut.task(cut.epoch, "grow", 1)["state_rows"] += 1
+    return change_state(cut, lambda rows: [{**moved, "key_group": rows[0]["key_group"]}, *rows], task=1)
+
+
+def move_a_key_to_another_group(cut: Subject) -> tuple[int, str]:
+    return change_state(cut, lambda rows: [{**rows[0], "key_group": rows[-1]["key_group"]}, *rows[1:]])
+
+
+def have_a_key_twice(cut: Subject) -> tuple[int, str]:
+    cut.task(cut.epoch, "grow", 0)["state_rows"] += 1
+    return change_state(cut, lambda rows: [rows[0], *rows])
+
+
+def have_a_key_without_a_group(cut: Subject) -> tuple[int, str]:
+    return change_state(cut, lambda rows: [{**rows[0], "key_group": None}, *rows[1:]])
+
+
+def have_state_of_an_unknown_kind(cut: Subject) -> tuple[int, str]:
+    return change_state(cut, lambda rows: [{**rows[0], "kind": "other"}, *rows[1:]])
+
+
+def leave_out_a_count_of_a_channel(cut: Subject) -> tuple[int, str]:
+    cut.task(cut.epoch, "grow", 0)["channels"][0]["count"] = None
+    return 1, "count is null"
+
+
+def leave_out_what_a_transaction_holds(cut: Subject) -> tuple[int, str]:
+    name = cut.file(cut.epoch, "transactions", "done", 0)
+    cut.change(name, lambda rows: [*rows[:-1], {**rows[-1], "records": None}])
+    return 6, "have no records"
+
+
+def have_a_position_that_is_no_number(cut: Subject) -> tuple[int, str]:
+    split = cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"][0]
+    split[1] = pickle.dumps("somewhere").hex()
+    return 6, "is at no number of records"
+
+
+def say_another_epoch(cut: Subject) -> tuple[int, str]:
+    cut.manifest["epoch"] += 1
+    return 5, "the manifest says epoch"
+
+
+def say_another_attempt(cut: Subject) -> tuple[int, str]:
+    cut.manifest["attempt"] += 1
+    return 5, "the manifest says attempt"
+
+
+def say_another_mode(cut: Subject) -> tuple[int, str]:
+    cut.manifest["mode"] = "unaligned"
+    return 5, "the manifest says mode"
+
+
+def say_that_it_is_a_savepoint(cut: Subject) -> tuple[int, str]:
+    cut.manifest["savepoint"] = "before"
+    return 5, "the manifest says savepoint"
+
+
+def route_an_edge_otherwise(cut: Subject) -> tuple[int, str]:
+    (file,) = cut.path.glob("graph-*.json")
+    document = plain(file)
+    edge = next(edge for edge in document["graph"]["edges"] if edge["routing"] == "hash")
+    edge["routing"] = "broadcast"
+    file.write_bytes(sealed(document, None))
+    return 5, "the graph that is kept has hash"
+
+
+def put_both_ends_of_a_channel_into_one_actor(cut: Subject) -> tuple[int, str]:
+    tasks = {(task["task"], task["index"]): task for task in cut.manifest["deployment"]["tasks"]}
+    sender, receiver = tasks[cut.channel[1:3]], tasks[cut.channel[3:]]
+    sender["actor"] = receiver["actor"]
+    actors = {id: task["actor"] for id, task in tasks.items()}
+    for told in cut.manifest["deployment"]["channels"]:
+        ids = (told["sender"], told["sender_index"]), (told["receiver"], told["receiver_index"])
+        told["within_actor"] = actors[ids[0]] == actors[ids[1]]
+    return 5, "which holds no such task"
+
+
+def name_another_file_as_the_manifest(cut: Subject) -> tuple[int, str]:
+    cut.named[cut.epoch] = "epoch=1/attempt=1/other.json"
+    return 5, "as its manifest"
+
+
+def link_to_the_same_bytes_outside(cut: Subject) -> tuple[int, str]:
+    path = cut.path / cut.file(cut.epoch, "state", "grow", 0)
+    outside = path.rename(cut.path.parent / "outside.parquet")
+    path.symlink_to(outside)
+    return 5, "is a symbolic link"
+
+
+def put_a_pipe_in_place_of_a_file(cut: Subject) -> tuple[int, str]:
+    path = cut.path / cut.file(cut.epoch, "state", "grow", 0)
+    cut.replaced[path] = os.mkfifo
+    return 5, "is no regular file"
+
+
+def leave_out_the_last_entries(cut: Subject) -> tuple[int, str]:
+    number = next(n for n, entry in enumerate(cut.entries) if entry["manifest"] and entry["epoch"] == cut.epoch)
+    assert len(cut.entries) > number + 2
+    for file in sorted((cut.path / "chain").glob("*.json"))[number + 1 :]:
+        file.unlink()
+    del cut.entries[number + 1 :]
+    return 5, "its last entries are missing"
+
+
 MUTATIONS = [
+    move_a_key_to_another_task,
+    move_a_key_to_another_group,
+    have_a_key_twice,
+    have_a_key_without_a_group,
+    have_state_of_an_unknown_kind,
+    leave_out_a_count_of_a_channel,
+    leave_out_what_a_transaction_holds,
+    have_a_position_that_is_no_number,
+    say_another_epoch,
+    say_another_attempt,
+    say_another_mode,
+    say_that_it_is_a_savepoint,
+    route_an_edge_otherwise,
+    put_both_ends_of_a_channel_into_one_actor,
+    name_another_file_as_the_manifest,
+    link_to_the_same_bytes_outside,
+    put_a_pipe_in_place_of_a_file,
+    leave_out_the_last_entries,
     drop_an_entry,
     drop_the_first_entry,
     double_an_entry,

@@ -1,21 +1,30 @@
-"""Plain values become JSON; nothing that a pickle names is called, and what is not plain is not made up."""
+"""Values and objects become JSON in bounded memory, and nothing that a pickle names is called or imported."""
 
 from __future__ import annotations
 
+import collections
 import datetime
 import decimal
+import enum
+import fractions
 import json
 import math
 import pickle
 import struct
 import sys
-from typing import Any
+import tracemalloc
+import uuid
+import zoneinfo
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from recovery.messages import Marker, encode_marker
-from recovery.spark.decoding import Pair, Record, json_of, pair_of, pairs, records, records_of
+from recovery.spark import plain_pickles
+from recovery.spark.decoding import Budget, Pair, Record, json_of, pair_of, pairs, records, records_of
 from tests.stores.snapshots import RANK
 
 
@@ -73,13 +82,184 @@ def test_what_is_not_plain_is_none(value: Any):
 
 
 def test_nothing_that_a_pickle_names_is_called_or_imported():
-    payload = batch({"n": 1}, Mine(), {"m": Mine()}, datetime.date(2026, 1, 1))
+    mine = f'{{"class":"{Mine.__module__}.Mine._make"}}'
     sys.modules.pop("antigravity", None)
     foreign = b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00cantigravity\nfly\n)R."
-    assert records_of(payload) == [Record('{"n":1}', 0), Record(None, 0), Record(None, 0), Record(None, 0)]
-    assert pair_of("whole", foreign) == Pair(None, None)
+    found = [record.record for record in records_of(batch({"n": 1}, Mine(), {"m": Mine()}))]
+    assert found == ['{"n":1}', mine, f'{{"m":{mine}}}']
+    assert pair_of("whole", foreign) == Pair(None, '{"class":"antigravity.fly"}')
     assert Mine.made == 0
     assert "antigravity" not in sys.modules
+
+
+@dataclass
+class Order:
+    id: int
+    parts: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    id: int
+    name: str | None
+
+
+@dataclass(slots=True)
+class Slotted:
+    id: int
+    args: str
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Money(int):
+    pass
+
+
+class Shelf(dict[str, int]):
+    pass
+
+
+HERE = __name__
+POINT = {"class": f"{HERE}.Point", "args": [1, 2]}
+IN_AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (
+            Order(7, [Point(1, 2)]),
+            {"class": f"{HERE}.Order", "id": 7, "parts": [{"class": f"{HERE}.Point", "args": [1, 2]}]},
+        ),
+        (Frozen(7, None), {"class": f"{HERE}.Frozen", "state": [7, None]}),
+        (Slotted(7, "a"), {"class": f"{HERE}.Slotted", "fields": {"id": 7, "args": "a"}}),
+        (Color.RED, {"class": f"{HERE}.Color", "args": ["red"]}),
+        (Color, {"global": f"{HERE}.Color"}),
+        (Money(5), {"class": f"{HERE}.Money", "args": [5]}),
+        (Shelf(a=1), {"class": f"{HERE}.Shelf", "items": [["a", 1]]}),
+        ({Color.RED: 1}, {f'{{"class":"{HERE}.Color","args":["red"]}}': 1}),
+        (ValueError("no"), {"class": "builtins.ValueError", "args": ["no"]}),
+        (1 + 2j, {"class": "builtins.complex", "args": [1.0, 2.0]}),
+        (datetime.date(2026, 1, 2), "2026-01-02"),
+        (datetime.datetime(2026, 1, 2, 3, 4, 5), "2026-01-02 03:04:05"),
+        (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "2026-01-02 00:00:00+00:00"),
+        (
+            datetime.datetime(2026, 1, 2, tzinfo=IN_AN_HOUR),
+            "2026-01-02 00:00:00+01:00",
+        ),
+        (datetime.datetime(2026, 1, 2, tzinfo=zoneinfo.ZoneInfo("UTC")), "2026-01-02 00:00:00[UTC]"),
+        (datetime.time(3, 4), "03:04:00"),
+        (datetime.timedelta(days=1, seconds=2), "1 day, 0:00:02"),
+        (decimal.Decimal("1.50"), "1.50"),
+        (fractions.Fraction(1, 3), "1/3"),
+        (uuid.UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        (collections.deque([1, 2], 5), [1, 2]),
+        (collections.OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+        (collections.defaultdict(int, a=1), {"a": 1}),
+        (collections.Counter("aab"), {"a": 2, "b": 1}),
+        (np.int64(-7), -7),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.float64("nan"), "NaN"),
+        (np.arange(4), [0, 1, 2, 3]),
+        (np.arange(4, dtype=">i2").reshape(2, 2).T, [[0, 2], [1, 3]]),
+        (bytearray(b"x"), {"base64": "eA=="}),
+        ((1, {2, 3}), [1, [2, 3]]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_objects_are_told_by_class_and_fields_and_no_class_is_imported(value: Any, told: Any):
+    pair = pair_of("value", pickle.dumps(("key", value), 5))
+    assert pair.key == '"key"'
+    assert json.loads(pair.value or "null") == told
+    assert [json.loads(record.record or "null") for record in records_of(batch(value))] == [told]
+
+
+ONE_GIGABYTE = 1 << 30
+BOMBS = {
+    "a bytearray of a gigabyte in nine bytes": b"\x96" + ONE_GIGABYTE.to_bytes(8, "little"),
+    "bytes of a gigabyte": b"B" + ONE_GIGABYTE.to_bytes(4, "little"),
+    "bytes of an exabyte": b"\x8e" + (1 << 60).to_bytes(8, "little") + b".",
+    "a place far off in the memo": b"Nr" + ((1 << 31) - 1).to_bytes(4, "little") + b".",
+    "the same as text": b"Np999999999\n.",
+    "a persistent id": b"Ppath\n.",
+    "a registered extension": b"\x82\x01.",
+    "a name without an end": b"cos\nsystem",
+    "a longer name than any": b"c" + b"a" * 1_000 + b"\nb\n.",
+    "nothing": b"",
+    "no end": b"N",
+    "an empty stack": b".",
+    "state set on what is named": b"cbuiltins\nobject\n}b.",
+    "a call of what a call returned": b"cos\nsystem\n)R)R.",
+}
+
+
+@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
+def test_a_pickle_that_takes_more_than_its_size_is_not_read(data: bytes):
+    tracemalloc.start()
+    try:
+        assert pair_of("whole", data) == Pair(None, None)
+        assert records_of(data) == [Record(None, None)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def doubled(value: Any, times: int) -> Any:
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize("value", [doubled("x" * 1_000, 15), doubled(b"x" * 1_000, 15), doubled(1 << 4_000, 15)])
+def test_json_is_bounded_by_the_size_of_the_pickle(value: Any):
+    assert pair_of("pending", pickle.dumps(value, 5)) == Pair(None, None)
+    assert json_of(doubled("x", 5), Budget(100)) is not None
+
+
+def test_the_records_of_a_batch_share_their_bound():
+    found = records_of(batch(*[doubled("x" * 1_000, 4)] * 1_000))
+    read = [record for record in found if record.record is not None]
+    assert len(found) == 1_000
+    assert 0 < len(read) < 100
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pa.nulls(2_000_000),
+        pa.FixedSizeListArray.from_arrays(pa.nulls(2_000_000), 1_000_000),
+        pa.ListViewArray.from_arrays([0] * 1_000, [1_000] * 1_000, pa.array([1] * 1_000)),
+    ],
+    ids=["nulls", "lists of nulls", "lists that overlap"],
+)
+def test_columns_of_many_values_in_few_bytes_are_not_read(value: Any):
+    assert records_of(columns(pa.record_batch({"n": value}))) == [Record(None, None)]
+
+
+def test_columns_whose_offsets_lead_astray_are_not_read():
+    text = "x" * 4_321
+    right = columns(pa.record_batch({"s": [text, text]}))
+    assert records_of(right) == [Record(f'{{"s":"{text}"}}', 0)] * 2
+    offsets, wrong = (struct.pack("<3i", 0, len(text), end) for end in (2 * len(text), 1 << 20))
+    assert right.count(offsets) == 1
+    assert records_of(right.replace(offsets, wrong)) == [Record(None, None)]
+
+
+def test_a_pickle_of_many_opcodes_is_not_read(monkeypatch: pytest.MonkeyPatch):
+    data = pickle.dumps([[] for _ in range(100)], 5)
+    assert pair_of("whole", data).value == f"[{','.join(['[]'] * 100)}]"
+    monkeypatch.setattr(plain_pickles, "OPCODES_MAX", 100)
+    assert pair_of("whole", data) == Pair(None, None)
 
 
 def test_a_value_that_holds_itself_is_none():
@@ -96,7 +276,7 @@ def test_a_value_that_holds_itself_is_none():
     ("kind", "value", "pair"),
     [
         ("value", ("a", [1]), Pair('"a"', "[1]")),
-        ("value", (Mine(), 1), Pair(None, "1")),
+        ("value", (len, 1), Pair('{"global":"builtins.len"}', "1")),
         ("value", (1, 2, 3), Pair(None, None)),
         ("timer", ("a", 100, 2), Pair('"a"', "100")),
         ("timer", ("a", 100), Pair(None, None)),
@@ -149,5 +329,5 @@ def test_arrays_of_rows_keep_their_places():
     kinds = pa.array(["value", "value", "timer"])
     datas = pa.array([pickle.dumps(("a", 1)), None, pickle.dumps(("b", 2, 0))], pa.binary())
     assert pairs(kinds, datas).to_pylist() == [{"key": '"a"', "value": "1"}, None, {"key": '"b"', "value": "2"}]
-    many = records(pa.array([batch(1, 2), b"M"], pa.binary()))
+    many = records(pa.array([batch(1, 2), b"M"], pa.binary()), pa.array([0, 0]))
     assert many.to_pylist() == [[{"record": "1", "hops": 0}, {"record": "2", "hops": 0}], []]

@@ -292,8 +292,8 @@ def test_connect_says_what_it_needs(no_settings: pytest.MonkeyPatch):
     with pytest.raises(SparkJobError) as caught:
         open_session(remote="sc://there")
     assert str(caught.value) == (
-        "a session on sc://there is of Spark Connect, which needs pandas, zstandard: pip install "
-        "'backedge[connect]', or leave SPARK_REMOTE and remote= away for a Spark on this machine"
+        "a session on sc://there is of Spark Connect, which needs pandas, zstandard: run `pip "
+        "install pandas zstandard`, or leave SPARK_REMOTE and remote= away for a Spark on this machine"
     )
     no_settings.setenv("SPARK_REMOTE", "sc://elsewhere")
     with pytest.raises(SparkJobError, match="a session on sc://elsewhere is of Spark Connect"):

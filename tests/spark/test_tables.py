@@ -116,7 +116,7 @@ def test_records_in_flight_are_read_out_of_their_batches(tables: Mapping[str, Da
             (4, "again", 4, '{"n":1,"s":"a"}', 3),
             (4, "again", 4, '{"n":2,"s":null}', 3),
             (4, "again", 5, '"x"', 0),
-            (4, "again", 5, None, 1),
+            (4, "again", 5, '{"class":"builtins.complex","args":[0.0,1.0]}', 1),
             (4, "again", 6, None, None),
         ],
         key=repr,

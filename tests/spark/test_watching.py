@@ -30,7 +30,7 @@ KEY = b"nobody else knows"
 DRIVER = """
 import sys
 from engine.on_ray.auditing import Auditor
-auditor = Auditor(sys.argv[1], "driven", "every-cut")
+auditor = Auditor(sys.argv[1], "driven", "every-cut", None)
 print("started", flush=True)
 sys.stdin.read()
 """

@@ -1,0 +1,123 @@
+"""Rows of a file that cannot be: keys in a group that is not theirs, there twice, of no kind, with nothing in them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.simulation.runner import run_seed
+from graphs.routing import key_group
+from recovery.cut import OperatorState
+from recovery.spark.file_checks import TooLargeError, faults_in
+from recovery.spark.verifying import fault_of
+from recovery.stores import record_tables as records
+from recovery.stores.documents import sha256
+from recovery.stores.state_table import STATE, state_table
+from recovery.stores.tables import encode, from_rows
+from tests.spark.simulated import write_run
+from tests.stores.snapshots import entries_of
+
+Row = dict[str, Any]
+VALUES = {"a": 1, "b": 2.5, "ä": [1], 7: 1, 8: 2, 9: "nine", 1 << 70: 1, (1, "x"): None, None: 0, 0.5: {"k": 1}}
+
+
+def rows_of_state() -> list[Row]:
+    groups = entries_of(VALUES, [("a", 100, 0), ("a", 90, 1), (3, 50, 2)])
+    state = OperatorState(groups=groups, pending=(pickle.dumps("waits", 5),), whole=pickle.dumps({"n": 1}, 5))
+    return state_table(state).to_pylist()
+
+
+def judged(rows: list[Row]) -> list[tuple[int, str]]:
+    return faults_in("state", io.BytesIO(encode(from_rows(STATE, [tuple(row.values()) for row in rows]))))
+
+
+def of_key(rows: list[Row], **key: Any) -> Row:
+    ((name, value),) = key.items()
+    return next(row for row in rows if row[name] == value and row["kind"] == "value")
+
+
+def pickled(rows: list[Row]) -> Row:
+    return next(row for row in rows if row["kind"] == "value" and row["key_int"] is None and row["key_str"] is None)
+
+
+def regroup(row: Row) -> None:
+    row["key_group"] = (row["key_group"] + 1) % 128
+
+
+def entry(key: Any, value: Any) -> Row:
+    """A row of state as it would be if this were another key of it."""
+    return dict.fromkeys(STATE.names) | {
+        "kind": "value",
+        "key_group": key_group(key),
+        "data": pickle.dumps((key, value), 5),
+    }
+
+
+FORGERIES: dict[str, tuple[Callable[[list[Row]], Any], str]] = {
+    "a number in another group": (lambda rows: regroup(of_key(rows, key_int=7)), "another group than its own"),
+    "a text in another group": (lambda rows: regroup(of_key(rows, key_str="a")), "another group than its own"),
+    "another key in another group": (lambda rows: regroup(pickled(rows)), "another group than its own"),
+    "a key without a group": (lambda rows: of_key(rows, key_int=7).update(key_group=None), "key without a group"),
+    "a number twice": (lambda rows: rows.append(dict(of_key(rows, key_int=7))), "there twice, the first is 7"),
+    "a text twice": (lambda rows: rows.append(dict(of_key(rows, key_str="a"))), "there twice, the first is 'a'"),
+    "another key twice": (lambda rows: rows.append(dict(pickled(rows))), "there twice"),
+    "a number as a float": (lambda rows: rows.append(entry(7.0, 1)), "there twice, the first is 7"),
+    "an unknown kind": (lambda rows: rows[0].update(kind="other"), "unknown kind of state, the first is 'other'"),
+    "no kind": (lambda rows: rows[0].update(kind=None), "have no kind"),
+    "a key unlike its pickle": (
+        lambda rows: of_key(rows, key_str="ä").update(key_str="zz"),
+        "its pickle does not have",
+    ),
+    "no key": (lambda rows: of_key(rows, key_int=7).update(key_int=None), "without a key"),
+}
+
+
+def test_what_was_written_has_no_fault():
+    assert judged(rows_of_state()) == []
+
+
+@pytest.mark.parametrize("seed", [3, 4, 8, 9])
+def test_no_file_of_a_run_that_crashed_has_a_fault(seed: int, tmp_path: Path):
+    _, world, _ = run_seed(seed, 3)
+    job = write_run(world, tmp_path)
+    names = [str(path.relative_to(job)) for path in job.rglob("*.parquet")]
+    data = {name: (job / name).read_bytes() for name in names}
+    assert len(names) > 5
+    assert {fault_of(str(job), name, len(data[name]), sha256(data[name])) for name in names} == {None}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_row_that_cannot_be_is_told_with_its_key(forgery: str):
+    forge, story = FORGERIES[forgery]
+    rows = rows_of_state()
+    forge(rows)
+    found = judged(rows)
+    assert {statement for statement, _ in found} == {5}
+    assert any(story in told for _, told in found), found
+
+
+def test_a_key_that_cannot_be_read_is_left_to_the_invariants():
+    rows = rows_of_state()
+    pickled(rows)["data"] = b"\x82\x01."
+    assert judged(rows) == []
+
+
+def test_a_count_that_is_missing_is_told():
+    table = from_rows(records.TRANSACTIONS, [("done.0", 1, 1, None), ("done.1", 1, 1, 2)])
+    assert faults_in("transactions", io.BytesIO(encode(table))) == [
+        (6, "1 row of its table of transactions have no records")
+    ]
+
+
+def test_a_payload_that_is_too_large_is_not_read():
+    large = b"x" * ((64 << 20) + 1)
+    few = [(n, "e", "a", 0, "b", 0, False, n, 0, 0, payload) for n, payload in enumerate((large, b"y"))]
+    many = [*few, *((n, "e", "a", 0, "b", 0, False, n, 0, 0, b"y") for n in range(2, 50))]
+    for rows in (few[:1], many):
+        with pytest.raises(TooLargeError, match=r"holds a value of 67,108,8\d\d bytes in column payload"):
+            faults_in("log", io.BytesIO(encode(from_rows(records.LOG, rows))))

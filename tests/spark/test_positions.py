@@ -1,0 +1,44 @@
+"""What the audit says of how far files were read."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from recovery.spark.decoding import position_in
+from recovery.spark.lined_up import BEFORE, NOW
+from recovery.spark.operator_checks import of_sources
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RANGE = "a.jsonl?size=300&time_ns=5&start=100&stop=200"
+GROUP = "a.parquet?size=300&time_ns=5&footer=7&start=0&stop=20&group=1"
+
+
+class Positions:
+    """The positions of one cut and the one before it."""
+
+    def __init__(self, spark: SparkSession, *rows: tuple[str, str, Any]) -> None:
+        self._rows = [(role, 1, "in", split, position_in(pickle.dumps(at))) for role, split, at in rows]
+        self._spark = spark
+
+    def rows(self, table: str, *roles: str) -> DataFrame:
+        columns = "role string, epoch int, operator string, split string, position_int bigint"
+        return self._spark.createDataFrame(self._rows, columns)
+
+
+def faults(spark: SparkSession, *rows: tuple[str, str, Any]) -> list[str]:
+    found: Any = Positions(spark, *rows)
+    (row,) = of_sources(found).select("faults").collect()
+    return [str(fault) for fault in row.faults]
+
+
+def test_a_position_lies_within_its_file_and_never_goes_back(spark: SparkSession):
+    assert faults(spark, (BEFORE, RANGE, (150, 9)), (NOW, RANGE, (207, 3)), (NOW, GROUP, 20)) == []
+    (behind,) = faults(spark, (NOW, RANGE, (301, 3)))
+    assert "is at 301, outside of it" in behind
+    (beyond,) = faults(spark, (NOW, GROUP, 21))
+    assert "is at 21, outside of it" in beyond
+    (back,) = faults(spark, (BEFORE, RANGE, (207, 3)), (NOW, RANGE, (150, 9)))
+    assert "is at 150, and was at 207 before" in back
