@@ -53,7 +53,7 @@ from engine.files.errors import (
 from engine.on_ray.auditing import AuditFailedError
 from engine.on_ray.faults import KillSpecError
 from engine.on_ray.job import Job, RunResult
-from engine.on_ray.options import RunFailedError
+from engine.on_ray.options import RequestFailedError, RunFailedError
 from engine.on_ray.preparing import RunExistsError
 from engine.on_ray.restoring import GraphMismatchError
 from engine.on_ray.starting import run, start
@@ -83,6 +83,7 @@ from graphs.errors import (
     UnknownOutputError,
     UnnamedCycleError,
     UnreadLoopError,
+    UnreadOutputWarning,
 )
 from graphs.flow import Flow
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
@@ -152,6 +153,7 @@ __all__ = [
     "Print",
     "Range",
     "RecordSerializationError",
+    "RequestFailedError",
     "RescaleError",
     "RoutingError",
     "RunExistsError",
@@ -176,6 +178,7 @@ __all__ = [
     "UnknownTransactionError",
     "UnnamedCycleError",
     "UnreadLoopError",
+    "UnreadOutputWarning",
     "UnreadableError",
     "UnwritableRecordError",
     "UserFunctionError",

@@ -7,6 +7,8 @@ import re
 from typing import NoReturn
 
 from backedge.flows import WrongCallError
+from recovery.stores.errors import StoreError
+from recovery.stores.keys import key_in_file, signing_key
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,6 +61,14 @@ def place(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("'' is no path: write . for the current folder")
     return text
+
+
+def key_from(key_file: str | None) -> bytes | None:
+    """The key of the cuts: from the file that is named, else from the environment, else none."""
+    try:
+        return signing_key() if key_file is None else key_in_file(key_file, f"--key-file {key_file}")
+    except StoreError as error:
+        raise WrongCallError(str(error)) from error
 
 
 def resume_from(text: str, snapshots: str | None) -> str | int:

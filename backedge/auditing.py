@@ -1,7 +1,8 @@
 """`backedge audit`: Spark proves of a job's cuts that they are consistent, or says what is wrong.
 
-0: consistent. 1: it is not, and what is printed says which statement is violated, where, by which figures. 2: there is
-nothing to judge: no such job or epoch, a file missing or damaged, an invariant that is no query, no Java.
+0: consistent, and the invariants that are given hold. 1: not consistent, and what is printed says which statement is
+violated, where, by which figures. 2: there is nothing to judge: no such job or epoch, a file missing or damaged, an
+invariant that is no query, no Java. 3: consistent, and an invariant does not hold.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from backedge.arguments import digits
+from backedge.arguments import digits, key_from
 from backedge.flows import WrongCallError
+from graphs.wording import one_line
 
-CONSISTENT, VIOLATED, WRONG_CALL = 0, 1, 2
+PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
 
 
 def audit_job(options: argparse.Namespace) -> int:
@@ -26,7 +27,7 @@ def audit_job(options: argparse.Namespace) -> int:
     try:
         return _audit(options)
     except (WrongCallError, SparkJobError, OSError) as refused:
-        print(f"backedge audit: {' '.join(str(refused).splitlines())}", file=sys.stderr)
+        print(f"backedge audit: {one_line(refused)}", file=sys.stderr)
         return WRONG_CALL
 
 
@@ -36,7 +37,7 @@ def _audit(options: argparse.Namespace) -> int:
     from recovery.spark.session import session_for
 
     invariants = dict(map(_invariant, options.invariants))
-    folder = JobFolder.open(options.job, _key(options.key_file))
+    folder = JobFolder.open(options.job, key_from(options.key_file))
     number = digits(options.epoch)
     # What is not there is said before Spark is started, which takes seconds.
     folder.manifest(folder.latest() if number is None else number)
@@ -45,7 +46,9 @@ def _audit(options: argparse.Namespace) -> int:
         verdict = audit(spark, folder, options.epoch if number is None else [number], invariants, progress=_progress)
     _write(verdict, options.page, options.parquet)
     print(json.dumps(verdict.to_json()) if options.json else "\n".join(verdict.lines()))
-    return CONSISTENT if verdict.consistent else VIOLATED
+    if not verdict.consistent:
+        return INCONSISTENT
+    return PASSED if verdict.passed else INVARIANT_BROKEN
 
 
 def _write(verdict: Any, page: str | None, tables: str | None) -> None:
@@ -69,14 +72,3 @@ def _invariant(text: str) -> tuple[str, str]:
             f"--invariant {text!r} has no name and query: write name=SELECT ..., whose rows are what is wrong"
         )
     return name.strip(), query
-
-
-def _key(path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_bytes().rstrip(b"\r\n")
-    except OSError as error:
-        raise WrongCallError(
-            f"--key-file {path} cannot be read ({error.strerror}): give the file with the key of the run"
-        ) from error

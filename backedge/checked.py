@@ -36,14 +36,14 @@ class Checked:
         """A line for each thing that is wrong."""
         lines = self.judged.failures("the run and the reference")
         lines += [f"the planned kill {fault} did not happen" for fault in self.result.missed_faults]
-        findings = [] if self.verdict is None else self.verdict.findings
-        return lines + [f"the audit: {finding}" for finding in findings]
+        wrong = [] if self.verdict is None else self.verdict.failures
+        return lines + [f"the audit: {line}" for line in wrong]
 
     @property
     def audit(self) -> str | None:
         """What the audit came to, if there was one."""
         if self.verdict is not None:
-            return "consistent" if self.verdict.consistent else "not consistent"
+            return self.verdict.outcome
         return None if self.result.audit is None else self.result.audit["state"]
 
     def summary(self) -> dict[str, Any]:
@@ -61,6 +61,7 @@ def run_checked(
     seed: int = 0,
     snapshots: str | None = None,
     resume: Any = "never",
+    key: bytes | None = None,
     kills: Sequence[str] = (),
     parallelism: int = 1,
     audit: Literal["never", "final", "every-cut"] = "never",
@@ -79,7 +80,7 @@ def run_checked(
     # The last cut is audited in the session that is there anyway; only cuts that appear meanwhile need another.
     meanwhile = audit if audit == "every-cut" else "never"
     try:
-        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed)
+        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed, key=key)
         check_kills(tuple(map(Kill.parse, kills)), expand(trial.flow("output").plan(), parallelism))
         _check_folder(folder, trial.is_prepared, resume)
         with trial.session():

@@ -6,15 +6,17 @@ import argparse
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from backedge.arguments import Parser, count, digits, number, place, seconds
-from backedge.flows import WrongCallError, flow_at
+from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.version import VERSION
 from graphs.drawing import Format, draw
 from graphs.errors import GraphError
 from graphs.expansion import Actors
+from graphs.wording import one_line
+from recovery.stores.keys import KEY_VARIABLE
 
 INTERRUPTED = 130
 NOBODY_READS = 141
@@ -72,7 +74,7 @@ def _obey(options: argparse.Namespace) -> int:
 
             return list_cuts(options) if options.what == "list" else show_cut(options)
         case _:
-            return _graph(options.flow, options.format)
+            return _graph(options.flow, options.settings, options.format)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
     _add_flow(graph)
+    _add_set(graph)
     graph.add_argument("--format", choices=get_args(Format), default="text", help="default: text")
     return parser
 
@@ -94,15 +97,23 @@ def _add_flow(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flow", metavar="MODULE:NAME", help="a module, and the Flow in it or a function that gives one")
 
 
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    setting = "an argument of that function, as JSON or else as text; may be given again"
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=setting)
+
+
 def _add_run(run: argparse.ArgumentParser) -> None:
     _add_flow(run)
-    setting = "an argument of that function, as JSON or else as text; may be given again"
-    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=setting)
+    _add_set(run)
     keeping = run.add_argument_group("cuts")
     keeping.add_argument(
         "--snapshots", type=place, metavar="URI", help="the folder for them; without it, a death fails the run"
     )
     keeping.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="default: 0.5")
+    given_up = "without progress, after which a cut is given up and the next begins; default: 60"
+    keeping.add_argument("--cut-timeout", type=seconds, default=60.0, metavar="SECONDS", help=given_up)
+    patience = "that a task waits for the barriers of a cut before it captures and logs its queues; default: 1"
+    keeping.add_argument("--cut-patience", type=seconds, default=1.0, metavar="SECONDS", help=patience)
     keeping.add_argument("--keep", type=count, default=3, metavar="N", help="how many are kept; default: 3")
     keeping.add_argument("--policy", choices=("aligned", "unaligned", "drain"), default="aligned")
     resume = (
@@ -112,20 +123,30 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     audit = "have Spark audit the last cut, or cuts as they appear; default: never"
     keeping.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
     keeping.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help=resume)
+    _add_key_file(keeping.add_argument)
     placing = run.add_argument_group("processes")
     placing.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
     actors = "one process a task, or one for task i of every operator; default: auto, by the CPUs there are"
     placing.add_argument("--actors", choices=get_args(Actors), default="auto", help=actors)
     placing.add_argument("--spares", type=number, default=0, metavar="N", help="processes that wait to replace others")
-    restarts = "how often processes may die; default: 10"
+    restarts = "how many attempts may fail within --restart-window; default: 10"
     placing.add_argument("--max-restarts", type=number, default=10, metavar="N", help=restarts)
+    window = "failures longer ago than this do not count; default: 3600"
+    placing.add_argument("--restart-window", type=seconds, default=3600.0, metavar="SECONDS", help=window)
     faults = run.add_argument_group("planned faults")
-    kill = "end a process with SIGKILL: head@epoch=3, body@records=100000, random@every=2s; may be given again"
+    kill = (
+        "end a process with SIGKILL: head@epoch=3, body@records=1000, head@loop=2, random@every=2s; may be given again"
+    )
     faults.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
     faults.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
     told = run.add_argument_group("results")
     told.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
     told.add_argument("--json-out", type=place, metavar="URI", help="write the summary to a file, too")
+
+
+def _add_key_file(add_argument: Callable[..., object]) -> None:
+    help = f"the key that signs the cuts, in a file; default: the environment variable {KEY_VARIABLE}, if it is set"
+    add_argument("--key-file", type=place, metavar="FILE", help=help)
 
 
 def _add_prepare(prepare: argparse.ArgumentParser) -> None:
@@ -162,6 +183,7 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
     every = "between cuts; default: so that all kills have room in the time of the clean run"
     compare.add_argument("--every", type=seconds, metavar="SECONDS", help=every)
     planted = "change a row of the result, to see that it is found: ends with 1"
+    _add_key_file(compare.add_argument)
     compare.add_argument("--plant-error", action="store_true", help=planted)
     compare.add_argument("--json", action="store_true", help="the last line of the output is what was found, as JSON")
 
@@ -179,7 +201,7 @@ def _add_audit(audit: argparse.ArgumentParser) -> None:
     audit.add_argument("--page", type=place, metavar="FILE.html", help="write a page with a picture of each cut")
     audit.add_argument("--parquet", type=place, metavar="DIR", help="write what was found as tables")
     audit.add_argument("--master", metavar="URL", help="the Spark to use; default: one on this machine")
-    audit.add_argument("--key-file", type=place, metavar="FILE", help="the key that the snapshots are signed with")
+    _add_key_file(audit.add_argument)
 
 
 def _epochs(text: str) -> str:
@@ -198,16 +220,17 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
             "--snapshots", type=place, required=True, metavar="DIR", help="what `backedge run` was given"
         )
         parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
+        _add_key_file(parser.add_argument)
         parser.add_argument("--json", action="store_true", help="as JSON")
 
 
-def _graph(where: str, form: Format) -> int:
+def _graph(where: str, settings: Sequence[str], form: Format) -> int:
     try:
-        print(draw(flow_at(where).plan(), form))
+        print(draw(flow_at(where, settings_in(settings)).plan(), form))
     except WrongCallError as wrong:
-        print(f"backedge graph: {wrong}", file=sys.stderr)
+        print(f"backedge graph: {one_line(wrong)}", file=sys.stderr)
         return 2
     except GraphError as refused:
-        print(f"backedge graph: {where} cannot run: {refused}", file=sys.stderr)
+        print(f"backedge graph: {one_line(where)} cannot run: {one_line(refused)}", file=sys.stderr)
         return 1
     return 0

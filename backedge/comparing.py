@@ -12,10 +12,11 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from backedge.arguments import key_from
 from backedge.cases import Case, case_of
 from backedge.flows import WrongCallError
 from backedge.trials import DataFrame, Judged, Trial
@@ -34,7 +35,8 @@ from recovery.stores.errors import StoreError
 Facts = dict[str, Any]
 
 EVERY_MIN_S, EVERY_MAX_S = 0.05, 1.0
-EPOCHS_BEFORE, EPOCHS_A_KILL = 4, 2
+EPOCHS_BEFORE, EPOCHS_A_KILL = 12, 2
+SHARE_MIN, SHARE_MAX = 0.2, 0.7
 KILLED = "the run with kills and the reference"
 DONE, WRONG, WRONG_CALL = 0, 1, 2
 REFUSED = (WrongCallError, GraphError, SparkJobError, StoreError, OSError)
@@ -51,31 +53,40 @@ def compare(
     every: float | None = None,
     spark: Any = None,
     plant_error: bool = False,
+    key: bytes | None = None,
 ) -> Facts:
     """Compare a module (see `backedge.cases`) with itself killed and with its reference; `failures` says what is wrong.
 
     The seed chooses whom the kills hit, and when. `every` is the time between cuts; by default one in which all kills
-    have room. `plant_error` changes a row of the result, which must then come out as a failure.
+    have room. `key` signs the cuts, as for `start`. `plant_error` changes a row of the result, which must then come out
+    as a failure.
     """
     with tempfile.TemporaryDirectory(prefix="backedge-compare-") as folder:
-        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed)
+        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed, key=key)
         with trial.session(spark):
             return _Comparison(trial, folder, parallelism, seed).facts(kills, every, plant_error)
 
 
-def planned_kills(deployment: Deployment, kills: int, seed: int) -> list[str]:
-    """So many faults, at epochs that grow from 2 on: the first hits a loop, the others what chance says.
+def planned_kills(
+    deployment: Deployment, kills: int, seed: int, *, by_task: Mapping[str, int], in_loop: bool
+) -> list[str]:
+    """So many faults that a run like the clean one reaches: `by_task` has the records that its tasks processed.
 
-    Sources are left out, unless there is nothing else: they may have ended before.
+    The first strikes a task of a loop; with `in_loop`, when a cut is complete that holds records in one. The others
+    strike when a task has processed a part of what it did in the clean run, each further on than the one before.
+    Sources are left out, unless there is nothing else: those that read files count in large steps.
     """
     chance = random.Random(seed)
-    roles = sorted({role_of(task) for task in deployment.tasks.values()} - {"source"}) or ["source"]
+    busy = [task for task in deployment.tasks.values() if by_task.get(str(task.id))]
+    tasks = [task for task in busy if not task.is_source] or busy or list(deployment.tasks.values())
+    loops = [task for task in tasks if role_of(task) in ("head", "body")]
     planned: list[str] = []
-    epoch = 2
-    for _ in range(kills):
-        loops = [role for role in roles if role in ("head", "body")]
-        planned.append(f"{chance.choice(roles if planned else loops or roles)}@epoch={epoch}")
-        epoch += chance.randint(1, EPOCHS_A_KILL)
+    for number in range(kills):
+        task = chance.choice(tasks if planned else loops or tasks)
+        share = SHARE_MIN + (SHARE_MAX - SHARE_MIN) * (number + chance.random()) / kills
+        records = max(1, int(share * by_task.get(str(task.id), 0)))
+        is_first = in_loop and not planned
+        planned.append(f"{task.id}@loop=1" if is_first else f"{task.id}@records={records}")
     return planned
 
 
@@ -89,9 +100,10 @@ class _Comparison:
 
     def facts(self, kills: int, every: float | None, plant_error: bool) -> Facts:
         """Do all of it."""
-        planned = planned_kills(expand(self.plan, self.options["parallelism"]), kills, self.options["seed"])
         self.trial.prepare()
         clean = self._run("clean", every=EVERY_MAX_S, kills=())
+        deployment, seed = expand(self.plan, self.options["parallelism"]), self.options["seed"]
+        planned = planned_kills(deployment, kills, seed, by_task=clean.by_task, in_loop=self.case.in_loop)
         working_s = clean.seconds - clean.starting_seconds
         room = EPOCHS_BEFORE + EPOCHS_A_KILL * kills
         every = every or min(EVERY_MAX_S, max(EVERY_MIN_S, working_s / room))
@@ -114,7 +126,7 @@ class _Comparison:
             "kills": planned,
             "rows": judged[KILLED].rows,
             "audit": audited,
-            "recovery_seconds": round(sum(restore["seconds"] for restore in killed.restores), 3),
+            "recovery_seconds": round(sum(restore["seconds"] or 0 for restore in killed.restores), 3),
             "spark_seconds": round(spark_seconds, 3),
             "clean_seconds": round(working_s, 3),
             "killed_seconds": round(killed.seconds - killed.starting_seconds, 3),
@@ -149,13 +161,13 @@ class _Comparison:
 
     def _not_happened(self, killed: RunResult) -> Iterable[str]:
         for fault in killed.missed_faults:
-            yield f"the planned kill {fault} did not happen: the run was over before"
+            yield f"the planned kill {fault} did not happen: the run was over before it was due"
         if self.case.in_loop and killed.restores and not any(one["in_loop_records"] for one in killed.restores):
             yield "no restored cut had records in a loop: the kills proved little"
 
     def _audited(self) -> tuple[str, list[str]]:
         verdict = self.trial.audit(os.path.join(self.folder, "killed-cuts"), "all")
-        return ("consistent", []) if verdict.consistent else ("not consistent", verdict.lines())
+        return verdict.outcome, [] if verdict.passed else verdict.lines()
 
 
 # -- the command ---------------------------------------------------------------------------------------------------
@@ -174,6 +186,7 @@ def compare_module(options: argparse.Namespace) -> int:
             rounds=options.rounds,
             every=options.every,
             plant_error=options.plant_error,
+            key=key_from(options.key_file),
         )
     except (RunFailedError, TaskError) as failed:
         return _say(failed, WRONG)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from backedge.arguments import key_from
 from backedge.flows import WrongCallError
 from graphs.errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
-from graphs.wording import counted
+from graphs.wording import counted, one_line, printable
 from recovery.orders import Manifest
 from recovery.stores.errors import StoreError
 from recovery.stores.local import LocalStore
@@ -31,9 +32,10 @@ def list_cuts(options: argparse.Namespace) -> int:
     cuts: list[Facts] = []
     faults: list[Exception] = []
     try:
+        key = key_from(options.key_file)
         for job in _jobs(options):
             try:
-                cuts += _cuts(LocalStore(_root(options), job))
+                cuts += _cuts(LocalStore(_root(options), job, key))
             except REFUSED as fault:
                 # The cuts of other jobs are no worse for it.
                 faults.append(fault)
@@ -59,7 +61,7 @@ def _print_cuts(cuts: list[Facts], options: argparse.Namespace) -> None:
         numbers = str(facts["epoch"]), str(facts["attempt"]), time_s, str(facts["tasks"]), f"{facts['bytes']:,}"
         rows.append((facts["job"], *numbers, loops or "-", savepoint, restorable))
     if len(rows) == 1:
-        print(f"no cut is complete in {options.snapshots}")
+        print(printable(f"no cut is complete in {options.snapshots}"))
     else:
         _print_table(rows)
 
@@ -71,7 +73,7 @@ def show_cut(options: argparse.Namespace) -> int:
         described = store.manifest_of(Epoch(options.epoch))
         facts = _facts(store, described.epoch, described.attempt)
         try:
-            store.cut(described.epoch)
+            store.verify(described.epoch)
         except StoreError as fault:
             facts.update(restorable=False, fault=str(fault))
     except REFUSED as refused:
@@ -106,7 +108,7 @@ def _jobs(options: argparse.Namespace) -> list[str]:
 def _one(options: argparse.Namespace) -> LocalStore:
     jobs = _jobs(options)
     if len(jobs) == 1:
-        return LocalStore(_root(options), jobs[0])
+        return LocalStore(_root(options), jobs[0], key_from(options.key_file))
     raise WrongCallError(f"--snapshots {options.snapshots} holds several jobs: give --job, one of {', '.join(jobs)}")
 
 
@@ -168,8 +170,8 @@ def _print_cut(facts: Facts) -> None:
     verdict = "every file is as it was written" if facts["restorable"] else f"not restorable: {facts['fault']}"
     kept = f", kept as {facts['savepoint']}" if facts["savepoint"] else ""
     where = f"epoch {facts['epoch']} of {facts['job']}, attempt {facts['attempt']}"
-    print(f"{where}, {facts['policy']}, {facts['time']}{kept}")
-    print(f"{counted(facts['tasks'], 'task')}, {counted(facts['bytes'], 'byte')}; {verdict}")
+    print(printable(f"{where}, {facts['policy']}, {facts['time']}{kept}"))
+    print(printable(f"{counted(facts['tasks'], 'task')}, {counted(facts['bytes'], 'byte')}; {verdict}"))
     rows = [("task", "state rows", "in loops", "bytes", "")]
     for task in facts["of_tasks"]:
         loops = ", ".join(f"{loop} {_records(log)}" for loop, log in task["loops"].items())
@@ -181,11 +183,12 @@ def _print_cut(facts: Facts) -> None:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _refuse(refused: Exception) -> int:
-    print(f"backedge snapshots: {' '.join(str(refused).splitlines())}", file=sys.stderr)
+    print(f"backedge snapshots: {one_line(refused)}", file=sys.stderr)
     return 2

@@ -15,7 +15,7 @@ import tempfile
 from types import FrameType
 from typing import Any
 
-from backedge.arguments import resume_from
+from backedge.arguments import key_from, resume_from
 from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.summaries import JsonFile, told
 from engine.errors import TaskError
@@ -44,6 +44,8 @@ def run_flow(options: argparse.Namespace) -> int:
     termination.watch()
     try:
         return _Run(options, was_connected, termination).go()
+    except RunExistsError as refused:
+        return _say(f"{refused.fact}: go on with it by --resume latest, give another folder, or remove it", WRONG_CALL)
     except REFUSED as refused:
         return _say(" ".join(str(refused).split("\n")), WRONG_CALL)
     except KeyboardInterrupt:
@@ -67,10 +69,13 @@ class _Run:
         self.flow: Flow = flow_at(options.flow, settings_in(options.settings))
         self.json_file = None if options.json_out is None else JsonFile(options.json_out)
         self.resume: Any = resume_from(options.resume, options.snapshots)
+        self.key = key_from(options.key_file)
         if options.snapshots is not None:
             check_path("--snapshots", options.snapshots)
             if isinstance(self.resume, int):
-                find_cut(options.snapshots.removeprefix("file://"), self.flow.name, self.resume)
+                find_cut(options.snapshots.removeprefix("file://"), self.flow.name, self.resume, self.key)
+        elif options.key_file is not None:
+            raise WrongCallError("--key-file names a key that signs cuts: say by --snapshots where they are kept")
         self.temporary: str | None = None
         self.error: str | None = None
 
@@ -105,12 +110,16 @@ class _Run:
             self.flow,
             snapshots=folder,
             every=options.every,
+            cut_timeout=options.cut_timeout,
+            cut_patience=options.cut_patience,
             keep=options.keep,
             resume=self.resume,
+            key=None if folder is None else self.key,
             parallelism=options.parallelism,
             actors=options.actors,
             policy=options.policy,
             max_restarts=options.max_restarts,
+            restart_window=options.restart_window,
             spares=options.spares,
             seed=options.seed,
             kills=self.kills,

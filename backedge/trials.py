@@ -18,6 +18,7 @@ from graphs.flow import Flow
 from graphs.io import Collect
 from recovery.spark.errors import ComparisonError
 from recovery.spark.verdict import Verdict
+from recovery.stores.keys import signing_key
 from recovery.stores.names import encoded
 
 DataFrame = Any
@@ -61,10 +62,20 @@ class Trial:
 
     spark: SparkSession
 
-    def __init__(self, case: Case, folder: str, *, size: int | None, rounds: int | None, seed: int) -> None:
+    def __init__(
+        self,
+        case: Case,
+        folder: str,
+        *,
+        size: int | None,
+        rounds: int | None,
+        seed: int,
+        key: bytes | None = None,
+    ) -> None:
         self.case = case
         self.size = size or case.size
         self._folder = folder
+        self._key = signing_key(key)
         self._inputs = os.path.join(folder, "inputs")
         self._unfinished = os.path.join(self._inputs, ".unfinished")
         self._given: dict[str, Any] = {"inputs": self._inputs, "size": self.size, "seed": seed}
@@ -104,14 +115,14 @@ class Trial:
 
     def run(self, output: str, **options: Any) -> RunResult:
         """Run the flow on Ray."""
-        return run(self.flow(output), **options)
+        return run(self.flow(output), key=self._key, **options)
 
     def audit(self, snapshots: str, epochs: Literal["latest", "all"]) -> Verdict:
         """What Spark finds in the cuts that a run has kept, with the invariants of the module."""
         from recovery.spark.audit import audit
         from recovery.spark.job import JobFolder
 
-        folder = JobFolder.open(os.path.join(snapshots, encoded(self.flow("output").plan().name)))
+        folder = JobFolder.open(os.path.join(snapshots, encoded(self.flow("output").plan().name)), self._key)
         return audit(self.spark, folder, epochs, self.case.invariants)
 
     def reference(self) -> tuple[DataFrame, float]:

@@ -76,10 +76,10 @@ def _is_odd(number: int) -> bool:
 
 
 def _logs(deployment: Deployment, entries: int, seed: int) -> Iterator[tuple[ChannelId, tuple[LogEntry, ...]]]:
-    """Each task of the head has as many batches from the task of its own number, a record in each."""
+    """Each task of the head has as many batches from the next task, in another actor, with a record in each."""
     payloads = [pickle.dumps(([number + seed], 0), 5) for number in range(PAYLOADS)]
     for channel in deployment.channels.values():
-        if channel.is_back and channel.id.sender.index == channel.id.receiver.index:
+        if channel.is_back and channel.id.sender.index == (channel.id.receiver.index + 1) % TASKS:
             log: list[LogEntry] = []
             before = 0
             for seq in range(1, entries + 1):

@@ -68,8 +68,10 @@ def test_a_violation_is_told_with_statement_channel_epoch_and_figures(
 
 
 def test_an_invariant_that_does_not_hold_is_told_with_a_row(spark: Any, job: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["audit", str(job), "--invariant", "no task=SELECT task FROM tasks ORDER BY task"]) == 1
-    assert "statement 7 (no task): " in capsys.readouterr().out
+    assert main(["audit", str(job), "--invariant", "no task=SELECT task FROM tasks ORDER BY task"]) == 3
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("consistent: 1 cut of job")
+    assert "invariants do not hold: 1 of 1" in told and "invariant no task: " in told[-1]
 
 
 @pytest.mark.parametrize(

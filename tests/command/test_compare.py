@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from backedge.command import main
 from backedge.comparing import planned_kills
+from engine.on_ray.faults import Kill, role_of
 from examples.cyclic import transfers
 from graphs.expansion import expand
 from tests.jobs.rays import local_ray
@@ -109,16 +109,29 @@ def test_a_wrong_option_ends_with_2(capsys: pytest.CaptureFixture[str], words: l
     assert words[0] in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_seed_plans_kills_that_strike_one_after_the_other_and_a_loop_first():
+def test_a_seed_plans_kills_within_what_the_clean_run_did_and_a_loop_first():
     deployment = expand(transfers.flow().plan(), parallelism=2)
-    planned = planned_kills(deployment, 5, seed=7)
-    assert planned == planned_kills(deployment, 5, seed=7)
-    assert any(planned != planned_kills(deployment, 5, seed) for seed in range(5))
-    epochs = [int(kill.rpartition("=")[2]) for kill in planned]
-    assert epochs[0] == 2
-    assert all(1 <= later - earlier <= 2 for earlier, later in pairwise(epochs))
-    assert planned[0].startswith(("head@", "body@"))
-    assert not any(kill.startswith("source@") for kill in planned)
+    by_task = {str(name): 1_000 for name in deployment.tasks}
+    for in_loop in (True, False):
+        planned = planned_kills(deployment, 5, 7, by_task=by_task, in_loop=in_loop)
+        assert planned == planned_kills(deployment, 5, 7, by_task=by_task, in_loop=in_loop)
+        kills = [Kill.parse(kill) for kill in planned]
+        tasks = {str(name): task for name, task in deployment.tasks.items()}
+        assert role_of(tasks[kills[0].who]) in ("head", "body")
+        assert (kills[0].when, kills[0].amount == 1) == (("loop", True) if in_loop else ("records", False))
+        assert "source" not in {role_of(tasks[kill.who]) for kill in kills}
+        counted = [kill.amount for kill in kills if kill.when == "records"]
+        assert counted == sorted(counted)
+        assert counted[0] >= 200 and counted[-1] <= 700
+    others = [planned_kills(deployment, 5, seed, by_task=by_task, in_loop=True) for seed in range(5)]
+    assert any(planned != others[0] for planned in others)
+
+
+def test_no_kill_waits_for_a_task_that_had_nothing_to_do():
+    deployment = expand(transfers.flow().plan(), parallelism=2)
+    by_task = {str(name): 0 if name.index else 10 for name in deployment.tasks}
+    planned = [planned_kills(deployment, 4, seed, by_task=by_task, in_loop=True) for seed in range(10)]
+    assert not any("/1@" in kill for kills in planned for kill in kills)
 
 
 @pytest.fixture(scope="module")
@@ -148,4 +161,4 @@ class TestOnRay:
         said = capsys.readouterr().out
         assert "plain_case, size 5: 5 rows, 2 of them differ" in said
         assert "the run with kills and the reference: 2 of 5 rows differ: " in said
-        assert "the planned kill source@epoch=2 did not happen" in said
+        assert "the planned kill read-1/0@loop=1 did not happen" in said

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backedge.command import main
+from engine.on_ray.preparing import RunExistsError
 
 MODULE = """
 from backedge import Collect, Flow, Items
@@ -179,3 +180,21 @@ def test_settings_reach_the_function_that_makes_the_flow(capsys: pytest.CaptureF
 def test_a_preparation_for_too_many_tasks_is_refused_before_spark_is_started(capsys: pytest.CaptureFixture[str]):
     said = refused(capsys, "prepare", "rows.csv", "prepared", "--tasks", "999")
     assert "tasks=999 is no parallelism: give a number from 1 to 128" in said
+
+
+def test_a_folder_that_holds_a_run_is_refused_with_the_options_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise RunExistsError("cuts/sizes holds a run of 'sizes' already")
+
+    monkeypatch.setattr("backedge.running.start", refuse)
+    said = refused(capsys, "run", "module_to_run:flow", "--snapshots", str(tmp_path / "cuts"))
+    assert "holds a run of 'sizes' already: go on with it by --resume latest" in said
+    assert "resume=" not in said
+
+
+def test_graph_takes_the_arguments_that_it_asks_for(capsys: pytest.CaptureFixture[str]):
+    assert "is a function that needs path: give --set path=VALUE" in refused(capsys, "graph", "module_to_run:needing")
+    assert main(["graph", "module_to_run:needing", "--set", "path=anything"]) == 0
+    assert "sizes" in capsys.readouterr().out

@@ -47,3 +47,20 @@ def test_a_folder_of_another_name_is_not_taken_for_a_job(cuts: Path, capsys: pyt
 def test_which_of_several_jobs_is_meant_has_to_be_said(cuts: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["snapshots", "show", "1", "--snapshots", str(cuts)]) == 2
     assert "holds several jobs: give --job, one of sound, torn" in capsys.readouterr().err
+
+
+def test_signed_cuts_are_listed_with_their_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    _, world, _ = run_seed(SEED, CRASHES)
+    write_run(world, tmp_path / "cuts", "signed", key=b"secret")
+    (tmp_path / "key").write_bytes(b"secret\n")
+    listing = ["snapshots", "list", "--snapshots", str(tmp_path / "cuts")]
+    assert main(listing) == 2
+    assert "is signed, and no key is given" in capsys.readouterr().err
+    assert main([*listing, "--key-file", str(tmp_path / "key")]) == 0
+    told = capsys.readouterr().out
+    assert "signed" in told
+    monkeypatch.setenv("BACKEDGE_KEY", "secret")
+    assert main(listing) == 0
+    assert capsys.readouterr().out == told

@@ -54,7 +54,7 @@ def test_the_example_gives_what_the_page_says():
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     made: dict[str, Any] = {}
     exec(compile(example, "operators.md", "exec"), made)
-    outputs = simulate(made["flow"], seeds=range(3), crashes=1).outputs
+    outputs = simulate(made["flow"], seeds=range(40), crashes=1).outputs
     assert {sink: sorted(order["id"] for order in outputs[sink]) for sink in ("done", "given_up")} == {
         "done": [1, 2],
         "given_up": [3],

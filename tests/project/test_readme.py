@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -43,3 +45,18 @@ def test_every_link_to_a_file_leads_somewhere(page: str):
 def test_continuous_integration_runs_the_test_command_of_the_readme():
     assert re.search(r"^    make test ", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("extra", ["connect"])
+def test_what_an_extra_installs_is_pinned(extra: str):
+    def needed(package: str, extra: str = "") -> set[str]:
+        wanted = (Requirement(text) for text in requires(package) or ())
+        return {one.name for one in wanted if one.marker is not None and one.marker.evaluate({"extra": extra})}
+
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE))
+    assert needed("backedge", extra) == {"pyspark"}, "the extra of PySpark of the same name is what is installed"
+    found = needed("pyspark", extra)
+    assert len(found) > 3
+    assert found <= pinned
+    for page in ("docs/tables.md",):
+        assert f'--constraint constraints.txt --no-build-isolation --editable ".[{extra}]"' in (ROOT / page).read_text()
