@@ -4,8 +4,8 @@
   log is sealed: it is counted, not stored.
 - The last state of a task that has ended acknowledges every epoch that it had not captured. It is said again whenever
   an epoch is aborted, in case it was lost.
-- The head of an iteration ends before its body does. Its last state is acknowledged once END has come on every back
-  edge, for only then is it known that what was received is what was sent.
+- A head ends before its loop does. Its last state is acknowledged once END has come on every back edge: only then is it
+  known that what was received is what was sent, and that on_end of the loop's operators has sent nothing back.
 - Completing an epoch discards the open ones before it. Discarding drops files; prepared transactions stay.
 """
 

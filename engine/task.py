@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from engine.errors import MisuseError
 from engine.iteration import Iteration
 from engine.snapshots import Snapshots
 from graphs.deployment import Channel, Task
@@ -60,7 +61,7 @@ class TaskCore:
         self.busy = False
         self.declined: Epoch | None = None
         self.is_ending = False
-        self.ended = restored is not None and restored.ended
+        self.had_ended = self.ended = restored is not None and restored.ended
         self.stale_items = 0
         if restored is not None:
             self._take_back(restored)
@@ -92,6 +93,13 @@ class TaskCore:
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if isinstance(item, Data):
             queued = inbox.receive(item)
+            if self.ended and item.marker is None:
+                loop = next(c.edge.loop for c in self.task.inputs if c.id == channel)
+                raise MisuseError(
+                    f"loop {loop!r} had ended when records of {channel.sender} came back to {self.task.id}: on_end of "
+                    "an operator in a loop may emit only what leaves the loop; emit the rest before, in on_record or "
+                    "by a timer"
+                )
             if inbox.logs:
                 self.logs.receive(inbox, queued)
             return NOTHING
@@ -351,8 +359,8 @@ class TaskCore:
         return self._go_on(inbox, effects)
 
     def _inputs_over(self) -> list[Effect]:
-        """The head of an iteration ends on its own; probes have verified the back edges of any other."""
-        waits = self.iteration is not None and not all(inbox.end_received for inbox in self.inboxes.values())
+        """A head ends before its loop does; one that had ended before a restore was verified then."""
+        waits = not self.had_ended and any(i.is_back and not i.end_received for i in self.inboxes.values())
         return [] if waits else self.snapshots.on_inputs_over()
 
     def _go_on(self, inbox: Inbox, effects: list[Effect]) -> Sequence[Effect]:

@@ -174,7 +174,7 @@ class Places:
             place.reads = frozenset(c for c in into if self._reads(host, c))
             place.awaits = tuple(c for c in into if c in place.reads and not self._has_ended(host, c))
             place.notes_barriers = frozenset(c for c in into if self._only_notes_marks(host, c))
-            ends = (c for c in place.notes_barriers if host.core.ended or not self.is_back[c])
+            ends = (c for c in place.notes_barriers if not self.is_back[c])
             place.notes_ends = frozenset(ends if host.core.rounds is None else ())
         return place
 

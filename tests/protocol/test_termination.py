@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from engine.errors import MisuseError
 from recovery.messages import Mode
-from recovery.orders import TellToEnd, Trigger
-from tests.protocol.bench_of_cores import Sends, graph, task_id
+from recovery.orders import Complete, Trigger
+from tests.protocol.bench_of_cores import Bench, Sends, graph
 from tests.protocol.conducted import Conducted
 from tests.protocol.desk import ATTEMPT, Desk, report
 
@@ -221,17 +222,38 @@ def test_a_restored_loop_whose_source_has_ended_goes_on_and_ends():
     assert second.seen("out") == [0]
 
 
-def test_a_loop_ended_in_part_ends_with_the_heads_that_are_left():
-    first = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
-    first.exhaust("items")
-    first.deliver("items->head/0")
-    first.deliver("items->head/1")
-    first.tell_to_end("head/0")
-    first.run()
-    first.request()
-    first.run()
-    assert first.has_ended("head/0") and not first.has_ended("head/1")
-    second = Conducted(first.deployment, restored=first.cut(1), attempt=2)
-    assert second.has_ended("head/0") and not second.has_ended("head/1")
-    second.finish()
-    assert [order.task for order in second.ordered(TellToEnd)] == [task_id("head/1")]
+def test_the_last_state_of_a_head_that_ends_alone_waits_for_the_rest_of_its_loop():
+    bench = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
+    bench.exhaust("items")
+    bench.deliver("items->head/0")
+    bench.deliver("items->head/1")
+    bench.tell_to_end("head/0")
+    bench.run()
+    bench.request()
+    bench.run()
+    assert bench.core("head/0").ended and not bench.has_ended("head/0")
+    assert not bench.ordered(Complete)
+    bench.tell_to_end("head/1")
+    bench.finish()
+    assert bench.has_ended("head/0") and bench.has_ended("head/1")
+
+
+def test_a_head_that_had_ended_before_a_restore_says_so_at_once():
+    bench = Bench(LOOP)
+    bench.exhaust("items")
+    bench.deliver("items->head")
+    bench.tell_to_end("head")
+    bench.run()
+    again = Bench(LOOP, restored=bench.cut(1), attempt=2)
+    assert again.has_ended("head") and not again.core("head").inboxes[again.channel("body->head")].end_received
+
+
+def test_records_that_on_end_sends_back_into_its_own_loop_are_refused():
+    bench = Bench(graph("head -> body", "body => head"))
+    bench.tell_to_end("head")
+    bench.emit("body->head", "late")
+    with pytest.raises(
+        MisuseError, match=r"records of body/0 came back to head/0.* on_end .* only what leaves the loop"
+    ):
+        bench.deliver("body->head")
+    assert not bench.has_ended("head"), "no cut may say that the run is over"

@@ -48,7 +48,7 @@ def test_cuts_of_runs_that_crash_are_consistent(spark: SparkSession, tmp_path: P
     ("rule", "seed", "statements"),
     [
         ("no-loop-log", 3, {2}),
-        ("log-without-the-queue", 3, {2}),
+        ("log-without-the-queue", 19, {2}),
     ],
 )
 def test_a_rule_that_is_broken_shows_in_the_cuts(
