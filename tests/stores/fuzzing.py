@@ -146,7 +146,7 @@ class Fuzzed:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             if document:
                 mutate(document, rng)
-        with contextlib.suppress(ValueError):  # it cannot be written as JSON: the document stays
+        with contextlib.suppress(ValueError, RecursionError):  # it cannot be written as JSON: the document stays
             path.write_bytes(sealed(document, None))
             self._seal_chain()
         return kind
