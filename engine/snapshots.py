@@ -4,8 +4,9 @@
   log is sealed: it is counted, not stored.
 - The last state of a task that has ended acknowledges every epoch that it had not captured. It is said again whenever
   an epoch is aborted, in case it was lost.
-- A head ends before its loop does. Its last state is acknowledged once END has come on every back edge: only then is it
-  known that what was received is what was sent, and that on_end of the loop's operators has sent nothing back.
+- A head ends before its loop does. Its last state stands for an epoch only when every back edge has given its
+  barrier, or END: only then is it known that what was received is what was sent, and that on_end of the loop's
+  operators has sent nothing back. It is said again whenever it stands for more.
 - Completing an epoch discards the open ones before it. Discarding drops files; prepared transactions stay.
 """
 
@@ -28,7 +29,8 @@ class Snapshots:
         self.alignment = alignment
         self.last: OpenEpoch | None = None
         self.last_is_durable = False
-        self.inputs_are_over = False
+        # Up to which epoch, and which probe, the inputs are known to be whole; None is to their ends.
+        self.verified: tuple[Epoch, Epoch] | None = None
 
     def seal(self, log: OpenEpoch) -> list[Effect]:
         """Every logged channel has given its barrier."""
@@ -77,9 +79,11 @@ class Snapshots:
             effects.append(Discard(epoch))
         return effects + self._acknowledge_end()
 
-    def on_inputs_over(self) -> list[Effect]:
-        """END has come on every input."""
-        self.inputs_are_over = True
+    def on_verified(self, verified: tuple[Epoch, Epoch] | None) -> list[Effect]:
+        """The inputs of a task that has ended are known to be whole up to there."""
+        if verified == self.verified:
+            return []
+        self.verified = verified
         return self._acknowledge_end()
 
     def on_complete(self, epoch: Epoch, names: tuple[str, ...]) -> list[Effect]:
@@ -95,7 +99,7 @@ class Snapshots:
         return self.last
 
     def _acknowledge_end(self) -> list[Effect]:
-        if not (self.last_is_durable and self.inputs_are_over):
+        if not self.last_is_durable:
             return []
         captured = self.alignment.captured
-        return [AcknowledgeEnd(self._last_state().report(), captured[False], captured[True])]
+        return [AcknowledgeEnd(self._last_state().report(), captured[False], captured[True], self.verified)]

@@ -339,7 +339,9 @@ class TaskCore:
         sealed = self.logs.seal(inbox.id, barrier.epoch)
         if sealed is not None:
             effects += self.snapshots.seal(sealed)
-        if self.ended or self.alignment.is_over(barrier.epoch, barrier.mode):
+        if self.ended:
+            return effects + self.snapshots.on_verified(self._verified())
+        if self.alignment.is_over(barrier.epoch, barrier.mode):
             return effects
         inbox.queue.append(barrier)
         self.alignment.expect(barrier.epoch, barrier.mode, barrier.patience_ms, self.now_ms)
@@ -355,13 +357,16 @@ class TaskCore:
         for log in self.logs.seal_all(inbox):
             effects += self.snapshots.seal(log)
         if self.ended:
-            return effects + self._inputs_over()
+            return effects + self.snapshots.on_verified(self._verified())
         return self._go_on(inbox, effects)
 
-    def _inputs_over(self) -> list[Effect]:
-        """A head ends before its loop does; one that had ended before a restore was verified then."""
-        waits = not self.had_ended and any(i.is_back and not i.end_received for i in self.inboxes.values())
-        return [] if waits else self.snapshots.on_inputs_over()
+    def _verified(self) -> tuple[Epoch, Epoch] | None:
+        """Up to which epoch, and which probe, every back edge is known to be whole; None is to its end.
+
+        A head that had ended before a restore was verified then.
+        """
+        left = [inbox.last_barrier for inbox in self.inboxes.values() if inbox.is_back and not inbox.end_received]
+        return None if self.had_ended or not left else (min(b[False] for b in left), min(b[True] for b in left))
 
     def _go_on(self, inbox: Inbox, effects: list[Effect]) -> Sequence[Effect]:
         self._settle([inbox], effects)
@@ -496,8 +501,9 @@ class TaskCore:
     def _say_end(self) -> Sequence[Effect]:
         effects: list[Effect] = [Send(o.id, End(o.sent, o.digest)) for o in self.outlets.values()]
         effects.append(Capture(None))
+        self.snapshots.verified = self._verified()
         effects += self.snapshots.end_with(self._open(Epoch(0), Mode.ALIGNED))
-        return effects + self._inputs_over()
+        return effects
 
     def _rounds_step(self) -> Iteration:
         if self.iteration is None:

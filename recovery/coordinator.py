@@ -156,7 +156,7 @@ class Coordinator:
                 orders += self._give_up(cut, now_ms)
         if self.final is not None:
             return orders
-        if len(self.ended) == len(self.deployment.tasks):
+        if len(self.ended) == len(self.deployment.tasks) and all(e.verified is None for e in self.ended.values()):
             return orders + self._start_final(now_ms)
         orders += self.serve_requests(now_ms)
         if self.final is not None:
@@ -399,9 +399,7 @@ class Coordinator:
 
     def _reports(self, cut: OpenCut) -> dict[TaskId, Report]:
         is_probe = cut.mode.is_probe
-        last = {
-            t: end.report for t, end in self.ended.items() if (end.probed if is_probe else end.captured) < cut.epoch
-        }
+        last = {t: end.report for t, end in self.ended.items() if end.stands_for(cut.epoch, is_probe=is_probe)}
         return {**last, **cut.reports}
 
     def _close_if_complete(self, cut: OpenCut, now_ms: int) -> list[Order]:

@@ -154,12 +154,19 @@ class Acknowledge(NamedTuple):
 class AcknowledgeEnd(NamedTuple):
     """Tell the coordinator that this task has ended, and that its last state is durable.
 
-    It stands for every epoch that the task had not captured: those after `captured`, or `probed` for probes.
+    It stands for every epoch that the task had not captured: those after `captured`, or `probed` for probes. That of a
+    head stands for no more than its back edges have verified: epochs and probes up to `verified`; None is all.
     """
 
     report: Report
     captured: Epoch
     probed: Epoch
+    verified: tuple[Epoch, Epoch] | None = None
+
+    def stands_for(self, epoch: Epoch, *, is_probe: bool) -> bool:
+        """Whether the epoch needs no other acknowledgement of this task."""
+        is_later = epoch > (self.probed if is_probe else self.captured)
+        return is_later and (self.verified is None or epoch <= self.verified[is_probe])
 
 
 class Decline(NamedTuple):

@@ -366,6 +366,10 @@ class Bench:
     def has_ended(self, task: str) -> bool:
         return any(isinstance(effect, AcknowledgeEnd) for effect in self.tells(task))
 
+    def is_verified(self, task: str) -> bool:
+        """Whether its last state stands for whatever comes."""
+        return any(isinstance(effect, AcknowledgeEnd) and effect.verified is None for effect in self.tells(task))
+
     def has_captured(self, epoch: int, task: str) -> bool:
         return (Epoch(epoch), task_id(task)) in self.captured
 

@@ -519,13 +519,13 @@ def test_a_restored_batch_in_progress_that_is_set_aside_goes_on_behind_the_recor
     assert again.gathered[task_id("repeat")] == [21, 22, 23]
 
 
-def test_the_last_state_of_a_head_waits_for_the_end_of_its_body():
+def test_the_last_state_of_a_head_is_final_when_its_body_has_ended():
     bench = started_one(rounds=1)
     pass_all(bench, "repeat->body", "body->repeat")
-    assert bench.core("repeat").ended and not bench.has_ended("repeat")
+    assert bench.has_ended("repeat") and not bench.is_verified("repeat")
     bench.deliver("repeat->body")
     bench.deliver("body->repeat")
-    assert bench.has_ended("repeat")
+    assert bench.is_verified("repeat")
 
 
 def test_a_batch_that_was_damaged_in_the_last_round_is_found_before_its_head_acknowledges():
@@ -541,4 +541,4 @@ def test_a_batch_that_was_damaged_in_the_last_round_is_found_before_its_head_ack
     bench.deliver("repeat->body")
     with pytest.raises(ChannelIntegrityError):
         bench.deliver("body->repeat")
-    assert not bench.has_ended("repeat")
+    assert not bench.is_verified("repeat")

@@ -8,8 +8,8 @@ import pytest
 
 from engine.errors import MisuseError
 from recovery.messages import Mode
-from recovery.orders import Complete, Trigger
-from tests.protocol.bench_of_cores import Bench, Sends, graph
+from recovery.orders import TellToEnd, Trigger, WriteManifest
+from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 from tests.protocol.conducted import Conducted
 from tests.protocol.desk import ATTEMPT, Desk, report
 
@@ -222,20 +222,35 @@ def test_a_restored_loop_whose_source_has_ended_goes_on_and_ends():
     assert second.seen("out") == [0]
 
 
-def test_the_last_state_of_a_head_that_ends_alone_waits_for_the_rest_of_its_loop():
+def test_a_loop_ended_in_part_ends_with_the_heads_that_are_left():
+    first = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
+    first.exhaust("items")
+    first.deliver("items->head/0")
+    first.deliver("items->head/1")
+    first.tell_to_end("head/0")
+    first.run()
+    first.request()
+    first.run()
+    assert first.has_ended("head/0") and not first.has_ended("head/1")
+    second = Conducted(first.deployment, restored=first.cut(1), attempt=2)
+    assert second.has_ended("head/0") and not second.has_ended("head/1")
+    second.finish()
+    assert [order.task for order in second.ordered(TellToEnd)] == [task_id("head/1")]
+
+
+def test_the_last_state_of_a_head_stands_for_an_epoch_whose_barrier_came_back():
     bench = Conducted(graph("items -> head", "head -> body", "body => head", items=1, head=2, body=2))
     bench.exhaust("items")
     bench.deliver("items->head/0")
     bench.deliver("items->head/1")
     bench.tell_to_end("head/0")
-    bench.run()
     bench.request()
+    assert bench.has_ended("head/0") and not bench.ordered(WriteManifest)
     bench.run()
-    assert bench.core("head/0").ended and not bench.has_ended("head/0")
-    assert not bench.ordered(Complete)
-    bench.tell_to_end("head/1")
+    assert [order.manifest.epoch for order in bench.ordered(WriteManifest)] == [1]
+    assert not bench.is_verified("head/0"), "the bodies have not ended"
     bench.finish()
-    assert bench.has_ended("head/0") and bench.has_ended("head/1")
+    assert bench.is_verified("head/0")
 
 
 def test_a_head_that_had_ended_before_a_restore_says_so_at_once():
@@ -245,7 +260,7 @@ def test_a_head_that_had_ended_before_a_restore_says_so_at_once():
     bench.tell_to_end("head")
     bench.run()
     again = Bench(LOOP, restored=bench.cut(1), attempt=2)
-    assert again.has_ended("head") and not again.core("head").inboxes[again.channel("body->head")].end_received
+    assert again.is_verified("head") and not again.core("head").inboxes[again.channel("body->head")].end_received
 
 
 def test_records_that_on_end_sends_back_into_its_own_loop_are_refused():
@@ -256,4 +271,4 @@ def test_records_that_on_end_sends_back_into_its_own_loop_are_refused():
         MisuseError, match=r"records of body/0 came back to head/0.* on_end .* only what leaves the loop"
     ):
         bench.deliver("body->head")
-    assert not bench.has_ended("head"), "no cut may say that the run is over"
+    assert not bench.is_verified("head"), "no cut may say that the run is over"
