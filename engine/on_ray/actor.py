@@ -22,7 +22,8 @@ SWITCH_S = 0.0005
 class TaskActor:
     """A process for tasks, or a spare one that waits to become such a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        self._label = label
         self._mailbox: Mailbox | None = None
         # Records come and go by the hundred thousand and seldom refer to each other: what is here now stays, and the
         # search for circles among the rest can wait for more of them (measured: 15 % of a loop's time).
@@ -31,13 +32,17 @@ class TaskActor:
         # The thread that writes snapshots asks for its turn many times a snapshot, and must not wait 5 ms each time.
         sys.setswitchinterval(SWITCH_S)
 
+    def __repr__(self) -> str:
+        """What Ray puts in front of its output, and lists it as."""
+        return self._label
+
     def arrive(self, keys: Keys, on_network: bool) -> Arrival:
         """Open the mailbox of the next attempt."""
         if self._mailbox is not None:
             self._mailbox.close()
         place = cluster.place()
         self._mailbox = Mailbox(place, cluster.own_address() if on_network else None, keys)
-        return Arrival(os.getpid(), place, self._mailbox.address)
+        return Arrival(os.getpid(), place, self._mailbox.address, cluster.own_address(), cluster.own_log())
 
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt, until it is over."""

@@ -122,6 +122,13 @@ def own_address() -> str:
     return str(ray.util.get_node_ip_address())
 
 
+def own_log() -> str:
+    """The file that Ray keeps the errors of this process in; empty in a process that Ray did not start."""
+    from ray._private.worker import global_worker as untyped_worker
+
+    return str(cast(Any, untyped_worker).get_err_file_path())
+
+
 def start_actor(
     kind: type, *arguments: Any, name: str, space: str, needs: Needs, strategy: str = "DEFAULT", threads: int
 ) -> Actor:

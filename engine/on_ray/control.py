@@ -67,11 +67,13 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An actor is there: where it runs, and where its mailbox is."""
+    """An actor is there: where it runs, where its mailbox is, and the file that Ray keeps its output in."""
 
     pid: int
     place: str
     address: Address
+    host: str = ""
+    log: str = ""
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class Outcome:
     """How an actor's part in an attempt came to its end.
 
     `stopped`: it was told to. `failed`: the attempt cannot go on. `broken`: user code raised, the run cannot go on.
+    `died`: the process is gone.
     """
 
     end: str

@@ -1,7 +1,7 @@
 """The actors of a run: started, found again by name, replaced when they die.
 
 An actor that dies is replaced by a spare one, which is there already, or by a new one. What becomes of an actor's part
-in an attempt is told through `on_over`, from another thread: its outcome, or None if the process died.
+in an attempt is told through `on_over`, from another thread.
 
 An actor may have to wait for a machine, which a cluster that grows by itself takes minutes to start. Meanwhile
 `on_wait` is told about once a second for how long, and for whom; what it raises ends the wait.
@@ -20,10 +20,11 @@ from engine.on_ray import cluster
 from engine.on_ray.actor import TaskActor
 from engine.on_ray.cluster import Needs
 from engine.on_ray.control import Arrival, Begin, Outcome
+from engine.on_ray.deaths import WatchedProcess, tell_death
 from engine.on_ray.mailbox import Keys
 from graphs.deployment import Deployment
 
-OnOver = Callable[[str, Any, "Outcome | None"], None]
+OnOver = Callable[[str, Any, Outcome], None]
 OnWait = Callable[[float, str], None]
 PLACE_TIMEOUT_S = 600.0
 LOOK_S = 1.0
@@ -63,6 +64,8 @@ class Crew:
         self._taking_part: dict[str, Future[Outcome]] = {}
         self._started = 0
         self.arrivals: dict[str, Arrival] = {}
+        # Those of this host.
+        self._processes: dict[str, WatchedProcess] = {}
 
     def fill(self, needs: Mapping[str, Needs]) -> None:
         """Have an actor for each of these: those that are there stay, spare ones take the place of those that died."""
@@ -84,10 +87,10 @@ class Crew:
         label = f"{self._job}/{name}"
         options = dict[str, Any](space=self._space, needs=needs, strategy=self._strategy, threads=2)
         try:
-            return cluster.start_actor(TaskActor, name=label, **options)
+            return cluster.start_actor(TaskActor, label, name=label, **options)
         except ValueError:
             # The name of a process that died a moment ago is not free yet.
-            return cluster.start_actor(TaskActor, name=f"{label}#{self._started}", **options)
+            return cluster.start_actor(TaskActor, label, name=f"{label}#{self._started}", **options)
 
     def arrive(self, keys: Keys) -> dict[str, Arrival]:
         """Have all actors open their mailboxes; between hosts if they are on several.
@@ -118,11 +121,16 @@ class Crew:
         dead: list[str] = []
         for name in [name for name, ref in refs.items() if ref not in waiting]:
             try:
-                self.arrivals[name] = cluster.get(refs[name])
+                self._note_arrival(name, cluster.get(refs[name]))
             except cluster.RayError as error:
                 self.lose(name)
                 dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
         return dead
+
+    def _note_arrival(self, name: str, arrival: Arrival) -> None:
+        self.arrivals[name] = arrival
+        if name not in self._processes and arrival.place == cluster.place():
+            self._processes[name] = WatchedProcess(arrival.pid)
 
     def _wait_for(self, refs: Mapping[str, Any]) -> None:
         """Until each has arrived or is dead."""
@@ -152,8 +160,14 @@ class Crew:
         try:
             outcome = done.result()
         except cluster.RayError as error:
-            outcome = _outcome_of(error)
+            outcome = _outcome_of(error) or Outcome("died", self._told_death(name, error))
         self._on_over(name, attempt, outcome)
+
+    def _told_death(self, name: str, error: cluster.RayError) -> str:
+        process = self._processes.get(name)
+        return f"the process of actor {name} died" + tell_death(
+            self.arrivals.get(name), None if process is None else process.status(), error
+        )
 
     def taking_part(self) -> list[str]:
         """Actors whose part in an attempt is not over."""
@@ -180,6 +194,9 @@ class Crew:
 
     def _clear_up(self, name: str) -> None:
         """Remove the mailbox that a process leaves behind when it dies before everyone is connected."""
+        process = self._processes.pop(name, None)
+        if process is not None:
+            process.close()
         arrival = self.arrivals.pop(name, None)
         if arrival is not None and arrival.place == cluster.place():
             arrival.address.remove_folder()
@@ -196,7 +213,7 @@ class Crew:
 def _outcome_of(error: cluster.RayError) -> Outcome | None:
     """What becomes of an attempt whose actor has raised: a disk or a network may be well again, a mistake of ours not.
 
-    None if the process is gone.
+    None if it has not raised: the process is gone.
     """
     cause: BaseException | None = getattr(error, "cause", None)
     if cause is None:

@@ -232,12 +232,12 @@ class Supervising:
             case _:
                 raise TypeError(f"{effect} is no report")
 
-    def _on_over(self, actor: str, attempt: Attempt, outcome: Outcome | None) -> None:
+    def _on_over(self, actor: str, attempt: Attempt, outcome: Outcome) -> None:
         if attempt != self.supervisor.attempt:
             return
-        if outcome is None:
+        if outcome.end == "died":
             self.actors.crew.lose(actor)
-            self._restart(f"the process of actor {actor} died")
+            self._restart(outcome.reason)
         elif outcome.end == "broken":
             self._fail(outcome.error or RunFailedError(outcome.reason))
         elif outcome.end == "failed":

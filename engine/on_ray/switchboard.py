@@ -28,8 +28,8 @@ STOP_TIMEOUT_S = 5.0
 STOP_PAUSE_MS = 5
 CONFIRM_MS = 100
 
-Over = tuple[str, Attempt, Outcome | None]
-"""An actor's part in an attempt is over: with an outcome, or None if its process died."""
+Over = tuple[str, Attempt, Outcome]
+"""An actor's part in an attempt is over."""
 
 
 class Switchboard:
@@ -139,7 +139,7 @@ class Switchboard:
         """End a `wait`, from any thread."""
         self._mailbox.wake()
 
-    def _on_over(self, actor: str, attempt: Any, outcome: Outcome | None) -> None:
+    def _on_over(self, actor: str, attempt: Any, outcome: Outcome) -> None:
         # Called from Ray's thread.
         self.overs.append((actor, attempt, outcome))
         self._mailbox.wake()
@@ -160,7 +160,7 @@ class Switchboard:
         yield from self.reports()
         while self.overs:
             actor, attempt, outcome = self.overs.popleft()
-            if outcome is None:
+            if outcome.end == "died":
                 self.crew.lose(actor)
             elif attempt == self.attempt:
                 yield actor, outcome

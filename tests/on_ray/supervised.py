@@ -41,7 +41,7 @@ class Actors:
 
     def __init__(self, *_: Any) -> None:
         self.crew = NoCrew()
-        self.overs: deque[tuple[str, Attempt, Outcome | None]] = deque()
+        self.overs: deque[tuple[str, Attempt, Outcome]] = deque()
         self.stale = 0
         self.told: list[Any] = []
         self.attempts: list[tuple[Attempt, Mapping[TaskId, Any]]] = []
@@ -120,7 +120,9 @@ class Supervised:
 
     def lose_a_process(self) -> None:
         """A process dies."""
-        self.actors.overs.append(("actor", self.run.supervisor.attempt, None))
+        self.actors.overs.append(
+            ("actor", self.run.supervisor.attempt, Outcome("died", "the process of actor actor died"))
+        )
         self.turn()
 
     def told(self, kind: type[Abort] | type[Complete]) -> list[int]:

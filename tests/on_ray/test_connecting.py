@@ -68,7 +68,7 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     """One failure, not one for each: a run may have more actors on a host than restarts."""
     started: list[Standing] = []
 
-    def start_actor(kind: type, *, name: str, **options: Any) -> Standing:
+    def start_actor(kind: type, label: str, *, name: str, **options: Any) -> Standing:
         started.append(Standing(name.removeprefix("trips/")))
         return started[-1]
 
@@ -78,6 +78,7 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
         return Arrival(1, "here", Address("here", "ipc:///nowhere"))
 
     monkeypatch.setattr(crew.cluster, "start_actor", start_actor)
+    monkeypatch.setattr(crew.cluster, "place", lambda: "elsewhere")
     monkeypatch.setattr(crew.cluster, "machines", lambda: 1)
     monkeypatch.setattr(crew.cluster, "unanswered", lambda *_: [])
     monkeypatch.setattr(crew.cluster, "get", arrival_of)
@@ -101,7 +102,7 @@ class Waiting:
         self.machines = 1
         self.asked: list[tuple[str, bool]] = []
         self.told: list[str] = []
-        monkeypatch.setattr(crew.cluster, "start_actor", lambda kind, *, name, **options: _Asked(self, name))
+        monkeypatch.setattr(crew.cluster, "start_actor", lambda kind, label, *, name, **options: _Asked(self, name))
         monkeypatch.setattr(crew.cluster, "machines", lambda: self.machines)
         monkeypatch.setattr(crew.cluster, "unanswered", self.unanswered)
         monkeypatch.setattr(crew.cluster, "get", lambda name: Arrival(1, "here", Address("here", f"ipc:///{name}/box")))

@@ -164,7 +164,9 @@ def test_too_many_deaths_fail_the_run(tmp_path: Path):
 
 
 def test_a_death_without_snapshots_fails_the_run_and_says_what_to_do():
-    with pytest.raises(RunFailedError, match=r"process of actor slice-0 died; without snapshots= .* give it a folder"):
+    with pytest.raises(
+        RunFailedError, match=r"process of actor slice-0 died: .*; without snapshots= .* give it a folder"
+    ):
         run(trips(count=400), actors="slice", kills=["head@records=100"], progress=False)
 
 
