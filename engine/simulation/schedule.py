@@ -26,6 +26,7 @@ from recovery.messages import Data, Mode, marker_in
 from recovery.orders import AppendEntry, AttemptStart
 from recovery.requests import Request, RequestKind
 from recovery.rounds import Phase
+from recovery.supervisor import Supervisor
 
 LIVE_TICK_SHARE = 0.02
 NEVER_MS = 10**9
@@ -412,10 +413,13 @@ class Schedule:
 
     def _go_back(self) -> bool:
         """Another run goes on from an older cut. It may fail soon, before it has a cut of its own."""
-        older = self.world.supervisor.cuts[:-1]
+        # What the run that is replaced knows may be out of date: an entry may have landed behind its back.
+        reader = Supervisor("a reader")
+        reader.read(self.world.store.chain)
+        older = reader.cuts[:-1]
         if self.world.coordinator is None or not older:
             return False
-        last = self.world.supervisor.kept[self.world.supervisor.cuts[-1]]
+        last = reader.kept[reader.cuts[-1]]
         if not last.transactions & self.world.services.store.prepared.keys() and self.rng.random() < 0.9:
             return False  # wait for a cut whose output is not published yet
         self._keep_zombies()

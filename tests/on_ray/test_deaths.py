@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backedge import Collect, Flow, Items, RunFailedError, run
+from engine.on_ray import cluster
 from engine.on_ray.control import Arrival
 from engine.on_ray.deaths import WatchedProcess, cause_of, tell_death
 from engine.on_ray.mailbox import Address
@@ -92,9 +92,6 @@ def test_ray_lists_an_actor_by_job_and_operator():
 
 def reprs_of_actors() -> set[str]:
     """What `ray list actors` shows as `repr_name`, without the dashboard that it asks."""
-    from ray._private.state import state
-    from ray.core.generated.gcs_pb2 import ActorTableData
-
-    accessor: Any = state
-    tables = accessor._connect_and_get_accessor().get_actor_table(None, None)
-    return {ActorTableData.FromString(table).repr_name for table in tables}
+    accessor = cluster.ray._private.state.state._connect_and_get_accessor()
+    parse = cluster.ray.core.generated.gcs_pb2.ActorTableData.FromString
+    return {parse(table).repr_name for table in accessor.get_actor_table(None, None)}
