@@ -10,6 +10,7 @@ from engine.batch import ATOMS, Hops, separate, uniform
 from engine.columns import Records, as_records
 from engine.errors import USER_RAISED, LoopLimitError, MisuseError, show, user_error
 from engine.sending import Send
+from graphs.hops import Trip
 from graphs.plan import Edge
 
 
@@ -63,37 +64,35 @@ def measuring(measure: Measure, send: Send) -> Send:
     return send_back
 
 
-def counting_hops(edge: Edge, send: Send, send_dead: Send) -> Send:
-    """The `Send` of a back edge where a loop has a limit, in front of `send`, which puts records into its channels.
+def counting_hops(edge: Edge, trip: Trip, send: Send, send_dead: Send) -> Send:
+    """The `Send` of a back edge whose trips are counted, in front of `send`, which puts records into its channels.
 
     Several back edges of one loop from one output share it: a record that exceeds the limit is one dead letter. Where
-    no loop has a limit nobody asks for hops, and none are counted: batches then stay together, whatever is in them.
+    no loop has a limit none are counted: batches then stay together, whatever is in them.
     """
-    hops_max = edge.max_rounds
+    digit, after, rounds_max = trip.digit, trip.after, edge.max_rounds
 
     def send_back(records: Records, hops: Hops) -> None:
         if not isinstance(hops, int):
-            records = as_records(records)
-            if hops_max is not None and max(hops) >= hops_max:
-                records, hops = _keep_to_limit(edge, hops_max, records, hops, send_dead)
-            if records:
-                send(records, uniform([hop + 1 for hop in hops]))
-        elif hops_max is not None and hops >= hops_max:
+            send_each(as_records(records), hops)
+        elif digit is not None and digit.of(hops) == rounds_max:
             _refuse(edge, records, hops, send_dead)
         else:
-            send(records, hops + 1)
+            send(records, after(hops))
+
+    def send_each(records: list[Any], each: list[int]) -> None:
+        # Few numbers in many records: each is looked at once.
+        nexts = {hops: after(hops) for hops in set(each)}
+        spent = set[int]() if digit is None else {hops for hops in nexts if digit.of(hops) == rounds_max}
+        if spent:
+            dead = [position for position, hops in enumerate(each) if hops in spent]
+            kept = [position for position, hops in enumerate(each) if hops not in spent]
+            _refuse(edge, [records[p] for p in dead], uniform([each[p] for p in dead]), send_dead)
+            records, each = [records[p] for p in kept], [each[p] for p in kept]
+        if records:
+            send(records, uniform([nexts[hops] for hops in each]))
 
     return send_back
-
-
-def _keep_to_limit(
-    edge: Edge, hops_max: int, records: list[Any], hops: list[int], send_dead: Send
-) -> tuple[list[Any], list[int]]:
-    """What may go round once more; the rest is refused."""
-    dead = [position for position, hop in enumerate(hops) if hop >= hops_max]
-    kept = [position for position, hop in enumerate(hops) if hop < hops_max]
-    _refuse(edge, [records[position] for position in dead], uniform([hops[position] for position in dead]), send_dead)
-    return [records[position] for position in kept], [hops[position] for position in kept]
 
 
 def _refuse(edge: Edge, records: Records, hops: Hops, send_dead: Send) -> None:

@@ -71,8 +71,8 @@ def _sends_of(
         if head is not None and head.kind is Kind.ITERATE and loop not in measures:
             measures[loop] = Measure(loop, head.options)
         send = fan_out(of_loop)
-        if plan.counts_hops:
-            send = counting_hops(edge, send, sends.get(f"dead:{loop}", drop))
+        if loop in plan.trips:
+            send = counting_hops(edge, plan.trips[loop], send, sends.get(f"dead:{loop}", drop))
         if loop in measures:
             send = measuring(measures[loop], send)
         targets.setdefault(output, []).append(send)

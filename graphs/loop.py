@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from graphs.draft import Draft, OpenLoop, Tail
 from graphs.errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
+from graphs.hops import HOPS_MAX, counts_up_to
 from graphs.naming import check_name
 from graphs.options import check_choice, check_count
 from graphs.stream import Stream, check_stream
@@ -71,5 +72,11 @@ def open_loop(draft: Draft, name: str, max_rounds: int | None, on_limit: OnLimit
     elif on_limit == "fail":
         raise BadOptionError(f'{what} has on_limit="fail" and no limit: give it max_rounds=')
     loop = OpenLoop(name, max_rounds, on_limit, endless)
+    limits = [other.max_rounds for other in (*draft.loops.values(), loop) if other.max_rounds is not None]
+    if counts_up_to(limits) > HOPS_MAX:
+        raise BadOptionError(
+            f"{what}: the limits of {len(limits)} loops multiply to {counts_up_to(limits):,}, more than can be counted "
+            f"({HOPS_MAX:,}): give them a lower max_rounds"
+        )
     draft.loops[name] = loop
     return Loop(draft, loop)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
+
+from graphs.hops import Trip, trips
 
 
 class Kind(Enum):
@@ -92,7 +95,7 @@ class Plan:
     hash: str
     stop_when: Callable[..., bool] | None = None
 
-    @property
-    def counts_hops(self) -> bool:
-        """Whether it matters how often a record has gone round: only where a loop sets a limit to it."""
-        return any(edge.max_rounds is not None for edge in self.edges)
+    @cached_property
+    def trips(self) -> Mapping[str, Trip]:
+        """What a trip round each loop does to the hops of a record, where that is anything."""
+        return trips(self.edges)

@@ -64,7 +64,7 @@ class Wires:
 
     def __init__(self, plan: Plan) -> None:
         self.by_output: dict[tuple[str, str], list[Edge]] = {}
-        self.step = 1 if any(edge.max_rounds is not None for edge in plan.edges) else 0
+        self.trips = plan.trips
         for edge in plan.edges:
             self.by_output.setdefault((edge.sender, edge.output), []).append(edge)
 
@@ -73,10 +73,10 @@ class Wires:
         refused: set[str] = set()
         for position, edge in enumerate(self.by_output.get((operator, output), ())):
             record = copied(sent.record) if position else sent.record
-            if edge.loop is None:
+            if edge.loop is None or edge.loop not in self.trips:
                 yield edge, Hop(record, sent.hops)
-            elif edge.max_rounds is None or sent.hops < edge.max_rounds:
-                yield edge, Hop(record, sent.hops + self.step)
+            elif (digit := self.trips[edge.loop].digit) is None or digit.of(sent.hops) < digit.base - 1:
+                yield edge, Hop(record, self.trips[edge.loop].after(sent.hops))
             elif edge.on_limit == "fail":
                 raise RuntimeError(f"loop {edge.loop!r}: a record has gone round {sent.hops} times")
             elif edge.loop not in refused:
