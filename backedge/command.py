@@ -129,6 +129,10 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     actors = "one process a task, or one for task i of every operator; default: auto, by the CPUs there are"
     placing.add_argument("--actors", choices=get_args(Actors), default="auto", help=actors)
     placing.add_argument("--spares", type=number, default=0, metavar="N", help="processes that wait to replace others")
+    silence = "after which an actor that says nothing is reported, with what it is doing; default: 30"
+    placing.add_argument("--silence-timeout", type=seconds, default=30.0, metavar="SECONDS", help=silence)
+    reaction = "restart: such an actor is ended and the attempt restarted; default: report"
+    placing.add_argument("--on-silence", choices=("report", "restart"), default="report", help=reaction)
     restarts = "how many attempts may fail within --restart-window; default: 10"
     placing.add_argument("--max-restarts", type=number, default=10, metavar="N", help=restarts)
     window = "failures longer ago than this do not count; default: 3600"

@@ -121,6 +121,8 @@ class _Run:
             max_restarts=options.max_restarts,
             restart_window=options.restart_window,
             spares=options.spares,
+            silence_timeout=options.silence_timeout,
+            on_silence=options.on_silence,
             seed=options.seed,
             kills=self.kills,
             audit=options.audit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from engine.on_ray import cluster
 from engine.on_ray.control import SUPERVISOR, Arrival, Begin, Outcome
 from engine.on_ray.loop import ActorLoop
 from engine.on_ray.mailbox import Keys, Mailbox
+from engine.on_ray.silence import place_of
 from engine.on_ray.storing import open_services, open_store
 from engine.services import Services
 
@@ -25,6 +27,7 @@ class TaskActor:
     def __init__(self, label: str) -> None:
         self._label = label
         self._mailbox: Mailbox | None = None
+        self._thread = 0
         # Records come and go by the hundred thousand and seldom refer to each other: what is here now stays, and the
         # search for circles among the rest can wait for more of them (measured: 15 % of a loop's time).
         gc.freeze()
@@ -44,8 +47,13 @@ class TaskActor:
         self._mailbox = Mailbox(place, cluster.own_address() if on_network else None, keys)
         return Arrival(os.getpid(), place, self._mailbox.address, cluster.own_address(), cluster.own_log())
 
+    def look(self) -> str:
+        """What this process is doing; answered from another thread than the one that runs the tasks."""
+        return place_of(self._thread)
+
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt, until it is over."""
+        self._thread = threading.get_ident()
         if self._mailbox is None:
             raise RuntimeError("an actor takes part in an attempt only after it has arrived")
         options = begin.options

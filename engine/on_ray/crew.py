@@ -169,6 +169,11 @@ class Crew:
             self.arrivals.get(name), None if process is None else process.status(), error
         )
 
+    def look(self, name: str) -> Future[str] | None:
+        """What an actor is doing, once its process answers; None if it is dead."""
+        actor = self._actors.get(name)
+        return None if actor is None else cluster.future(actor.look.remote())
+
     def taking_part(self) -> list[str]:
         """Actors whose part in an attempt is not over."""
         return [name for name, future in self._taking_part.items() if not future.done() and name in self._actors]
@@ -188,6 +193,10 @@ class Crew:
         """End this actor, whatever it does."""
         actor = self._actors.pop(name, None)
         self._taking_part.pop(name, None)
+        process = self._processes.get(name)
+        if process is not None:
+            # Ray asks the process to exit, which one that is stopped does not hear.
+            process.kill()
         if actor is not None:
             cluster.kill(actor)
         self._clear_up(name)

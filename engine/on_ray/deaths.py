@@ -6,6 +6,7 @@ descriptor of the process (from 6.15 on), to those on the same host.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -54,6 +55,12 @@ class WatchedProcess:
                 return None  # nobody has waited for it yet
             time.sleep(_LOOK_S)
         return None
+
+    def kill(self) -> None:
+        """End it, unless it has ended."""
+        if self._fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 
     def close(self) -> None:
         """Forget it."""

@@ -36,3 +36,5 @@ class RunSpec:
     resume_from: Epoch | None = None
     anew: bool = False
     kills: tuple[Kill, ...] = field(default_factory=tuple[Kill, ...])
+    silence_ms: int = 30_000
+    restarts_silent: bool = False

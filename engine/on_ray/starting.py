@@ -55,6 +55,8 @@ def start(
     max_restarts: int = 10,
     restart_window: float = 3600.0,
     spares: int = 0,
+    silence_timeout: float = 30.0,
+    on_silence: Literal["report", "restart"] = "report",
     placement: Literal["DEFAULT", "SPREAD"] = "DEFAULT",
     seed: int = 0,
     credit_bytes: int = 4_000_000,
@@ -80,6 +82,8 @@ def start(
     - max_restarts: how many attempts may fail within restart_window seconds. The first restart begins at once; while no
       cut is complete, each one after it waits twice as long, up to 30 seconds. spares: processes that wait to replace
       those that die.
+    - silence_timeout: seconds after which an actor that says nothing is reported, with the function that it is in; with
+      on_silence="restart" the attempt is restarted then. A restart waits as long for an actor that is in a function.
     - credit_bytes: what may be on the way in a channel. loop_bytes: what waits in memory in a channel of a loop; the
       rest waits on disk, up to loop_disk_bytes a process, beyond which the run fails with `LoopOverflowError`.
     - audit: have Spark audit the last cut ("final") or cuts as they appear ("every-cut"); may raise `AuditFailedError`.
@@ -91,10 +95,10 @@ def start(
     # A wrong key is refused before Ray is started.
     key = None if snapshots is None else signing_key(key)
     plan = with_absolute_paths(checked_paths(flow.plan(), snapshots))
-    _check(plan, snapshots, actors, policy, placement, audit, broken_rule)
+    _check(plan, snapshots, actors, policy, placement, on_silence, audit, broken_rule)
     _at_least(plan, 1, parallelism=parallelism, keep=keep, credit_bytes=credit_bytes)
     _at_least(plan, 0, max_restarts=max_restarts, spares=spares, loop_bytes=loop_bytes, loop_disk_bytes=loop_disk_bytes)
-    _positive(plan, cut_timeout=cut_timeout, restart_window=restart_window)
+    _positive(plan, cut_timeout=cut_timeout, restart_window=restart_window, silence_timeout=silence_timeout)
     if cut_patience is not None:
         _positive(plan, cut_patience=cut_patience)
     splits = check_input(plan)
@@ -113,7 +117,19 @@ def start(
     cuts = SnapshotOptions(Mode(policy), interval_ms, timeout_ms=timeout_ms, patience_ms=patience_ms, keep=keep)
     wanted = None if isinstance(resume, str) else Epoch(resume)
     restarts = RestartOptions(max_restarts, int(restart_window * 1000))
-    spec = RunSpec(deployment, options, cuts, restarts, spares, placement, wanted, resume == "never", planned)
+    spec = RunSpec(
+        deployment,
+        options,
+        cuts,
+        restarts,
+        spares,
+        placement,
+        wanted,
+        resume == "never",
+        planned,
+        int(silence_timeout * 1000),
+        on_silence == "restart",
+    )
     with start_auditor(root, plan.name, audit, key) as auditor:
         return Job(_start_supervisor(spec), description, progress, [str(kill) for kill in planned], auditor)
 
@@ -134,6 +150,7 @@ def _check(
     actors: str,
     policy: str,
     placement: str,
+    on_silence: str,
     audit: str,
     broken_rule: str | None,
 ) -> None:
@@ -143,6 +160,7 @@ def _check(
     if policy == "drain" and (why := why_never_dry(expand(plan))) is not None:
         raise BadOptionError(f"{flow} has policy='drain': {why}")
     check_choice(placement, ("DEFAULT", "SPREAD"), "placement", flow)
+    check_choice(on_silence, ("report", "restart"), "on_silence", flow)
     check_audit(flow, snapshots, audit)
     core_of(broken_rule)
     if plan.stop_when is not None and snapshots is None:

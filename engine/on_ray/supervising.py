@@ -13,8 +13,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.cut_view import CutView
 from engine.errors import USER_RAISED, stop_when_error
@@ -24,9 +25,10 @@ from engine.on_ray.faults import Kill, Recurring
 from engine.on_ray.options import RunFailedError, RunSpec
 from engine.on_ray.output import Output
 from engine.on_ray.restoring import place, records_in_logs
+from engine.on_ray.silence import Silences
 from engine.on_ray.storing import JobStore, has_records_in_loops, open_chain
 from engine.on_ray.story import Story
-from engine.on_ray.switchboard import Switchboard
+from engine.on_ray.switchboard import STOP_TIMEOUT_S, Switchboard
 from graphs.errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.coordinator import Coordinator
@@ -61,6 +63,8 @@ from recovery.unpublished import with_unpublished
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000
+LOOK_MS = 3_000
+NO_ANSWER = "its process does not answer; it is stopped, or in native code that lets no other thread run"
 CLAIM_PAUSE_MS = 500
 # How often the chain is read, or an entry of it created again, before that is given up.
 TRIES_MAX = 20
@@ -70,6 +74,14 @@ REFUSALS = (StoreError, RescaleError, GraphError, FencedError, NoRoomError)
 
 class CancelledError(RuntimeError):
     """Nobody wants the run any more that waits for a place."""
+
+
+class Look(NamedTuple):
+    """A question to a silent actor: how long it had been silent, and until when it may answer."""
+
+    answer: Future[str]
+    silent_ms: int
+    until_ms: int
 
 
 class Supervising:
@@ -93,6 +105,9 @@ class Supervising:
         self.recurring = Recurring(spec.kills)
         self.chance = random.Random(spec.options.seed)
         self.heard_ms: dict[str, int] = {}
+        self.silences = Silences(spec.silence_ms)
+        # What silent actors are doing is asked; each has until then to answer.
+        self.looks: dict[str, Look] = {}
         self.claim_due_ms: int | None = None
         self.unclaimed = ""
         self.unknown: AppendEntry | None = None
@@ -150,6 +165,7 @@ class Supervising:
         silent = self.actors.silent()
         if silent and not self.is_over:
             self._restart(f"nothing was heard of actor {', '.join(silent)}")
+        self._look_at_silent()
         if self.is_cancelled and not self.is_over:
             self.supervisor.requests.on_failed("it was cancelled")
             self.story.finish("cancelled")
@@ -168,6 +184,25 @@ class Supervising:
         if self.claim_due_ms is None and self.supervisor.is_due(_now_ms()) and not self.is_over:
             self._resume()
         self.actors.flush()
+
+    def _look_at_silent(self) -> None:
+        """Report who has said nothing for long, with what it is doing."""
+        now_ms = _now_ms()
+        for actor, silent_ms in self.silences.due(now_ms):
+            if (answer := self.actors.crew.look(actor)) is not None:
+                self.looks[actor] = Look(answer, silent_ms, now_ms + LOOK_MS)
+        for actor, look in list(self.looks.items()):
+            if not look.answer.done() and now_ms < look.until_ms:
+                continue
+            del self.looks[actor]
+            has_answered = look.answer.done() and look.answer.exception() is None
+            doing = look.answer.result() if has_answered else NO_ANSWER
+            told = f"actor {actor} has said nothing for {look.silent_ms // 1000} s: {doing}"
+            if self.spec.restarts_silent and not self.is_over:
+                self.actors.crew.dismiss(actor)
+                self._restart(told)
+                return
+            self.story.say(told)
 
     def _is_in_a_long_turn(self) -> bool:
         """Whether an actor has said nothing for so long that it must be busy with one record."""
@@ -204,6 +239,7 @@ class Supervising:
     def _on_progress(self, actor: str, report: Progress | Outcome) -> None:
         """Hold what an actor says of its progress against the epochs that are open."""
         self.heard_ms[actor] = _now_ms()
+        self.silences.on_heard(actor, _now_ms())
         coordinator = self.coordinator
         if coordinator is None:
             return
@@ -439,7 +475,12 @@ class Supervising:
             self._fail(RunFailedError(f"{reason}; {advice}"))
             return
         self.story.on_restart(reason)
-        for actor, report in self.actors.stop_all():
+        self.looks.clear()
+        silent_ms = self.silences.longest_ms(_now_ms())
+        self.silences.begin((), _now_ms())
+        # Who is in a function has as long as it may be silent anyway.
+        patience_s = max(STOP_TIMEOUT_S, (self.spec.silence_ms - silent_ms) / 1000)
+        for actor, report in self.actors.stop_all(patience_s):
             self._hear_out(actor, report)
         self.unknown, self.tries = None, 0
         self._claim(reason)
@@ -492,6 +533,7 @@ class Supervising:
         for actor in self.actors.actors():
             self.actors.tell(actor, order)
         self.heard_ms = {}
+        self.silences.begin(self.actors.actors(), _now_ms())
         next_epoch, cuts = self.supervisor.next_epoch, self.supervisor.periodic_cuts()
         snapshots = self.spec.snapshots
         requests, restored = self.supervisor.requests, self.supervisor.restored_from

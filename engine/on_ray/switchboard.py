@@ -146,12 +146,12 @@ class Switchboard:
 
     # -- ending --------------------------------------------------------------------------------------------------
 
-    def stop_all(self) -> Iterator[tuple[str, Any]]:
+    def stop_all(self, timeout_s: float = STOP_TIMEOUT_S) -> Iterator[tuple[str, Any]]:
         """Have everyone leave the attempt; who does not in time is ended. Gives what they still report."""
         for actor in self.crew.taking_part():
             self.tell(actor, Stop())
         self.flush()
-        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        deadline_s = time.monotonic() + timeout_s
         while (left := self.crew.taking_part()) and time.monotonic() < deadline_s:
             yield from self.reports(STOP_PAUSE_MS)
             self.flush()
@@ -160,7 +160,7 @@ class Switchboard:
         yield from self.reports()
         while self.overs:
             actor, attempt, outcome = self.overs.popleft()
-            if outcome.end == "died":
+            if attempt == self.attempt and outcome.end == "died":
                 self.crew.lose(actor)
             elif attempt == self.attempt:
                 yield actor, outcome

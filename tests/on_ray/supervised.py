@@ -58,7 +58,7 @@ class Actors:
     def tell(self, actor: str, order: Any) -> None:
         self.told.append(order)
 
-    def stop_all(self) -> Iterator[tuple[str, Any]]:
+    def stop_all(self, timeout_s: float = 0.0) -> Iterator[tuple[str, Any]]:
         self.waiting.clear()
         return iter(())
 
