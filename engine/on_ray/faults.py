@@ -78,6 +78,9 @@ def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | Non
     return max(1, min(left)) if left else None
 
 
+IN_VAIN = 3
+
+
 class Recurring:
     """When the faults that happen again and again are due.
 
@@ -88,6 +91,23 @@ class Recurring:
     def __init__(self, kills: Sequence[Kill]) -> None:
         self._kills = [kill for kill in kills if kill.when == "every"]
         self._due_ms: dict[Kill, int] = {}
+        # How many happened since a cut was complete; None once that has been reported.
+        self._in_a_row: int | None = 0
+
+    def on_cut(self) -> None:
+        """A cut is complete: what comes now finds it."""
+        if self._in_a_row is not None:
+            self._in_a_row = 0
+
+    def on_kill(self) -> bool:
+        """One happens; says once when so many in a row have left no time for a cut that the run may never end."""
+        if self._in_a_row is None:
+            return False
+        self._in_a_row += 1
+        is_to_report = self._in_a_row == IN_VAIN
+        if is_to_report:
+            self._in_a_row = None
+        return is_to_report
 
     def on_running(self, now_ms: int) -> None:
         """All tasks run: for the first time, or again."""

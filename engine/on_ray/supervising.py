@@ -313,6 +313,11 @@ class Supervising:
             actor = self.actors.crew.random_member(self.chance)
             if actor is not None:
                 self._kill(actor, self.actors.crew.arrivals[actor].pid, kill, actor)
+                if self.recurring.on_kill():
+                    self.story.say(
+                        "the last planned faults came before any cut was complete, so the run made no progress: "
+                        f"{kill} leaves too little time; take a longer interval, or cuts more often (every=)"
+                    )
 
     def _kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
         self.story.on_kill(actor, pid, kill, where)
@@ -441,6 +446,7 @@ class Supervising:
         epoch = manifest.epoch
         self.files = {name: kept for name, kept in self.files.items() if name[1] is None or name[1] > epoch}
         self.story.on_cut(manifest, files)
+        self.recurring.on_cut()
         self._obey(coordinator.on_manifest_written(epoch, _now_ms()))
         stop_when = self.deployment.plan.stop_when
         goes_on = self.coordinator is coordinator and coordinator.final is None

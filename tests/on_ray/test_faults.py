@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from backedge import start
 from engine.on_ray.control import Counts
 from engine.on_ray.faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
 from engine.on_ray.job import missed
@@ -11,6 +14,7 @@ from engine.on_ray.story import Story
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId
+from tests.on_ray.flows import trips, until
 
 
 def loop() -> Deployment:
@@ -141,3 +145,30 @@ def test_the_records_of_a_task_are_counted_over_attempts():
     story.on_progress(Attempt(1), "slice-0", Counts(by_task={grow: 90, done: 6}))
     story.on_progress(Attempt(2), "slice-0", Counts(by_task={grow: 10}))
     assert story.by_task() == {grow: 100, done: 6}
+
+
+def test_faults_that_leave_no_time_for_a_cut_are_reported_once():
+    recurring = Recurring((Kill("random", "every", 100),))
+    assert [recurring.on_kill() for _ in range(6)] == [False, False, True, False, False, False]
+
+
+def test_a_cut_between_two_faults_is_progress():
+    recurring = Recurring((Kill("random", "every", 100),))
+    reported: list[bool] = []
+    for _ in range(4):
+        reported += [recurring.on_kill(), recurring.on_kill()]
+        recurring.on_cut()
+    assert not any(reported)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
+def test_a_run_that_is_killed_before_every_cut_says_why_it_makes_no_progress(tmp_path: Path):
+    kills = ["random@every=0.05s"]
+    job = start(trips(count=400), snapshots=tmp_path, every=5.0, kills=kills, spares=2, progress=False)
+    story = until(job, lambda story: any("made no progress" in line for line in story.lines), "it is said")
+    assert len(story.kills) >= 3 and not story.last_epoch, "they happened, and no cut was complete"
+    (said,) = [line for line in story.lines if "made no progress" in line]
+    assert "random@every=0.05s leaves too little time" in said
+    job.cancel()
+    job.wait()
