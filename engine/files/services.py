@@ -121,22 +121,29 @@ class FileServices(Services):
             self._store.sweep(sweep, operator.name)
             return
         staging = self._staging(operator)
+        has_notes = isinstance(operator.function, Print | Call)
         try:
-            staging.sweep(sweep)
+            staging.sweep(sweep, committed_folder(staging) if has_notes else None)
         finally:
             if sweep.is_over and isinstance(operator.function, JsonLines | CSV | Parquet):
                 self._disk.remove_empty(staging.folder.parent)
                 self._disk.remove_empty(staging.folder.parent.parent)
 
-    def collected(self, sink: str) -> list[Any]:
-        """Everything that a Collect sink has committed, in the order of epochs, attempts and tasks."""
+    def collected(self, sink: str, read: dict[str, list[Any]] | None = None) -> list[Any]:
+        """Everything that a Collect sink has committed, in the order of epochs, attempts and tasks.
+
+        `read` has what was read before, by file: who gives the same again has only new files read.
+        """
         if self._folder is None:
             kept = {name: records for name, (owner, records) in self._store.committed.items() if owner == sink}
             return [record for name in sorted(kept, key=turn_of) for record in kept[name]]
         folder = committed_folder(Staging(self._folder / path_name(sink), self._disk))
         names = sorted(self._disk.names(folder), key=lambda name: turn_of(name_of(name)))
-        batches = (batch for name in names for batch in read_pickles(folder / name, self._key))
-        return [record for batch in batches for record in batch]
+        read = {} if read is None else read
+        for name in names:
+            if name not in read:
+                read[name] = [record for batch in read_pickles(folder / name, self._key) for record in batch]
+        return [record for name in names for record in read[name]]
 
     def prepared(self, sink: str) -> dict[str, list[Any]]:
         """What a Collect sink has prepared and not yet committed, by transaction."""

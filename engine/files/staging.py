@@ -127,28 +127,35 @@ class Staging:
         """The transactions that are prepared and not committed."""
         return [name_of(name) for name in self._disk.names(self._prepared)]
 
-    def sweep(self, sweep: Sweep) -> None:
-        """Remove what attempts have left behind. Goes on where something cannot be removed; raises when it is done."""
+    def sweep(self, sweep: Sweep, notes: Path | None = None) -> None:
+        """Remove what attempts have left behind. Goes on where something cannot be removed; raises when it is done.
+
+        `notes`: another folder with notes of what was published.
+        """
         errors: list[OSError] = []
-        for path in self._dead(sweep):
+        for path in self._dead(sweep, notes):
             try:
                 self._disk.remove(path)
             except OSError as error:
                 errors.append(error)
         if sweep.is_over:
             # Not before: a task that is about to write would find its folder gone.
-            for folder in (self._open, self._prepared, self._noted, self.folder):
-                self._disk.remove_empty(folder)
+            for folder in (self._open, self._prepared, self._noted, notes, self.folder):
+                if folder is not None:
+                    self._disk.remove_empty(folder)
         if errors:
             raise errors[0]
 
-    def _dead(self, sweep: Sweep) -> list[Path]:
+    def _dead(self, sweep: Sweep, notes: Path | None) -> list[Path]:
         dead: list[Path] = []
         for name in self._disk.names(self._open):
             found = _OPEN.fullmatch(name)
             if found is not None and sweep.removes_open(Attempt(int(found[1]))):
                 dead.append(self._open / name)
-        for folder, goes in ((self._prepared, sweep.removes_prepared), (self._noted, sweep.removes_note)):
+        folders = [(self._prepared, sweep.removes_prepared), (self._noted, sweep.removes_note)]
+        if notes is not None:
+            folders.append((notes, sweep.removes_note))
+        for folder, goes in folders:
             for path in self._disk.names(folder):
                 name = name_of(path)
                 with suppress(DamagedOutputError):  # something else's, such as what a file server keeps there

@@ -212,7 +212,7 @@ class Job:
         self._progress.show(story)
 
     def _close(self, story: Story) -> RunResult:
-        self._tell(story.lines[self._lines :], story.printed[self._printed :])
+        self._tell(story.lines[self._lines :], story.printed[self._printed - story.printed_before :])
         self._progress.make_room()
         self._answers = story.answers
         self.result = _result(story, self._planned)

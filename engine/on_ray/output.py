@@ -24,7 +24,11 @@ class Output:
         self._job, self._run = options.job, options.run
         self._services: FileServices = open_services(options, self.publish, Attempt(0))
         self._published: dict[str, tuple[str, list[Any]]] = {}
-        self.printed: list[str] = []
+        # Lines of Print sinks that the driver may not have, and how many there were before.
+        self._printed: list[str] = []
+        self.printed_before = 0
+        # What was read of the committed transactions of each Collect sink.
+        self._read: dict[str, dict[str, list[Any]]] = {}
 
     def publish(self, sink: str, transaction: str, records: list[Any]) -> None:
         """A transaction of a Collect or a Print sink is committed."""
@@ -33,10 +37,17 @@ class Output:
         operator = self._sinks[sink]
         if isinstance(operator.function, Print):
             self._published[transaction] = (sink, [])
-            self.printed += [f"{operator.function.prefix}{record}" for record in records]
+            self._printed += [f"{operator.function.prefix}{record}" for record in records]
         else:
             # With a folder the records are there; without one this is the only place.
             self._published[transaction] = (sink, [] if self._is_durable else records)
+
+    def printed_from(self, number: int) -> list[str]:
+        """The printed lines from this number on. The driver has those before it, so they are forgotten."""
+        if number > self.printed_before:
+            del self._printed[: number - self.printed_before]
+            self.printed_before = number
+        return list(self._printed)
 
     def sweep(self, sweep: Sweep) -> None:
         """Remove what attempts have left behind, of every sink; raises the first `OSError` when all else is done."""
@@ -72,7 +83,8 @@ class Output:
 
     def _records(self, operator: Operator) -> list[Any]:
         if self._is_durable:
-            return self._services.collected(operator.name)
+            read = self._read.setdefault(operator.name, {})
+            return self._services.collected(operator.name, read)
         return [record for sink, records in self._published.values() if sink == operator.name for record in records]
 
 

@@ -22,12 +22,15 @@ class SupervisorActor:
         return self._supervising.run()
 
     def look(self, lines_from: int, printed_from: int) -> Story:
-        """How far the run is: its story without its output, and the lines that the driver does not have."""
-        story, printed = self._supervising.story, self._supervising.output.printed
+        """How far the run is: its story without its output, and the lines that the driver does not have.
+
+        It has the printed lines before `printed_from`, and will not ask for them again.
+        """
+        story = self._supervising.story
         return replace(
             story,
             lines=story.lines[lines_from:],
-            printed=printed[printed_from:],
+            printed=self._supervising.output.printed_from(printed_from),
             outputs={},
             counts=dict(story.counts),
             told_s=time.monotonic(),

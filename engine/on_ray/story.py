@@ -34,6 +34,8 @@ class Story:
     lines: list[str] = field(default_factory=list[str])
     outputs: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     printed: list[str] = field(default_factory=list[str])
+    # How many printed lines came before those: the driver had them.
+    printed_before: int = 0
     answers: dict[str, Reply] = field(default_factory=dict[str, Reply])
     counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])
     pids: dict[str, int] = field(default_factory=dict[str, int])

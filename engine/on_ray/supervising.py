@@ -138,7 +138,7 @@ class Supervising:
         if self.story.state in ("finished", "stopped"):
             self.story.outputs = self.output.collected()
         self._clean_up()
-        self.story.printed = self.output.printed
+        self.story.printed, self.story.printed_before = self.output.printed_from(0), self.output.printed_before
         return self.story
 
     def _clean_up(self) -> None:

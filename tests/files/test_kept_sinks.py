@@ -12,9 +12,12 @@ import pytest
 from engine.errors import UserFunctionError
 from engine.files.disk import Disk
 from engine.files.errors import DamagedOutputError, UnwritableRecordError
+from engine.files.names import path_name
 from engine.files.parts import PicklePart, read_pickles
 from engine.files.services import FileServices
 from graphs import Call, Collect, Print, Sink
+from graphs.ids import Attempt
+from recovery.orders import Sweep
 from tests.files.disks import Crash, CrashingDisk
 from tests.files.opened import JOB, RUN, Deliveries, everything, services, sink, swept, transaction, writer
 
@@ -252,3 +255,39 @@ def test_staging_is_where_it_was_told_to_be_and_named_after_sinks(tmp_path: Path
     commit(writer(Collect(), opened=opened, name="../up"), [1], transaction(1, name="../up"))
     assert everything(tmp_path / "new")[:2] == ["staging", "staging/%2E.%2Fup"]
     assert opened.collected("../up") == [1]
+
+
+@pytest.mark.parametrize("description", [Print("> "), Call[Any](lambda records: None)])
+def test_notes_of_what_was_delivered_go_when_no_cut_asks_for_them(tmp_path: Path, description: Sink[Any]):
+    opened = services(tmp_path)
+    delivering = writer(description, opened=opened)
+    for epoch in range(1, 6):
+        commit(delivering, [epoch], transaction(epoch))
+        # Retention keeps one cut.
+        opened.sweep(
+            sink(description), Sweep(Attempt(1), False, frozenset(), None, frozenset(), frozenset({transaction(epoch)}))
+        )
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [path_name(transaction(5))]
+    delivering.commit(transaction(5))
+    with pytest.raises(LookupError, match=r"neither prepared in .* nor published"):
+        delivering.commit(transaction(4))
+
+
+def test_what_was_collected_is_not_removed_with_the_notes(tmp_path: Path):
+    opened = services(tmp_path)
+    collecting = writer(Collect(), opened=opened)
+    for epoch in range(1, 4):
+        commit(collecting, [epoch], transaction(epoch))
+        opened.sweep(sink(Collect()), Sweep(Attempt(1), False, frozenset(), None, frozenset(), frozenset()))
+    assert opened.collected("out") == [1, 2, 3]
+
+
+def test_what_was_collected_is_read_once(tmp_path: Path):
+    opened = services(tmp_path)
+    collecting, read = writer(Collect(), opened=opened), dict[str, list[Any]]()
+    commit(collecting, [1], transaction(1))
+    assert opened.collected("out", read) == [1]
+    (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    file.write_bytes(b"")
+    commit(collecting, [2], transaction(2))
+    assert opened.collected("out", read) == [1, 2], "the first file was not read again"
