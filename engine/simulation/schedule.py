@@ -34,7 +34,7 @@ ANSWERED = "every request is answered"
 LAGGING = (0.1, 0.03, 0.01)
 COUNTED = {"part": "batch_in_parts", "patience": "overtaking"}
 SLOW_SHARE = 0.002
-CUT_STEPS_MAX = 2_500
+CUT_STEPS_MAX, CUT_STEPS_A_CHANNEL = 2_500, 50
 SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.03)
 
 
@@ -231,12 +231,13 @@ class Schedule:
             self.slow = None
             return
         before, late, self.left["late_savepoint"] = len(world.record.cuts), self.left["late_savepoint"], 0
-        for _ in range(CUT_STEPS_MAX):
+        steps_max = CUT_STEPS_MAX + CUT_STEPS_A_CHANNEL * len(world.deployment.channels)
+        for _ in range(steps_max):
             if world.is_over or len(world.record.cuts) > before:
                 self.slow, self.left["late_savepoint"] = None, late
                 return
             self._run_phase(1, is_live=True)
-        story = f"none is complete {CUT_STEPS_MAX} steps after the last fault, and task {self.slow} is slow"
+        story = f"none is complete {steps_max} steps after the last fault, and task {self.slow} is slow"
         self.outcome.violations.append(Violation("a cut completes in time", story))
 
     def _pick(self, is_live: bool) -> Happening:
