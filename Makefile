@@ -4,7 +4,7 @@ PYTHON_IN_VENV = .venv/bin/python
 # Most tests wait for processes to come up. The files in order: the longest are not among the last.
 BESIDE_EACH_OTHER = -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
-.PHONY: setup demo examples check test-fast test bench
+.PHONY: setup demo examples check test-fast test test-all bench
 
 setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
@@ -24,9 +24,12 @@ check: setup      ## format, lint, types, layers: seconds
 test-fast: setup  ## all but the slow tests: under a minute
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow"
 
-test: setup       ## every test, then the fast ones of the code as they run when asserts are compiled away
-	$(PYTHON_IN_VENV) -m pytest $(BESIDE_EACH_OTHER)
+test: setup       ## every test but the long ones, then the fast ones as they run when asserts are compiled away
+	$(PYTHON_IN_VENV) -m pytest -m "not long" $(BESIDE_EACH_OTHER)
 	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" --ignore=tests/project $(BESIDE_EACH_OTHER)
+
+test-all: setup   ## the long tests too: hundreds of drawn flows, an hour
+	$(PYTHON_IN_VENV) -m pytest $(BESIDE_EACH_OTHER)
 
 BENCHES = core loop hop count snapshot recover superstep audit
 

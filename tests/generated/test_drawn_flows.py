@@ -1,0 +1,69 @@
+"""Drawn flows give what a plain interpreter gives, which knows no barriers, whatever the schedule and the crashes.
+
+A failure names its seed: `simulated(SEED)` runs it again, and `Drawn(SEED).flow` is the flow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+
+from backedge import simulate
+from engine.simulation.narrate import narrate
+from engine.simulation.plain import reference
+from engine.simulation.plain_operator import frozen
+from tests.generated.flows import Drawn
+
+SEEDS = range(40)
+LONG_SEEDS = range(40, 300)
+
+
+def expected_of(drawn: Drawn) -> dict[str, Counter[Any]]:
+    """What the plain interpreter says that each sink gets."""
+    return reference(drawn.flow.plan(), drawn.inputs).sinks
+
+
+def as_multisets(outputs: dict[str, list[Any]]) -> dict[str, Counter[Any]]:
+    return {sink: Counter(map(frozen, records)) for sink, records in outputs.items()}
+
+
+def simulated(seed: int) -> None:
+    drawn, rng = Drawn(seed), random.Random(f"run {seed}")
+    has_rounds = any("iteration" in shape for shape in drawn.shapes)
+    policy = cast("Any", rng.choice(("aligned", "unaligned") + (() if has_rounds else ("drain",))))
+    parallelism = rng.sample((1, 2, 3, 4), 2)
+    result = simulate(drawn.flow, seeds=range(2), crashes=3, parallelism=parallelism, policy=policy)
+    assert as_multisets(dict(result.outputs)) == expected_of(drawn), f"seed {seed}: {drawn.shapes}, {policy}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_drawn_flow_gives_what_the_plain_interpreter_gives(seed: int):
+    simulated(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("seed", LONG_SEEDS)
+def test_more_drawn_flows_give_what_the_plain_interpreter_gives(seed: int):
+    simulated(seed)
+
+
+def test_every_shape_is_drawn():
+    shapes = Counter(shape for seed in SEEDS for shape in Drawn(seed).shapes)
+    assert set(shapes) == {"loop", "within", "entangled", "two_back_edges", "iteration", "nested_iteration", "plain"}
+    assert min(shapes.values()) >= 3
+    assert sum(len(Drawn(seed).flow.plan().operators) for seed in SEEDS) > 12 * len(SEEDS)
+
+
+def test_a_flow_is_drawn_the_same_every_time():
+    assert Drawn(7).flow.plan().hash == Drawn(7).flow.plan().hash
+
+
+@pytest.mark.slow
+def test_a_loop_that_logs_nothing_is_found():
+    lacking = [seed for seed in range(12) if narrate(Drawn(seed).flow, seed=seed, broken_rule="no-loop-log").lacking]
+    assert lacking
