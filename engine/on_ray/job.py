@@ -125,10 +125,15 @@ class Job:
         """Repeat a request under one id until it is answered."""
         request_id = os.urandom(8).hex()
         while True:
+            answer: Reply | None
             try:
-                answer = cast("Reply | None", cluster.get(self._supervisor.ask.remote(request_id, kind, name)))
+                if self.result is None:
+                    answer = cluster.get(self._supervisor.ask.remote(request_id, kind, name))
+                else:
+                    # Its supervisor is being ended, and may answer still or not.
+                    answer = self._last_answer(request_id, kind, name, "")
             except cluster.RayError as error:
-                answer = self._last_answer(request_id, kind, name, error)
+                answer = self._last_answer(request_id, kind, name, cluster.first_line(error))
             if answer is None:
                 time.sleep(REPEAT_S)
             elif answer.epoch is None:
@@ -136,13 +141,11 @@ class Job:
             else:
                 return answer.epoch
 
-    def _last_answer(self, request_id: str, kind: RequestKind, name: str, error: Exception) -> Reply:
+    def _last_answer(self, request_id: str, kind: RequestKind, name: str, error: str) -> Reply:
         """The answer of a run whose supervisor is gone: it is in the run's story if the run came to an end."""
         answer = self._answers.get(request_id)
         if answer is None:
-            ended = (
-                f"it has {self.result.state}" if self.result else f"its supervisor died: {cluster.first_line(error)}"
-            )
+            ended = f"it has {self.result.state}" if self.result else f"its supervisor died: {error}"
             answer = Reply(error=f"{kind.value} {name!r} was not taken, for the run is over: {ended}")
         return answer
 
