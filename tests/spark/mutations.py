@@ -43,16 +43,14 @@ def row_ends(row: Row) -> tuple[Any, ...]:
 
 
 class Subject(Forged):
-    """The run, copied to be changed: a cut of it with a log, and a channel in that."""
+    """The run, copied to be changed: its cut with the longest logs, and a channel in that."""
 
     def __init__(self, job: Path, copy: Path) -> None:
         super().__init__(job, copy)
         attempts = {epoch: manifest["attempt"] for epoch, manifest in self.manifests.items()}
-        for epoch in sorted(self.manifests, reverse=True):
-            found = logged(self.manifests[epoch])
-            if found and attempts.get(epoch - 1) == attempts[epoch] == 2:
-                self.epoch, self.channel = epoch, ends_of(found[0])
-                break
+        logs = {e: logged(m) for e, m in self.manifests.items() if attempts.get(e - 1) == attempts[e] == 2}
+        self.epoch = max(logs, key=lambda epoch: sum(channel["log_count"] for channel in logs[epoch]))
+        self.channel = ends_of(logs[self.epoch][0])
         self.log = self.file(self.epoch, "log", self.channel[3], self.channel[4])
         self.manifest = self.manifests[self.epoch]
 
