@@ -19,7 +19,7 @@ from recovery.orders import Manifest
 from recovery.stores.errors import StoreError
 from recovery.stores.local import LocalStore
 from recovery.stores.manifests import CutDescription
-from recovery.stores.names import JOB, MANIFEST, attempt_folder, epoch_folder
+from recovery.stores.names import JOB, MANIFEST, attempt_folder, epoch_folder, parts_of
 
 Facts = dict[str, Any]
 
@@ -141,8 +141,9 @@ def _facts(store: LocalStore, epoch: Epoch, attempt: Attempt) -> Facts:
 
 
 def _size(store: LocalStore, name: str) -> int | None:
+    parts = parts_of(name)
     try:
-        return os.path.getsize(os.path.join(store.path, name))
+        return None if parts is None else os.path.getsize(os.path.join(store.path, *parts))
     except OSError:
         return None
 

@@ -8,7 +8,7 @@ Small messages that are sent to one actor at a time travel as one, a bundle: eac
 the links to and from the supervisor, which may lose some (`recovery/lines.py`).
 
 `channel` is the channel's place in the deployment, which every actor counts alike. `number` is the batch's number for
-data, the bytes that were consumed in all for credit. Messages of another attempt are dropped by their header alone.
+data, of the message for credit. Messages of another attempt are dropped by their header alone.
 Barriers, ENDs, orders and reports are pickled; they come from actors of this run alone (`mailbox.py`).
 """
 
@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import Any
 
 from graphs.ids import Attempt
+from recovery.credit import Credit
 from recovery.messages import Barrier, Data, End, Item, marker_in
 
 _LINK = struct.Struct("<IQ")
@@ -57,6 +58,7 @@ WAKE: Message = (_HEADER.pack(Kind.WAKE, 0, NO_CHANNEL, 0), b"")
 BUNDLE = int(Kind.BUNDLE)
 _BUNDLE_HEADER = _HEADER.pack(Kind.BUNDLE, 0, NO_CHANNEL, 0)
 _LENGTH = struct.Struct("<I")
+_CREDIT = struct.Struct("<QQ")
 
 
 def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
@@ -111,6 +113,16 @@ def pack_heartbeat(attempt: Attempt) -> Message:
     return pack_header(Kind.HEARTBEAT, attempt, NO_CHANNEL, 0), b""
 
 
-def pack_credit(attempt: Attempt, channel: int, bytes_consumed: int) -> Message:
-    """Says how much of a channel was consumed in all."""
-    return pack_header(Kind.CREDIT, attempt, channel, bytes_consumed), b""
+def pack_credit(attempt: Attempt, channel: int, credit: Credit) -> Message:
+    """Says how much of a channel was consumed in all, and how much may be on its way.
+
+    >>> unpack_credit(1, pack_credit(Attempt(1), 3, Credit(1, 2_000, 4_000))[1])
+    Credit(number=1, consumed=2000, window=4000)
+    """
+    number, consumed, window = credit
+    return pack_header(Kind.CREDIT, attempt, channel, number), _CREDIT.pack(consumed, window)
+
+
+def unpack_credit(number: int, payload: bytes) -> Credit:
+    """What the receiver of a channel said."""
+    return Credit(number, *_CREDIT.unpack(payload))

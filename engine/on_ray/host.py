@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from engine.answering import Call
 from engine.batch import Batch, decode, encode, merge
 from engine.on_ray.control import Counts, TaskRemaining
-from engine.on_ray.flow import Arrivals, OutChannel
+from engine.on_ray.flow import SENT_RECORDS_MAX, Arrivals, OutChannel
 from engine.on_ray.slices import Pace
 from engine.on_ray.snapshotting import Snapshotting, Writing
 from engine.runtime import TaskRuntime
@@ -25,14 +25,14 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Operator
 from recovery import effects as core_effects
 from recovery.channels import Stored
+from recovery.credit import Room
 from recovery.effects import Effect, Process, Stage
 from recovery.errors import ChannelIntegrityError, ProtocolError
-from recovery.messages import Barrier, Item, Mode
+from recovery.messages import Barrier, Item
 from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
 
 REGULAR_TURNS = 16
 OUTSIDE_TURNS = 4
-SENT_RECORDS_MAX = 32_768
 UNBOUNDED = 2**62
 
 
@@ -41,6 +41,7 @@ class Surroundings(Writing, Protocol):
 
     now_ms: int
     steady_ms: int
+    turn_ns: int
     clock_ns: Callable[[], int]
     counts: Counts
 
@@ -77,6 +78,7 @@ class Host:
             self.inputs[id] = next(c for c in core.task.inputs if c.id.edge == id.edge)
         self.outputs: dict[ChannelId, OutChannel] = {}
         self.bounded: list[OutChannel] = []
+        self.room = Room()
         self.queues: list[Sized] = []
         self.arrivals: dict[ChannelId, Arrivals] = {}
         self.looping: list[Arrivals] = []
@@ -93,12 +95,16 @@ class Host:
         self.records = 0
         self.records_left = UNBOUNDED
         """How many records this task may still process before a planned fault is due."""
-        self.drain: Epoch | None = None
+        self.read_before = runtime.records_read
+        self.free_ns = 0
+        """When an epoch or a round last let go of inputs: what waited for that says nothing of the pace here."""
 
     def connect(self, outputs: Mapping[ChannelId, OutChannel], arrivals: Mapping[ChannelId, Arrivals]) -> None:
         """Where the channels lead."""
         self.outputs = dict(outputs)
         self.bounded = [outputs[c.id] for c in self.core.task.outputs if not c.is_back]
+        for channel in self.core.task.outputs:
+            self.room.add(channel, outputs[channel.id])
         self.arrivals = dict(arrivals)
         self.looping = [arrivals[c.id] for c in self.core.task.inputs if c.is_back]
         self.queues = [inbox.queue for inbox in self.core.inboxes.values()]
@@ -111,7 +117,7 @@ class Host:
         """Something arrived."""
         if is_data:
             self.core.receive(channel, attempt, item)
-            self.arrivals[channel].on_received(item.payload)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            self.arrivals[channel].on_received(item.payload, self.around.turn_ns)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         else:
             self.core.now_ms = self.around.steady_ms
             self.carry_out(self.core.receive(channel, attempt, item))
@@ -158,18 +164,10 @@ class Host:
         return self.core.ready() if any(self.queues) else ()
 
     def _has_no_room(self) -> bool:
-        """Whether a channel that this task sends into is full, or as many calls are out as there may be.
-
-        During a drain no channel is full: a head holds its inputs, and the probes must get past what waits for it. The
-        sources pause meanwhile, so that is no more than what was on its way.
-        """
-        if self.drain is None and self._is_full():
+        """Whether a channel that this task sends into is full, or as many calls are out as there may be."""
+        if self.room.is_full():
             return True
         return self.calls_max > 0 and len(self.runtime.unanswered) >= self.calls_max
-
-    def _is_full(self) -> bool:
-        """Whether a channel that this task sends into is full."""
-        return any(out.is_full() for out in self.bounded)
 
     def can_go_on(self) -> bool:
         """Whether something waits that may be taken or encoded now."""
@@ -200,7 +198,7 @@ class Host:
             return
         if core.front(channel) is None:
             effects = core.take(channel)
-            self._on_consumed(channel)
+            self._on_consumed(channel, self.around.clock_ns())
             self.carry_out(effects)
             return
         described = self.inputs[channel]
@@ -218,7 +216,7 @@ class Host:
             if now_ns >= until_ns or self._within_calls(records_max - records) <= 0 or core.more(channel) is None:
                 break
             began_ns = now_ns
-        self._on_consumed(channel)
+        self._on_consumed(channel, now_ns)
         self._took(channel, records, _merged(emitted))
 
     def _take_whole(self, channel: ChannelId, taken_max: int, pace: Pace) -> None:
@@ -226,7 +224,7 @@ class Host:
         core = self.core
         taken = core.take(channel)
         if len(taken) != 1 or type(taken[0]) is not Process:
-            self._on_consumed(channel)
+            self._on_consumed(channel, self.around.clock_ns())
             self.carry_out(taken)
             return
         batches = [self._batch(taken[0].payload).rest(taken[0].skip)]
@@ -235,7 +233,6 @@ class Host:
         while records < taken_max and (payload := core.take_more(channel)) is not None:
             batches.append(self._batch(payload))
             records += len(batches[-1])
-        self._on_consumed(channel)
         if records > self.records_left:
             records = self.records_left
             batches = list(_first(batches, records))
@@ -243,7 +240,9 @@ class Host:
         emitted: Emitted = []
         for batch in merge(batches) if len(batches) > 1 else batches:
             emitted += self.runtime.process(described, batch, self.around.now_ms)
-        pace.note(records, self.around.clock_ns() - began_ns)
+        now_ns = self.around.clock_ns()
+        pace.note(records, now_ns - began_ns)
+        self._on_consumed(channel, now_ns)
         self._took(channel, records, emitted)
 
     def _took(self, channel: ChannelId, records: int, emitted: Emitted) -> None:
@@ -303,10 +302,10 @@ class Host:
         self.records += records
         self.records_left -= records
 
-    def _on_consumed(self, channel: ChannelId) -> None:
+    def _on_consumed(self, channel: ChannelId, now_ns: int) -> None:
         arrivals = self.arrivals.get(channel)
         if arrivals is not None:
-            arrivals.on_consumed()
+            arrivals.on_consumed(now_ns, self.free_ns)
 
     def _batch(self, payload: Any) -> Batch:
         if isinstance(payload, Stored):
@@ -327,15 +326,26 @@ class Host:
                 return False  # what is chained behind the source waits for a timer or a call
             self.carry_out(self.core.on_exhausted())
             return True
-        if self.drain is not None or self._is_full():
+        if self.room.drain is not None or self.room.is_full():
             return False
-        records = self._read_some(min(read_max, self.records_left), until_ns)
+        records = self._read_some(min(read_max, self.records_left, self._readable()), until_ns)
         # What is chained behind the source may keep all of it.
         if records:
             self._count(records)
             if self.records_left <= 0:
                 self.around.on_records_due(self.id)
         return records > 0
+
+    def _readable(self) -> int:
+        """How many records may be read until a channel is full, if as many of them go there as of those before."""
+        read = self.runtime.records_read - self.read_before
+        return (
+            min(
+                (out.room_records() * read // out.records if out.records else read for out in self.bounded),
+                default=UNBOUNDED,
+            )
+            or 1
+        )
 
     def _read_some(self, records_max: int, until_ns: int) -> int:
         """Read as long as there is time, and send; returns how many records there were."""
@@ -385,19 +395,16 @@ class Host:
                 self.core.now_ms = self.around.steady_ms
                 self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms))
             case Abort(_, epoch, mode):
-                self._end_drain(epoch)
+                self.room.on_over(epoch)
+                self.free_ns = self.around.clock_ns()
                 self.carry_out(self.core.on_abort(epoch, mode))
             case Complete(_, epoch, names):
-                self._end_drain(epoch)
+                self.room.on_over(epoch)
                 self.carry_out(self.core.on_complete(epoch, names))
             case TellToEnd():
                 self.carry_out(self.core.on_told_to_end())
             case _:
                 raise ProtocolError(f"{order} is no order for a task")
-
-    def _end_drain(self, epoch: Epoch) -> None:
-        if self.drain == epoch:
-            self.drain = None
 
     def on_written(self, epoch: Epoch | None, files: Any, failure: str | None) -> None:
         """A snapshot is written, or could not be."""
@@ -433,11 +440,12 @@ class Host:
                 return core.on_processed(channel)
             case core_effects.Send(channel, item):
                 self.outputs[channel].send(item)
-                if isinstance(item, Barrier) and item.mode is Mode.DRAIN:
-                    self.drain = item.epoch
+                if isinstance(item, Barrier):
+                    self.room.on_sent(item)
             case core_effects.Capture(epoch):
                 self.snapshots.captured(epoch, self.runtime.capture(epoch or Epoch(0), core.attempt))
                 core.on_captured(epoch, tuple(t.name for t in self.runtime.transactions))
+                self.free_ns = around.clock_ns()
                 around.on_captured(self.id, epoch)
             case core_effects.Write(epoch, record):
                 self.snapshots.write(epoch, record, core.alignment.captured[False])
@@ -458,6 +466,7 @@ class Host:
 
     def _run_user_code(self, effect: Effect) -> Iterable[Effect]:
         core, runtime, now_ms = self.core, self.runtime, self.around.now_ms
+        self.free_ns = self.around.clock_ns()
         match effect:
             case core_effects.RunRoundEnd(path, iteration):
                 self._emit(runtime.on_round_end(path, now_ms))
@@ -479,8 +488,10 @@ class Host:
     def _emit(self, emitted: Iterable[tuple[ChannelId, Batch]]) -> None:
         sent, outputs = self.core.sent, self.outputs
         for channel, batch in emitted:
-            out = outputs[channel]
-            for part in (batch,) if len(batch) <= SENT_RECORDS_MAX else _parts(batch):
+            out, records = outputs[channel], len(batch)
+            records_max = out.batch_records_max
+            out.records += records
+            for part in (batch,) if records <= records_max else _parts(batch, records_max):
                 out.send(sent(channel, part if out.is_local else encode(part)))
         if self.waits:
             self._tell_busy()

@@ -38,7 +38,7 @@ from engine.on_ray.control import (
 )
 from engine.on_ray.faults import records_left
 from engine.on_ray.flow import Arrivals, Delivery, LocalChannel, OutChannel, RemoteBackEdge, RemoteChannel
-from engine.on_ray.frames import Kind, pack_note, unpack_header, unpack_item
+from engine.on_ray.frames import Kind, pack_note, unpack_credit, unpack_header, unpack_item
 from engine.on_ray.host import Host
 from engine.on_ray.mailbox import Mailbox
 from engine.on_ray.slices import SLICE_NS, unit_of
@@ -83,7 +83,8 @@ class ActorLoop:
         self.clock = RunClock()
         self.now_ms = self.clock.now_ms()
         self.clock_ns = time.monotonic_ns
-        self.steady_ms = self.clock_ns() // 1_000_000
+        self.turn_ns = self.clock_ns()
+        self.steady_ms = self.turn_ns // 1_000_000
         self.counts = Counts()
         self.outcome: Outcome | None = None
         self.is_started = False
@@ -164,24 +165,27 @@ class ActorLoop:
             host.connect(outputs, arrivals[host.id])
 
     def _arrivals(self, host: Host, index_of: Mapping[ChannelId, int]) -> dict[ChannelId, Arrivals]:
-        credit, memory = self.begin.options.limits.credit_bytes, self.begin.options.limits.loop_bytes_max
+        limits = self.begin.options.limits
         tasks, arrivals = self.begin.deployment.tasks, dict[ChannelId, Arrivals]()
+        regular = sum(not channel.is_back for channel in host.core.task.inputs)
         for channel in host.core.task.inputs:
             link = None if channel.within_actor else self.links[tasks[channel.id.sender].actor]
             inbox, index = host.core.inboxes[channel.id], index_of[channel.id]
-            arrivals[channel.id] = Arrivals(inbox, self.attempt, index, link, credit, memory, self.space)
+            window = max(limits.credit_bytes, BACK_EDGE_BYTES_MIN) if channel.is_back else limits.credit_bytes
+            arrivals[channel.id] = Arrivals(
+                inbox, self.attempt, index, link, window, regular, limits.loop_bytes_max, self.space
+            )
         return arrivals
 
     def _way(self, channel: Channel, index: int, arrivals: Mapping[TaskId, Mapping[ChannelId, Arrivals]]) -> OutChannel:
-        credit, memory = self.begin.options.limits.credit_bytes, self.begin.options.limits.loop_bytes_max
-        receiver = channel.id.receiver
+        limits, receiver = self.begin.options.limits, channel.id.receiver
         if channel.within_actor:
-            return LocalChannel(channel, self.deliveries, arrivals[receiver][channel.id], credit)
+            return LocalChannel(channel, self.deliveries, arrivals[receiver][channel.id])
         link = self.links[self.begin.deployment.tasks[receiver].actor]
         if not channel.is_back:
-            return RemoteChannel(channel, index, self.attempt, link, credit)
-        window = max(credit, BACK_EDGE_BYTES_MIN)
-        return RemoteBackEdge(channel, index, self.attempt, link, window, memory, self.space)
+            return RemoteChannel(channel, index, self.attempt, link, window=1)
+        window = max(limits.credit_bytes, BACK_EDGE_BYTES_MIN)
+        return RemoteBackEdge(channel, index, self.attempt, link, window, limits.loop_bytes_max, self.space)
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -215,7 +219,7 @@ class ActorLoop:
         """Serve everything once; says whether there may be more to do before anything arrives."""
         messages = self.mailbox.receive(MESSAGES_MAX, wait_ms)
         self.now_ms = self.clock.now_ms()
-        began_ns = self.clock_ns()
+        self.turn_ns = began_ns = self.clock_ns()
         self.steady_ms = began_ns // 1_000_000
         for header, payload in messages:
             self._on_message(header, payload)
@@ -306,7 +310,7 @@ class ActorLoop:
         elif kind == Kind.CREDIT:
             out = self.hosts[self.channels[index].id.sender].outputs[self.channels[index].id]
             if isinstance(out, RemoteChannel):
-                out.give_credit(number)
+                out.on_credit(unpack_credit(number, payload))
         elif kind == Kind.HELLO:
             self.missing.discard(pickle.loads(payload))
             self._say_restored()

@@ -17,12 +17,13 @@ from engine.simulation.host import Host, Surroundings
 from engine.simulation.world import Parts
 from engine.state import KeyedState
 from engine.task import NOTHING, TaskCore
-from graphs.deployment import Component, Deployment
+from graphs.deployment import Channel, Component, Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Inbox, Queued
 from recovery.coordinator import Coordinator
+from recovery.credit import Bounded, Grant, Room
 from recovery.cut import Cut, OperatorState
 from recovery.effects import Acknowledge, Effect, Report, Send, Write
 from recovery.lines import LineEnd, Said
@@ -48,10 +49,11 @@ from recovery.supervisor import Supervisor
 
 @dataclass(frozen=True)
 class Break:
-    """A rule, what breaking it means, and the parts that do it."""
+    """A rule, what breaking it means, and the parts that do it. `topology`: where it shows; None: in many."""
 
     meaning: str
     parts: Callable[[], Parts]
+    topology: str | None = None
 
 
 # -- the loop log ------------------------------------------------------------------------------------------------
@@ -505,6 +507,30 @@ def _with_request(queued: Queued) -> Queued:
     return queued._replace(marker=marker_in(queued.payload))
 
 
+# -- credit --------------------------------------------------------------------------------------------------------
+
+
+class CreditNotRepeated(Grant):
+    __slots__ = ()
+
+    def repeats_at(self, now_ms: int) -> bool:
+        return False
+
+
+class BackEdgeWaitsForCredit(Room):
+    __slots__ = ()
+
+    def add(self, channel: Channel, out: Bounded) -> None:
+        self._bounded.append(out)
+
+
+class NoDrainExemption(Room):
+    __slots__ = ()
+
+    def on_sent(self, barrier: Barrier) -> None:
+        pass
+
+
 def _supervisor(supervisor: type[Supervisor]) -> Callable[[], Parts]:
     return lambda: Parts(supervisor=supervisor)
 
@@ -550,6 +576,11 @@ BREAKS = {
     "repeated-order-obeyed": Break(
         "an order that comes twice is obeyed twice, and a late one late", lambda: Parts(line_end=RepeatedOrderObeyed)
     ),
+    "credit-not-repeated": Break("credit that was lost is not sent again", lambda: Parts(grant=CreditNotRepeated)),
+    "back-edge-waits-for-credit": Break("a back edge can be full", lambda: Parts(room=BackEdgeWaitsForCredit)),
+    "no-drain-exemption": Break(
+        "a channel can be full during a drain", lambda: Parts(room=NoDrainExemption), "far_loop"
+    ),
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
     "source-skips-a-record": Break(
         "a source is restored one record too far", lambda: Parts(plan_restore=source_skips_a_record)
@@ -566,7 +597,9 @@ BREAKS = {
     ),
     "hold-at-round-markers": Break("a channel that is ahead is held", _core(HoldAtRoundMarkers)),
     "heads-choose-the-cut-between-rounds": Break("each head cuts after a round of its own", _core(HeadsChooseTheCut)),
-    "early-barrier-declined": Break("a head declines a cut that it only had to wait for", _core(EarlyBarrierDeclined)),
+    "early-barrier-declined": Break(
+        "a head declines a cut that it only had to wait for", _core(EarlyBarrierDeclined), "rounds_in_lanes"
+    ),
     "request-outlives-its-attempt": Break(
         "a restored marker asks for a cut that nobody knows of", _core(RequestOutlivesItsAttempt)
     ),

@@ -71,7 +71,7 @@ def generate(rng: random.Random, name: str | None = None, policy: Policy | None 
     variant = rng.randrange(len(_TOPOLOGIES[name]))
     flow, plan = _built(name, variant)
     in_rounds = name in IN_ROUNDS
-    choices: tuple[Policy, ...] = ("aligned", "aligned", "unaligned") if in_rounds else _POLICIES
+    choices = _POLICIES_IN_ROUNDS if in_rounds else _POLICIES_OF_DRAINED if name in _DRAINED else _POLICIES
     widest = 2 if small or in_rounds else 4
     if policy is None or policy not in choices:
         policy = rng.choice(choices)
@@ -91,6 +91,8 @@ def generate(rng: random.Random, name: str | None = None, policy: Policy | None 
 
 
 _POLICIES: tuple[Policy, ...] = ("aligned", "aligned", "unaligned", "drain")
+_POLICIES_IN_ROUNDS: tuple[Policy, ...] = ("aligned", "aligned", "unaligned")
+_POLICIES_OF_DRAINED: tuple[Policy, ...] = ("aligned", "unaligned", "drain", "drain")
 
 
 @cache
@@ -105,7 +107,8 @@ def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool) -> 
     sources = [name for name, operator in plan.operators.items() if operator.kind.value == "source"]
     # What enters an iteration beside its head is long: snapshots shall find it still coming.
     long = [not (small or in_rounds) or name == "samples" for name in sources]
-    lengths = [rng.choice((4, 6, 8) if is_long else (2, 3)) for is_long in long]
+    several = (16, 24) if plan.name in _DRAINED else (4, 6, 8)
+    lengths = [rng.choice(several if is_long else (2, 3)) for is_long in long]
     if len(sources) > 1 and rng.random() < 0.3:
         lengths[rng.randrange(len(lengths))] = rng.choice((0, 1))
     ids = iter(range(1000))
@@ -189,6 +192,16 @@ def _self_loop_forward(flow: Flow) -> None:
 def _self_loop_limited(flow: Flow) -> None:
     again = flow.loop("again", of=Item, max_rounds=2)
     done, more = _count(_read(flow).merge(again), "count").split(is_done, name="split")
+    again.feed(more)
+    _write(done)
+
+
+def _far_loop(flow: Flow) -> None:
+    """What a drain holds back queues up in front of tasks that probes have to pass."""
+    again = flow.loop("again", of=Item)
+    near = _read(flow).rebalance().map(mark, name="near")
+    far = near.rebalance().map(mark, name="far")
+    done, more = _count(far.merge(again), "count").split(is_done, name="split")
     again.feed(more)
     _write(done)
 
@@ -359,6 +372,7 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "chain": (_chain, _chain_filtered, _chain_async, _chain_delayed),
     "diamond": (_diamond, _diamond_routed),
     "self_loop": (_self_loop, _self_loop_forward, _self_loop_limited),
+    "far_loop": (_far_loop,),
     "two_back_edges": (_two_back_edges,),
     "nested": (_nested,),
     "shared_head": (_shared_head, _shared_head_async),
@@ -373,4 +387,5 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
 }
 NAMES = tuple(_TOPOLOGIES)
 IN_ROUNDS = frozenset({"rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes"})
+_DRAINED = frozenset({"far_loop"})
 _LOSING = {("chain", 1)}

@@ -13,6 +13,7 @@ from engine.state import KeyedState
 from engine.task import TaskCore
 from graphs.expansion import Actors
 from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.credit import Grant, Room
 from recovery.lines import LineEnd
 from recovery.rescale import plan_restore
 from recovery.supervisor import RestartOptions, Supervisor
@@ -30,13 +31,16 @@ class Parts:
     plan_restore: PlanRestore = plan_restore
     supervisor: type[Supervisor] = Supervisor
     line_end: type[LineEnd] = LineEnd
+    room: type[Room] = Room
+    grant: type[Grant] = Grant
 
 
 @dataclass
 class WorldOptions:
     """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts.
 
-    `slices`: batches may be processed in parts, a record at a time.
+    `slices`: batches may be processed in parts, a record at a time. `window`: how many batches may be on their way in a
+    regular channel at first; None: any number.
     """
 
     parallelism: int = 1
@@ -48,3 +52,4 @@ class WorldOptions:
     seed: int = 0
     traces: bool = True
     slices: bool = False
+    window: int | None = None

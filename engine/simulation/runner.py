@@ -15,9 +15,9 @@ from engine.errors import TaskError
 from engine.simulation.breaks import BREAKS
 from engine.simulation.cases import NAMES, Case, generate
 from engine.simulation.checker import check
-from engine.simulation.lines import LinedWorld
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
 from engine.simulation.schedule import FaultPlan, Outcome, Schedule
+from engine.simulation.windows import WindowedWorld
 from engine.simulation.world import Parts, World, WorldOptions
 from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode
@@ -63,9 +63,9 @@ class Summary:
         }
 
 
-def case_of(seed: int) -> Case:
-    """The case of a seed; topologies take turns, so that each takes part."""
-    return generate(random.Random(seed), NAMES[seed % len(NAMES)])
+def case_of(seed: int, topology: str | None = None) -> Case:
+    """The case of a seed; topologies take turns, so that each takes part, unless one is wanted."""
+    return generate(random.Random(seed), topology or NAMES[seed % len(NAMES)])
 
 
 def world_of(case: Case, seed: int, parts: Parts) -> World:
@@ -92,15 +92,16 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
         restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100)), pause_ms_max=400),
         seed=seed,
         slices=slices,
+        window=rng.choice((None, 1, 1, 2, 5)),
     )
-    world = LinedWorld(case.plan, case.inputs, options, parts)
+    world = WindowedWorld(case.plan, case.inputs, options, parts)
     world.record.conserved = case.conserved
     return world
 
 
 def run_seed(seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World, Case]:
     """One schedule, judged. `rule` names the rule that is broken in it."""
-    case = case_of(seed)
+    case = case_of(seed, None if rule is None else BREAKS[rule].topology)
     return *run_case(case, seed, crashes, rule), case
 
 

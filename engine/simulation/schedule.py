@@ -17,6 +17,7 @@ from engine.batch import Batch, decode, encode
 from engine.columns import as_records
 from engine.simulation.lines import LinedWorld, Travelling
 from engine.simulation.record import Violation
+from engine.simulation.windows import WindowedWorld
 from engine.simulation.world import Happening, World
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.channels import Queued
@@ -55,6 +56,7 @@ class FaultPlan:
     savepoints: int = 2
     stops: int = 1
     lines: int = 6
+    credits: int = 6
     zombies: bool = True
     rescale_to: int | None = None
     lost_append_replies: int = 1
@@ -64,7 +66,9 @@ class FaultPlan:
     @staticmethod
     def none() -> FaultPlan:
         """A run in which nothing goes wrong."""
-        return FaultPlan(0, 0, 0, 0, 0, 0, 0, stops=0, lines=0, zombies=False, lost_append_replies=0, hung_appends=0)
+        return FaultPlan(
+            0, 0, 0, 0, 0, 0, 0, stops=0, lines=0, credits=0, zombies=False, lost_append_replies=0, hung_appends=0
+        )
 
 
 @dataclass
@@ -112,6 +116,8 @@ class Schedule:
             "hang_append": self.rng.randint(0, plan.hung_appends),
             "go_back": self.rng.randint(0, plan.go_backs),
             "line": self.rng.randint(0, plan.lines) if self.rng.random() < 0.5 else 0,
+            "lose_credit": self.rng.randint(0, plan.credits),
+            "window": self.rng.randint(0, plan.credits),
         }
         if self.steps_safe and plan.crashes:
             self.steps_safe = max(self.steps_safe, steps_expected // 2)
@@ -130,9 +136,12 @@ class Schedule:
             "hang_append": lambda: self._disturb_append("hang_append"),
             "go_back": self._go_back,
             "line": self._disturb_line,
+            "lose_credit": self._lose_credit,
+            "window": self._change_window,
         }
         self.slow = self._draw_slow()
         self.disturbed: set[Attempt] = set()
+        self.gaps: set[Attempt] = set()
         self.must_complete: set[tuple[Attempt, Epoch]] = set()
         self.cuts_with_request: dict[Epoch, bool] = {}
 
@@ -207,6 +216,10 @@ class Schedule:
         """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
         world = self.world
         world.options.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
+        if world.options.window is not None and world.supervisor.attempt in self.gaps and world.hosts:
+            # Its channel may be full for good, and no barrier comes to find it out: the link does, by its numbers.
+            self.outcome.story.append(("found", "a gap in a link"))
+            self._apply(("notice",))
         coordinator = world.coordinator
         if coordinator is None or coordinator.final is not None:
             return
@@ -232,6 +245,9 @@ class Schedule:
             return
         before, late, self.left["late_savepoint"] = len(world.record.cuts), self.left["late_savepoint"], 0
         steps_max = CUT_STEPS_MAX + CUT_STEPS_A_CHANNEL * len(world.deployment.channels)
+        # What a task was told meanwhile comes first, and the tasks take turns.
+        backlog = max((len(host.orders) + len(host.aborts) for host in world.hosts.values()), default=0)
+        steps_max += backlog * len(world.hosts)
         for _ in range(steps_max):
             if world.is_over or len(world.record.cuts) > before:
                 self.slow, self.left["late_savepoint"] = None, late
@@ -461,6 +477,7 @@ class Schedule:
         self.outcome.story.append(("transport", kind, channel))
         self.outcome.faults[kind] += 1
         if kind == "lose":
+            self.gaps.add(attempt)
             del wire[place]
         elif kind == "double":
             wire.insert(place, wire[place])
@@ -487,6 +504,22 @@ class Schedule:
         if not self.world.reports:
             return False
         self._apply(("lose_report", self.rng.randrange(len(self.world.reports))))
+        return True
+
+    def _lose_credit(self) -> bool:
+        world = self.world
+        waiting = [] if not isinstance(world, WindowedWorld) else [(c, w) for c, w in world.credits.items() if w]
+        if not waiting:
+            return False
+        channel, credits = self.rng.choice(waiting)
+        self._apply(("lose_credit", channel, self.rng.randrange(len(credits))))
+        return True
+
+    def _change_window(self) -> bool:
+        world = self.world
+        if not isinstance(world, WindowedWorld) or not world.grants:
+            return False
+        self._apply(("window", self.rng.choice(sorted(world.grants)), self.rng.choice((1, 1, 2, 8))))
         return True
 
     def _disturb_line(self) -> bool:

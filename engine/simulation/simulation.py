@@ -40,6 +40,7 @@ _CALM = FaultPlan(
     lost_reports=0,
     stops=0,
     lines=0,
+    credits=0,
     zombies=False,
     lost_append_replies=0,
     hung_appends=0,

@@ -64,7 +64,7 @@ def test_nothing_runs_before_it_is_told_to():
 
 
 def test_what_comes_before_the_start_is_kept_for_it():
-    with Attending(pipe(count=300), options=options()) as run:
+    with Attending(pipe(count=1), options=options()) as run:
         run.until(lambda: len(run.restored()) == 2, "both are restored")
         run.start(run.deployment.tasks[SOURCE].actor)
         run.until(lambda: (SOURCE, None) in run.acknowledged(), "the source has sent all, END included")
@@ -72,8 +72,8 @@ def test_what_comes_before_the_start_is_kept_for_it():
         run.start(run.deployment.tasks[SINK].actor)
         run.until(run.have_ended, "the sink has ended too")
         run.complete(1)
-        run.until(lambda: len(run.published()) == 300, "all is published")
-        assert run.published() == list(range(300))
+        run.until(lambda: len(run.published()) == 1, "all is published")
+        assert run.published() == [0]
 
 
 def test_no_actor_is_restored_before_its_peers_have_found_it():
@@ -229,7 +229,7 @@ def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run():
         told = [report for actor, report in run.reports if actor == "kept/0"]
         run.stop()
         assert records_of(run, SINK) == 300
-        assert records_of(run, SOURCE) > 1_000, "more had been sent in one go"
+        assert records_of(run, SOURCE) > 300, "more had been sent"
         assert [report.task for report in told if isinstance(report, FaultReached)] == [SINK]
         assert [report.counts.by_task for report in told if isinstance(report, Progress)][-1] == {SINK: 300}
         assert (SINK, Epoch(1)) not in run.acknowledged(), "what it dropped of the batch must be in no cut"
@@ -243,7 +243,7 @@ def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_t
     with Attending(pipe(), options=options(limits=limits)) as run:
         run.until(lambda: len(run.restored()) == 2, "both are restored")
         run.start("numbers/0")
-        run.until(lambda: records_of(run, SOURCE) > 100, "the source reads")
+        run.until(lambda: records_of(run, SOURCE) > 0, "the source reads")
         run.trigger(1)
         run.until(lambda: (SOURCE, Epoch(1)) in run.acknowledged(), "it has acknowledged")
         (channel,) = run.loops["numbers/0"].turns[0].bounded
@@ -251,7 +251,7 @@ def test_a_source_stops_reading_when_the_channel_is_full_and_barriers_pass_all_t
         before = records_of(run, SOURCE)
         run.trigger(2)
         run.until(lambda: (SOURCE, Epoch(2)) in run.acknowledged(), "it has acknowledged again")
-        assert records_of(run, SOURCE) == before < 1_000
+        assert records_of(run, SOURCE) == before == 1, "a window begins with one record"
         run.start("kept/0")
         run.until(lambda: records_of(run, SINK) > 10_000, "with a receiver it goes on")
 

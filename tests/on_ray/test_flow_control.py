@@ -17,18 +17,18 @@ from engine.batch import Batch, decode, encode
 from engine.errors import LoopOverflowError
 from engine.on_ray.flow import (
     LOCAL_RECORD_BYTES,
-    REPEAT_MS_MAX,
     Arrivals,
     LocalChannel,
     RemoteBackEdge,
     RemoteChannel,
 )
-from engine.on_ray.frames import Kind, Message, unpack_header, unpack_item
+from engine.on_ray.frames import Kind, Message, unpack_credit, unpack_header, unpack_item
 from engine.on_ray.spill import SEGMENTS, SpillSpace
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Channel
 from graphs.ids import Attempt, Epoch
 from recovery.channels import Inbox, Stored
+from recovery.credit import REPEAT_MS_MAX, Credit
 from recovery.messages import Barrier, Data, End, Item, Mode
 
 ATTEMPT = Attempt(1)
@@ -52,10 +52,14 @@ class Wire:
             found.append(unpack_item(kind, number, payload))
         return found
 
+    def said(self) -> list[Credit]:
+        """The messages of credit."""
+        headers = [(unpack_header(header), payload) for header, payload in self.messages]
+        return [unpack_credit(number, payload) for (kind, _, _, number), payload in headers if kind == Kind.CREDIT]
+
     def credits(self) -> list[int]:
         """The credit that has been given back."""
-        headers = [unpack_header(header) for header, _ in self.messages]
-        return [number for kind, _, _, number in headers if kind == Kind.CREDIT]
+        return [credit.consumed for credit in self.said()]
 
 
 def channels() -> tuple[Channel, Channel]:
@@ -91,18 +95,18 @@ def space() -> Iterator[SpillSpace]:
 
 def test_a_regular_channel_is_full_when_its_credit_is_used_up():
     wire = Wire()
-    out = RemoteChannel(REGULAR, 0, ATTEMPT, wire, credit_bytes=2 * KB)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, 0, ATTEMPT, wire, window=2 * KB)  # type: ignore[arg-type]
     out.send(data(1))
     assert not out.is_full()
     out.send(data(2))
     assert out.is_full()
-    out.give_credit(1)
+    out.on_credit(Credit(1, 1, 2 * KB))
     assert not out.is_full()
 
 
 def test_barriers_and_ends_pass_a_full_channel():
     wire = Wire()
-    out = RemoteChannel(REGULAR, 0, ATTEMPT, wire, credit_bytes=1)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, 0, ATTEMPT, wire, window=1)  # type: ignore[arg-type]
     items = [data(1), Barrier(Epoch(1), Mode.ALIGNED, 1, 7), End(1, 7)]
     for item in items:
         out.send(item)
@@ -111,38 +115,76 @@ def test_barriers_and_ends_pass_a_full_channel():
 
 def arrivals_of(channel: Channel, wire: Wire | None, space: SpillSpace, credit: int, memory: int = 10**9) -> Arrivals:
     inbox = Inbox(channel.id, is_back=channel.is_back, depth=0, within_actor=wire is None, encode=encode)
-    return Arrivals(inbox, ATTEMPT, 3, wire, credit, memory, space)  # type: ignore[arg-type]
+    return Arrivals(inbox, ATTEMPT, 3, wire, credit, 1, memory, space)  # type: ignore[arg-type]
 
 
-def arrive(arrivals: Arrivals, item: Data) -> None:
+def arrive(arrivals: Arrivals, item: Data, now_ns: int = 0) -> None:
     arrivals.inbox.receive(item)
-    arrivals.on_received(item.payload)
+    arrivals.on_received(item.payload, now_ns)
+
+
+def consume(arrivals: Arrivals, now_ns: int = 0) -> None:
+    arrivals.inbox.consume()
+    arrivals.on_consumed(now_ns, 0)
 
 
 def test_the_receiver_gives_credit_for_what_it_has_consumed(space: SpillSpace):
     wire = Wire()
     arrivals = arrivals_of(REGULAR, wire, space, credit=4 * KB)
-    for number in (1, 2, 3):
+    for number in range(1, 8):
         arrive(arrivals, data(number))
-    assert wire.credits() == [] and arrivals.bytes_waiting == 3 * KB
-    arrivals.inbox.consume()
-    arrivals.on_consumed()
-    assert wire.credits() == [], "a quarter of the credit is gathered first"
-    arrivals.inbox.consume()
-    arrivals.on_consumed()
-    assert wire.credits() == [2 * KB] and arrivals.bytes_waiting == KB
+    assert wire.credits() == [] and arrivals.bytes_waiting == 7 * KB
+    for _ in range(7):
+        consume(arrivals)
+    assert wire.said()[0] == Credit(1, KB, 2 * KB), "it begins with one batch, and doubles"
+    assert arrivals.window == 4 * KB, "as far as it may"
+    assert wire.credits() == [KB, 2 * KB, 4 * KB, 6 * KB], "a quarter of the window is gathered first"
+
+
+def test_the_window_is_what_a_slow_receiver_consumes_in_half_a_second(space: SpillSpace):
+    wire = Wire()
+    arrivals = arrivals_of(REGULAR, wire, space, credit=4_000 * KB)
+    for number in range(1, 101):
+        arrive(arrivals, data(number))
+    for number in range(100):
+        consume(arrivals, now_ns=number * 50_000_000)
+    assert wire.said()[-1].window == pytest.approx(10 * KB, rel=0.1)
+
+
+def test_time_in_which_nothing_may_be_taken_says_nothing_of_the_pace(space: SpillSpace):
+    arrivals = arrivals_of(REGULAR, Wire(), space, credit=4_000 * KB)
+    for number in range(1, 101):
+        arrive(arrivals, data(number))
+    for number in range(100):
+        arrivals.inbox.consume()
+        arrivals.on_consumed(number * 50_000_000, free_ns=number * 50_000_000 - 1_000)
+    assert arrivals.window > 100 * KB
+
+
+def test_a_receiver_that_becomes_slow_says_so_at_once(space: SpillSpace):
+    wire = Wire()
+    arrivals = arrivals_of(REGULAR, wire, space, credit=40 * KB)
+    for number in range(1, 102):
+        arrive(arrivals, data(number))
+    for number in range(100):
+        consume(arrivals, now_ns=number * 1_000)
+    assert arrivals.window == 40 * KB
+    arrive(arrivals, data(102))
+    consume(arrivals, now_ns=1_000_000_000)
+    consume(arrivals, now_ns=2_000_000_000)
+    assert wire.said()[-1].window <= KB
 
 
 def test_credit_says_how_much_was_consumed_in_all_so_one_message_makes_up_for_those_lost():
-    out = RemoteChannel(REGULAR, 0, ATTEMPT, Wire(), credit_bytes=2 * KB)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, 0, ATTEMPT, Wire(), window=2 * KB)  # type: ignore[arg-type]
     for number in range(1, 11):
         out.send(data(number))
-    out.give_credit(8 * KB)
+    out.on_credit(Credit(7, 8 * KB, 2 * KB))
     assert out.is_full()
-    out.give_credit(9 * KB)
+    out.on_credit(Credit(9, 9 * KB, 2 * KB))
     assert not out.is_full()
-    out.give_credit(3 * KB)
-    assert not out.is_full(), "one that is late says nothing new"
+    assert not out.on_credit(Credit(8, 3 * KB, KB)), "one that is late says nothing new"
+    assert not out.is_full() and out.window == 2 * KB
 
 
 def test_credit_is_repeated_at_once_while_there_is_news_and_then_more_and_more_rarely(space: SpillSpace):
@@ -151,8 +193,7 @@ def test_credit_is_repeated_at_once_while_there_is_news_and_then_more_and_more_r
     arrive(arrivals, data(1))
     arrivals.repeat_credit(0)
     assert wire.credits() == [], "nothing was consumed yet"
-    arrivals.inbox.consume()
-    arrivals.on_consumed()
+    consume(arrivals)
     told_at_ms: list[int] = []
     for now_ms in range(0, 60_000, 250):
         before = len(wire.credits())
@@ -162,46 +203,59 @@ def test_credit_is_repeated_at_once_while_there_is_news_and_then_more_and_more_r
     assert max(b - a for a, b in pairwise(told_at_ms)) == REPEAT_MS_MAX, "and for ever: any of them may be lost"
     assert set(wire.credits()) == {KB}
     arrive(arrivals, data(2))
-    arrivals.inbox.consume()
-    arrivals.on_consumed()
+    consume(arrivals)
     arrivals.repeat_credit(60_000)
     assert wire.credits()[-1] == 2 * KB
 
 
 @pytest.mark.parametrize("credit", [1, 3, 1_000, 4_000_000])
-def test_two_ends_never_wait_for_each_other(space: SpillSpace, credit: int):
+@pytest.mark.parametrize("record_ns", [1_000, 300_000_000])
+def test_two_ends_never_wait_for_each_other(space: SpillSpace, credit: int, record_ns: int):
     """Whatever the credit, a sender that sends when it may and a receiver that consumes all get everything across."""
     forth, back = Wire(), Wire()
-    out = RemoteChannel(REGULAR, 3, ATTEMPT, forth, credit)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, 3, ATTEMPT, forth, window=1)  # type: ignore[arg-type]
     arrivals = arrivals_of(REGULAR, back, space, credit)
+    now_ns = 0
     for number in range(1, 200):
         if out.is_full():
             while arrivals.inbox.queue:
-                arrivals.inbox.consume()
-            arrivals.on_consumed()
-            out.give_credit(max(back.credits()))
+                now_ns += record_ns
+                consume(arrivals, now_ns)
+            for credit_said in back.said():
+                out.on_credit(credit_said)
             back.messages.clear()
         assert not out.is_full()
         item = data(number, size=1 + number * 37 % 500)
         out.send(item)
-        arrive(arrivals, item)
+        arrive(arrivals, item, now_ns)
     assert len(forth.messages) == 199
+
+
+def test_a_sender_knows_how_many_records_fit_into_a_window():
+    out = RemoteChannel(REGULAR, 0, ATTEMPT, Wire(), window=1)  # type: ignore[arg-type]
+    assert out.room_records() == 1
+    out.records += 10
+    out.send(data(1))
+    out.on_credit(Credit(1, KB, 6 * KB))
+    assert (out.room_records(), out.batch_records_max) == (60, 30), "100 bytes a record; a batch is half a window"
 
 
 def test_a_channel_within_an_actor_is_bounded_as_others_are(space: SpillSpace):
     deliveries: deque[Any] = deque()
     inbox = Inbox(REGULAR.id, is_back=False, depth=0, within_actor=True, encode=encode)
-    arrivals = Arrivals(inbox, ATTEMPT, 3, None, KB, KB, space)
-    out = LocalChannel(REGULAR, deliveries, arrivals, KB)
-    batches = -(-KB // LOCAL_RECORD_BYTES)
-    for number in range(1, batches + 1):
-        assert not out.is_full()
-        out.send(Data(number, Batch([number])))
-        arrive(arrivals, deliveries.popleft()[1])
-    assert out.is_full()
-    inbox.consume()
-    arrivals.on_consumed()
-    assert not out.is_full()
+    arrivals = Arrivals(inbox, ATTEMPT, 3, None, KB, 1, KB, space)
+    out = LocalChannel(REGULAR, deliveries, arrivals)
+    number, held = 0, list[int]()
+    for _ in range(5):
+        while not out.is_full():
+            number += 1
+            out.send(Data(number, Batch([number])))
+            arrive(arrivals, deliveries.popleft()[1])
+        held.append(len(arrivals.inbox.queue))
+        while arrivals.inbox.queue:
+            consume(arrivals)
+    assert held[0] == 1 and held[-1] == -(-KB // LOCAL_RECORD_BYTES) and held == sorted(held)
+    assert out.batch_records_max == KB // (2 * LOCAL_RECORD_BYTES)
 
 
 # -- back edges ----------------------------------------------------------------------------------------------------
@@ -220,7 +274,7 @@ def test_a_back_edge_is_never_full_and_keeps_the_order(space: SpillSpace):
         assert not out.is_full()
     assert wire.items() == items[:1], "without credit all the rest waits, barriers behind the data before them"
     for received in range(1, 9):
-        out.give_credit(received * KB)
+        out.on_credit(Credit(received, received * KB, KB))
     assert wire.items() == items
 
 
@@ -231,7 +285,7 @@ def test_what_memory_does_not_hold_waits_on_disk(space: SpillSpace):
     for item in items:
         out.send(item)
     assert space.bytes_used == 6 * KB, "one is on its way, two are in memory"
-    out.give_credit(100 * KB)
+    out.on_credit(Credit(1, 100 * KB, KB))
     assert wire.items() == items
     assert space.bytes_ever == 6 * KB
 
@@ -241,9 +295,9 @@ def test_what_is_sent_behind_what_waits_waits_too_though_there_is_credit_again(s
     out = back_edge(wire, space)
     for number in (1, 2, 3):
         out.send(data(number))
-    out.give_credit(1)
+    out.on_credit(Credit(2, 1, KB))
     out.send(data(4))
-    out.give_credit(100 * KB)
+    out.on_credit(Credit(3, 100 * KB, KB))
     out.send(data(5))
     assert wire.items() == [data(number) for number in range(1, 6)]
 
@@ -254,8 +308,7 @@ def test_the_receiver_of_a_back_edge_gives_credit_for_what_it_has_received(space
     for number in (1, 2):
         arrive(arrivals, data(number))
     assert wire.credits() == [2 * KB], "though nothing has been consumed"
-    arrivals.inbox.consume()
-    arrivals.on_consumed()
+    consume(arrivals)
     assert wire.credits() == [2 * KB], "and not once more for that"
 
 
@@ -266,7 +319,7 @@ def test_what_the_receiver_of_a_back_edge_has_no_time_for_waits_on_disk_in_order
         arrive(arrivals, Data(number, payload))
     assert 0 < space.bytes_used < sum(map(len, sent))
     consumed = [arrivals.inbox.consume().payload for _ in sent]
-    arrivals.on_consumed()
+    arrivals.on_consumed(0, 0)
     assert arrivals.bytes_waiting == 0
     loaded = [payload.load() if isinstance(payload, Stored) else payload for payload in consumed]
     assert loaded == sent

@@ -13,10 +13,12 @@ from engine.on_ray.frames import (
     pack_credit,
     pack_item,
     pack_note,
+    unpack_credit,
     unpack_header,
     unpack_item,
 )
 from graphs.ids import Attempt, Epoch, TaskId
+from recovery.credit import Credit
 from recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
 
 MARKER = Marker((3, 0), ((TaskId("grow", 1), 2.5),), Epoch(7))
@@ -51,10 +53,11 @@ def test_the_kind_of_an_item_stands_in_its_header():
     assert max(Kind.BATCH, Kind.MARKER, Kind.BARRIER, Kind.END) < Kind.CREDIT, "what goes to a core comes first"
 
 
-def test_credit_is_a_header_alone():
-    header, payload = pack_credit(Attempt(3), 8, 4_000_000_000)
-    assert unpack_header(header) == (Kind.CREDIT, 3, 8, 4_000_000_000)
-    assert payload == b""
+def test_credit_of_any_size_passes():
+    credit = Credit(7, 1 << 40, 4_000_000_000)
+    header, payload = pack_credit(Attempt(3), 8, credit)
+    assert unpack_header(header) == (Kind.CREDIT, 3, 8, 7)
+    assert unpack_credit(7, payload) == credit
 
 
 def test_a_note_belongs_to_no_channel():

@@ -19,7 +19,14 @@ def some(name: str, count: int = 40) -> list[Case]:
 
 def test_every_topology_that_was_promised_is_there() -> None:
     promised = "chain diamond self_loop two_back_edges nested shared_head overlapping irreducible rounds rounds_nested"
-    assert set(NAMES) == {*promised.split(), "rounds_behind_loop", "rounds_in_lanes", "pipelines", "broadcast"}
+    assert set(NAMES) == {
+        *promised.split(),
+        "far_loop",
+        "rounds_behind_loop",
+        "rounds_in_lanes",
+        "pipelines",
+        "broadcast",
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,204 @@
+"""Credit: how much may be on its way in a channel, from the sending task to the receiving one (rule 9).
+
+- The receiver says how much it has consumed in all, and how large the window is; the channel is full when the sender
+  has sent a whole window more than that. A task takes nothing while a channel that it sends into is full. Barriers, END
+  and control need no credit.
+- Credit is numbered, and the highest number counts. So one message that arrives makes up for any that were lost, and
+  one that is late changes nothing. It is sent when a quarter of the window was consumed or the window has changed by a
+  quarter, and repeated for ever, at first every 250 ms and then more rarely, for nobody can know what was lost.
+- The window of a regular channel follows the receiver: it holds what the receiver consumes in half a second, shared by
+  its inputs. It starts with one record, is at most doubled at a time, and shrinks at once.
+- During a drain no channel is full: a head holds its inputs, and the probes must get past what waits for it. Sources
+  pause meanwhile, so that is no more than what was on its way. What is sent then is counted as always.
+- A back edge is never full for its task, and its window does not change: what the receiver has no room for waits at
+  the sender. Consumed means received there.
+
+Both ends belong to one attempt. Sizes are in any unit that both ends share: bytes on a cluster.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from graphs.deployment import Channel
+from graphs.ids import Epoch
+from recovery.messages import Barrier, Mode
+
+REPEAT_MS, REPEAT_MS_MAX = 250, 8_000
+WINDOW_NS = 500_000_000
+WINDOW_NS_MIN = 100_000_000
+PERIOD_NS = 50_000_000
+PERIODS = 20
+
+
+class Credit(NamedTuple):
+    """What a receiver tells its sender: how much it has consumed in all, and how much may be on its way."""
+
+    number: int
+    consumed: int
+    window: int
+
+
+class Allowance:
+    """The sender's end of a channel.
+
+    - sent: how much was sent in this attempt. consumed, window: as the receiver said last, under `number`.
+
+    >>> allowance = Allowance(window=10)
+    >>> allowance.sent += 10
+    >>> allowance.is_full()
+    True
+    >>> allowance.on_credit(Credit(1, consumed=4, window=8)), allowance.room()
+    (True, 2)
+    """
+
+    __slots__ = ("consumed", "number", "sent", "window")
+
+    def __init__(self, window: int) -> None:
+        self.sent: int = 0
+        self.consumed = 0
+        self.window = window
+        self.number = 0
+
+    def is_full(self) -> bool:
+        """Whether nothing more should be sent for now."""
+        return self.sent - self.consumed >= self.window
+
+    def room(self) -> int:
+        """How much may still be sent."""
+        return max(0, self.window - self.sent + self.consumed)
+
+    def on_credit(self, credit: Credit) -> bool:
+        """The receiver has consumed something; says whether that was news."""
+        if credit.number <= self.number:
+            return False
+        self.number, self.consumed, self.window = credit
+        return True
+
+
+class Grant:
+    """The receiver's end of a channel: what it has consumed, and what it has said of that.
+
+    >>> grant = Grant(window=8)
+    >>> grant.consumed += 3
+    >>> grant.is_due(), grant.say()
+    (True, Credit(number=1, consumed=3, window=8))
+    >>> grant.is_due(), grant.repeats_at(0), grant.repeats_at(250), grant.repeats_at(300)
+    (False, True, True, False)
+    """
+
+    __slots__ = ("_repeat_at_ms", "_repeat_ms", "_repeat_ms_min", "_repeated", "consumed", "said", "window")
+
+    def __init__(self, window: int, repeat_ms: int = REPEAT_MS) -> None:
+        self.consumed = 0
+        self.window = window
+        self.said = Credit(0, 0, window)
+        self._repeated = 0
+        self._repeat_at_ms, self._repeat_ms, self._repeat_ms_min = 0, repeat_ms, repeat_ms
+
+    def is_due(self) -> bool:
+        """Whether the sender is to know now."""
+        _, consumed, window = self.said
+        return 4 * (self.consumed - consumed) > window or 4 * abs(self.window - window) > window
+
+    def say(self) -> Credit:
+        """The next message; the caller sends it."""
+        self.said = Credit(self.said.number + 1, self.consumed, self.window)
+        return self.said
+
+    def repeats_at(self, now_ms: int) -> bool:
+        """Whether to say it again, in case it was lost: while there is news at each call, then more and more rarely."""
+        if not self.consumed:
+            return False
+        if self.consumed != self._repeated:
+            self._repeated, self._repeat_ms = self.consumed, self._repeat_ms_min
+        elif now_ms < self._repeat_at_ms:
+            return False
+        self._repeat_at_ms = now_ms + self._repeat_ms
+        self._repeat_ms = min(2 * self._repeat_ms, REPEAT_MS_MAX)
+        return True
+
+
+class Consumption:
+    """How fast a channel is consumed while it has something to take, and the window that follows from that.
+
+    - inputs: how many regular channels the task takes from. Time counts from one take to the next, other channels,
+      calls outside and full outputs included: a cheap task in front of an expensive one is slow.
+    - The last period that is over and the current one say what the pace is now; the last second says that it is not a
+      burst. The lower of the two counts.
+
+    >>> slow = Consumption(inputs=1)
+    >>> slow.note(5, took_ns=250_000_000)
+    True
+    >>> slow.window(before=1_000, largest=1, window_max=4_000)
+    10
+    """
+
+    __slots__ = ("_last", "_now", "_past", "_periods", "_share_ns")
+
+    def __init__(self, inputs: int) -> None:
+        self._share_ns = max(WINDOW_NS // inputs, WINDOW_NS_MIN)
+        self._now = self._last = self._past = (0, 0)
+        self._periods: deque[tuple[int, int]] = deque()
+
+    def note(self, size: int, took_ns: int) -> bool:
+        """So much was consumed in that time; says whether a period is over."""
+        size, took_ns = self._now[0] + size, self._now[1] + took_ns
+        self._now = size, took_ns
+        if took_ns < PERIOD_NS:
+            return False
+        self._last = self._now
+        self._periods.append(self._now)
+        past_size, past_ns = self._past[0] + size, self._past[1] + took_ns
+        while past_ns > PERIODS * PERIOD_NS and len(self._periods) > 1:
+            first = self._periods.popleft()
+            past_size, past_ns = past_size - first[0], past_ns - first[1]
+        self._past = past_size, past_ns
+        self._now = 0, 0
+        return True
+
+    def window(self, before: int, largest: int, window_max: int) -> int:
+        """The window from now on; `largest` is the size of the largest batch of late, which need not wait twice."""
+        (size, took_ns), (past_size, past_ns) = self._now, self._past
+        recent = (self._last[0] + size) * self._share_ns // max(1, self._last[1] + took_ns)
+        steady = (past_size + size) * self._share_ns // max(1, past_ns + took_ns)
+        return max(1, min(recent, steady, 2 * max(before, largest), window_max))
+
+
+class Bounded(Protocol):
+    """A channel that can be full."""
+
+    def is_full(self) -> bool: ...
+
+
+class Room:
+    """Whether a task has room for what it would send. It takes and reads nothing while it has none.
+
+    - drain: the drain whose barriers the task has sent, until that is complete or aborted. The task reads nothing then.
+    """
+
+    __slots__ = ("_bounded", "drain")
+
+    def __init__(self) -> None:
+        self._bounded: list[Bounded] = []
+        self.drain: Epoch | None = None
+
+    def add(self, channel: Channel, out: Bounded) -> None:
+        """The task sends into this channel."""
+        if not channel.is_back:
+            self._bounded.append(out)
+
+    def is_full(self) -> bool:
+        """Whether a channel that the task sends into is full."""
+        return self.drain is None and any(out.is_full() for out in self._bounded)
+
+    def on_sent(self, barrier: Barrier) -> None:
+        """The task has sent a barrier."""
+        if barrier.mode is Mode.DRAIN:
+            self.drain = barrier.epoch
+
+    def on_over(self, epoch: Epoch) -> None:
+        """That epoch is complete or aborted."""
+        if self.drain == epoch:
+            self.drain = None
