@@ -73,20 +73,31 @@ class StatefulMapOperator(OperatorRuntime):
         results: list[Any] = []
         iterator = iter(records)
         key: Any = NO_KEY
+        # The types last seen of keys that are no NaN, and of values that share nothing: a look at them is cheaper than
+        # at the sets of all such types, and in one flow they are mostly the same.
+        plain_key: type | None = None
+        atom: type | None = None
         try:
             for record in iterator:
                 key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
-                if type(key) not in NEVER_NAN:
-                    key = canonical_key(key)
+                if type(key) is not plain_key:
+                    if type(key) in NEVER_NAN:
+                        plain_key = type(key)
+                    else:
+                        key = canonical_key(key)
                 value = get(key, default)
                 if value is _MISSING:
                     value = self._initial()
                 value, result = function(value, record)
                 values[key] = value
                 # What is sent belongs to the receiver. It can share objects only with a value that has some.
-                shares = type(value) not in ATOMS and type(result) not in ATOMS and not is_immutable(value)
-                results.append(sent(result) if shares else result)
+                if type(value) is not atom:
+                    if type(value) in ATOMS:
+                        atom = type(value)
+                    elif type(result) not in ATOMS and not is_immutable(value):
+                        result = sent(result)
+                results.append(result)
         except USER_RAISED as error:
             raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
         self._send(results, hops)
