@@ -7,6 +7,7 @@ from typing import Any
 from engine.batch import Batch, encode
 from engine.memory import MemoryServices
 from engine.on_ray.control import Counts
+from engine.on_ray.flow import SENT_RECORDS_MAX
 from engine.on_ray.host import OUTSIDE_TURNS, Host
 from engine.on_ray.slices import SLICE_NS
 from engine.runtime import TaskRuntime
@@ -24,6 +25,7 @@ class Around:
 
     now_ms = 0
     steady_ms = 0
+    turn_ns = 0
 
     def __init__(self) -> None:
         self.counts = Counts()
@@ -47,6 +49,9 @@ class Around:
 class Out:
     """A channel that is never full and leads nowhere."""
 
+    records = 0
+    batch_records_max = SENT_RECORDS_MAX
+
     def __init__(self, is_local: bool) -> None:
         self.is_local = is_local
         self.sent: list[Data] = []
@@ -57,6 +62,9 @@ class Out:
 
     def is_full(self) -> bool:
         return False
+
+    def room_records(self) -> int:
+        return SENT_RECORDS_MAX
 
 
 def first_task_of(operator: str, flow: Flow, around: Around, unit: int | None = 1) -> tuple[Host, list[Out]]:
