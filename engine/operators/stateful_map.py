@@ -75,15 +75,15 @@ class StatefulMapOperator(OperatorRuntime):
         key: Any = NO_KEY
         # The types last seen of keys that are no NaN, and of values that share nothing: a look at them is cheaper than
         # at the sets of all such types, and in one flow they are mostly the same.
-        plain_key: type | None = None
-        atom: type | None = None
+        plain_key: type[Any] | None = None
+        atom: type[Any] | None = None
         try:
             for record in iterator:
                 key = NO_KEY  # where `key_of` raises there is none to tell of
                 key = key_of(record)
                 if type(key) is not plain_key:
                     if type(key) in NEVER_NAN:
-                        plain_key = type(key)
+                        plain_key = type(key)  # pyright: ignore[reportUnknownVariableType]
                     else:
                         key = canonical_key(key)
                 value = get(key, default)
@@ -94,7 +94,7 @@ class StatefulMapOperator(OperatorRuntime):
                 # What is sent belongs to the receiver. It can share objects only with a value that has some.
                 if type(value) is not atom:
                     if type(value) in ATOMS:
-                        atom = type(value)
+                        atom = type(value)  # pyright: ignore[reportUnknownVariableType]
                     elif type(result) not in ATOMS and not is_immutable(value):
                         result = sent(result)
                 results.append(result)

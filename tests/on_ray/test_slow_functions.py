@@ -24,6 +24,7 @@ def forget(records: list[int]) -> None:
     """A sink that keeps nothing."""
 
 
+@pytest.mark.timeout(LONG_S + 300)
 @pytest.mark.parametrize(
     ("record_s", "seconds"),
     [
