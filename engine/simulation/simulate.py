@@ -198,6 +198,8 @@ def _told(what: str, records: list[Any]) -> list[str]:
 
 
 def _error(run: Run, reason: str, call: _Call) -> ScheduleError:
+    if run.never_ends():
+        return ScheduleError(run.seed, reason, [], call.with_seed(run.seed))
     plan, cuts, story = run.world.plan, run.world.record.cuts, run.schedule.outcome.story
     turns, steps = tell_turns(story, plan, cuts, TURNS_TOLD), tell_steps(story[-STEPS_TOLD:], plan, cuts)
     lines = [f"what happened, in {len(story)} steps:", *(f"  {line}" for line in turns)]

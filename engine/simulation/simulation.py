@@ -15,7 +15,7 @@ from engine.simulation.checker import check_protocol
 from engine.simulation.options import Parts, WorldOptions
 from engine.simulation.record import Record, Started
 from engine.simulation.schedule import FaultPlan, Schedule
-from engine.simulation.telling import ToldWorld
+from engine.simulation.telling import ToldWorld, records_in_loops
 from engine.simulation.world import Happening
 from engine.travel import check_pickles
 from graphs.expansion import expand
@@ -71,13 +71,24 @@ class Run:
             return str(broken)
         finally:
             self.world.calls.close()
-        if self.seed is None and outcome.steps >= FAITHFUL_STEPS_MAX:
+        if self.never_ends():
             return (
-                f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault: bound its loops with "
-                "max_rounds= or rounds=, give it fewer records, or stop it with stop_when="
+                f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault{self._held_in_loops()}: "
+                "let records leave its loops, bound them with max_rounds= or rounds=, give it fewer records, or stop "
+                "it with stop_when="
             )
         found = outcome.violations or check_protocol(self.world.record)
         return "\n".join(map(str, found)) or None
+
+    def never_ends(self) -> bool:
+        """Whether this is the faithful run and was broken off: its steps repeat themselves."""
+        return self.seed is None and self.schedule.outcome.steps >= FAITHFUL_STEPS_MAX
+
+    def _held_in_loops(self) -> str:
+        cuts = self.world.record.cuts
+        held = records_in_loops(cuts[max(cuts)], self.world.plan) if cuts else Counter[str]()
+        found = [f"{count} in loop {loop!r}" for loop, count in held.items()]
+        return f", with records still going round, {', '.join(found)}" if found else ""
 
     def outputs(self) -> dict[str, list[Any]]:
         """What each sink has published."""

@@ -244,9 +244,12 @@ def test_a_loop_that_never_runs_dry_is_caught_before_any_fault(monkeypatch: pyte
     done, rest = flow.read(Items([1]), name="one").merge(again).split(lambda n: n < 0, name="below_zero")
     again.feed(rest)
     done.write(Collect(), name="done")
-    with pytest.raises(ScheduleError, match=r"has not ended after 2,000 steps.*max_rounds=") as caught:
+    with pytest.raises(
+        ScheduleError, match=r"has not ended after 2,000 steps.*1 in loop 'again'.*max_rounds="
+    ) as caught:
         simulate(flow)
     assert caught.value.seed is None
+    assert len(str(caught.value).splitlines()) == 2, "its steps repeat themselves"
 
 
 # -- invariants and stop_when --------------------------------------------------------------------------------------
