@@ -50,7 +50,7 @@ from recovery.orders import (
 )
 from recovery.requests import Request
 from recovery.restored import TaskRestore
-from recovery.supervisor import Supervisor
+from recovery.supervisor import Stage, Supervisor
 from recovery.unpublished import with_unpublished
 
 TICK_MS = 10
@@ -397,6 +397,8 @@ class World:
 
     def _do_notice(self) -> None:
         self.dead.clear()
+        if self.supervisor.stage is Stage.CLAIMING and not self.supervisor.restarts:
+            return  # This run has had no task yet: what has died is an earlier one's.
         self._restart("a process died")
 
     def _do_kill_coordinator(self) -> None:
