@@ -84,8 +84,9 @@ def start(
       those that die.
     - silence_timeout: seconds after which an actor that says nothing is reported, with the function that it is in; with
       on_silence="restart" the attempt is restarted then. A restart waits as long for an actor that is in a function.
-    - credit_bytes: what may be on the way in a channel. loop_bytes: what waits in memory in a channel of a loop; the
-      rest waits on disk, up to loop_disk_bytes a process, beyond which the run fails with `LoopOverflowError`.
+    - credit_bytes: the most that may be on its way in a channel; less where a task is slow. loop_bytes: what waits in
+      memory in a channel of a loop; the rest waits on disk, up to loop_disk_bytes a process, beyond which the run fails
+      with `LoopOverflowError`.
     - audit: have Spark audit the last cut ("final") or cuts as they appear ("every-cut"); may raise `AuditFailedError`.
     - kills: planned faults, such as "head@epoch=3". broken_rule: a rule to break, such as "no-loop-log", for tests.
     """
