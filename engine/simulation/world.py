@@ -397,8 +397,9 @@ class World:
 
     def _do_notice(self) -> None:
         self.dead.clear()
-        if self.supervisor.stage is Stage.CLAIMING and not self.supervisor.restarts:
-            return  # This run has had no task yet: what has died is an earlier one's.
+        stage = self.supervisor.stage
+        if stage is Stage.PAUSING or (stage is Stage.CLAIMING and not self.supervisor.restarts):
+            return  # The attempt has failed already, or there was none yet: what has died is an earlier run's.
         self._restart("a process died")
 
     def _do_kill_coordinator(self) -> None:

@@ -73,7 +73,7 @@ def test_a_disturbed_channel_fails_the_attempt(change: Callable[[Message], list[
         pipe(), store=store, options=options(), disturb={("numbers/0", "kept/0"): only_batch(5, change)}
     ) as run:
         run.begin()
-        run.until(lambda: records_of(run, SOURCE) > 100, "batches are on their way")
+        run.until(lambda: records_of(run, SOURCE) > 5, "batches are on their way")
         run.trigger(1)
         run.until(lambda: "kept/0" in run.outcomes, "the sink has left")
         outcome = run.outcomes["kept/0"]
