@@ -28,7 +28,7 @@ test: setup       ## every test but the long ones, then the fast ones as they ru
 	$(PYTHON_IN_VENV) -m pytest -m "not long" $(BESIDE_EACH_OTHER)
 	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" --ignore=tests/project $(BESIDE_EACH_OTHER)
 
-test-all: setup   ## the long tests too: hundreds of drawn flows, an hour
+test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
 	$(PYTHON_IN_VENV) -m pytest $(BESIDE_EACH_OTHER)
 
 BENCHES = core loop hop count snapshot recover superstep audit

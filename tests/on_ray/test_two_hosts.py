@@ -19,6 +19,7 @@ RESTORE_S_MAX = 5.0
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_loop_between_two_hosts_ends_exactly_though_connections_break_ten_times_a_minute(tmp_path: Path):
     find_tools()
     namespaces = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
