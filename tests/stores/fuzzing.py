@@ -148,10 +148,11 @@ class Fuzzed:
                 mutate(document, rng)
         with contextlib.suppress(ValueError, RecursionError):  # it cannot be written as JSON: the document stays
             path.write_bytes(sealed(document, None))
-            self._seal_chain()
+            self.seal_chain()
         return kind
 
-    def _seal_chain(self) -> None:
+    def seal_chain(self) -> None:
+        """Let the chain list the manifests that are there now."""
         (past,) = (self.path / "past").glob("*.json")
         parent = plain(past.read_bytes()).get("sha256")
         for path in self.entries:
