@@ -13,7 +13,7 @@ from bench.options import Options
 from bench.peers import PeerError
 
 BENCHES = {
-    "core": "what the protocol core costs a batch, and the schedules a second of the simulator",
+    "core": "what the protocol core costs a batch, and a step of the simulator",
     "loop": "a loop under load on Ray, beside two processes by hand",
     "hop": "one record alone in a loop on Ray, beside ping-pongs",
     "count": "a keyed count on Ray, beside two processes by hand and bytewax",

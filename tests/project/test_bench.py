@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +144,8 @@ class TakesItsTime(TaskCore):
         return super().receive(channel, attempt, item)
 
 
-def missed(of: type[TaskCore]) -> list[str]:
-    found = interleaved(core.cases(0, of, batches=200), turns=5)
+def missed(of: type[TaskCore], step_us: float = 0.0) -> list[str]:
+    found = interleaved(core.cases(0, of, batches=200) | {schedules.STEP: lambda: step_us}, turns=5)
     return [limit.claim for limit in core.limits(found) if not limit.holds]
 
 
@@ -155,7 +156,7 @@ def test_work_for_every_record_misses_the_limit():
 def test_a_slow_core_misses_the_limit():
     claims = missed(TakesItsTime)
     for kind in (*core.KINDS, "across, digest aside"):
-        assert any(claim.startswith(f"{kind}: ") and "us a batch" in claim for claim in claims)
+        assert any(claim.startswith(f"{kind}: ") and "a bare deque" in claim for claim in claims)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------
@@ -167,10 +168,23 @@ def test_every_topology_is_small_or_in_rounds():
 
 
 def test_schedules_are_measured_on_two_processes():
-    rates = schedules.measure_schedules(seed=0, turns=1, small=4, in_rounds=2)
-    assert rates.figures.keys() == {"small_per_s", "small_by_the_wall_clock_per_s", "in_rounds_per_s"}
-    assert all(samples.median > 0 for samples in {**rates.figures, **rates.peers}.values())
-    assert rates.limits[0].holds == (rates.figures["small_per_s"].median >= schedules.SCHEDULES_PER_S_MIN)
+    with ProcessPoolExecutor(schedules.PROCESSES) as pool:
+        found = interleaved(schedules.cases(schedules.Crew(pool), seed=0, small=4, in_rounds=2), turns=1)
+    assert found.keys() == {"small_per_s", schedules.STEP, "in_rounds_per_s", schedules.PEER}
+    assert all(samples.median > 0 for samples in found.values())
+
+
+def test_the_cost_of_a_step_is_that_of_the_schedules_and_not_of_the_peer():
+    with ProcessPoolExecutor(schedules.PROCESSES) as pool:
+        crew = schedules.Crew(pool)
+        crew.rate(schedules.run_schedules, schedules.SMALL, 0, 4)
+        step_us = crew.step_us
+        crew.rate(schedules.run_plain, schedules.SMALL, 0, 4)
+    assert crew.step_us == step_us > 0
+
+
+def test_a_slow_simulator_misses_the_limit():
+    assert any(claim.startswith("simulated step: ") for claim in missed(TaskCore, step_us=1e6))
 
 
 def test_a_schedule_that_violates_the_protocol_is_not_timed(monkeypatch: pytest.MonkeyPatch):
