@@ -185,7 +185,8 @@ def _work_folder() -> list[str]:
     return [os.getcwd()] if {"", os.getcwd()} & set(sys.path) else []
 
 
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# With one compiler alone Java has 48 MB for compiled code, which a long series of queries fills; two have 240 MB.
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 _EVERYWHERE = {
     # Batches of a loop log may be large, and thousands of them go to Python at once.

@@ -100,8 +100,9 @@ def test_what_cannot_be_judged_is_one_clear_line(
     Path("key").write_text("secret\n")
     assert main(["audit", *(str(job) if word == "JOB" else word for word in arguments)]) == 2
     out, err = capsys.readouterr()
-    (line,) = [line for line in err.splitlines() if not line.startswith(PROGRESS)]
-    assert complaint in line
+    lines = [line for line in err.splitlines() if not line.startswith(PROGRESS)]
+    assert len(lines) == 1, err
+    assert complaint in lines[0]
     assert not out
 
 

@@ -128,6 +128,14 @@ def test_a_session_has_what_suits_one_machine(spark: SparkSession):
 
 
 @pytest.mark.slow
+def test_there_is_room_for_all_the_code_that_java_compiles(spark: SparkSession):
+    # With one compiler Java reserves 48 MB. An hour of queries fills them; then it warns, and compiles nothing more.
+    pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()  # pyright: ignore
+    room = {pool.getName(): pool.getUsage().getMax() for pool in pools}
+    assert sum(size for name, size in room.items() if "Code" in name) >= 200 << 20, room
+
+
+@pytest.mark.slow
 def test_nobody_but_this_machine_can_talk_to_it(spark: SparkSession):
     assert spark.range(3).rdd.map(lambda n: n).count() == 3
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
