@@ -22,9 +22,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from bench.measuring import Case
-from engine.simulation.cases import IN_ROUNDS, NAMES, generate
 from engine.simulation.plain import reference
-from engine.simulation.runner import run_case
+from proof.generated_flows import IN_ROUNDS, NAMES, generate
+from proof.runner import run_case
 
 SMALL = tuple(name for name in NAMES if name not in IN_ROUNDS)
 ROUNDS = tuple(name for name in NAMES if name in IN_ROUNDS)

@@ -45,8 +45,8 @@ def narrate(
 ) -> Narration:
     """Run a flow under the schedule of one seed, as `simulate` does, and tell what happened instead of judging it.
 
-    `broken_rule` breaks one rule of the protocol, to see what the rule is for: a name that
-    `python -m engine.simulation run --list-breaks` prints.
+    `broken_rule` breaks one rule of the protocol, to see what the rule is for. The error for an
+    unknown name lists them, and so does `python -m proof run --list-breaks` in a checkout.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("squares")

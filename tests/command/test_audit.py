@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backedge.command import main
-from engine.simulation.runner import run_seed
+from proof.runner import run_seed
 from recovery.stores.tables import parquet
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run

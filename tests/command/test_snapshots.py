@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backedge.command import main
-from engine.simulation.runner import run_seed
+from proof.runner import run_seed
 from tests.spark.simulated import write_run
 
 SEED, CRASHES = 3, 2

@@ -11,9 +11,9 @@ import pytest
 from engine.on_ray.calls import faults_in, find_cut
 from engine.on_ray.faults import Kill
 from engine.on_ray.starting import run, start
-from engine.simulation.runner import run_seed
 from graphs.errors import BadNameError, BadOptionError
 from graphs.flow import Flow
+from proof.runner import run_seed
 from recovery.stores.errors import NoSuchCutError
 from tests.spark.simulated import write_run
 

@@ -21,12 +21,12 @@ from typing import Any
 
 from engine.batch import Batch, decode, encode
 from engine.rerouting import reroute
-from engine.simulation.tiny import tiny_plan
 from engine.task import TaskCore
 from graphs import expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Kind, Operator, Routing
+from proof.tiny import tiny_plan
 from recovery.channels import Queued
 from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.effects import (

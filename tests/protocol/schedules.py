@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine.simulation.cloning import dump, load
+from proof.cloning import dump, load
 from tests.protocol.bench_of_cores import Bench
 
 Move = tuple[Any, ...]

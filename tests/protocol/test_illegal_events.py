@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from engine.batch import encode
-from engine.simulation.cloning import dump
 from graphs.ids import ChannelId, Epoch
+from proof.cloning import dump
 from recovery.channels import Inbox
 from recovery.errors import ChannelIntegrityError, ProtocolError
 from recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker

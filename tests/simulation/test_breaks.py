@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.simulation.breaks import BREAKS
-from engine.simulation.runner import run_seed
+from proof.runner import run_seed
 
 NAMED = {
     "no-loop-log", "log-without-the-queue", "log-stops-at-first-barrier", "no-hold-before-capture",

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from engine.simulation.cases import IN_ROUNDS, NAMES, Case, generate
 from engine.simulation.plain import reference
 from engine.simulation.plain_operator import frozen
 from graphs import expand
 from graphs.plan import Kind, Routing
+from proof.generated_flows import IN_ROUNDS, NAMES, Case, generate
 
 
 def some(name: str, count: int = 40) -> list[Case]:

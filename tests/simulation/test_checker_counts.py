@@ -10,8 +10,8 @@ import pytest
 from engine.simulation.checker import check_protocol
 from engine.simulation.counts import COUNTED, check_counts
 from engine.simulation.record import Record
-from engine.simulation.runner import run_seed
 from graphs.ids import Epoch, TaskId
+from proof.runner import run_seed
 from recovery.cut import OperatorState, Transaction
 from tests.simulation.handmade import DOWN, FIRST, IN, TRANSACTION, good_record, state_of, with_states
 

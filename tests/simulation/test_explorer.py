@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from engine.simulation.breaks import BREAKS
-from engine.simulation.cloning import essence
-from engine.simulation.explorer import Explorer
-from engine.simulation.tiny_graphs import TinyGraph, graphs
+from proof.cloning import essence
+from proof.explorer import Explorer
+from proof.tiny_graphs import TinyGraph, graphs
 
 LONG = ("two overlapping epochs, an abort", "rounds")
-"""Walked by `python -m engine.simulation explore` alone: minutes."""
+"""Walked by `python -m proof explore` alone: minutes."""
 
 SHORT = [graph.name for graph in graphs() if graph.name not in LONG]
 FOUND = (
@@ -92,8 +92,8 @@ def test_letting_a_task_go_first_loses_no_cut(name: str):
 
 def test_a_walk_is_the_same_whatever_the_seed_of_hashes():
     program = (
-        "from engine.simulation.explorer import Explorer\n"
-        "from engine.simulation.tiny_graphs import graphs\n"
+        "from proof.explorer import Explorer\n"
+        "from proof.tiny_graphs import graphs\n"
         "print(Explorer(next(graph for graph in graphs() if graph.name == 'nested loops')).run())"
     )
     told = [

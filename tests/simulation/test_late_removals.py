@@ -10,13 +10,13 @@ import random
 import pytest
 
 from engine.simulation.breaks import BREAKS
-from engine.simulation.cases import generate
 from engine.simulation.chain_checks import CHAIN, CONTINUES, check_chain
 from engine.simulation.checker import check
 from engine.simulation.options import Parts, WorldOptions
-from engine.simulation.runner import run_seeds
 from engine.simulation.world import World
 from graphs.ids import Epoch
+from proof.generated_flows import generate
+from proof.runner import run_seeds
 from recovery.coordinator import SnapshotOptions
 from recovery.orders import AttemptStart, Manifest, Sweep
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.simulation.cases import NAMES
-from engine.simulation.runner import run_seed, run_seeds
+from proof.generated_flows import NAMES
+from proof.runner import run_seed, run_seeds
 
 TROPHIES = {
     25421: "a run that takes over was fenced for the death of a task that another run had started",

@@ -1,4 +1,4 @@
-"""`python -m engine.simulation`: one line of JSON at the end, and an exit code that means it."""
+"""`python -m proof`: one line of JSON at the end, and an exit code that means it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from engine.simulation.__main__ import main
 from engine.simulation.breaks import BREAKS
+from proof.__main__ import main
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -49,4 +49,4 @@ def test_a_wrong_call_is_one_clear_line_and_exits_with_2(arguments: list[str], c
     with pytest.raises(SystemExit) as exit:
         main(arguments)
     assert exit.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("python -m engine.simulation")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("python -m proof")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.simulation.runner import run_seed
+from proof.runner import run_seed
 from recovery.spark.audit import audit
 from recovery.spark.job import JobFolder
 from recovery.spark.verdict import Verdict

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.simulation.runner import run_seed
 from graphs.routing import key_group
+from proof.runner import run_seed
 from recovery.cut import OperatorState
 from recovery.spark.file_checks import TooLargeError, faults_in
 from recovery.spark.verifying import fault_of

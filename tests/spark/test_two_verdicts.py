@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backedge.command import main
-from engine.simulation.runner import run_seed
+from proof.runner import run_seed
 from recovery.spark.page import page_of
 from recovery.spark.verdict import InvariantResult, Verdict, finding
 from tests.spark.described import cut

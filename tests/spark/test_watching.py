@@ -14,8 +14,8 @@ import pytest
 
 from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, run, start
 from engine.on_ray.auditing import Auditor
-from engine.simulation.runner import run_seed
 from graphs.errors import BadOptionError
+from proof.runner import run_seed
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder
 from tests.command.endless import MODULE

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from backedge.command import main
-from engine.simulation.runner import run_seed
+from proof.runner import run_seed
 from recovery.spark.described import DESCRIBED, rows_of
 from recovery.spark.errors import UnreadableError
 from recovery.spark.job import JobFolder

@@ -13,9 +13,9 @@ import pyarrow.parquet as parquet
 import pytest
 from pyarrow.dataset import dataset
 
-from engine.simulation.runner import run_seed
 from engine.state import Entries, GroupEncoder, decode_entries
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from proof.runner import run_seed
 from recovery.cut import InputRecord, OperatorState, TaskSnapshot
 from recovery.orders import AttemptStart
 from recovery.stores.local import LocalStore

@@ -22,11 +22,11 @@ A crash takes everything, and comes at the same place in whatever order: where a
 
 from __future__ import annotations
 
-from engine.simulation.explored_centre import Centres
-from engine.simulation.explored_places import DATA, END, Place, Places
-from engine.simulation.explored_steps import State
-from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening
+from proof.explored_centre import Centres
+from proof.explored_places import DATA, END, Place, Places
+from proof.explored_steps import State
+from proof.tiny_graphs import TinyGraph
 
 
 class Alone:

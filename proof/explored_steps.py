@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from engine.simulation.explored_centre import Centres
-from engine.simulation.explored_places import DATA, END, Places
-from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening
+from proof.explored_centre import Centres
+from proof.explored_places import DATA, END, Places
+from proof.tiny_graphs import TinyGraph
 from recovery.cut import Cut
 
 

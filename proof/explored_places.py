@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from engine.simulation.cloning import dump, essence, load
 from engine.simulation.host import Host
 from engine.simulation.store import FileName
-from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening, World
 from graphs.ids import ChannelId, TaskId
+from proof.cloning import dump, essence, load
+from proof.tiny_graphs import TinyGraph
 from recovery.cut import TaskSnapshot
 from recovery.errors import ProtocolError
 from recovery.messages import Barrier, Data, End

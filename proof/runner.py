@@ -13,12 +13,12 @@ from typing import Any
 
 from engine.errors import TaskError
 from engine.simulation.breaks import BREAKS
-from engine.simulation.cases import NAMES, Case, generate
 from engine.simulation.checker import check
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
 from engine.simulation.schedule import FaultPlan, Outcome, Schedule
 from engine.simulation.windows import WindowedWorld
 from engine.simulation.world import Parts, World, WorldOptions
+from proof.generated_flows import NAMES, Case, generate
 from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode
 from recovery.supervisor import RestartOptions

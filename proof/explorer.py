@@ -34,12 +34,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.simulation.cuts import check_cut
-from engine.simulation.explored_alone import Alone
-from engine.simulation.explored_centre import Centres
-from engine.simulation.explored_places import Places, Wires
-from engine.simulation.explored_steps import Left, RefusedError, State, Step
-from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening, Parts
+from proof.explored_alone import Alone
+from proof.explored_centre import Centres
+from proof.explored_places import Places, Wires
+from proof.explored_steps import Left, RefusedError, State, Step
+from proof.tiny_graphs import TinyGraph
 from recovery.cut import Cut
 
 Story = tuple[Any, Happening] | None

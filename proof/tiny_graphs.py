@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.batch import decode
-from engine.simulation.tiny import PairsRuntime, TinyRuntime, tiny_plan
 from engine.simulation.world import Parts, World, WorldOptions
 from graphs.plan import Kind, Operator, Plan, Routing
+from proof.tiny import PairsRuntime, TinyRuntime, tiny_plan
 from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut
 from recovery.messages import Mode, marker_in

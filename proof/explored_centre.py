@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from engine.simulation.cloning import dump, essence, load
-from engine.simulation.explored_places import Numbers, Places
 from engine.simulation.host import Host
-from engine.simulation.tiny_graphs import TinyGraph
 from engine.simulation.world import Happening, World
 from graphs.ids import Epoch, TaskId
+from proof.cloning import dump, essence, load
+from proof.explored_places import Numbers, Places
+from proof.tiny_graphs import TinyGraph
 from recovery.cut import Cut
 from recovery.errors import ProtocolError
 from recovery.orders import Manifest, Order

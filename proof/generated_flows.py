@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, Literal
 
 from engine.simulation.record import Conserved
-from engine.simulation.steps import (
+from graphs import Collect, Flow, Items, Plan, Stream
+from proof.generated_steps import (
     KEYS,
     Delay,
     Item,
@@ -32,7 +33,6 @@ from engine.simulation.steps import (
     weight_of,
     weight_of_state,
 )
-from graphs import Collect, Flow, Items, Plan, Stream
 
 Policy = Literal["aligned", "unaligned", "drain"]
 

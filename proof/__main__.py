@@ -1,4 +1,4 @@
-"""`python -m engine.simulation run|explore`: see `--help`. Each ends with one line of JSON on standard output."""
+"""`python -m proof run|explore`: see `--help`. Each ends with one line of JSON on standard output."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from engine.simulation.breaks import BREAKS
-from engine.simulation.explorer import Exploration, Explorer
-from engine.simulation.runner import Summary, run_in_parallel, run_seed
-from engine.simulation.story import tell
-from engine.simulation.tiny_graphs import graphs
+from proof.explorer import Exploration, Explorer
+from proof.runner import Summary, run_in_parallel, run_seed
+from proof.schedule_story import tell
+from proof.tiny_graphs import graphs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m engine.simulation", description="Simulate the protocol.")
+    parser = argparse.ArgumentParser(prog="python -m proof", description="Simulate the protocol.")
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="seeded schedules with faults over generated graphs")
     run.add_argument("--seeds", type=_count, default=300, help="how many schedules (default 300)")
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
         seed, steps, violations = min(summary.failed, key=lambda failure: failure[1])
         result |= {"shortest": {"seed": seed, "steps": steps, "violations": violations[:3]}}
         broken = f" --break {options.rule}" if options.rule else ""
-        call = f"python -m engine.simulation run --seed {seed} --crashes {options.crashes}{broken}"
+        call = f"python -m proof run --seed {seed} --crashes {options.crashes}{broken}"
         print(f"seed {seed}, {steps} steps: {violations[0]}\nits story: {call}", file=sys.stderr)
     print(json.dumps(result))
     return 1 if summary.failed else 0
