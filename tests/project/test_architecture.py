@@ -21,7 +21,8 @@ def files_in_the_map(folder: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "folder", ["graphs", "recovery", "recovery/stores", "engine", "engine/files", "engine/on_ray", "engine/simulation"]
+    "folder",
+    ["graphs", "recovery", "recovery/stores", "engine", "engine/files", "engine/on_ray", "engine/simulation", "proof"],
 )
 def test_the_map_names_every_file_and_no_other(folder: str):
     files = {file.name for file in (ROOT / folder).glob("*.py")} - {"__init__.py"}
