@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from examples.cyclic import page
 from examples.cyclic.page import ENTRIES, FOLDER, SMALLER
 
 APPARATUS = {"__main__", "command_line", "demo", "page"}
-LINES_MIN, LINES_MAX = 60, 200
 
 
 def test_the_page_is_what_its_examples_say_of_themselves():
@@ -27,9 +25,8 @@ def test_every_example_has_its_place_on_the_page():
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_an_example_is_short_and_shows_a_person_what_came_of_it(name: str):
+def test_an_example_has_a_reference_and_shows_a_person_what_came_of_it(name: str):
     module = import_module(f"examples.cyclic.{name}")
-    assert LINES_MIN <= len(Path(str(module.__file__)).read_text().splitlines()) <= LINES_MAX
     assert callable(module.reference)
     assert callable(module.show)
     assert f"python -m examples.cyclic.{name}" in str(module.__doc__)
