@@ -24,14 +24,14 @@ def fork(record: tuple[int, str]) -> list[tuple[int, str]]:
     return [(depth, text + "a"), (depth, text + "b")]
 
 
-def tree() -> Flow:
-    """Each record yields two, ten rounds deep; what leaves is counted, so that the output is small."""
+def tree(count: int, rounds: int) -> Flow:
+    """Each record yields two, `rounds` deep; what leaves is counted, so that the output is small."""
     flow = Flow("tree")
     again = flow.loop("again")
-    begun = flow.read(Range(COUNT), name="numbers").map(lambda number: (0, f"{number}{PADDING}"), name="begin")
+    begun = flow.read(Range(count), name="numbers").map(lambda number: (0, f"{number}{PADDING}"), name="begin")
     grown = begun.rebalance().merge(again).map(lambda record: (record[0] + 1, record[1]), name="grow")
     twice = grown.rebalance().flat_map(fork, name="fork")
-    done, rest = twice.split(lambda record: record[0] == ROUNDS, name="enough")
+    done, rest = twice.split(lambda record: record[0] == rounds, name="enough")
     again.feed(rest.rebalance())
     leaves = done.map_batches(lambda records: [len(records)], name="count").rebalance()
     leaves.process(Total, name="total", parallelism=1).write(Collect(), name="done")
@@ -58,7 +58,7 @@ def memory_bytes_max(pid: int) -> int:
 
 
 def test_a_loop_that_doubles_ten_times_with_credit_for_one_batch_finishes_in_bounded_memory():
-    job = start(tree(), actors="task", credit_bytes=1, loop_bytes=20_000, progress=False)
+    job = start(tree(COUNT, ROUNDS), actors="task", credit_bytes=1, loop_bytes=20_000, progress=False)
     idle: dict[int, int] = {}
     most: dict[int, int] = {}
     spilled = 0
@@ -78,9 +78,10 @@ def test_a_loop_that_doubles_ten_times_with_credit_for_one_batch_finishes_in_bou
 
 
 def test_a_loop_that_outgrows_its_disk_fails_the_run_in_words(tmp_path: Path):
+    """One record is enough: its last round alone has 65,536 of them, however fast the tasks are."""
     with pytest.raises(LoopOverflowError, match=r"outgrown its 100,000 bytes of disk: .* loop_disk_bytes="):
         run(
-            tree(),
+            tree(count=1, rounds=16),
             snapshots=tmp_path,
             actors="task",
             credit_bytes=1,
