@@ -4,7 +4,7 @@ PYTHON_IN_VENV = .venv/bin/python
 # Most tests wait for processes to come up. The files in order: the longest are not among the last.
 BESIDE_EACH_OTHER = -n 2 --dist loadfile --no-loadscope-reorder --durations=20
 
-.PHONY: setup demo examples check test-fast test test-all bench
+.PHONY: setup demo examples map check test-fast test test-all bench
 
 setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
@@ -15,11 +15,14 @@ demo: setup       ## a feedback loop on a local Ray that is killed twice, and wh
 examples: setup   ## every example clean, killed three times, audited and compared with Spark: a quarter of an hour
 	@$(PYTHON_IN_VENV) -m examples.cyclic
 
+map: setup        ## docs/files.md, generated from the docstrings
+	@$(PYTHON_IN_VENV) scripts/file_map.py
+
 check: setup      ## format, lint, types, layers: seconds
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/pyright
-	$(PYTHON_IN_VENV) -m pytest -q tests/project/test_layers.py
+	$(PYTHON_IN_VENV) -m pytest -q tests/project/test_layers.py tests/project/test_architecture.py
 
 test-fast: setup  ## all but the slow tests: under a minute
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow"

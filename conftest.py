@@ -34,7 +34,7 @@ def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="session")
 def spark(own_home_and_temporary_folder: None) -> Iterator[SparkSession]:
-    from recovery.spark.session import close_session, open_session
+    from recovery.spark.sessions.spark_session import close_session, open_session
 
     with pytest.MonkeyPatch.context() as environment:
         for variable in ("MASTER", "SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):

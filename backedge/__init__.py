@@ -28,10 +28,29 @@ check_own_packages(Path(__file__).resolve().parent.parent)
 
 from backedge.cases import Case, case_of
 from backedge.checked import Checked, run_checked
-from backedge.comparing import compare
+from backedge.compare_command import compare
 from backedge.flows import WrongCallError
 from engine.cut_view import CutView
-from engine.errors import (
+from engine.files.file_errors import (
+    DamagedOutputError,
+    InputChangedError,
+    MalformedInputError,
+    NoInputError,
+    OutputError,
+    UnknownTransactionError,
+    UnwritableRecordError,
+)
+from engine.on_ray.api.job_handle import Job, RunResult
+from engine.on_ray.api.launch_checks import RunExistsError
+from engine.on_ray.api.starting import run, start
+from engine.on_ray.planned_faults import KillSpecError
+from engine.on_ray.run_spec import RequestFailedError, RunFailedError
+from engine.on_ray.supervisor.audit_process import AuditFailedError
+from engine.on_ray.supervisor.restore_plan import GraphMismatchError
+from engine.simulation.narrate import Narration, narrate
+from engine.simulation.simulate import ScheduleError, SimulationResult, simulate
+from engine.simulation.simulation import SimulationError
+from engine.task_errors import (
     LoopLimitError,
     LoopOverflowError,
     MisuseError,
@@ -41,27 +60,9 @@ from engine.errors import (
     TaskError,
     UserFunctionError,
 )
-from engine.files.errors import (
-    DamagedOutputError,
-    InputChangedError,
-    MalformedInputError,
-    NoInputError,
-    OutputError,
-    UnknownTransactionError,
-    UnwritableRecordError,
-)
-from engine.on_ray.auditing import AuditFailedError
-from engine.on_ray.faults import KillSpecError
-from engine.on_ray.job import Job, RunResult
-from engine.on_ray.options import RequestFailedError, RunFailedError
-from engine.on_ray.preparing import RunExistsError
-from engine.on_ray.restoring import GraphMismatchError
-from engine.on_ray.starting import run, start
-from engine.simulation.narrate import Narration, narrate
-from engine.simulation.simulate import ScheduleError, SimulationResult, simulate
-from engine.simulation.simulation import SimulationError
 from graphs.drawing import draw
-from graphs.errors import (
+from graphs.flow import Flow
+from graphs.graph_errors import (
     BadNameError,
     BadOptionError,
     DuplicateNameError,
@@ -85,16 +86,16 @@ from graphs.errors import (
     UnreadLoopError,
     UnreadOutputWarning,
 )
-from graphs.flow import Flow
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
 from graphs.loop import Loop
 from graphs.plan import Plan
 from graphs.stream import KeyedStream, Stream
-from recovery.errors import FencedError, RescaleError
-from recovery.spark.errors import ComparisonError, InvariantError, JavaError, SparkJobError, UnreadableError
-from recovery.spark.preparing import PreparationError, Prepared, prepare, read_output
-from recovery.spark.session import close_session, open_session
-from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from recovery.protocol_errors import FencedError, RescaleError
+from recovery.spark.prepare.prepare_input import Prepared, prepare, read_output
+from recovery.spark.prepare.recipe import PreparationError
+from recovery.spark.sessions.spark_session import close_session, open_session
+from recovery.spark.spark_errors import ComparisonError, InvariantError, JavaError, SparkJobError, UnreadableError
+from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 
 __version__ = VERSION
 

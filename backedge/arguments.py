@@ -7,8 +7,8 @@ import re
 from typing import NoReturn
 
 from backedge.flows import WrongCallError
-from recovery.stores.errors import StoreError
 from recovery.stores.keys import key_in_file, signing_key
+from recovery.stores.store_errors import StoreError
 
 
 class Parser(argparse.ArgumentParser):

@@ -13,12 +13,12 @@ from typing import Any, Literal
 from backedge.cases import case_of
 from backedge.flows import WrongCallError
 from backedge.trials import Judged, Trial
-from engine.on_ray.faults import Kill, check_kills
-from engine.on_ray.job import RunResult
-from engine.on_ray.paths import check_path
-from engine.on_ray.preparing import storage_folder
+from engine.on_ray.api.job_handle import RunResult
+from engine.on_ray.api.launch_checks import storage_folder
+from engine.on_ray.api.shared_paths import check_path
+from engine.on_ray.planned_faults import Kill, check_kills
 from graphs.expansion import expand
-from recovery.spark.verdict import Verdict
+from recovery.spark.report.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from backedge.arguments import Parser, count, digits, number, place, seconds
 from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.version import VERSION
 from graphs.drawing import Format, draw
-from graphs.errors import GraphError
 from graphs.expansion import Actors
+from graphs.graph_errors import GraphError
 from graphs.wording import one_line
 from recovery.stores.keys import KEY_VARIABLE
 
@@ -54,23 +54,23 @@ def _obey(options: argparse.Namespace) -> int:
     # What runs on Ray is imported when it is asked for: a drawing does not wait for it.
     match options.command:
         case "run":
-            from backedge.running import run_flow
+            from backedge.run_command import run_flow
 
             return run_flow(options)
         case "compare":
-            from backedge.comparing import compare_module
+            from backedge.compare_command import compare_module
 
             return compare_module(options)
         case "prepare":
-            from backedge.preparing import prepare_input
+            from backedge.prepare_command import prepare_input
 
             return prepare_input(options)
         case "audit":
-            from backedge.auditing import audit_job
+            from backedge.audit_command import audit_job
 
             return audit_job(options)
         case "snapshots":
-            from backedge.cuts import list_cuts, show_cut
+            from backedge.snapshots_command import list_cuts, show_cut
 
             return list_cuts(options) if options.what == "list" else show_cut(options)
         case _:

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from graphs.errors import GraphError
 from graphs.flow import Flow
+from graphs.graph_errors import GraphError
 
 NAMED_MAX = 10
 _HOME = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ from typing import Any
 
 from backedge.flows import WrongCallError
 from engine.files.arrow import filesystems
-from engine.on_ray.paths import check_path
+from engine.on_ray.api.shared_paths import check_path
 from graphs.wording import counted
 
 

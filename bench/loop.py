@@ -22,7 +22,7 @@ from bench.ours import BenchError, Window, run_to_end, watch
 from bench.peers import loop_bare, peers
 from bench.session import session
 from bench.workloads import LoopWorkload, climb, is_done, loop_key, tally
-from engine.on_ray.job import RunResult
+from engine.on_ray.api.job_handle import RunResult
 from graphs import Collect, Flow, Items
 
 Actors = Literal["slice", "task"]

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engine.on_ray.job import Job, RunResult
-from engine.on_ray.starting import start
-from engine.on_ray.story import Story
+from engine.on_ray.api.job_handle import Job, RunResult
+from engine.on_ray.api.starting import start
+from engine.on_ray.supervisor.run_story import Story
 from graphs import Flow
 
 LOOK_S = 0.2

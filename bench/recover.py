@@ -25,7 +25,7 @@ from bench.ours import BenchError, begin
 from bench.peers import peers, recover_actor_start
 from bench.session import session
 from bench.workloads import StartWorkload
-from engine.on_ray.job import Job
+from engine.on_ray.api.job_handle import Job
 from graphs import Collect, Flow, Generate
 
 LIMITS = {"actor_start": 1.0, "actor_start_without_spare": 0.33}

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from engine.batch import copy_value, is_immutable
-from engine.errors import describe
+from engine.task_errors import describe
 
 
 class Call(NamedTuple):

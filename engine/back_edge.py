@@ -8,8 +8,8 @@ from typing import Any
 
 from engine.batch import ATOMS, Hops, separate, uniform
 from engine.columns import Records, as_records
-from engine.errors import USER_RAISED, LoopLimitError, MisuseError, show, user_error
 from engine.sending import Send
+from engine.task_errors import USER_RAISED, LoopLimitError, MisuseError, show, user_error
 from graphs.hops import Trip
 from graphs.plan import Edge
 

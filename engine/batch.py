@@ -18,8 +18,8 @@ from uuid import UUID
 import numpy as np
 
 from engine.columns import COLUMNS_BYTE, Columns, Records, concat, decode_columns, encode_columns
-from engine.errors import RecordSerializationError, describe, show
 from engine.reading_back import check_reads_back
+from engine.task_errors import RecordSerializationError, describe, show
 
 Hops = int | list[int]
 

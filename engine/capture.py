@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from engine.errors import MisuseError, serialization_error, unreadable_error
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.state import Entries, GroupEncoder, StateCapture
+from engine.task_errors import MisuseError, serialization_error, unreadable_error
 from recovery.cut import OperatorState, Transaction
 
 

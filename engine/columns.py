@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import MisuseError, describe
 from engine.files.arrow import arrow
+from engine.task_errors import MisuseError, describe
 
 _HEADER = struct.Struct("<c7xQ")
 _PREFIX = b"A"

@@ -29,8 +29,8 @@ import numpy.typing as npt
 
 from engine.arrays import to_array, to_arrow, values_to_arrow
 from engine.columns import Columns, Records, to_columns
-from engine.errors import MisuseError, show
 from engine.files.arrow import arrow
+from engine.task_errors import MisuseError, show
 
 
 def to_format(records: Records, batch_format: str) -> Any:

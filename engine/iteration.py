@@ -10,8 +10,8 @@ from graphs.ids import Epoch, TaskId
 from recovery.alignment import Alignment
 from recovery.channels import Outlet
 from recovery.effects import Effect, RunDecide, RunReleaseResult, RunReleaseRound, RunRoundEnd, Send
-from recovery.errors import ProtocolError
 from recovery.messages import Marker, Mode, Path, encode_marker
+from recovery.protocol_errors import ProtocolError
 from recovery.rounds import Phase, Rounds
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from engine.capture import dump
-from engine.errors import USER_RAISED, MisuseError, show, user_error
+from engine.task_errors import USER_RAISED, MisuseError, show, user_error
 from graphs.plan import Operator
 
 

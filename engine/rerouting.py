@@ -11,8 +11,8 @@ from graphs.deployment import Channel
 from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
 from graphs.plan import Edge, Routing
 from recovery.cut import LogEntry
-from recovery.errors import RescaleError
 from recovery.messages import marker_in
+from recovery.protocol_errors import RescaleError
 
 
 def reroute(edge: Edge, entries: tuple[LogEntry, ...], parallelism: int) -> Mapping[int, tuple[bytes, ...]]:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from engine.answering import Call
 from engine.batch import Batch
 from engine.capture import Capture, OperatorCapture, load_whole
-from engine.errors import USER_RAISED, user_error
 from engine.operators.base import Moment, OperatorRuntime, Place
 from engine.operators.iterate import IterateOperator
 from engine.operators.map_async import MapAsyncOperator
@@ -24,6 +23,7 @@ from engine.operators.source import SourceOperator
 from engine.sending import Emitted, Send
 from engine.services import Services
 from engine.state import KeyedState
+from engine.task_errors import USER_RAISED, user_error
 from engine.wiring import wire
 from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, Epoch, TaskId

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from engine.batch import Batch, Hops, own_copy, uniform
 from engine.columns import Columns, Records
-from engine.errors import NO_KEY, USER_RAISED, RoutingError, describe, show, user_error
 from engine.extraction import key_function
+from engine.task_errors import NO_KEY, USER_RAISED, RoutingError, describe, show, user_error
 from graphs.deployment import Channel
-from graphs.errors import UnkeyableError
+from graphs.graph_errors import UnkeyableError
 from graphs.ids import ChannelId
 from graphs.plan import Edge, Routing
 from graphs.routing import KEY_GROUPS, key_group, key_groups, task_of_group

@@ -16,8 +16,8 @@ from graphs.ids import Epoch, TaskId
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.effects import Acknowledge, AcknowledgeEnd, Commit, Committed, Decline, Discard, Effect, Write
-from recovery.errors import ProtocolError
 from recovery.messages import Mode
+from recovery.protocol_errors import ProtocolError
 
 
 class Snapshots:

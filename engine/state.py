@@ -18,8 +18,8 @@ from itertools import islice
 from typing import Any, cast
 
 from engine.batch import ATOMS, copy_value, is_immutable, separate
-from engine.errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from engine.reading_back import STACK_GLOBAL, check_reads_back, unreadable_class
+from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, numbers_at_once
 from graphs.routing import canonical_key, key_group
 from recovery.typed_groups import Column

@@ -22,17 +22,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from engine.errors import MisuseError
 from engine.iteration import Iteration
 from engine.snapshots import Snapshots
+from engine.task_errors import MisuseError
 from graphs.deployment import Channel, Task
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Encode, Inbox, Outlet, Queued
 from recovery.effects import Capture, Committed, Decline, Effect, Process, Remaining, RunEnd, Send, Stage
-from recovery.errors import ProtocolError
 from recovery.messages import Barrier, Data, End, Item, Mode
+from recovery.protocol_errors import ProtocolError
 from recovery.restored import TaskRestore, restored_inboxes
 from recovery.rounds import Rounds
 

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Any
 
-from engine.errors import NO_KEY
+from engine.task_errors import NO_KEY
 from graphs.routing import canonical_key, key_group
 
 _NO_GROUP = -1

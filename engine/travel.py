@@ -7,8 +7,8 @@ from typing import Any
 
 import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 
-from engine.errors import describe
-from graphs.errors import BadOptionError
+from engine.task_errors import describe
+from graphs.graph_errors import BadOptionError
 from graphs.plan import Plan
 
 

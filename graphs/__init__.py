@@ -5,7 +5,7 @@ Operators that are applied to a stream (`stream.py`) join the flow's draft. A lo
 consumed before it is fed; an iteration (`iterate.py`) is a loop in rounds. Sources and sinks are described in `io.py`.
 
 `Flow.plan()` freezes the draft (`building.py`): open ends become back edges, what could not run is refused
-(`checks.py`, `errors.py`), and the structure gets a hash that every process computes alike. A plan says what is
+(`checks.py`, `graph_errors.py`), and the structure gets a hash that every process computes alike. A plan says what is
 computed; `expand` says where (`expansion.py`): tasks, the chains of operators in them, channels, actors, components.
 `routing.py` takes a key to its task.
 
@@ -36,7 +36,9 @@ from graphs.checks import check
 from graphs.cycles import Cycles, Loops, find_cycles
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.drawing import draw
-from graphs.errors import (
+from graphs.expansion import expand
+from graphs.flow import Flow, build
+from graphs.graph_errors import (
     BadNameError,
     BadOptionError,
     DuplicateNameError,
@@ -60,8 +62,6 @@ from graphs.errors import (
     UnreadLoopError,
     UnreadOutputWarning,
 )
-from graphs.expansion import expand
-from graphs.flow import Flow, build
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
 from graphs.loop import Loop

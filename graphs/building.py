@@ -12,7 +12,7 @@ from typing import Any
 
 from graphs.checks import check
 from graphs.draft import Connection, Draft, Tail
-from graphs.errors import (
+from graphs.graph_errors import (
     DuplicateNameError,
     NoSinkError,
     NoSourceError,

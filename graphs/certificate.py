@@ -13,7 +13,7 @@ from itertools import islice
 
 from graphs.cycles import Loops, find_cycles, successors
 from graphs.digraph import reachable, upstream_first
-from graphs.errors import UnnamedCycleError
+from graphs.graph_errors import UnnamedCycleError
 from graphs.plan import Edge, Plan
 
 CYCLES_MAX = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from graphs.cycles import Cycles, Loops, find_cycles, successors
 from graphs.digraph import cyclic_components, reachable
-from graphs.errors import IterationError, NoCycleError, NothingEntersError, NoWayOutError, UnnamedCycleError
+from graphs.graph_errors import IterationError, NoCycleError, NothingEntersError, NoWayOutError, UnnamedCycleError
 from graphs.io import Source
 from graphs.plan import Edge, Kind, Plan
 

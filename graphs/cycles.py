@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphs.digraph import cyclic_components, reachable
-from graphs.errors import IterationError
+from graphs.graph_errors import IterationError
 from graphs.plan import Edge, Kind, Plan
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphs.errors import DuplicateNameError, MissingNameError
+from graphs.graph_errors import DuplicateNameError, MissingNameError
 from graphs.naming import automatic_name, check_name, function_name, name_fault
 from graphs.plan import Kind, Operator, Routing
 

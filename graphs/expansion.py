@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphs.cycles import Cycles, find_cycles
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.digraph import cyclic_components
-from graphs.errors import BadOptionError
+from graphs.graph_errors import BadOptionError
 from graphs.ids import ChannelId, TaskId
 from graphs.options import check_choice, check_count
 from graphs.plan import Edge, Kind, Operator, Plan, Routing

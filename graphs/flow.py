@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 from graphs.building import build_draft
 from graphs.draft import Draft, Tail
-from graphs.errors import BadOptionError, InputsError
+from graphs.graph_errors import BadOptionError, InputsError
 from graphs.io import Source
 from graphs.iterate import Rule, add_iteration
 from graphs.loop import Loop, OnLimit, open_loop
@@ -176,9 +176,9 @@ class Flow:
 def checked_flow(flow: object, what: str) -> Flow:
     """The flow itself; raises what it is where it is none.
 
-    >>> checked_flow(None, "run")
+    >>> checked_flow(None, "run")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    graphs.errors.BadOptionError: run is given None, which is no Flow: give the Flow itself, or what a function gives
+    graphs.graph_errors.BadOptionError: run is given None, ...
     """
     if isinstance(flow, Flow):
         return flow

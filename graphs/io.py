@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 
-from graphs.errors import BadOptionError
+from graphs.graph_errors import BadOptionError
 from graphs.options import check_function, is_above_zero, is_whole
 
 T = TypeVar("T")

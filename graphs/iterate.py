@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, TypeVar
 
 from graphs.draft import Connection, Draft, Tail
-from graphs.errors import BadOptionError, IterationError
+from graphs.graph_errors import BadOptionError, IterationError
 from graphs.naming import check_name
 from graphs.options import check_count, check_function
 from graphs.plan import Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar
 
 from graphs.draft import Draft, OpenLoop, Tail
-from graphs.errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
+from graphs.graph_errors import BadOptionError, FedTwiceError, LoopError, UnknownOutputError
 from graphs.hops import HOPS_MAX, counts_up_to
 from graphs.naming import check_name
 from graphs.options import check_choice, check_count

@@ -10,7 +10,7 @@ from collections.abc import Container
 from itertools import count
 from typing import Any
 
-from graphs.errors import BadNameError
+from graphs.graph_errors import BadNameError
 
 NAME_BYTES_MAX = 150
 _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
@@ -23,7 +23,7 @@ def check_name(name: object, what: str) -> str:
     'rank'
     >>> check_name("../rank", "operator")
     Traceback (most recent call last):
-    graphs.errors.BadNameError: operator name '../rank' holds '/': use letters, digits, '-', '_', '.' and spaces
+    graphs.graph_errors.BadNameError: operator name '../rank' holds '/': use letters, digits, '-', '_', '.' and spaces
     """
     if not isinstance(name, str):
         raise BadNameError(f"{what} name {name!r} is of type {type(name).__name__}: give a string")

@@ -10,7 +10,7 @@ from inspect import signature
 from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType
 from typing import Any, Literal, ParamSpec, TypedDict, TypeGuard, TypeVar, cast
 
-from graphs.errors import BadOptionError
+from graphs.graph_errors import BadOptionError
 from graphs.naming import name_fault
 
 P = ParamSpec("P")

@@ -5,13 +5,13 @@ A plan says what is computed, not where. `deployment.py` says what runs where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from graphs.hops import Trip, trips
+from graphs.hops import Digit, Trip
 
 
 class Kind(Enum):
@@ -98,4 +98,44 @@ class Plan:
     @cached_property
     def trips(self) -> Mapping[str, Trip]:
         """What a trip round each loop does to the hops of a record, where that is anything."""
-        return trips(self.edges)
+        return _trips(self.edges)
+
+
+def _trips(edges: Sequence[Edge]) -> dict[str, Trip]:
+    """Of each loop what a trip round it does, where that is anything."""
+    limits = {edge.loop: edge.max_rounds for edge in edges if edge.loop is not None}
+    digits: dict[str, Digit] = {}
+    weight = 1
+    for loop, limit in limits.items():
+        if limit is not None:
+            digits[loop] = Digit(weight, limit + 1)
+            weight *= limit + 1
+    bodies = {loop: _body(loop, edges) for loop in limits}
+    found = {
+        loop: Trip(digits.get(loop), tuple(digits[inner] for inner in digits if _is_within(inner, loop, bodies)))
+        for loop in limits
+    }
+    return {loop: trip for loop, trip in found.items() if trip.digit is not None or trip.within}
+
+
+class _Body(NamedTuple):
+    heads: frozenset[str]
+    operators: frozenset[str]
+
+
+def _body(loop: str, edges: Sequence[Edge]) -> _Body:
+    """The operators that a trip can lead through: the heads, and what leads to the back edges without crossing them."""
+    heads = frozenset(edge.receiver for edge in edges if edge.loop == loop)
+    found = set(heads)
+    waiting = [edge.sender for edge in edges if edge.loop == loop]
+    while waiting:
+        operator = waiting.pop()
+        if operator not in found:
+            found.add(operator)
+            waiting += [edge.sender for edge in edges if edge.receiver == operator]
+    return _Body(heads, frozenset(found))
+
+
+def _is_within(inner: str, outer: str, bodies: Mapping[str, _Body]) -> bool:
+    inside, around = bodies[inner], bodies[outer]
+    return inner != outer and inside.operators <= around.operators and not around.heads & inside.operators

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from graphs.errors import UnkeyableError
+from graphs.graph_errors import UnkeyableError
 
 KEY_GROUPS = 128
 _WORD = (1 << 64) - 1

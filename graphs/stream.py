@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from graphs.draft import Draft, Key, Tail
-from graphs.errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
+from graphs.graph_errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
 from graphs.io import Sink
 from graphs.options import (
     BatchFormat,

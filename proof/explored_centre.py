@@ -16,8 +16,8 @@ from proof.cloning import dump, essence, load
 from proof.explored_places import Numbers, Places
 from proof.tiny_graphs import TinyGraph
 from recovery.cut import Cut
-from recovery.errors import ProtocolError
 from recovery.orders import Manifest, Order
+from recovery.protocol_errors import ProtocolError
 from recovery.supervisor import Stage
 
 READS_FILES = frozenset(("append", "restore", "crash", "forget"))

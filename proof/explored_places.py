@@ -14,15 +14,15 @@ from collections import deque
 from typing import Any, NamedTuple, cast
 
 from engine.simulation.host import Host
-from engine.simulation.store import FileName
+from engine.simulation.simulated_store import FileName
 from engine.simulation.world import Happening, World
 from graphs.ids import ChannelId, TaskId
 from proof.cloning import dump, essence, load
 from proof.tiny_graphs import TinyGraph
 from recovery.cut import TaskSnapshot
-from recovery.errors import ProtocolError
 from recovery.messages import Barrier, Data, End
 from recovery.orders import Abort, Complete, Order, StartTasks
+from recovery.protocol_errors import ProtocolError
 
 Files = tuple[tuple[FileName, TaskSnapshot], ...]
 Reported = tuple[Any, ...]

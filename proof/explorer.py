@@ -33,7 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.cuts import check_cut
+from engine.simulation.cut_checks import check_cut
 from engine.simulation.world import Happening, Parts
 from proof.explored_alone import Alone
 from proof.explored_centre import Centres

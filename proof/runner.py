@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from engine.errors import TaskError
 from engine.simulation.breaks import BREAKS
 from engine.simulation.checker import check
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
 from engine.simulation.schedule import FaultPlan, Outcome, Schedule
 from engine.simulation.windows import WindowedWorld
 from engine.simulation.world import Parts, World, WorldOptions
+from engine.task_errors import TaskError
 from proof.generated_flows import NAMES, Case, generate
 from recovery.coordinator import SnapshotOptions
 from recovery.messages import Mode

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphs.ids import ChannelId, Epoch
 from recovery.cut import InputRecord, LogEntry, OutputRecord
-from recovery.errors import ChannelIntegrityError, ProtocolError
 from recovery.messages import Barrier, Data, End, Marker, Mode
+from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 
 if TYPE_CHECKING:
     from recovery.channel_log import OpenEpoch

@@ -20,8 +20,8 @@ from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
 from graphs.plan import Edge, Operator, Routing
 from graphs.routing import task_of_group
 from recovery.cut import Cut, LogEntry, OperatorState, TaskSnapshot
-from recovery.errors import RescaleError
 from recovery.messages import marker_in
+from recovery.protocol_errors import RescaleError
 from recovery.restored import RestoredLog, TaskRestore
 from recovery.rounds import Phase, RoundsSnapshot
 

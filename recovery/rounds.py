@@ -31,8 +31,8 @@ from typing import Any
 from graphs.deployment import Task
 from graphs.ids import ChannelId, Epoch, TaskId
 from recovery.channels import Encode, Queued
-from recovery.errors import ProtocolError
 from recovery.messages import Marker, Path, restored_marker_in
+from recovery.protocol_errors import ProtocolError
 
 NO_CONTRIBUTION: Mapping[TaskId, Any] = {}
 

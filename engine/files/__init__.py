@@ -2,8 +2,8 @@
 
 A source falls into splits (`splits.py`): files, ranges of big text files, row groups. They are listed once, before
 anything runs (`checks.py`), and dealt to the tasks. A reader (`reader.py`) goes through its splits block by block
-(`lines.py`, `text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what it has read is positions, from which
-a restored run reads on without reading again.
+(`line_formats.py`, `text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what it has read is positions, from
+which a restored run reads on without reading again.
 
 A sink writes transactions (`writers.py`) in two steps that each survive a crash at any point: a part is made durable
 in a staging folder (`staging.py`, `parts.py`, `parquet_part.py`, `disk.py`) before the cut that lists it is complete,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.files.disk import Disk
-from engine.files.errors import NoInputError, OutputError
+from engine.files.file_errors import NoInputError, OutputError
 from engine.files.names import path_name
 from engine.files.splits import list_splits
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, TextLines
@@ -31,7 +31,7 @@ def check_source(operator: Operator) -> tuple[str, ...]:
     >>> from graphs.plan import Kind
     >>> check_source(Operator("orders", Kind.SOURCE, JsonLines("no/such/folder")))
     Traceback (most recent call last):
-    engine.files.errors.NoInputError: no/such/folder is not there: give the path of a file or a folder that exists
+    engine.files.file_errors.NoInputError: no/such/folder is not there: give the path of a file or a folder that exists
     """
     source: Any = operator.function
     if isinstance(source, Items | Range | Generate):

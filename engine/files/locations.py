@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from engine.files.arrow import filesystems
-from engine.files.errors import InputChangedError, NoInputError
+from engine.files.file_errors import InputChangedError, NoInputError
 from graphs.wording import counted
 
 

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from engine.files.errors import DamagedOutputError
+from engine.files.file_errors import DamagedOutputError
 
 _BYTES_MAX = 210
 """File systems hold 255; a part's beginning and ending come on top."""

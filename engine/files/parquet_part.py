@@ -20,10 +20,10 @@ import numpy as np
 
 from engine.batch import ATOMS, copy_records
 from engine.columns import Columns, Records, as_records, is_tensor
-from engine.errors import describe
 from engine.files.arrow import arrow, parquet
 from engine.files.disk import Disk
 from engine.files.parts import unwritable
+from engine.task_errors import describe
 
 ROWS_MAX = 64 * 1024
 DICTIONARY_BYTES_MAX = 128 * 1024

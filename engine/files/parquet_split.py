@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.columns import Records, to_columns
 from engine.files.arrow import parquet
-from engine.files.errors import MalformedInputError
+from engine.files.file_errors import MalformedInputError
 from engine.files.locations import Location
 from engine.files.splits import Position, Split, changed, footer_digest
 

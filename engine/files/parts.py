@@ -20,10 +20,10 @@ import numpy as np
 
 from engine.batch import copy_value
 from engine.columns import Records, as_records
-from engine.errors import describe, show
 from engine.files.disk import Disk
-from engine.files.errors import DamagedOutputError, UnwritableRecordError
+from engine.files.file_errors import DamagedOutputError, UnwritableRecordError
 from engine.reading_back import check_reads_back
+from engine.task_errors import describe, show
 
 _FRAME = struct.Struct("<Q16s")
 _NO_TEXT = (dict, list, tuple, set, frozenset, bytes, bytearray)

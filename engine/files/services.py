@@ -8,10 +8,9 @@ from operator import length_hint
 from pathlib import Path
 from typing import Any, cast
 
-from engine.errors import USER_RAISED, TaskError, user_error
 from engine.files.checks import STAGING, check_source, output_folder
 from engine.files.disk import Disk
-from engine.files.errors import OutputError
+from engine.files.file_errors import OutputError
 from engine.files.names import name_of, path_name, turn_of
 from engine.files.pace import Bucket, PacedReader
 from engine.files.parquet_part import ParquetPart
@@ -22,6 +21,7 @@ from engine.files.staging import Staging
 from engine.files.writers import FileWriter, KeptWriter, MemoryWriter, Receive, calling, committed_folder
 from engine.memory import ListReader, ListStore, RecordsAt, each
 from engine.services import Services, Writer
+from engine.task_errors import USER_RAISED, TaskError, user_error
 from graphs.ids import Attempt, TaskId
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range
 from graphs.plan import Operator

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from engine.files.arrow import parquet
-from engine.files.errors import InputChangedError, MalformedInputError
+from engine.files.file_errors import InputChangedError, MalformedInputError
 from engine.files.locations import Location, Stamp
 from graphs.io import CSV, JsonLines, Parquet, TextLines
 

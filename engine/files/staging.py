@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.files.disk import Disk
-from engine.files.errors import DamagedOutputError, OutputError
+from engine.files.file_errors import DamagedOutputError, OutputError
 from engine.files.names import name_of, path_name, turn_of
 from graphs.ids import Attempt
 from recovery.orders import Sweep

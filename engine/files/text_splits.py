@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from engine.files.errors import MalformedInputError
-from engine.files.lines import Lines, position_in
+from engine.files.file_errors import MalformedInputError
+from engine.files.line_formats import Lines, position_in
 from engine.files.locations import Location
 from engine.files.splits import Position, Split
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.columns import Records
-from engine.errors import USER_RAISED, TaskError, user_error
 from engine.files.disk import Disk
-from engine.files.errors import UnfinishedOutputError, UnknownTransactionError
+from engine.files.file_errors import UnfinishedOutputError, UnknownTransactionError
 from engine.files.names import path_name
 from engine.files.parts import Part, PicklePart, read_pickles
 from engine.files.staging import Staging
 from engine.memory import ListStore, ListWriter
+from engine.task_errors import USER_RAISED, TaskError, user_error
 from graphs.ids import Attempt
 
 Receive = Callable[[str, list[Any]], object]

@@ -14,10 +14,10 @@ from typing import Any
 
 from engine.batch import Hops, uniform
 from engine.capture import Capture, OperatorCapture
-from engine.errors import USER_RAISED, TaskError, raise_unless_users, user_error
 from engine.sending import Send, TakeRecords, drop, taking_records
 from engine.services import Services
 from engine.state import KeyedState
+from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Edge, Operator
 from recovery.cut import OperatorState

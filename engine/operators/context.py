@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.batch import ATOMS
-from engine.errors import NO_KEY, MisuseError
 from engine.operators.base import Place
 from engine.state import KeyedState
+from engine.task_errors import NO_KEY, MisuseError
 from engine.timers import Timers
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from engine.batch import Hops, copy_records, uniform
-from engine.errors import USER_RAISED, MisuseError, show
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
+from engine.task_errors import USER_RAISED, MisuseError, show
 from graphs.plan import Edge
 
 _TEXT = frozenset({str, bytes, bytearray})

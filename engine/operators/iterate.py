@@ -9,9 +9,9 @@ from typing import Any
 
 from engine.batch import Hops, copy_records, spread, uniform
 from engine.capture import OperatorCapture
-from engine.errors import USER_RAISED, user_error
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send, taking_records
+from engine.task_errors import USER_RAISED, user_error
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Edge
 from recovery.cut import OperatorState

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.batch import Hops, copy_records
-from engine.errors import USER_RAISED
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
+from engine.task_errors import USER_RAISED
 from graphs.plan import Edge
 
 

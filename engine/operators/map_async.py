@@ -9,9 +9,9 @@ from typing import Any
 from engine.answering import Call
 from engine.batch import Hops, spread
 from engine.capture import OperatorCapture, dump
-from engine.errors import user_error
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import TakeRecords
+from engine.task_errors import user_error
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
 from recovery.cut import OperatorState

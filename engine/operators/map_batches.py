@@ -7,10 +7,10 @@ from typing import Any
 
 from engine.batch import Batch, Hops, merge, own_copy, runs
 from engine.columns import Records, as_records
-from engine.errors import USER_RAISED, TaskError, raise_unless_users, user_error
 from engine.formats import from_format, to_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
+from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
 from graphs.plan import Edge
 from recovery.cut import OperatorState
 

@@ -20,13 +20,13 @@ from typing import Any
 
 from engine.batch import Hops, copy_records, runs
 from engine.capture import OperatorCapture
-from engine.errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place
 from engine.operators.context import Context
 from engine.operators.emission import Emission
 from engine.sending import TakeRecords
 from engine.state import decode_entries
+from engine.task_errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from engine.timers import Timers
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge, Routing

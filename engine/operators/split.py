@@ -8,9 +8,9 @@ from operator import not_
 from typing import Any
 
 from engine.batch import Hops, copy_records, uniform
-from engine.errors import USER_RAISED, MisuseError, show
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
+from engine.task_errors import USER_RAISED, MisuseError, show
 from graphs.plan import Edge
 
 

@@ -8,7 +8,11 @@ from typing import Any
 
 from engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
 from engine.capture import OperatorCapture
-from engine.errors import (
+from engine.extraction import key_function
+from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.sending import TakeRecords
+from engine.state import decode_entries
+from engine.task_errors import (
     NO_KEY,
     USER_RAISED,
     TaskError,
@@ -17,10 +21,6 @@ from engine.errors import (
     user_error,
     user_frames,
 )
-from engine.extraction import key_function
-from engine.operators.base import OperatorRuntime, Place, pick, try_each
-from engine.sending import TakeRecords
-from engine.state import decode_entries
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge, Routing
 from graphs.routing import NEVER_NAN, canonical_key

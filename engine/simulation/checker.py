@@ -1,7 +1,7 @@
 """Judges a simulated run by what it leaves behind. It shares no code with what it judges.
 
-`cuts.py` holds each complete cut against the statements that a validator proves, `trail.py` against the trace,
-`theorem.py` moves and replays the run around it; `counts.py` and `effects.py` look at input and output. The data
+`cut_checks.py` holds each complete cut against the statements that a validator proves, `trail.py` against the trace,
+`theorem.py` moves and replays the run around it; `counts.py` and `output_checks.py` look at input and output. The data
 classes of cuts, messages and graphs are the only thing in common with the engine.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from engine.simulation.chain_checks import check_chain
 from engine.simulation.counts import check_counts, check_held
-from engine.simulation.cuts import ONCE, check_cover, check_cut
-from engine.simulation.effects import check_conservation, check_output, check_transactions
+from engine.simulation.cut_checks import ONCE, check_cover, check_cut
+from engine.simulation.output_checks import check_conservation, check_output, check_transactions
 from engine.simulation.plain import Result, reference
 from engine.simulation.record import Record, Violation
 from engine.simulation.theorem import check_theorem

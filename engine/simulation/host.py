@@ -44,9 +44,9 @@ from recovery.effects import (
     TaskRecord,
     Write,
 )
-from recovery.errors import ProtocolError
 from recovery.messages import Barrier, Data, Item
 from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
+from recovery.protocol_errors import ProtocolError
 
 
 class Surroundings(Protocol):

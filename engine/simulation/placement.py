@@ -12,7 +12,7 @@ from graphs.expansion import Actors, expand
 from graphs.ids import TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut
-from recovery.errors import RescaleError
+from recovery.protocol_errors import RescaleError
 from recovery.rescale import MoveWhole, Reroute, fitting
 from recovery.restored import TaskRestore
 

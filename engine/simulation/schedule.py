@@ -15,16 +15,16 @@ from typing import Any
 
 from engine.batch import Batch, decode, encode
 from engine.columns import as_records
-from engine.simulation.lines import LinedWorld, Travelling
+from engine.simulation.lossy_lines import LinedWorld, Travelling
 from engine.simulation.record import Violation
 from engine.simulation.windows import WindowedWorld
 from engine.simulation.world import Happening, World
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.channels import Queued
 from recovery.effects import Decline
-from recovery.errors import ChannelIntegrityError
 from recovery.messages import Data, Mode, marker_in
 from recovery.orders import AppendEntry, AttemptStart
+from recovery.protocol_errors import ChannelIntegrityError
 from recovery.requests import Request, RequestKind
 from recovery.rounds import Phase
 from recovery.supervisor import Supervisor

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import TaskError, show
 from engine.simulation.differences import differences
 from engine.simulation.simulation import Invariant, Policy, Run, Simulation, checked_seeds
 from engine.simulation.telling import tell_steps, tell_turns
+from engine.task_errors import TaskError, show
 from graphs.flow import Flow
 
 _OWN_FOLDER = str(Path(__file__).parents[1])

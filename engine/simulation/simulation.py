@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import Any, Literal, cast, get_args
 
 from engine.cut_view import CutView
-from engine.errors import USER_RAISED, describe, user_frames
 from engine.simulation.checker import check_protocol
-from engine.simulation.options import Parts, WorldOptions
 from engine.simulation.record import Record, Started
 from engine.simulation.schedule import FaultPlan, Schedule
 from engine.simulation.telling import ToldWorld, records_in_loops
 from engine.simulation.world import Happening
+from engine.simulation.world_options import Parts, WorldOptions
+from engine.task_errors import USER_RAISED, describe, user_frames
 from engine.travel import check_pickles
 from graphs.expansion import expand
 from graphs.flow import Flow, checked_flow

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from engine.cut_view import CutView
-from engine.simulation.lines import LinedWorld
+from engine.simulation.lossy_lines import LinedWorld
 from engine.simulation.record import Aborted, Completed, Event, Finished, Started
 from engine.simulation.world import Happening
 from graphs.ids import Epoch, TaskId

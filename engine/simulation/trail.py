@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from engine.simulation.cuts import LOGGED, ONCE
+from engine.simulation.cut_checks import LOGGED, ONCE
 from engine.simulation.plain_operator import frozen
 from engine.simulation.plain_task import COLUMNS, hops_in, rest_of
 from engine.simulation.record import (

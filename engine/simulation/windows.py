@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.simulation.host import Host
-from engine.simulation.lines import LinedWorld
+from engine.simulation.lossy_lines import LinedWorld
 from engine.simulation.world import Happening
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.credit import Allowance, Credit, Grant, Room

@@ -16,11 +16,11 @@ from engine.cut_view import CutView
 from engine.memory import MemoryServices
 from engine.simulation.calling import Calls
 from engine.simulation.host import Host
-from engine.simulation.options import Parts, WorldOptions
 from engine.simulation.placement import Placement
 from engine.simulation.record import Aborted, Completed, Event, Record, Restored, Started
 from engine.simulation.record import Finished as FinishedEvent
-from engine.simulation.store import SimulatedStore
+from engine.simulation.simulated_store import SimulatedStore
+from engine.simulation.world_options import Parts, WorldOptions
 from graphs.deployment import Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan

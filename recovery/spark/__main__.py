@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from recovery.spark.watching import watch
+from recovery.spark.audit.watching import watch
 
 if __name__ == "__main__":
     match sys.argv[1:]:

@@ -11,7 +11,7 @@
 `local.py` is the store, `opening.py` how it is opened. `folder.py` makes files durable and follows no link, `names.py`
 makes every name, `documents.py` seals what is JSON. `chain.py` is the numbered list and `links.py` what is in it,
 `manifests.py` what a cut consists of. `task_files.py` turns a snapshot into tables and back: `state_table.py` keyed
-state, `record_tables.py` the rest, `tables.py` Parquet.
+state, `record_tables.py` the rest, `parquet_tables.py` Parquet.
 """
 
 from __future__ import annotations

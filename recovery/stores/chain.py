@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 from graphs.ids import Epoch
 from recovery.orders import Entry, Manifest
 from recovery.stores.documents import Document, opened, sealed, sha256
-from recovery.stores.errors import NoSuchCutError, SnapshotCorruptError, StoreError
 from recovery.stores.folder import Folder
 from recovery.stores.links import (
     NOTHING_PAST,
@@ -36,6 +35,7 @@ from recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, 
 from recovery.stores.schema import ENTRY
 from recovery.stores.schema import PAST as PAST_SHAPE
 from recovery.stores.shapes import Shape, shown
+from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError, StoreError
 
 ENTRIES_KEPT = 256
 """So many of the last entries are left alone when a chain of twice as many is shortened."""

@@ -13,9 +13,9 @@ import hmac
 import json
 from typing import Any, cast
 
-from recovery.stores.errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.schema import DOCUMENT_BYTES_MAX
 from recovery.stores.shapes import Shape, ShapeError, shown
+from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
 FORMAT = 4
 """The version of the layout. A store reads its own and no other."""
@@ -47,7 +47,7 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     >>> from recovery.stores.shapes import record
     >>> opened(b"{", None, "manifest.json", record({}))
     Traceback (most recent call last):
-    recovery.stores.errors.SnapshotCorruptError: manifest.json is torn or was changed: bring it back from a copy
+    recovery.stores.store_errors.SnapshotCorruptError: manifest.json is torn or was changed: bring it back from a copy
     """
     try:
         document: Any = json.loads(data.decode("ascii"))

@@ -26,9 +26,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 
-from recovery.stores.errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
 from recovery.stores.names import Parts, path_of
 from recovery.stores.schema import DOCUMENT_BYTES_MAX
+from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
 
 Write = Callable[[int, memoryview], int]
 """Writes a piece to an open file and says how much of it: `os.write`."""

@@ -10,7 +10,7 @@ import hmac
 import os
 from collections.abc import Mapping
 
-from recovery.stores.errors import StoreError
+from recovery.stores.store_errors import StoreError
 
 KEY_VARIABLE = "BACKEDGE_KEY"
 

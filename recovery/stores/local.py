@@ -24,7 +24,6 @@ from recovery.messages import Mode
 from recovery.orders import CutId, Entry, Manifest, Numbered, Sweep
 from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sealed, sha256
-from recovery.stores.errors import NoSuchCutError, OutcomeUnknownError, SnapshotAuthError, SnapshotCorruptError
 from recovery.stores.folder import Folder, Write
 from recovery.stores.keys import checked_key
 from recovery.stores.links import Link, ManifestFile
@@ -45,6 +44,7 @@ from recovery.stores.record_tables import records_in_batch
 from recovery.stores.schema import GRAPH
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.shapes import shown
+from recovery.stores.store_errors import NoSuchCutError, OutcomeUnknownError, SnapshotAuthError, SnapshotCorruptError
 from recovery.stores.task_files import CountRecords, StoredFile, TaskFiles, TaskReader, encode_task
 
 

@@ -15,8 +15,8 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.stores.documents import Document
-from recovery.stores.errors import SnapshotCorruptError
 from recovery.stores.shapes import shown
+from recovery.stores.store_errors import SnapshotCorruptError
 from recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
 
 CODECS: Mapping[str, int] = {"state": 1, "log": 2, "transactions": 2, "rounds": 2}

@@ -11,11 +11,11 @@ import secrets
 
 from graphs.naming import check_name
 from recovery.stores.documents import opened, sealed
-from recovery.stores.errors import SnapshotCorruptError, StoreError
 from recovery.stores.folder import FOLDER_MODE, Folder, sync_folder
 from recovery.stores.names import JOB
 from recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
 from recovery.stores.shapes import shown
+from recovery.stores.store_errors import SnapshotCorruptError, StoreError
 
 _IDENTITY = (JOB,)
 

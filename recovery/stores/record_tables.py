@@ -16,8 +16,8 @@ from typing import Any, cast
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, LogEntry, Transaction
 from recovery.rounds import Phase, RoundsSnapshot
+from recovery.stores.parquet_tables import from_rows, pa, schema, to_rows
 from recovery.stores.state_table import PlainUnpickler
-from recovery.stores.tables import from_rows, pa, schema, to_rows
 
 _ENDS = {
     "edge": "string",

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recovery.cut import OperatorState
-from recovery.stores.tables import pa, schema, to_rows
+from recovery.stores.parquet_tables import pa, schema, to_rows
 from recovery.typed_groups import Numbers, TypedGroups, many
 
 STATE = schema(

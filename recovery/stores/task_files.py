@@ -16,9 +16,9 @@ from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, Tas
 from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.documents import sha256
-from recovery.stores.errors import SnapshotCorruptError
 from recovery.stores.names import Parts, Table, attempt_folder, path_of, table_file
-from recovery.stores.tables import decode, encode
+from recovery.stores.parquet_tables import decode, encode
+from recovery.stores.store_errors import SnapshotCorruptError
 
 CountRecords = Callable[[bytes], int | None]
 """How many records an encoded batch holds, or None if nobody can tell."""

@@ -12,8 +12,8 @@ from bench.large_cut import write_large_cut
 from bench.measuring import Samples
 from bench.peers import audit_bare
 from bench.workloads import AuditWorkload
-from recovery.spark.audit import audit as judge
-from recovery.spark.job import JobFolder
+from recovery.spark.audit.audit_job import audit as judge
+from recovery.spark.cut_tables.job_folder import JobFolder
 
 ROWS = 1_600
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.batch import Batch
 from engine.columns import Columns
-from engine.errors import MisuseError, UserFunctionError
+from engine.task_errors import MisuseError, UserFunctionError
 from graphs import Collect, Flow, Items, Stream
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks

@@ -14,7 +14,7 @@ from engine.columns import Columns, as_records
 from engine.files.arrow import arrow, parquet
 from engine.files.checks import check_sink
 from engine.files.disk import Disk
-from engine.files.errors import UnwritableRecordError
+from engine.files.file_errors import UnwritableRecordError
 from engine.files.parquet_part import ParquetPart
 from engine.files.services import FileServices
 from engine.memory import ListStore, ListWriter

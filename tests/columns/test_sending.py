@@ -11,9 +11,9 @@ import pytest
 
 from engine.batch import Batch, decode, encode, merge
 from engine.columns import Columns, as_records
-from engine.errors import LoopLimitError, RoutingError, UserFunctionError
 from engine.files.arrow import arrow
 from engine.rerouting import reroute
+from engine.task_errors import LoopLimitError, RoutingError, UserFunctionError
 from graphs import Collect, Flow, Items, Stream
 from recovery.cut import LogEntry
 from recovery.stores.record_tables import records_in_batch

@@ -14,9 +14,9 @@ import pytest
 
 from engine.batch import Batch, decode, encode
 from engine.columns import Columns, as_records, to_columns
-from engine.errors import MisuseError
 from engine.files.arrow import arrow
 from engine.formats import from_format, to_format
+from engine.task_errors import MisuseError
 from tests.columns.given import columns
 
 NOON = datetime(2020, 2, 29, 12)

@@ -10,7 +10,7 @@ import pytest
 
 from backedge.command import main
 from proof.runner import run_seed
-from recovery.stores.tables import parquet
+from recovery.stores.parquet_tables import parquet
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run
 

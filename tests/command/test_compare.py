@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from backedge.command import main
-from backedge.comparing import planned_kills
-from engine.on_ray.faults import Kill, role_of
+from backedge.compare_command import planned_kills
+from engine.on_ray.planned_faults import Kill, role_of
 from examples.cyclic import transfers
 from graphs.expansion import expand
 from tests.jobs.rays import local_ray

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backedge.command import main
-from engine.on_ray.preparing import RunExistsError
+from engine.on_ray.api.launch_checks import RunExistsError
 
 MODULE = """
 from backedge import Collect, Flow, Items
@@ -188,7 +188,7 @@ def test_a_folder_that_holds_a_run_is_refused_with_the_options_of_the_command(
     def refuse(*_: object, **__: object) -> None:
         raise RunExistsError("cuts/sizes holds a run of 'sizes' already")
 
-    monkeypatch.setattr("backedge.running.start", refuse)
+    monkeypatch.setattr("backedge.run_command.start", refuse)
     said = refused(capsys, "run", "module_to_run:flow", "--snapshots", str(tmp_path / "cuts"))
     assert "holds a run of 'sizes' already: go on with it by --resume latest" in said
     assert "resume=" not in said

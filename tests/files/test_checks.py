@@ -9,7 +9,7 @@ import pytest
 
 from engine.files.checks import check_sink
 from engine.files.disk import Disk
-from engine.files.errors import OutputError
+from engine.files.file_errors import OutputError
 from engine.files.names import Turn, name_of, path_name, turn_of
 from graphs import CSV, Call, Collect, JsonLines, Parquet, Print, Sink
 from tests.files.disks import CrashingDisk

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.files import lines
+from engine.files import line_formats as lines
 from engine.files.arrow import arrow, parquet
-from engine.files.errors import InputChangedError
+from engine.files.file_errors import InputChangedError
 from engine.files.reader import FileReader
 from engine.files.splits import list_splits
 from graphs import CSV, JsonLines, Parquet, TextLines

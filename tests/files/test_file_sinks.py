@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.files.errors import OutputError, UnfinishedOutputError, UnknownTransactionError
+from engine.files.file_errors import OutputError, UnfinishedOutputError, UnknownTransactionError
 from engine.files.services import FileServices
 from graphs import CSV, JsonLines, Parquet
 from graphs.ids import Attempt, TaskId

@@ -15,7 +15,7 @@ import pytest
 
 from engine.files.arrow import parquet
 from engine.files.disk import Disk
-from engine.files.errors import UnwritableRecordError
+from engine.files.file_errors import UnwritableRecordError
 from engine.files.parquet_part import ParquetPart
 from graphs import CSV, JsonLines, Parquet
 from tests.files.opened import reader, rest, transaction, visible, writer

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from engine.errors import UserFunctionError
 from engine.files.disk import Disk
-from engine.files.errors import DamagedOutputError, UnwritableRecordError
+from engine.files.file_errors import DamagedOutputError, UnwritableRecordError
 from engine.files.names import path_name
 from engine.files.parts import PicklePart, read_pickles
 from engine.files.services import FileServices
+from engine.task_errors import UserFunctionError
 from graphs import Call, Collect, Print, Sink
 from graphs.ids import Attempt
 from recovery.orders import Sweep

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.files.checks import claim_output, release_output
-from engine.files.errors import OutputError, UnknownTransactionError
+from engine.files.file_errors import OutputError, UnknownTransactionError
 from graphs import CSV, Collect, JsonLines, Parquet
 from graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk

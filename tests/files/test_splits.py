@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from engine.errors import UserFunctionError
 from engine.files.arrow import arrow, parquet
 from engine.files.checks import check_source
-from engine.files.errors import InputChangedError, MalformedInputError, NoInputError
+from engine.files.file_errors import InputChangedError, MalformedInputError, NoInputError
 from engine.files.locations import Location
 from engine.files.splits import Split
+from engine.task_errors import UserFunctionError
 from graphs import CSV, Generate, Items, JsonLines, Parquet, Range, Source, TextLines
 from tests.files.opened import reader, rest, services, source, write_json
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from engine.files import lines
-from engine.files.errors import InputChangedError, MalformedInputError
+from engine.files import line_formats as lines
+from engine.files.file_errors import InputChangedError, MalformedInputError
 from engine.files.reader import FileReader
 from graphs import CSV, JsonLines, TextLines
 from tests.files.opened import fresh, reader, rest, write_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backedge import Collect, Flow, Items, simulate
-from graphs.errors import BadOptionError
+from graphs.graph_errors import BadOptionError
 from graphs.hops import HOPS_MAX, Digit, Trip
 
 Step = tuple[int, ...]

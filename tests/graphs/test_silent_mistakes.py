@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backedge import BadOptionError, Call, Collect, Flow, Generate, Items, Stream, UnreadOutputWarning
-from engine.on_ray.calls import faults_in
+from engine.on_ray.api.call_checks import faults_in
 
 
 def numbers() -> Stream[int]:

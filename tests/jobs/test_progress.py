@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
-from engine.on_ray.control import Counts
-from engine.on_ray.job import missed
-from engine.on_ray.progress import LIVE_S, PLAIN_S, Display
-from engine.on_ray.story import Story
+from engine.on_ray.api.job_handle import missed
+from engine.on_ray.api.progress_line import LIVE_S, PLAIN_S, Display
+from engine.on_ray.supervisor.run_story import Story
+from engine.on_ray.transport.control_messages import Counts
 
 
 class Terminal(io.StringIO):

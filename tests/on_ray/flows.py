@@ -9,7 +9,7 @@ from typing import Any
 
 from backedge import Collect, Flow, Job, Range, RunResult, start
 from engine.on_ray import cluster
-from engine.on_ray.story import Story
+from engine.on_ray.supervisor.run_story import Story
 
 DEADLINE_S = 120.0
 LOOK_S = 0.05

@@ -14,14 +14,23 @@ from functools import partial
 from threading import Thread
 from typing import Any, NamedTuple
 
-from engine.on_ray.background import TaskFilesStore
-from engine.on_ray.control import SUPERVISOR, Begin, Outcome, Published, Restored, Stop, TaskOptions, TaskReport
-from engine.on_ray.faults import Kill
-from engine.on_ray.frames import Kind, Message, pack_note, unpack_header
-from engine.on_ray.loop import ActorLoop
-from engine.on_ray.mailbox import Address, Keys, Link, Mailbox
-from engine.on_ray.restoring import Part
-from engine.on_ray.storing import open_services
+from engine.on_ray.actor.actor_loop import ActorLoop
+from engine.on_ray.actor.background import TaskFilesStore
+from engine.on_ray.job_store import open_services
+from engine.on_ray.planned_faults import Kill
+from engine.on_ray.supervisor.restore_plan import Part
+from engine.on_ray.transport.control_messages import (
+    SUPERVISOR,
+    Begin,
+    Outcome,
+    Published,
+    Restored,
+    Stop,
+    TaskOptions,
+    TaskReport,
+)
+from engine.on_ray.transport.frames import Kind, Message, pack_note, unpack_header
+from engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
 from graphs import Flow, expand
 from graphs.expansion import Actors
 from graphs.ids import Attempt, Epoch, TaskId

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray import supervising
-from engine.on_ray.control import Outcome, Restored, TaskOptions, TaskReport
-from engine.on_ray.options import RunSpec
-from engine.on_ray.storing import ChainInMemory
-from engine.on_ray.supervising import Supervising
+from engine.on_ray.job_store import ChainInMemory
+from engine.on_ray.run_spec import RunSpec
+from engine.on_ray.supervisor import supervising
+from engine.on_ray.supervisor.supervising import Supervising
+from engine.on_ray.transport.control_messages import Outcome, Restored, TaskOptions, TaskReport
 from graphs import Flow, Print, Range, expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, decode, encode
-from engine.on_ray.control import FaultReached, Limits, Progress
-from engine.on_ray.faults import Kill
-from engine.on_ray.frames import Kind, Message, pack_item, pack_note, unpack_header
-from engine.on_ray.restoring import place
+from engine.on_ray.planned_faults import Kill
+from engine.on_ray.supervisor.restore_plan import place
+from engine.on_ray.transport.control_messages import FaultReached, Limits, Progress
+from engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
 from graphs import Collect, Flow, Generate, Items, Range, expand
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut

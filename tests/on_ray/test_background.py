@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.on_ray import background as background_module
-from engine.on_ray.background import Background, Written
+from engine.on_ray.actor import background as background_module
+from engine.on_ray.actor.background import Background, Written
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import TaskSnapshot
 from tests.on_ray.in_process import InMemory

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, encode
-from engine.errors import StateSerializationError, UserFunctionError
-from engine.on_ray.control import Outcome
-from engine.on_ray.frames import Kind, Message, pack_header, unpack_header
+from engine.on_ray.transport.control_messages import Outcome
+from engine.on_ray.transport.frames import Kind, Message, pack_header, unpack_header
+from engine.task_errors import StateSerializationError, UserFunctionError
 from graphs import Collect, Flow, Generate, Range
 from graphs.ids import Epoch, TaskId
 from tests.on_ray.in_process import Attending, Disturb, Snapshots, options

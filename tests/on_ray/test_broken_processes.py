@@ -12,8 +12,8 @@ import pytest
 
 from backedge import Flow, start
 from engine.batch import Batch, decode, encode
-from engine.on_ray import mailbox
-from engine.on_ray.frames import Kind, Message, unpack_header
+from engine.on_ray.transport import mailbox
+from engine.on_ray.transport.frames import Kind, Message, unpack_header
 from tests.on_ray.flows import Record, expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import has_ended
 

@@ -43,6 +43,9 @@ def test_a_rule_that_tasks_cannot_break_is_refused_before_anything_starts(rule: 
 
 
 def test_what_runs_on_ray_does_not_load_the_simulator():
-    code = "import engine.on_ray.actor, engine.on_ray.overseer, sys; print('engine.simulation' in sys.modules)"
+    code = (
+        "import sys, engine.on_ray.actor.task_actor, engine.on_ray.supervisor.supervisor_actor;"
+        "print('engine.simulation' in sys.modules)"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == "False\n"

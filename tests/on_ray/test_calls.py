@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.calls import faults_in, find_cut
-from engine.on_ray.faults import Kill
-from engine.on_ray.starting import run, start
-from graphs.errors import BadNameError, BadOptionError
+from engine.on_ray.api.call_checks import faults_in, find_cut
+from engine.on_ray.api.starting import run, start
+from engine.on_ray.planned_faults import Kill
 from graphs.flow import Flow
+from graphs.graph_errors import BadNameError, BadOptionError
 from proof.runner import run_seed
-from recovery.stores.errors import NoSuchCutError
+from recovery.stores.store_errors import NoSuchCutError
 from tests.spark.simulated import write_run
 
 CALL: dict[str, Any] = {"snapshots": None, "every": 1.0, "resume": "never", "seed": 0, "kills": ()}

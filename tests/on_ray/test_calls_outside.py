@@ -13,7 +13,7 @@ import pytest
 
 from backedge import Collect, Flow, Items, UserFunctionError, simulate
 from engine.answering import Call
-from engine.on_ray.background import Answered, Background
+from engine.on_ray.actor.background import Answered, Background
 from graphs.ids import TaskId
 from tests.runtime.tasks import Tasks
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.storing import ChainInMemory
-from engine.on_ray.supervising import CLAIM_PAUSE_MS, TRIES_MAX
+from engine.on_ray.job_store import ChainInMemory
+from engine.on_ray.supervisor.supervising import CLAIM_PAUSE_MS, TRIES_MAX
 from graphs.deployment import Deployment
 from graphs.ids import Attempt
 from recovery.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
-from recovery.stores.errors import OutcomeUnknownError
+from recovery.stores.store_errors import OutcomeUnknownError
 from tests.on_ray.supervised import Supervised
 
 EIO = OSError(errno.EIO, os.strerror(errno.EIO))

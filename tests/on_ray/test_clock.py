@@ -10,8 +10,8 @@ import pytest
 
 from backedge import Collect, Flow, Items, Range
 from engine.moving import move_whole
-from engine.on_ray.clock import RunClock
-from engine.on_ray.control import Progress
+from engine.on_ray.actor.run_clock import RunClock
+from engine.on_ray.transport.control_messages import Progress
 from graphs import expand
 from graphs.ids import TaskId
 from recovery.restored import TaskRestore

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from backedge import start
-from engine.on_ray import cluster, crew, loop, starting, switchboard
-from engine.on_ray.control import Arrival, Begin
-from engine.on_ray.crew import Crew, CrewError, NoRoomError
-from engine.on_ray.frames import Kind, Message, unpack_header
-from engine.on_ray.mailbox import Address, Keys
-from engine.on_ray.options import RunSpec
-from engine.on_ray.supervising import Supervising
+from engine.on_ray import cluster
+from engine.on_ray.actor import actor_loop as loop
+from engine.on_ray.api import starting
+from engine.on_ray.run_spec import RunSpec
+from engine.on_ray.supervisor import crew, switchboard
+from engine.on_ray.supervisor.crew import Crew, CrewError, NoRoomError
+from engine.on_ray.supervisor.supervising import Supervising
+from engine.on_ray.transport.control_messages import Arrival, Begin
+from engine.on_ray.transport.frames import Kind, Message, unpack_header
+from engine.on_ray.transport.mailbox import Address, Keys
 from graphs import Collect, Flow, Range
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending

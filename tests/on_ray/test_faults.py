@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from backedge import start
-from engine.on_ray.control import Counts
-from engine.on_ray.faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
-from engine.on_ray.job import missed
-from engine.on_ray.story import Story
+from engine.on_ray.api.job_handle import missed
+from engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
+from engine.on_ray.supervisor.run_story import Story
+from engine.on_ray.transport.control_messages import Counts
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, decode, encode
-from engine.errors import LoopOverflowError
-from engine.on_ray.flow import (
+from engine.on_ray.transport.channel_ends import (
     LOCAL_RECORD_BYTES,
     Arrivals,
     LocalChannel,
     RemoteBackEdge,
     RemoteChannel,
 )
-from engine.on_ray.frames import Kind, Message, unpack_credit, unpack_header, unpack_item
-from engine.on_ray.spill import SEGMENTS, SpillSpace
+from engine.on_ray.transport.frames import Kind, Message, unpack_credit, unpack_header, unpack_item
+from engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
+from engine.task_errors import LoopOverflowError
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Channel
 from graphs.ids import Attempt, Epoch

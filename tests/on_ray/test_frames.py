@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from engine.batch import Batch, decode, encode
-from engine.on_ray.frames import (
+from engine.on_ray.transport.frames import (
     NO_CHANNEL,
     Kind,
     pack_credit,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backedge import Collect, Flow, LoopOverflowError, Range, run, start
-from engine.on_ray.story import Story
+from engine.on_ray.supervisor.run_story import Story
 from tests.on_ray.flows import expect, watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]

@@ -14,9 +14,9 @@ from dataclasses import replace
 import pytest
 
 from backedge import Collect, Flow, Range
-from engine.on_ray.control import SUPERVISOR
-from engine.on_ray.frames import Kind, pack_note
-from engine.on_ray.mailbox import Address, Keys, Mailbox
+from engine.on_ray.transport.control_messages import SUPERVISOR
+from engine.on_ray.transport.frames import Kind, pack_note
+from engine.on_ray.transport.mailbox import Address, Keys, Mailbox
 from graphs.ids import Attempt
 from recovery.effects import AcknowledgeEnd
 from tests.on_ray.in_process import Attending, Snapshots, options

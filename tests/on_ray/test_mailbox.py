@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.on_ray.frames import NO_CHANNEL, WAKE, Kind, Message, pack_header
-from engine.on_ray.mailbox import Address, Keys, Mailbox
+from engine.on_ray.transport.frames import NO_CHANNEL, WAKE, Kind, Message, pack_header
+from engine.on_ray.transport.mailbox import Address, Keys, Mailbox
 from graphs.ids import Attempt
 
 HOST = "127.0.0.1"
@@ -316,7 +316,7 @@ def test_who_has_just_had_a_message_does_not_sleep_before_the_next(
         if len(looked) == 3:
             link.send(message(2))
 
-    monkeypatch.setattr("engine.on_ray.mailbox.AWAKE_NS", DEADLINE_MS * 1_000_000)
+    monkeypatch.setattr("engine.on_ray.transport.mailbox.AWAKE_NS", DEADLINE_MS * 1_000_000)
     monkeypatch.setattr("os.sched_yield", look)
     link.send(message(1))
     assert received(ours, 1) == [message(1)]
@@ -329,7 +329,7 @@ def test_who_is_in_no_hurry_sleeps_at_once(opened: list[Mailbox], monkeypatch: p
     ours, other = Mailbox("here", None, KEYS, stays_awake=False), here(opened)
     opened.append(ours)
     looked: list[int] = []
-    monkeypatch.setattr("engine.on_ray.mailbox.AWAKE_NS", 1_000_000)
+    monkeypatch.setattr("engine.on_ray.transport.mailbox.AWAKE_NS", 1_000_000)
     monkeypatch.setattr("os.sched_yield", lambda: looked.append(len(looked)))
     other.link(ours.address).send(message(1))
     assert received(ours, 1) == [message(1)]

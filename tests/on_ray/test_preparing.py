@@ -27,16 +27,16 @@ from backedge import (
 )
 from engine.batch import Batch, encode
 from engine.on_ray import cluster
-from engine.on_ray.attaching import is_gone
-from engine.on_ray.control import TaskOptions
-from engine.on_ray.preparing import (
+from engine.on_ray.api.launch_checks import (
     check_input,
     check_output,
     is_fresh,
     storage_folder,
     with_absolute_paths,
 )
-from engine.on_ray.restoring import place, records_in_logs
+from engine.on_ray.attaching import is_gone
+from engine.on_ray.supervisor.restore_plan import place, records_in_logs
+from engine.on_ray.transport.control_messages import TaskOptions
 from engine.travel import check_pickles
 from graphs import expand
 from graphs.ids import Attempt, Epoch, TaskId

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.on_ray.control import TaskOptions
-from engine.on_ray.output import Output
+from engine.on_ray.supervisor.published_output import Output
+from engine.on_ray.transport.control_messages import TaskOptions
 from graphs import Flow, Items, Print
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.control import TaskOptions
-from engine.on_ray.storing import ChainInFolder, ChainInMemory
+from engine.on_ray.job_store import ChainInFolder, ChainInMemory
+from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.ids import Epoch
 from recovery.orders import Complete, Sweep
 from recovery.stores.folder import Folder

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Job, Range, start
-from engine.on_ray.silence import Silences, place_of
+from engine.on_ray.supervisor.silence import Silences, place_of
 from tests.on_ray.flows import expect, trips, trips_made, until
 
 LIMIT_S = 1.0

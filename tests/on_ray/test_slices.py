@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, decode, encode
-from engine.on_ray.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
+from engine.on_ray.actor.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
 from graphs import Collect, Flow, Items
 from graphs.plan import Kind, Operator
 from recovery.messages import Barrier, Data, Mode

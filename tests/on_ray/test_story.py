@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from engine.on_ray.story import Story
+from engine.on_ray.supervisor.run_story import Story
 from graphs.ids import Attempt, Epoch
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from engine.batch import Batch, encode
 from engine.memory import MemoryServices
-from engine.on_ray.control import Counts
-from engine.on_ray.flow import SENT_RECORDS_MAX
-from engine.on_ray.host import OUTSIDE_TURNS, Host
-from engine.on_ray.slices import SLICE_NS
+from engine.on_ray.actor.host import OUTSIDE_TURNS, Host
+from engine.on_ray.actor.slices import SLICE_NS
+from engine.on_ray.transport.channel_ends import SENT_RECORDS_MAX
+from engine.on_ray.transport.control_messages import Counts
 from engine.runtime import TaskRuntime
 from engine.task import TaskCore
 from graphs import Collect, Flow, Items, expand

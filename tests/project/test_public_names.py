@@ -7,11 +7,11 @@ from types import ModuleType
 import pytest
 
 import backedge
-import engine.errors
-import engine.files.errors
-import graphs.errors
+import engine.files.file_errors
+import engine.task_errors
+import graphs.graph_errors
 import graphs.io
-import recovery.stores.errors
+import recovery.stores.store_errors
 
 
 def public_classes(module: ModuleType, base: type) -> set[str]:
@@ -24,10 +24,10 @@ def public_classes(module: ModuleType, base: type) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "base"),
     [
-        (graphs.errors, graphs.errors.GraphError),
-        (engine.errors, engine.errors.TaskError),
-        (engine.files.errors, engine.errors.TaskError),
-        (recovery.stores.errors, recovery.stores.errors.StoreError),
+        (graphs.graph_errors, graphs.graph_errors.GraphError),
+        (engine.task_errors, engine.task_errors.TaskError),
+        (engine.files.file_errors, engine.task_errors.TaskError),
+        (recovery.stores.store_errors, recovery.stores.store_errors.StoreError),
         (graphs.io, graphs.io.Source),
         (graphs.io, graphs.io.Sink),
     ],

@@ -11,8 +11,8 @@ from engine.batch import encode
 from graphs.ids import ChannelId, Epoch
 from proof.cloning import dump
 from recovery.channels import Inbox
-from recovery.errors import ChannelIntegrityError, ProtocolError
 from recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
+from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 JOIN = graph("left -> join", "right -> join", "join -> out")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from engine.batch import Batch, encode
-from recovery.errors import ChannelIntegrityError
 from recovery.messages import Barrier, Data, Item, Mode
+from recovery.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 
 PIPE = graph("source -> sink")

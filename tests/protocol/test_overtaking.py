@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.errors import ChannelIntegrityError
 from recovery.messages import Barrier, Mode
 from recovery.orders import Trigger
+from recovery.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, graph, task_id
 from tests.protocol.desk import Desk, kinds
 

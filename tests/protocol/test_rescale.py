@@ -18,8 +18,8 @@ from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
 from graphs.routing import key_group, task_of_group
 from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
-from recovery.errors import RescaleError
 from recovery.messages import Mode
+from recovery.protocol_errors import RescaleError
 from recovery.rescale import fitting, plan_restore
 from recovery.restored import TaskRestore
 from tests.protocol.bench_of_cores import Bench, Sends, graph, leave_whole

@@ -10,8 +10,8 @@ import pytest
 from engine.batch import Batch, encode
 from graphs.ids import ChannelId
 from recovery.effects import Decline
-from recovery.errors import ChannelIntegrityError
 from recovery.messages import Data, Mode, marker_in
+from recovery.protocol_errors import ChannelIntegrityError
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id
 
 ONE = graph("items -> repeat", "repeat -> body", "body => repeat", "repeat -> out", iterations=["repeat"])

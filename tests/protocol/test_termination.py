@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import MisuseError
+from engine.task_errors import MisuseError
 from recovery.messages import Mode
 from recovery.orders import TellToEnd, Trigger, WriteManifest
 from tests.protocol.bench_of_cores import Bench, Sends, graph, task_id

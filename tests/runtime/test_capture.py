@@ -12,8 +12,8 @@ import pytest
 
 import engine.state as state_module
 from engine.capture import Capture
-from engine.errors import StateSerializationError
 from engine.state import GroupEncoder, KeyedState, decode_entries
+from engine.task_errors import StateSerializationError
 from engine.typed_state import Layout
 from graphs import Collect, Flow, Items, key_group
 from graphs.ids import Attempt, Epoch

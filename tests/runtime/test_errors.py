@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import MisuseError, UserFunctionError, show
+from engine.task_errors import MisuseError, UserFunctionError, show
 from graphs import Collect, Flow, Items, Stream
 from tests.runtime.tasks import Tasks
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch
-from engine.errors import MisuseError, UserFunctionError
+from engine.task_errors import MisuseError, UserFunctionError
 from graphs import Collect, Flow, Items, Stream
 from graphs.ids import TaskId
 from tests.runtime.tasks import Tasks, by_receiver

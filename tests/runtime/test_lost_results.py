@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import MisuseError
+from engine.task_errors import MisuseError
 from graphs import Collect, Flow, Items
 from tests.runtime.tasks import Tasks, records_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.batch import spread
-from engine.errors import MisuseError
+from engine.task_errors import MisuseError
 from graphs import Collect, Flow, Items
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 

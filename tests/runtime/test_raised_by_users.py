@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import UserFunctionError
 from engine.files.services import FileServices
 from engine.runtime import TaskRuntime
+from engine.task_errors import UserFunctionError
 from graphs import Collect, Flow, Generate, Items, expand
 from tests.runtime.tasks import Tasks
 

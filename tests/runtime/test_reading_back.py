@@ -12,12 +12,12 @@ from backedge import Collect, Flow, Items, simulate
 from engine.batch import Batch, decode, encode
 from engine.capture import Capture, OperatorCapture, dump
 from engine.columns import Columns
-from engine.errors import RecordSerializationError, StateSerializationError
 from engine.files.disk import Disk
-from engine.files.errors import UnwritableRecordError
+from engine.files.file_errors import UnwritableRecordError
 from engine.files.parts import PicklePart, read_pickles
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.state import CHECKED_AT_ONCE_MAX, GroupEncoder, KeyedState, decode_entries
+from engine.task_errors import RecordSerializationError, StateSerializationError
 from tests.columns.given import columns
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.errors import MisuseError
 from engine.moving import move_whole
+from engine.task_errors import MisuseError
 from graphs import Collect, Flow, Items, Stream
 from graphs.ids import Attempt, Epoch
 from tests.runtime.tasks import Tasks, encoded, records_of

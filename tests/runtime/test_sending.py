@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, copy_records, encode
-from engine.errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
 from engine.sending import TARGETS_CACHED_MAX
+from engine.task_errors import LoopLimitError, RecordSerializationError, RoutingError, UserFunctionError
 from graphs import Collect, Flow, Items, Loop, Stream, key_group, task_of_group
 from tests.runtime.tasks import Tasks, by_receiver, records_of
 

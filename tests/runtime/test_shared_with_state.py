@@ -15,7 +15,7 @@ import pytest
 
 from backedge import BadOptionError, Collect, Flow, Items, Range, Stream, simulate
 from engine.batch import separate
-from engine.errors import RecordSerializationError
+from engine.task_errors import RecordSerializationError
 from graphs.ids import TaskId
 from tests.runtime.tasks import Tasks, records_of
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.simulation.cuts import COVERED, EMPTY, LOGGED, ONCE, ONWARD, RECEIVED, check_cover, check_cut
+from engine.simulation.cut_checks import COVERED, EMPTY, LOGGED, ONCE, ONWARD, RECEIVED, check_cover, check_cut
 from graphs import expand
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.simulation.checker import ALL, check, check_protocol
-from engine.simulation.effects import CONSERVED, KEPT, LISTED, OUTPUT, check_conservation, check_output
+from engine.simulation.output_checks import CONSERVED, KEPT, LISTED, OUTPUT, check_conservation, check_output
 from engine.simulation.plain import reference
 from engine.simulation.record import Committed, Completed, Conserved, Record, Violation
 from graphs.ids import Epoch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.simulation.checker import check, check_protocol
-from engine.simulation.cuts import LOGGED, ONCE
+from engine.simulation.cut_checks import LOGGED, ONCE
 from engine.simulation.record import Aborted, Barriered, Captured, Completed, EndSent, Event, Record, Sent, Took
 from engine.simulation.trail import BARRIERS, COUNTS, ENDED, GIVEN_UP, NUMBERED, OUTLIVED, lineage, walk
 from graphs.ids import Epoch

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.errors import MisuseError
-from engine.simulation.options import Parts
 from engine.simulation.simulate import simulate
 from engine.simulation.simulation import Run, Simulation
+from engine.simulation.world_options import Parts
 from engine.task import TaskCore
+from engine.task_errors import MisuseError
 from graphs import Collect, Flow, Items
 
 

@@ -12,8 +12,8 @@ import pytest
 from engine.simulation.breaks import BREAKS
 from engine.simulation.chain_checks import CHAIN, CONTINUES, check_chain
 from engine.simulation.checker import check
-from engine.simulation.options import Parts, WorldOptions
 from engine.simulation.world import World
+from engine.simulation.world_options import Parts, WorldOptions
 from graphs.ids import Epoch
 from proof.generated_flows import generate
 from proof.runner import run_seeds

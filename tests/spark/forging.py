@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.stores.documents import sealed, sha256
-from recovery.stores.tables import encode, from_rows, parquet
+from recovery.stores.parquet_tables import encode, from_rows, parquet
 
 Facts = dict[str, Any]
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recovery.spark.presence import channel_name
+from recovery.spark.audit.presence import channel_name
 from recovery.stores.documents import sealed
 from tests.spark.forging import Facts, Forged, Row, plain
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backedge import Collect, Flow, Range, run
-from recovery.spark.audit import audit
-from recovery.spark.errors import UnreadableError
-from recovery.spark.job import JobFolder
-from recovery.spark.verdict import Verdict
+from recovery.spark.audit.audit_job import audit
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.report.verdict import Verdict
+from recovery.spark.spark_errors import UnreadableError
 from tests.jobs.rays import local_ray
 from tests.spark.mutations import BACK, MUTATIONS, Subject
 

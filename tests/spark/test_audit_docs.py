@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from proof.runner import run_seed
-from recovery.spark.audit import audit
-from recovery.spark.job import JobFolder
-from recovery.spark.verdict import STATEMENTS
+from recovery.spark.audit.audit_job import audit
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.report.verdict import STATEMENTS
 from tests.spark.simulated import write_run
 
 if TYPE_CHECKING:

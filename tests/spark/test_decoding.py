@@ -23,8 +23,8 @@ import pyarrow as pa
 import pytest
 
 from recovery.messages import Marker, encode_marker
-from recovery.spark import plain_pickles
-from recovery.spark.decoding import Budget, Pair, Record, json_of, pair_of, pairs, records, records_of
+from recovery.spark.cut_tables import plain_pickles
+from recovery.spark.cut_tables.decoding import Budget, Pair, Record, json_of, pair_of, pairs, records, records_of
 from tests.stores.snapshots import RANK
 
 

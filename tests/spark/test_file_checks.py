@@ -13,12 +13,12 @@ import pytest
 from graphs.routing import key_group
 from proof.runner import run_seed
 from recovery.cut import OperatorState
-from recovery.spark.file_checks import TooLargeError, faults_in
-from recovery.spark.verifying import fault_of
+from recovery.spark.audit.file_checks import TooLargeError, faults_in
+from recovery.spark.audit.verifying import fault_of
 from recovery.stores import record_tables as records
 from recovery.stores.documents import sha256
+from recovery.stores.parquet_tables import encode, from_rows
 from recovery.stores.state_table import STATE, state_table
-from recovery.stores.tables import encode, from_rows
 from tests.spark.simulated import write_run
 from tests.stores.snapshots import entries_of
 

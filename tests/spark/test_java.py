@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.spark.errors import JavaError, SparkJobError
-from recovery.spark.java import check_java
+from recovery.spark.sessions.java import check_java
+from recovery.spark.spark_errors import JavaError, SparkJobError
 
 ROOT = Path(__file__).resolve().parents[2]
 

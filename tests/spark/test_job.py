@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from recovery.orders import AttemptStart, Manifest
-from recovery.spark.described import rows_of
-from recovery.spark.errors import UnreadableError
-from recovery.spark.job import JobFolder
+from recovery.spark.cut_tables.described import rows_of
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.local import LocalStore
 from tests.stores.snapshots import begin, complete
 

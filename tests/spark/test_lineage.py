@@ -9,7 +9,7 @@ import pytest
 from graphs.ids import Attempt, Epoch
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
-from recovery.spark.lineage import attempts_in, check_chain, places_in
+from recovery.spark.cut_tables.lineage import attempts_in, check_chain, places_in
 from recovery.stores.links import Link, needed
 
 

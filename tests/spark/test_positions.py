@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from recovery.spark.decoding import position_in
-from recovery.spark.lined_up import BEFORE, NOW
-from recovery.spark.operator_checks import of_sources
+from recovery.spark.audit.lined_up import BEFORE, NOW
+from recovery.spark.audit.operator_checks import of_sources
+from recovery.spark.cut_tables.decoding import position_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

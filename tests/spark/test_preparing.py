@@ -19,9 +19,9 @@ from engine.files.parquet_split import ParquetSplit
 from engine.files.splits import list_splits
 from graphs.io import Parquet
 from graphs.routing import key_group, task_of_group
-from recovery.spark.errors import SparkJobError
-from recovery.spark.key_layout import deal_groups
-from recovery.spark.preparing import PreparationError
+from recovery.spark.prepare.key_layout import deal_groups
+from recovery.spark.prepare.recipe import PreparationError
+from recovery.spark.spark_errors import SparkJobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.spark import session as sessions
-from recovery.spark.errors import JavaError, SparkJobError
-from recovery.spark.session import (
+from recovery.spark.sessions import spark_session as sessions
+from recovery.spark.sessions.spark_session import (
     check_start,
     close_session,
     is_local,
@@ -25,6 +24,7 @@ from recovery.spark.session import (
     reason_of,
     user_settings,
 )
+from recovery.spark.spark_errors import JavaError, SparkJobError
 from tests.jobs.rays import commands_below, descendants
 from tests.spark.cuts import job_of_cuts
 
@@ -54,7 +54,7 @@ class Program:
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def start(self, script: str) -> subprocess.Popen[str]:
-        script = f"from recovery.spark.session import open_session, close_session\n{script}"
+        script = f"from recovery.spark.sessions.spark_session import open_session, close_session\n{script}"
         pipe = subprocess.PIPE
         # -P: as for a command that is installed, the folder is no place for modules.
         return subprocess.Popen(
@@ -208,8 +208,8 @@ def test_tasks_import_our_packages_and_the_users_modules_whatever_lies_in_the_fo
     out, err = program.run(
         "import sys\nsys.path.append('')\nimport mine\n"
         "from pyspark.sql.functions import udf\n"
-        "from recovery.spark import register\nfrom recovery.spark.tables import cut_tables\n"
-        "from recovery.spark.job import JobFolder\n"
+        "from recovery.spark import register\nfrom recovery.spark.cut_tables.cut_tables import cut_tables\n"
+        "from recovery.spark.cut_tables.job_folder import JobFolder\n"
         "spark = open_session(master='local[1]')\n"
         f"state = cut_tables(spark, JobFolder.open({str(path)!r}), [1])['state']\n"
         "print(len(state.select('value').collect()) > 0)\n"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.spark import register
-from recovery.spark.source import packed
+from recovery.spark.cut_tables.spark_source import packed
 from tests.spark.cuts import job_of_cuts
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_what_is_shipped_imports_where_nothing_of_ours_is_installed(tmp_path: Pa
         f"import sys; sys.path = [p for p in sys.path if p != {str(Path(__file__).parents[2])!r}]\n"
         f"sys.meta_path = [m for m in sys.meta_path if 'editable' not in repr(m)]\n"
         f"sys.path.insert(0, {str(tmp_path / 'ours.zip')!r})\n"
-        "import recovery.spark.source, recovery.spark.tables; print(recovery.spark.source.__file__)"
+        "from recovery.spark.cut_tables import cut_tables, spark_source\nprint(spark_source.__file__)"
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith(str(tmp_path / "ours.zip")), done.stderr

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.spark import register
-from recovery.spark.errors import UnreadableError
-from recovery.spark.job import JobFolder
-from recovery.spark.schemas import columns_of
-from recovery.spark.tables import TABLES, cut_tables
+from recovery.spark.cut_tables.cut_tables import TABLES, cut_tables
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.cut_tables.table_schemas import columns_of
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.local import LocalStore
 from tests.spark.cuts import FLOATS, TEXTS, job_of_cuts
 from tests.stores.snapshots import begin, complete

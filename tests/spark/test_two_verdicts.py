@@ -10,8 +10,8 @@ import pytest
 
 from backedge.command import main
 from proof.runner import run_seed
-from recovery.spark.page import page_of
-from recovery.spark.verdict import InvariantResult, Verdict, finding
+from recovery.spark.report.verdict import InvariantResult, Verdict, finding
+from recovery.spark.report.verdict_page import page_of
 from tests.spark.described import cut
 from tests.spark.forging import Forged
 from tests.spark.simulated import write_run

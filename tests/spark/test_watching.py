@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, run, start
-from engine.on_ray.auditing import Auditor
-from graphs.errors import BadOptionError
+from engine.on_ray.supervisor.audit_process import Auditor
+from graphs.graph_errors import BadOptionError
 from proof.runner import run_seed
-from recovery.spark.errors import UnreadableError
-from recovery.spark.job import JobFolder
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.spark_errors import UnreadableError
 from tests.command.endless import MODULE
 from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, local_ray, processes, short_folder
 from tests.spark.cuts import job_of_cuts
@@ -29,7 +29,7 @@ KEY = b"nobody else knows"
 
 DRIVER = """
 import sys
-from engine.on_ray.auditing import Auditor
+from engine.on_ray.supervisor.audit_process import Auditor
 auditor = Auditor(sys.argv[1], "driven", "every-cut", None)
 print("started", flush=True)
 sys.stdin.read()
@@ -85,7 +85,7 @@ def test_a_missing_java_is_told_before_anything_runs(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_a_cut_that_is_held_stays_when_retention_removes_it(tmp_path: Path):
-    from recovery.spark.watching import hold
+    from recovery.spark.audit.watching import hold
 
     path = job_of_cuts(tmp_path / "snapshots")
     folder, held = JobFolder.open(str(path)), str(tmp_path / "held")

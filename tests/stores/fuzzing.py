@@ -19,12 +19,12 @@ from typing import Any
 
 from backedge.command import main
 from proof.runner import run_seed
-from recovery.spark.described import DESCRIBED, rows_of
-from recovery.spark.errors import UnreadableError
-from recovery.spark.job import JobFolder
-from recovery.spark.page import page_of
-from recovery.spark.presence import has_readable_files
-from recovery.spark.recorded import conclude, judge_documents, read_documents
+from recovery.spark.audit.presence import has_readable_files
+from recovery.spark.audit.recorded import conclude, judge_documents, read_documents
+from recovery.spark.cut_tables.described import DESCRIBED, rows_of
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.report.verdict_page import page_of
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores import chain as chains
 from recovery.stores.documents import sealed, sha256
 from tests.spark.simulated import write_run

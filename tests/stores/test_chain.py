@@ -11,8 +11,8 @@ import pytest
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores import documents
-from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.local import LocalStore
+from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, complete, manifest_for, snapshots_of, write
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart
-from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
+from recovery.stores.store_errors import NoSuchCutError
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, sweep, write
 
 ROOT = Path(__file__).resolve().parents[2]

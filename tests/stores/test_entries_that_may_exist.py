@@ -12,9 +12,9 @@ import pytest
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart
-from recovery.stores.errors import OutcomeUnknownError
 from recovery.stores.folder import Folder
 from recovery.stores.local import LocalStore
+from recovery.stores.store_errors import OutcomeUnknownError
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
 
 FILE = ("a", "b", "file")

@@ -16,8 +16,8 @@ import pytest
 
 from graphs.ids import Epoch
 from recovery.stores.documents import sealed, sha256
-from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.local import LocalStore
+from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, sweep, write
 
 MANIFEST = "epoch=1/attempt=1/manifest.json"

@@ -10,10 +10,10 @@ import pytest
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AppendEntry, AttemptStart, Manifest
 from recovery.stores import chain as chains
-from recovery.stores.errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.folder import Folder
 from recovery.stores.local import LocalStore
 from recovery.stores.schema import PAST
+from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.supervisor import Supervisor
 from tests.stores.snapshots import DEPLOYMENT, append, begin, manifest_for, sweep
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from recovery.stores.errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.stores.local import LocalStore
+from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.stores.snapshots import begin, complete
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backedge.command import main
-from recovery.spark.errors import UnreadableError
+from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.documents import sealed
 from tests.stores.fuzzing import Fuzzed, judge, plain, read_everything
 

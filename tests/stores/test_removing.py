@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.stores.errors import NoSuchCutError
 from recovery.stores.local import LocalStore
+from recovery.stores.store_errors import NoSuchCutError
 from tests.stores.snapshots import (
     DEPLOYMENT,
     RANK,

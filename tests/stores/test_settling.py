@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray import actor
-from engine.on_ray.control import SUPERVISOR, Begin
-from engine.on_ray.mailbox import Address
-from engine.on_ray.storing import TasksInFolder
+from engine.on_ray.actor import task_actor as actor
+from engine.on_ray.job_store import TasksInFolder
+from engine.on_ray.transport.control_messages import SUPERVISOR, Begin
+from engine.on_ray.transport.mailbox import Address
 from graphs import Flow, Items, Print
 from graphs.ids import Attempt, Epoch
 from recovery.stores import folder

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from recovery.stores.errors import SnapshotAuthError, StoreError
 from recovery.stores.folder import check_own
 from recovery.stores.keys import derived_key, key_in_file, signing_key
 from recovery.stores.local import LocalStore
+from recovery.stores.store_errors import SnapshotAuthError, StoreError
 from tests.stores.snapshots import begin, complete
 
 KEY = b"of the owner"

@@ -1,0 +1,74 @@
+"""`backedge audit`: Spark proves of a job's cuts that they are consistent, or says what is wrong.
+
+0: consistent, and the invariants that are given hold. 1: not consistent, and what is printed says which statement is
+violated, where, by which figures. 2: there is nothing to judge: no such job or epoch, a file missing or damaged, an
+invariant that is no query, no Java. 3: consistent, and an invariant does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from backedge.arguments import digits, key_from
+from backedge.flows import WrongCallError
+from graphs.wording import one_line
+
+PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
+
+
+def audit_job(options: argparse.Namespace) -> int:
+    """Audits what the command line names, and prints the verdict."""
+    # Spark is imported by whoever uses it: a flow without it does not wait.
+    from recovery.spark.spark_errors import SparkJobError
+
+    try:
+        return _audit(options)
+    except (WrongCallError, SparkJobError, OSError) as refused:
+        print(f"backedge audit: {one_line(refused)}", file=sys.stderr)
+        return WRONG_CALL
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from recovery.spark.audit.audit_job import audit
+    from recovery.spark.cut_tables.job_folder import JobFolder
+    from recovery.spark.sessions.spark_session import session_for
+
+    invariants = dict(map(_invariant, options.invariants))
+    folder = JobFolder.open(options.job, key_from(options.key_file))
+    number = digits(options.epoch)
+    # What is not there is said before Spark is started, which takes seconds.
+    folder.manifest(folder.latest() if number is None else number)
+    _progress("starting Spark")
+    with session_for("backedge audit", options.master) as spark:
+        verdict = audit(spark, folder, options.epoch if number is None else [number], invariants, progress=_progress)
+    _write(verdict, options.page, options.parquet)
+    print(json.dumps(verdict.to_json()) if options.json else "\n".join(verdict.lines()))
+    if not verdict.consistent:
+        return INCONSISTENT
+    return PASSED if verdict.passed else INVARIANT_BROKEN
+
+
+def _write(verdict: Any, page: str | None, tables: str | None) -> None:
+    from recovery.spark.report.verdict_files import write_tables
+    from recovery.spark.report.verdict_page import write_page
+
+    if page is not None:
+        write_page(verdict.to_json(), page)
+    if tables is not None:
+        write_tables(verdict, tables)
+
+
+def _progress(what: str) -> None:
+    print(f"backedge audit: {what}", file=sys.stderr)
+
+
+def _invariant(text: str) -> tuple[str, str]:
+    name, _, query = text.partition("=")
+    if not name.strip() or not query.strip():
+        raise WrongCallError(
+            f"--invariant {text!r} has no name and query: write name=SELECT ..., whose rows are what is wrong"
+        )
+    return name.strip(), query

@@ -1,0 +1,213 @@
+"""`backedge run`: one run, from the words on the command line to an exit code.
+
+0: finished, and every planned fault happened. 1: the run has failed. 2: it could not begin. 130 and 143: interrupted,
+by Ctrl-C and by SIGTERM; the run is cancelled then, and its last cut stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from types import FrameType
+from typing import Any
+
+from backedge.arguments import key_from, resume_from
+from backedge.flows import WrongCallError, flow_at, settings_in
+from backedge.summaries import JsonFile, told
+from engine.on_ray import cluster
+from engine.on_ray.api.call_checks import find_cut
+from engine.on_ray.api.job_handle import Job
+from engine.on_ray.api.launch_checks import RunExistsError
+from engine.on_ray.api.shared_paths import check_path
+from engine.on_ray.api.starting import start
+from engine.on_ray.planned_faults import Kill, KillSpecError
+from engine.on_ray.run_spec import RunFailedError
+from engine.task_errors import TaskError
+from graphs.flow import Flow
+from graphs.graph_errors import GraphError
+from recovery.spark.spark_errors import SparkJobError
+from recovery.stores.store_errors import StoreError
+
+DONE, FAILED, WRONG_CALL, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
+REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, TaskError, StoreError, SparkJobError, OSError)
+"""What is raised before anything runs. A `ClusterError` is an `OSError`."""
+
+
+def run_flow(options: argparse.Namespace) -> int:
+    """Runs what `backedge run` was told to; returns the exit code."""
+    was_connected = cluster.is_connected()
+    termination = _Termination()
+    termination.watch()
+    try:
+        return _Run(options, was_connected, termination).go()
+    except RunExistsError as refused:
+        return _say(f"{refused.fact}: go on with it by --resume latest, give another folder, or remove it", WRONG_CALL)
+    except REFUSED as refused:
+        return _say(" ".join(str(refused).split("\n")), WRONG_CALL)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit:
+        if termination.came or not termination.is_watching:
+            return TERMINATED
+        raise
+    finally:
+        if not was_connected:
+            cluster.disconnect()
+        termination.leave()
+
+
+class _Run:
+    def __init__(self, options: argparse.Namespace, was_connected: bool, termination: _Termination) -> None:
+        self.options = options
+        self.termination = termination
+        self.was_connected = was_connected
+        self.kills: list[str] = [str(Kill.parse(text)) for text in options.kill]
+        self.flow: Flow = flow_at(options.flow, settings_in(options.settings))
+        self.json_file = None if options.json_out is None else JsonFile(options.json_out)
+        self.resume: Any = resume_from(options.resume, options.snapshots)
+        self.key = key_from(options.key_file)
+        if options.snapshots is not None:
+            check_path("--snapshots", options.snapshots)
+            if isinstance(self.resume, int):
+                find_cut(options.snapshots.removeprefix("file://"), self.flow.name, self.resume, self.key)
+        elif options.key_file is not None:
+            raise WrongCallError("--key-file names a key that signs cuts: say by --snapshots where they are kept")
+        self.temporary: str | None = None
+        self.error: str | None = None
+
+    def go(self) -> int:
+        folder = self.options.snapshots
+        if folder is None and (self.kills or self.options.audit != "never"):
+            # Not refused: whoever plans a kill wants to see the recovery, and any folder will do for that.
+            folder = self.temporary = tempfile.mkdtemp(prefix="backedge-")
+        try:
+            job = self._start(folder)
+        except BaseException:
+            self._remove_temporary()
+            raise
+        # Connecting to Ray has put Ray's own reaction in place.
+        self.termination.watch()
+        if self.temporary is not None:
+            _note(f"no --snapshots: cuts are kept in {folder} until the run has finished")
+        try:
+            code = self._wait(job)
+        except (KeyboardInterrupt, SystemExit):
+            _note(_after_interruption(job, folder))
+            self._report(job)
+            raise
+        if job.result is not None and job.result.state == "finished":
+            self._remove_temporary()
+        self._report(job)
+        return code
+
+    def _start(self, folder: str | None) -> Job:
+        options = self.options
+        return start(
+            self.flow,
+            snapshots=folder,
+            every=options.every,
+            cut_timeout=options.cut_timeout,
+            cut_patience=options.cut_patience,
+            keep=options.keep,
+            resume=self.resume,
+            key=None if folder is None else self.key,
+            parallelism=options.parallelism,
+            actors=options.actors,
+            policy=options.policy,
+            max_restarts=options.max_restarts,
+            restart_window=options.restart_window,
+            spares=options.spares,
+            silence_timeout=options.silence_timeout,
+            on_silence=options.on_silence,
+            seed=options.seed,
+            kills=self.kills,
+            audit=options.audit,
+        )
+
+    def _wait(self, job: Job) -> int:
+        try:
+            result = job.wait()
+        except RunFailedError as error:
+            return self._failed(str(error))
+        except Exception as error:
+            if job.result is None:
+                raise
+            return self._failed(f"{type(error).__name__}: {error}")
+        if result.missed_faults:
+            missed = ", ".join(result.missed_faults)
+            return self._failed(f"the run was over before these planned faults happened: {missed}")
+        return DONE
+
+    def _failed(self, why: str) -> int:
+        self.error = why
+        return _say(why, FAILED)
+
+    def _report(self, job: Job) -> None:
+        summary = job.result.summary() if job.result is not None else _unknown(self.flow.name)
+        if self.error is not None:
+            summary["error"] = self.error
+        if self.json_file is not None:
+            self.json_file.write(summary)
+        # What other processes have printed comes first: the summary is the last line, for whoever reads it.
+        if not self.was_connected:
+            cluster.disconnect()
+        sys.stderr.flush()
+        print(json.dumps(summary) if self.options.json else told(summary), flush=True)
+
+    def _remove_temporary(self) -> None:
+        if self.temporary is not None:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def _unknown(job: str) -> dict[str, Any]:
+    figures = ("records", "hops", "snapshots", "snapshots_with_log", "seconds", "starting_seconds", "kills", "restores")
+    lists: dict[str, Any] = {"faults": [], "missed_faults": [], "restored": [], "outputs": {}, "audit": None}
+    return {"job": job, "state": "lost", **dict.fromkeys(figures, 0), "last_epoch": None, **lists}
+
+
+def _after_interruption(job: Job, folder: str | None) -> str:
+    if folder is None:
+        return "cancelled; without --snapshots there is nothing to go on from"
+    if job.result is not None and job.result.state == "finished":
+        return "interrupted while its last cut was audited; the run itself has finished"
+    epoch = None if job.result is None else job.result.last_epoch
+    last = "its cuts are" if epoch is None else f"its last cut, {epoch}, is"
+    return f"cancelled; {last} in {folder}: run it again with --snapshots {folder} --resume latest to go on"
+
+
+def _note(line: str) -> None:
+    print(f"backedge: {line}", file=sys.stderr, flush=True)
+
+
+def _say(line: str, code: int) -> int:
+    print(f"backedge run: {line}", file=sys.stderr, flush=True)
+    return code
+
+
+class _Termination:
+    """SIGTERM unwinds the stack as Ctrl-C does. `came`: it has, whatever Ray makes of the exit on its way."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before = signal.getsignal(signal.SIGTERM)
+
+    @property
+    def is_watching(self) -> bool:
+        """Not while Ray starts: it reacts to SIGTERM itself then, and exits."""
+        return signal.getsignal(signal.SIGTERM) == self._terminate
+
+    def watch(self) -> None:
+        """React from now on, in place of whoever did."""
+        signal.signal(signal.SIGTERM, self._terminate)
+
+    def leave(self) -> None:
+        """Have everything as it was."""
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        raise SystemExit(TERMINATED)

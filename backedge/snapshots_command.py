@@ -1,0 +1,195 @@
+"""`backedge snapshots`: which cuts a folder holds, and what is in one. Nothing is made or changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from backedge.arguments import key_from
+from backedge.flows import WrongCallError
+from graphs.graph_errors import GraphError
+from graphs.ids import Attempt, Epoch, TaskId
+from graphs.wording import counted, one_line, printable
+from recovery.orders import Manifest
+from recovery.stores.local import LocalStore
+from recovery.stores.manifests import CutDescription
+from recovery.stores.names import JOB, MANIFEST, attempt_folder, epoch_folder, parts_of
+from recovery.stores.store_errors import StoreError
+
+Facts = dict[str, Any]
+
+REFUSED = (WrongCallError, GraphError, StoreError, OSError)
+"""A `GraphError`: the folder's name can be no job's."""
+
+
+def list_cuts(options: argparse.Namespace) -> int:
+    """`backedge snapshots list`: all cuts that are there, the oldest first. 1 where a job cannot be read, 2 if none."""
+    cuts: list[Facts] = []
+    faults: list[Exception] = []
+    try:
+        key = key_from(options.key_file)
+        for job in _jobs(options):
+            try:
+                cuts += _cuts(LocalStore(_root(options), job, key))
+            except REFUSED as fault:
+                # The cuts of other jobs are no worse for it.
+                faults.append(fault)
+    except REFUSED as refused:
+        return _refuse(refused)
+    for fault in faults:
+        _refuse(fault)
+    if faults and not cuts:
+        return 2
+    _print_cuts(cuts, options)
+    return 1 if faults else 0
+
+
+def _print_cuts(cuts: list[Facts], options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps({"cuts": cuts}))
+        return
+    rows = [("job", "epoch", "attempt", "time", "tasks", "bytes", "in loops", "savepoint", "restorable")]
+    for facts in cuts:
+        loops = ", ".join(f"{loop} {_records(log)}" for loop, log in facts["loops"].items())
+        restorable = "yes" if facts["restorable"] else f"no: {facts['fault']}"
+        time_s, savepoint = facts["time"].replace("T", " ")[:19], facts["savepoint"] or "-"
+        numbers = str(facts["epoch"]), str(facts["attempt"]), time_s, str(facts["tasks"]), f"{facts['bytes']:,}"
+        rows.append((facts["job"], *numbers, loops or "-", savepoint, restorable))
+    if len(rows) == 1:
+        print(printable(f"no cut is complete in {options.snapshots}"))
+    else:
+        _print_table(rows)
+
+
+def show_cut(options: argparse.Namespace) -> int:
+    """`backedge snapshots show EPOCH`: its tasks and files. Everything is verified; 1 if something does not hold."""
+    try:
+        store = _one(options)
+        described = store.manifest_of(Epoch(options.epoch))
+        facts = _facts(store, described.epoch, described.attempt)
+        try:
+            store.verify(described.epoch)
+        except StoreError as fault:
+            facts.update(restorable=False, fault=str(fault))
+    except REFUSED as refused:
+        return _refuse(refused)
+    facts["of_tasks"] = [_of_task(described, task) for task in described.tasks]
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        _print_cut(facts)
+    return 0 if facts["restorable"] else 1
+
+
+def _root(options: argparse.Namespace) -> str:
+    return options.snapshots.removeprefix("file://")
+
+
+def _jobs(options: argparse.Namespace) -> list[str]:
+    """The job that is asked for, or all that there are; a job has a folder of its name."""
+    root = _root(options)
+    if "://" in root or not os.path.isdir(root):
+        raise WrongCallError(
+            f"--snapshots {options.snapshots} is no folder: give the one that `backedge run` was given"
+        )
+    jobs = [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name, JOB))]
+    if not jobs:
+        raise WrongCallError(f"--snapshots {root} holds no job: give the folder that `backedge run` was given")
+    if options.job is not None and options.job not in jobs:
+        raise WrongCallError(f"--job {options.job} is not in {root}: it holds {', '.join(jobs)}")
+    return jobs if options.job is None else [options.job]
+
+
+def _one(options: argparse.Namespace) -> LocalStore:
+    jobs = _jobs(options)
+    if len(jobs) == 1:
+        return LocalStore(_root(options), jobs[0], key_from(options.key_file))
+    raise WrongCallError(f"--snapshots {options.snapshots} holds several jobs: give --job, one of {', '.join(jobs)}")
+
+
+def _cuts(store: LocalStore) -> Iterator[Facts]:
+    """The cuts that are there. What retention has dropped is in the chain still, and in no folder."""
+    for entry in store.chain():
+        if isinstance(entry, Manifest) and os.path.isdir(os.path.join(store.path, epoch_folder(entry.epoch))):
+            yield _facts(store, entry.epoch, entry.attempt)
+
+
+def _facts(store: LocalStore, epoch: Epoch, attempt: Attempt) -> Facts:
+    facts: Facts = {"job": store.job, "epoch": epoch, "attempt": attempt, "time": "", "tasks": 0, "bytes": 0}
+    facts |= {"policy": None, "savepoint": None, "loops": {}, "restorable": False, "fault": None}
+    try:
+        cut = store.manifest_of(epoch)
+        written_s = os.path.getmtime(os.path.join(store.path, *attempt_folder(attempt, epoch), MANIFEST))
+    except (StoreError, OSError) as fault:
+        return facts | {"fault": str(fault)}
+    missing = [file.name for file in cut.files if _size(store, file.name) != file.size]
+    return facts | {
+        "time": datetime.fromtimestamp(written_s).astimezone().isoformat(timespec="seconds"),
+        "tasks": len(cut.tasks),
+        "bytes": cut.size,
+        "policy": cut.policy,
+        "savepoint": cut.savepoint,
+        "loops": {loop: {"batches": log.batches, "records": log.records} for loop, log in cut.logs.items()},
+        "restorable": not missing,
+        "fault": f"{missing[0]} is not there as it was written" if missing else None,
+    }
+
+
+def _size(store: LocalStore, name: str) -> int | None:
+    parts = parts_of(name)
+    try:
+        return None if parts is None else os.path.getsize(os.path.join(store.path, *parts))
+    except OSError:
+        return None
+
+
+def _of_task(cut: CutDescription, task: TaskId) -> Facts:
+    files = cut.tasks[task]
+    return {
+        "task": str(task),
+        "epoch": files.epoch,
+        "ended": files.ended,
+        "state_rows": files.state_rows,
+        "loops": {log.loop: {"batches": log.batches, "records": log.records} for log in files.logs},
+        "transactions": list(files.transactions),
+        "files": [file._asdict() for file in files.files],
+    }
+
+
+def _records(log: Facts) -> str:
+    if log["records"] is None:
+        return "1 batch" if log["batches"] == 1 else f"{log['batches']} batches"
+    return counted(log["records"], "record")
+
+
+def _print_cut(facts: Facts) -> None:
+    verdict = "every file is as it was written" if facts["restorable"] else f"not restorable: {facts['fault']}"
+    kept = f", kept as {facts['savepoint']}" if facts["savepoint"] else ""
+    where = f"epoch {facts['epoch']} of {facts['job']}, attempt {facts['attempt']}"
+    print(printable(f"{where}, {facts['policy']}, {facts['time']}{kept}"))
+    print(printable(f"{counted(facts['tasks'], 'task')}, {counted(facts['bytes'], 'byte')}; {verdict}"))
+    rows = [("task", "state rows", "in loops", "bytes", "")]
+    for task in facts["of_tasks"]:
+        loops = ", ".join(f"{loop} {_records(log)}" for loop, log in task["loops"].items())
+        size = sum(file["size"] for file in task["files"])
+        rows.append(
+            (task["task"], f"{task['state_rows']:,}", loops or "-", f"{size:,}", "ended" if task["ended"] else "")
+        )
+    _print_table(rows)
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _refuse(refused: Exception) -> int:
+    print(f"backedge snapshots: {one_line(refused)}", file=sys.stderr)
+    return 2

@@ -1,0 +1,98 @@
+"""What is looked at before anything runs: where input, output and cuts are, and whether they can be used."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.files.checks import check_sink, check_source, claim_output
+from engine.on_ray.api.call_checks import find_cut, last_cut
+from engine.on_ray.job_store import staging_of
+from engine.on_ray.supervisor.restore_plan import check_graph
+from engine.on_ray.transport.control_messages import TaskOptions
+from graphs.graph_errors import BadOptionError
+from graphs.io import CSV, JsonLines, Parquet, TextLines
+from graphs.plan import Kind, Operator, Plan
+from recovery.stores.local import LocalStore
+
+
+class RunExistsError(ValueError):
+    """The folder for the cuts holds a run of this name already. `fact` is the message without a way on."""
+
+    def __init__(self, fact: str) -> None:
+        super().__init__(fact)
+        self.fact = fact
+
+    def __str__(self) -> str:
+        return f'{self.fact}: go on with it by resume="latest", give another folder, or remove this one'
+
+
+def with_absolute_paths(plan: Plan) -> Plan:
+    """The same plan for processes that run in another folder."""
+    return replace(plan, operators={name: _absolute(operator) for name, operator in plan.operators.items()})
+
+
+def _absolute(operator: Operator) -> Operator:
+    files: Any = operator.function
+    if not isinstance(files, JsonLines | CSV | Parquet | TextLines) or "://" in files.path:
+        return operator
+    return replace(operator, function=replace(files, path=os.path.abspath(files.path)))
+
+
+def storage_folder(given: str, hosts: int) -> str:
+    """The folder for the cuts, which all processes must be able to reach.
+
+    >>> storage_folder("file:///shared/cuts", hosts=3)
+    '/shared/cuts'
+    """
+    if given.startswith("file:///"):
+        return given.removeprefix("file://")
+    if "://" in given:
+        raise BadOptionError(
+            f"snapshots={given!r}: cuts are kept in a folder, and this is none: give a folder that every host of the "
+            "cluster has mounted, as file:///FOLDER"
+        )
+    if hosts > 1:
+        raise BadOptionError(
+            f"snapshots={given!r} is a folder of one host, and the cluster has {hosts}: give one that all of them have "
+            "mounted, and say so by writing it as file:///FOLDER"
+        )
+    return str(Path(given).absolute())
+
+
+def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
+    """Whether the run begins anew; raises where one of its name is there that was not asked for or cannot go on."""
+    if options.root is None:
+        return True
+    if isinstance(resume, int):
+        check_graph(plan, find_cut(options.root, options.job, resume, options.key))
+    store = LocalStore(options.root, options.job, options.key)
+    if not store.holds_a_run:
+        return True
+    if resume == "never":
+        raise RunExistsError(f"{store.path} holds a run of {options.job!r} already")
+    if resume == "latest" and (cut := last_cut(store)) is not None:
+        check_graph(plan, store.manifest_of(cut))
+    return False
+
+
+def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Raise unless all input is there; returns the splits of the sources of files."""
+    sources = (operator for operator in plan.operators.values() if operator.kind is Kind.SOURCE)
+    found = {operator.name: check_source(operator) for operator in sources}
+    return {name: splits for name, splits in found.items() if splits}
+
+
+def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
+    """Raise unless all output can be written; then the folders of its files are claimed for this run.
+
+    Looked at before, so that a run that is refused claims nothing, and after: from then on nobody else may begin.
+    """
+    sinks = [operator for operator in plan.operators.values() if operator.kind is Kind.SINK]
+    for operator in sinks:
+        check_sink(operator, fresh, staging_of(options))
+    claim_output(sinks, options.job, options.run)
+    for operator in sinks:
+        check_sink(operator, fresh, staging_of(options))

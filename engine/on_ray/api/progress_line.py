@@ -1,0 +1,81 @@
+"""What a driver shows of a run while it goes on, on its standard error.
+
+On a terminal one line is written over and over. Elsewhere, in the logs of a submitted job for instance, a line is
+written every few seconds. What happens (a death, a restore) is a line of its own in both.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+from engine.on_ray.supervisor.run_story import Story
+
+LIVE_S = 0.25
+PLAIN_S = 5.0
+RATE_S = 1.0
+_OVERWRITE = "\r\x1b[K"
+
+
+class Display:
+    """Tells on a stream how a run goes; nothing at all if it is not `wanted`."""
+
+    def __init__(self, wanted: bool, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._wanted = wanted
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._is_live = self._stream.isatty()
+        self._is_open = False
+        self._told_s = clock()
+        self._counted = deque([(clock(), 0, 0)])
+
+    def say(self, line: str) -> None:
+        """Something that happened, on a line of its own."""
+        if self._wanted:
+            self.make_room()
+            print(f"backedge: {line}", file=self._stream, flush=True)
+
+    def show(self, story: Story) -> None:
+        """How far the run is, if it is time to say so again."""
+        now_s = self._clock()
+        if not self._wanted or now_s - self._told_s < (LIVE_S if self._is_live else PLAIN_S):
+            return
+        self._told_s = now_s
+        # Actors tell how far they are about as often as the line is written: a longer stretch evens that out.
+        while len(self._counted) > 1 and now_s - self._counted[1][0] >= RATE_S:
+            self._counted.popleft()
+        then_s, records, hops = self._counted[0]
+        total = story.total()
+        self._counted.append((now_s, total.records, total.hops))
+        passed_s = max(now_s - then_s, 1e-9)
+        line = figures(story, (total.records - records) / passed_s, (total.hops - hops) / passed_s)
+        if not self._is_live:
+            self.say(line)
+            return
+        columns = shutil.get_terminal_size().columns
+        self._is_open = True
+        print(f"{_OVERWRITE}{line[: columns - 1]}", end="", file=self._stream, flush=True)
+
+    def make_room(self) -> None:
+        """Something else is about to be printed: take the live line away."""
+        if self._is_open:
+            self._is_open = False
+            print(_OVERWRITE, end="", file=self._stream, flush=True)
+
+
+def figures(story: Story, records_per_s: float, hops_per_s: float) -> str:
+    """How far a run is, in a line.
+
+    >>> figures(Story("rank", state="running", attempt=1, last_epoch=7, log_bytes=2048), 12500, 90000)
+    'running, attempt 1, epoch 7: 12,500 records/s, 90,000 hops/s, 0 bytes in loops, 2,048 in the log'
+    """
+    in_loops = sum(counts.in_loops for (attempt, _), counts in story.counts.items() if attempt == story.attempt)
+    epoch = "-" if story.last_epoch is None else story.last_epoch
+    return (
+        f"{story.state}, attempt {story.attempt}, epoch {epoch}: {records_per_s:,.0f} records/s, "
+        f"{hops_per_s:,.0f} hops/s, {in_loops:,} bytes in loops, {story.log_bytes:,} in the log"
+    )

@@ -1,0 +1,171 @@
+"""The audit of a run by Spark, in a process of its own: started before the run, told when it is over, ended with it.
+
+The process is `python -m recovery.spark watch`. It reads the folder of the job and nothing else of the run. When this
+process ends, however it does, the pipe to the other one closes, and that ends it and its Java.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO, Any, Literal
+
+from engine.on_ray.run_spec import RunFailedError
+from graphs.graph_errors import BadOptionError
+from graphs.options import check_choice
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.sessions.spark_session import check_start
+from recovery.stores.names import JOB, encoded
+
+Audit = Literal["never", "final", "every-cut"]
+
+END_S = 10.0
+_HOME = str(Path(__file__).resolve().parents[3])
+
+
+class AuditFailedError(RunFailedError):
+    """A cut of the run is not consistent, or could not be audited; says what is wrong, where."""
+
+
+class Auditor:
+    """Has the cuts of one job audited. What was found is in `cuts` and `skipped`."""
+
+    def __init__(self, root: str, job: str, mode: Audit, key: bytes | None) -> None:
+        self.cuts = 0
+        self.skipped = 0
+        self.violation: str | None = None
+        self._fault: str | None = None
+        self._is_over = False
+        self._facts: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        path = os.path.join(root, encoded(job))
+        since = str(_latest(path, key))
+        self._temporary = tempfile.mkdtemp(prefix="backedge-audit-")
+        paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
+        # What PySpark notes in its environment of a session here is not so there.
+        environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
+        self._process = subprocess.Popen(
+            # -P: the folder that the user works in may hold anything.
+            [sys.executable, "-P", "-m", "recovery.spark", "watch", path, mode, since, self._temporary],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+            # Ctrl-C is for the run, which then ends the audit.
+            start_new_session=True,
+        )
+        # Not on its command line, nor in its environment: others may read these.
+        self._tell((key or b"").hex())
+        self._reader = Thread(target=self._read, args=(self._process.stdout,), name="audit", daemon=True)
+        self._reader.start()
+
+    def _read(self, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                self._facts.put(json.loads(line))
+        self._facts.put({"ended": True})
+
+    def news(self) -> list[str]:
+        """What was found since, in lines for the user. Raises `AuditFailedError` if a cut is not consistent."""
+        lines: list[str] = []
+        while True:
+            try:
+                lines += self._take(self._facts.get_nowait())
+            except Empty:
+                return lines
+
+    def finish(self) -> list[str]:
+        """The run is over: have its last cut audited, and wait for that. Raises `AuditFailedError`, too."""
+        lines: list[str] = []
+        self._tell("over")
+        while not self._is_over:
+            lines += self._take(self._facts.get())
+        if self._fault is not None:
+            raise AuditFailedError(self._fault)
+        return lines
+
+    def summary(self) -> dict[str, Any]:
+        """The outcome, and how many cuts were audited and skipped."""
+        state = "not consistent" if self.violation is not None else "consistent" if self.cuts else "not audited"
+        return {"state": state, "cuts": self.cuts, "skipped": self.skipped}
+
+    def close(self) -> None:
+        """End the process and its Java, whether or not it is done."""
+        stdin = self._process.stdin
+        if stdin is not None and not stdin.closed:
+            stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._reader.join(END_S)
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _tell(self, line: str) -> None:
+        stdin = self._process.stdin
+        if stdin is not None:
+            try:
+                stdin.write(f"{line}\n")
+                stdin.flush()
+            except BrokenPipeError:
+                pass  # it has ended, and says why in what it has written before
+
+    def _take(self, fact: dict[str, Any]) -> list[str]:
+        match fact:
+            case {"epoch": epoch, "consistent": True}:
+                self.cuts += 1
+                return [f"audit: cut {epoch} is consistent"]
+            case {"epoch": _, "line": str(line)}:
+                self.cuts += 1
+                self.violation = line
+                raise AuditFailedError(f"the audit found a cut that is not consistent: {line}")
+            case {"skipped": count, "from": first, "to": last}:
+                self.skipped += count
+                return [f"audit: {count} cuts from {first} to {last} are left out, for the audit is behind"]
+            case {"over": True}:
+                self._is_over = True
+                return []
+            case _ if self._is_over:
+                return []
+            case _:
+                # The run goes on: nothing is known to be wrong with it. It is not called good in the end.
+                self._is_over = True
+                self._fault = f"the audit could not be done: {fact.get('error', 'its process died')}"
+                return [self._fault]
+
+
+@contextmanager
+def start_auditor(root: str | None, job: str, mode: Audit, key: bytes | None) -> Generator[Auditor | None]:
+    """The audit that was asked for; None if none was. It does not outlive a start that fails."""
+    auditor = None if root is None or mode == "never" else Auditor(root, job, mode, key)
+    try:
+        yield auditor
+    except BaseException:
+        if auditor is not None:
+            auditor.close()
+        raise
+
+
+def check_audit(flow: str, snapshots: object, mode: str) -> None:
+    """Raise unless the cuts of a flow can be audited so."""
+    check_choice(mode, ("never", "final", "every-cut"), "audit", flow)
+    if mode == "never":
+        return
+    if snapshots is None:
+        raise BadOptionError(f"{flow} has audit={mode!r}, which looks at cuts: give it snapshots=")
+    check_start()
+
+
+def _latest(path: str, key: bytes | None) -> int:
+    """The last cut of an earlier run: those are not audited again."""
+    return max(JobFolder.open(path, key).cuts(), default=0) if os.path.isfile(os.path.join(path, JOB)) else 0

@@ -1,0 +1,232 @@
+"""The actors of a run: started, found again by name, replaced when they die.
+
+An actor that dies is replaced by a spare one, which is there already, or by a new one. What becomes of an actor's part
+in an attempt is told through `on_over`, from another thread.
+
+An actor may have to wait for a machine, which a cluster that grows by itself takes minutes to start. Meanwhile
+`on_wait` is told about once a second for how long, and for whom; what it raises ends the wait.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from engine.on_ray import cluster
+from engine.on_ray.actor.task_actor import TaskActor
+from engine.on_ray.cluster import Needs
+from engine.on_ray.supervisor.deaths import WatchedProcess, tell_death
+from engine.on_ray.transport.control_messages import Arrival, Begin, Outcome
+from engine.on_ray.transport.mailbox import Keys
+from engine.task_errors import describe
+from graphs.deployment import Deployment
+
+OnOver = Callable[[str, Any, Outcome], None]
+OnWait = Callable[[float, str], None]
+PLACE_TIMEOUT_S = 600.0
+LOOK_S = 1.0
+
+
+class CrewError(RuntimeError):
+    """An actor could not be started, or died before it took part."""
+
+
+class NoRoomError(RuntimeError):
+    """The cluster has no place for an actor."""
+
+
+def needs_of(deployment: Deployment) -> dict[str, Needs]:
+    """The actors of a deployment, and what each needs."""
+    found: dict[str, Needs] = {}
+    for task in deployment.tasks.values():
+        options = deployment.plan.operators[task.operators[0]].options
+        resources = tuple(sorted(options.get("resources", {}).items()))
+        found[task.actor] = Needs(options.get("num_cpus", 0), options.get("num_gpus", 0), resources)
+    return found
+
+
+class Crew:
+    """The actors of one run. `strategy` is Ray's scheduling strategy."""
+
+    def __init__(self, job: str, run: str, strategy: str, spares: int, on_over: OnOver, on_wait: OnWait) -> None:
+        self._job = job
+        self._space = f"backedge-{run}"
+        self._strategy = strategy
+        self._spares_wanted = spares
+        self._on_over = on_over
+        self._on_wait = on_wait
+        self._actors: dict[str, Any] = {}
+        self._needs: Mapping[str, Needs] = {}
+        self._spares: list[Any] = []
+        self._taking_part: dict[str, Future[Outcome]] = {}
+        self._started = 0
+        self.arrivals: dict[str, Arrival] = {}
+        # Those of this host.
+        self._processes: dict[str, WatchedProcess] = {}
+
+    def fill(self, needs: Mapping[str, Needs]) -> None:
+        """Have an actor for each of these: those that are there stay, spare ones take the place of those that died."""
+        self._needs = needs
+        for name in self._actors.keys() - needs.keys():
+            self.dismiss(name)
+        for name, wanted in needs.items():
+            if name not in self._actors:
+                is_spare = bool(self._spares) and wanted == Needs()
+                self._actors[name] = self._spares.pop() if is_spare else self._start(name, wanted)
+
+    def fill_spares(self) -> None:
+        """Have the spare ones, once nobody waits for the machine any more."""
+        while len(self._spares) < self._spares_wanted:
+            self._spares.append(self._start(f"spare-{self._started}", Needs()))
+
+    def _start(self, name: str, needs: Needs) -> Any:
+        self._started += 1
+        label = f"{self._job}/{name}"
+        options = dict[str, Any](space=self._space, needs=needs, strategy=self._strategy, threads=2)
+        try:
+            return cluster.start_actor(TaskActor, label, name=label, **options)
+        except ValueError:
+            # The name of a process that died a moment ago is not free yet.
+            return cluster.start_actor(TaskActor, label, name=f"{label}#{self._started}", **options)
+
+    def arrive(self, keys: Keys) -> dict[str, Arrival]:
+        """Have all actors open their mailboxes; between hosts if they are on several.
+
+        Everyone is waited for, whoever has died: a host takes all its actors with it, which is one failure; and an
+        actor that is asked again opens no two mailboxes at a time.
+        """
+        on_network = cluster.machines() > 1
+        self._have_arrive(keys, on_network)
+        if not on_network and cluster.machines() > 1:
+            # A machine has joined meanwhile, and some of them may be there.
+            self._have_arrive(keys, True)
+        return dict(self.arrivals)
+
+    def _have_arrive(self, keys: Keys, on_network: bool) -> None:
+        refs = {name: actor.arrive.remote(keys, on_network) for name, actor in self._actors.items()}
+        try:
+            self._wait_for(refs)
+        finally:
+            # Also of a wait that ended early: what has been opened is to be removed.
+            dead = self._note_arrivals(refs)
+        if dead:
+            raise CrewError("; ".join(dead))
+
+    def _note_arrivals(self, refs: Mapping[str, Any]) -> list[str]:
+        """Who has arrived; gives what is to be said of those that are dead."""
+        waiting = cluster.unanswered(list(refs.values()), 0)
+        dead: list[str] = []
+        for name in [name for name, ref in refs.items() if ref not in waiting]:
+            try:
+                self._note_arrival(name, cluster.get(refs[name]))
+            except cluster.RayError as error:
+                self.lose(name)
+                dead.append(f"actor {self._job}/{name} could not be started: {cluster.first_line(error)}")
+        return dead
+
+    def _note_arrival(self, name: str, arrival: Arrival) -> None:
+        self.arrivals[name] = arrival
+        if name not in self._processes and arrival.place == cluster.place():
+            self._processes[name] = WatchedProcess(arrival.pid)
+
+    def _wait_for(self, refs: Mapping[str, Any]) -> None:
+        """Until each has arrived or is dead."""
+        began_s = time.monotonic()
+        while waiting := cluster.unanswered(list(refs.values()), LOOK_S):
+            waited_s = time.monotonic() - began_s
+            lacking = self._lacking([name for name, ref in refs.items() if ref in waiting])
+            if waited_s >= PLACE_TIMEOUT_S:
+                raise NoRoomError(f"given up after {waited_s:.0f} s: {lacking}")
+            self._on_wait(waited_s, lacking)
+
+    def _lacking(self, names: Sequence[str]) -> str:
+        """What these actors wait for."""
+        actors = f"actor {self._job}/{names[0]}" + (f", of {len(names)} that wait," if len(names) > 1 else "")
+        needs = self._needs[names[0]]
+        if needs == Needs():
+            return f"{actors} has no process yet: Ray is slow to start it, or has no memory left"
+        return f"{actors} needs a machine with {needs.told()}: add one to the cluster, or ask for less at its operator"
+
+    def begin(self, name: str, begin: Begin) -> None:
+        """Have an actor take part in an attempt."""
+        future: Future[Outcome] = cluster.future(self._actors[name].take_part.remote(begin))
+        self._taking_part[name] = future
+        future.add_done_callback(lambda done: self._on_done(name, begin.attempt, done))
+
+    def _on_done(self, name: str, attempt: Any, done: Future[Outcome]) -> None:
+        try:
+            outcome = done.result()
+        except cluster.RayError as error:
+            outcome = _outcome_of(error) or Outcome("died", self._told_death(name, error))
+        self._on_over(name, attempt, outcome)
+
+    def _told_death(self, name: str, error: cluster.RayError) -> str:
+        process = self._processes.get(name)
+        return f"the process of actor {name} died" + tell_death(
+            self.arrivals.get(name), None if process is None else process.status(), error
+        )
+
+    def look(self, name: str) -> Future[str] | None:
+        """What an actor is doing, once its process answers; None if it is dead."""
+        actor = self._actors.get(name)
+        return None if actor is None else cluster.future(actor.look.remote())
+
+    def taking_part(self) -> list[str]:
+        """Actors whose part in an attempt is not over."""
+        return [name for name, future in self._taking_part.items() if not future.done() and name in self._actors]
+
+    def random_member(self, chance: random.Random) -> str | None:
+        """One of those that take part."""
+        names = sorted(self.taking_part())
+        return chance.choice(names) if names else None
+
+    def lose(self, name: str) -> None:
+        """This actor is dead."""
+        self._actors.pop(name, None)
+        self._taking_part.pop(name, None)
+        self._clear_up(name)
+
+    def dismiss(self, name: str) -> None:
+        """End this actor, whatever it does."""
+        actor = self._actors.pop(name, None)
+        self._taking_part.pop(name, None)
+        process = self._processes.get(name)
+        if process is not None:
+            # Ray asks the process to exit, which one that is stopped does not hear.
+            process.kill()
+        if actor is not None:
+            cluster.kill(actor)
+        self._clear_up(name)
+
+    def _clear_up(self, name: str) -> None:
+        """Remove the mailbox that a process leaves behind when it dies before everyone is connected."""
+        process = self._processes.pop(name, None)
+        if process is not None:
+            process.close()
+        arrival = self.arrivals.pop(name, None)
+        if arrival is not None and arrival.place == cluster.place():
+            arrival.address.remove_folder()
+
+    def dismiss_all(self) -> None:
+        """End all actors."""
+        for name in list(self._actors):
+            self.dismiss(name)
+        for spare in self._spares:
+            cluster.kill(spare)
+        self._spares.clear()
+
+
+def _outcome_of(error: cluster.RayError) -> Outcome | None:
+    """What becomes of an attempt whose actor has raised: a disk or a network may be well again, a mistake of ours not.
+
+    None if it has not raised: the process is gone.
+    """
+    cause: BaseException | None = getattr(error, "cause", None)
+    if cause is None:
+        return None
+    if isinstance(cause, OSError):
+        return Outcome("failed", describe(cause))
+    return Outcome("broken", f"{describe(cause)}, which is a mistake in Backedge; please report it with this:\n{error}")

@@ -1,0 +1,138 @@
+"""What a run tells its user: how far it is, what happened, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.on_ray.planned_faults import Kill
+from engine.on_ray.transport.control_messages import Counts
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.orders import Manifest
+from recovery.requests import Reply
+
+
+@dataclass(slots=True)
+class Story:
+    """Grows while the run goes on; the driver is given it as it stands."""
+
+    job: str
+    state: str = "starting"
+    error: Exception | None = None
+    attempt: int = 0
+    last_epoch: int | None = None
+    snapshots: int = 0
+    snapshots_with_log: int = 0
+    log_bytes: int = 0
+    kills: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    restores: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    restarts: int = 0
+    stale: int = 0
+    lines: list[str] = field(default_factory=list[str])
+    outputs: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    printed: list[str] = field(default_factory=list[str])
+    # How many printed lines came before those: the driver had them.
+    printed_before: int = 0
+    answers: dict[str, Reply] = field(default_factory=dict[str, Reply])
+    counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])
+    pids: dict[str, int] = field(default_factory=dict[str, int])
+    began_s: float = field(default_factory=time.monotonic)
+    ran_s: float | None = None
+    down_s: float | None = None
+    ended_s: float | None = None
+    # When the driver was given it: the monotonic clock of the supervisor's machine means nothing to another.
+    told_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took, or has taken so far."""
+        return (self.told_s if self.ended_s is None else self.ended_s) - self.began_s
+
+    def say(self, line: str) -> None:
+        """Something that the user should know."""
+        self.lines.append(line)
+
+    def on_progress(self, attempt: Attempt, actor: str, counts: Counts) -> bool:
+        """How far one actor is; says whether records have gone round a loop since it last said so."""
+        before = self.counts.get((attempt, actor), Counts())
+        self.counts[attempt, actor] = counts
+        return counts.hops > before.hops
+
+    def on_kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
+        """A planned fault happens now."""
+        self.down_s = self.down_s or time.monotonic()
+        self.kills.append({"fault": str(kill), "actor": actor, "pid": pid, "signal": "SIGKILL"})
+        self.say(f"kill {kill}: process {pid} of actor {actor} gets SIGKILL, at task {where}")
+
+    def on_restart(self, reason: str) -> None:
+        """An attempt has failed."""
+        self.restarts += 1
+        self.down_s = self.down_s or time.monotonic()
+        self.state = "recovering"
+        self.say(f"attempt {self.attempt} failed: {reason}")
+
+    def on_attempt(self, attempt: Attempt, epoch: Epoch | None, in_logs: int) -> None:
+        """An attempt begins."""
+        self.attempt = attempt
+        if epoch is not None:
+            self._restores(epoch, attempt, in_logs)
+            self.say(f"attempt {attempt} restores epoch {epoch}: {in_logs} records were in loops, from the log")
+        elif self.restarts:
+            self._restores(None, attempt, 0)
+            self.say(f"attempt {attempt} starts from the beginning: no cut was complete")
+
+    def _restores(self, epoch: Epoch | None, attempt: Attempt, in_logs: int) -> None:
+        # The seconds from the death to the moment in which all tasks run again. None until then, and for good where the
+        # attempt dies before: its time is part of the next restore's.
+        self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs, "seconds": None})
+
+    def on_running(self, pids: Mapping[str, int]) -> None:
+        """All tasks run: for the first time, or again.
+
+        Said last: the driver looks from another thread, and who sees it running asks for these processes.
+        """
+        now_s = time.monotonic()
+        self.ran_s = self.ran_s or now_s
+        if self.down_s is not None and self.restores:
+            self.restores[-1]["seconds"] = round(now_s - self.down_s, 3)
+        self.down_s = None
+        self.pids = dict(pids)
+        self.state = "running"
+
+    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
+        """A cut is complete."""
+        self.last_epoch = manifest.epoch
+        self.snapshots += 1
+        batches = sum(getattr(of_task, "log_batches", 0) for of_task in files.values())
+        self.log_bytes = sum(getattr(of_task, "log_bytes", 0) for of_task in files.values())
+        self.snapshots_with_log += batches > 0
+
+    def finish(self, state: str, error: Exception | None = None) -> None:
+        """The run is over; the first end counts."""
+        if self.ended_s is not None:
+            return
+        self.state = state
+        self.error = error
+        self.ended_s = time.monotonic()
+
+    def by_task(self) -> dict[TaskId, int]:
+        """How many records each task has processed, in all attempts.
+
+        What a process did after it last reported, in the quarter of a second before it died, is not included.
+        """
+        total: Counter[TaskId] = Counter()
+        for counts in self.counts.values():
+            total.update(counts.by_task)
+        return dict(total)
+
+    def total(self) -> Counts:
+        """What all actors have done, in all attempts."""
+        return Counts(
+            records=sum(counts.records for counts in self.counts.values()),
+            hops=sum(counts.hops for counts in self.counts.values()),
+            spilled_bytes=sum(counts.spilled_bytes for counts in self.counts.values()),
+            stale=self.stale + sum(counts.stale for counts in self.counts.values()),
+        )

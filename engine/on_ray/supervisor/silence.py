@@ -1,0 +1,87 @@
+"""Actors that say nothing: busy in a function, or stopped. Who has been silent for how long, and what it is doing.
+
+An actor reports its progress several times a second, but not while a function of the user's runs: that may take long,
+or never end. So silence is no failure; it is reported, at the limit and whenever it has doubled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from engine.operators.base import OperatorRuntime
+
+_OWN_FOLDER = str(Path(__file__).parents[2])
+
+
+class Silent(NamedTuple):
+    """An actor that has said nothing for that long."""
+
+    actor: str
+    silent_ms: int
+
+
+class Silences:
+    """When each actor of an attempt was heard last, and when its silence is to be reported. It is told the time.
+
+    >>> silences = Silences(limit_ms=30_000)
+    >>> silences.begin(["body/0"], now_ms=0)
+    >>> silences.due(29_999), silences.due(30_000), silences.due(59_999), silences.due(60_000)
+    ([], [Silent(actor='body/0', silent_ms=30000)], [], [Silent(actor='body/0', silent_ms=60000)])
+    """
+
+    def __init__(self, limit_ms: int) -> None:
+        self.limit_ms = limit_ms
+        self._heard_ms: dict[str, int] = {}
+        self._due_ms: dict[str, int] = {}
+
+    def begin(self, actors: Iterable[str], now_ms: int) -> None:
+        """These take part in an attempt from now on."""
+        self._heard_ms = dict.fromkeys(actors, now_ms)
+        self._due_ms = dict.fromkeys(self._heard_ms, now_ms + self.limit_ms)
+
+    def on_heard(self, actor: str, now_ms: int) -> None:
+        """The actor has said something."""
+        if actor in self._heard_ms:
+            self._heard_ms[actor] = now_ms
+            self._due_ms[actor] = now_ms + self.limit_ms
+
+    def longest_ms(self, now_ms: int) -> int:
+        """How long the most silent actor has said nothing."""
+        return max((now_ms - heard_ms for heard_ms in self._heard_ms.values()), default=0)
+
+    def due(self, now_ms: int) -> list[Silent]:
+        """Whose silence is to be reported now."""
+        found = [Silent(a, now_ms - self._heard_ms[a]) for a, due_ms in self._due_ms.items() if due_ms <= now_ms]
+        for actor, silent_ms in found:
+            self._due_ms[actor] = now_ms + max(silent_ms, self.limit_ms)
+        return found
+
+
+def place_of(thread: int) -> str:
+    """What a thread is doing: the operator, and the line of the user's function that it is in.
+
+    >>> import threading
+    >>> place_of(threading.get_ident()).startswith("it is in Backedge itself")
+    True
+    """
+    # Python has no public name for it.
+    innermost = frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+    if innermost is None:
+        return "it has left the attempt"
+    function: FrameType | None = None
+    while frame is not None and not frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        function, frame = frame, frame.f_back
+    if function is None:
+        code = innermost.f_code
+        return f"it is in Backedge itself, in {code.co_name} of {code.co_filename}"
+    where = f"it is in {function.f_code.co_name}, {function.f_code.co_filename}:{function.f_lineno}"
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, OperatorRuntime):
+            return f"operator {owner.name!r} is busy: {where}"
+        frame = frame.f_back
+    return where

@@ -1,0 +1,45 @@
+"""The supervisor's Ray actor: it runs one run, and answers the driver meanwhile."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from engine.on_ray.run_spec import RunSpec
+from engine.on_ray.supervisor.run_story import Story
+from engine.on_ray.supervisor.supervising import Supervising
+from recovery.requests import Reply, RequestKind
+
+
+class SupervisorActor:
+    """One run. Its actors are its own: when it dies they die."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._supervising = Supervising(spec)
+
+    def run(self) -> Story:
+        """Run to the end."""
+        return self._supervising.run()
+
+    def look(self, lines_from: int, printed_from: int) -> Story:
+        """How far the run is: its story without its output, and the lines that the driver does not have.
+
+        It has the printed lines before `printed_from`, and will not ask for them again.
+        """
+        story = self._supervising.story
+        return replace(
+            story,
+            lines=story.lines[lines_from:],
+            printed=self._supervising.output.printed_from(printed_from),
+            outputs={},
+            counts=dict(story.counts),
+            told_s=time.monotonic(),
+        )
+
+    def ask(self, request_id: str, kind: RequestKind, name: str) -> Reply | None:
+        """Request a savepoint or a stop, again and again under the same id until there is an answer."""
+        return self._supervising.ask(request_id, kind, name)
+
+    def cancel(self) -> None:
+        """End the run now."""
+        self._supervising.is_cancelled = True

@@ -1,0 +1,192 @@
+"""The supervisor's lines to the actors of an attempt: who takes part, what they are told, what they report.
+
+Orders to one actor go out together, once a turn. The mailbox is made anew for each attempt, as those of the actors are.
+Orders and reports travel on lines (`recovery/lines.py`), so that none is lost where a connection breaks.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from engine.on_ray import cluster
+from engine.on_ray.planned_faults import Kill
+from engine.on_ray.supervisor.crew import Crew, OnWait, needs_of
+from engine.on_ray.supervisor.restore_plan import Part
+from engine.on_ray.transport.control_messages import CONNECT_TIMEOUT_S, SUPERVISOR, Begin, Outcome, Stop, TaskOptions
+from engine.on_ray.transport.frames import Kind, pack_note, unpack_header
+from engine.on_ray.transport.mailbox import Keys, Link, Mailbox
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, TaskId
+from recovery.lines import LineEnd, Said
+
+MESSAGES_MAX = 512
+STOP_TIMEOUT_S = 5.0
+STOP_PAUSE_MS = 5
+CONFIRM_MS = 100
+
+Over = tuple[str, Attempt, Outcome]
+"""An actor's part in an attempt is over."""
+
+
+class Switchboard:
+    """Between one supervisor and its actors."""
+
+    def __init__(self, job: str, run: str, strategy: str, spares: int, on_wait: OnWait) -> None:
+        self.crew = Crew(job, run, strategy, spares, self._on_over, on_wait)
+        self.attempt = Attempt(0)
+        self.overs: deque[Over] = deque()
+        self.stale = 0
+        self._mailbox = _mailbox(cluster.place(), None, Keys.new())
+        self._links: dict[str, Link] = {}
+        self._orders: dict[str, list[Said]] = {}
+        self._lines: dict[str, LineEnd] = {}
+        self._looked_at_ms = 0
+        self._unheard: set[str] = set()
+        self._heard_by_s = 0.0
+
+    def begin(
+        self,
+        attempt: Attempt,
+        deployment: Deployment,
+        parts: Mapping[TaskId, Part],
+        options: TaskOptions,
+        kills: tuple[Kill, ...],
+        processed: Mapping[TaskId, int],
+    ) -> None:
+        """Have all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
+        self.attempt = attempt
+        self._links = {}
+        self._orders = {}
+        self._lines = {}
+        self._unheard = set()
+        self.overs.clear()
+        self.crew.fill(needs_of(deployment))
+        keys = Keys.new()
+        arrivals = self.crew.arrive(keys)
+        place = cluster.place()
+        on_network = any(arrival.place != place for arrival in arrivals.values())
+        self._mailbox.close()
+        self._mailbox = _mailbox(place, cluster.own_address() if on_network else None, keys)
+        self._links = self._mailbox.links({name: arrival.address for name, arrival in arrivals.items()})
+        self._lines = {name: LineEnd() for name in arrivals}
+        peers = _peers(deployment)
+        for name in arrivals:
+            addresses = {SUPERVISOR: self._mailbox.address}
+            addresses |= {peer: arrivals[peer].address for peer in peers.get(name, ())}
+            restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
+            begin = Begin(attempt, name, deployment, restores, addresses, options, kills, processed)
+            self.crew.begin(name, begin)
+        self._unheard = set(arrivals)
+        self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S
+
+    def all_are_connected(self) -> None:
+        """Every actor has found the way."""
+        self._mailbox.all_are_connected()
+
+    def actors(self) -> list[str]:
+        """Who takes part."""
+        return list(self._links)
+
+    # -- saying --------------------------------------------------------------------------------------------------
+
+    def tell(self, actor: str, order: Any) -> None:
+        """Order something, with the next `flush`."""
+        if actor in self._lines:
+            self._orders.setdefault(actor, []).append(self._lines[actor].say(order, _now_ms()))
+
+    def flush(self) -> None:
+        """Send what was ordered, and again what was not confirmed in time."""
+        orders, self._orders = self._orders, {}
+        for actor, listed in orders.items():
+            self._send(actor, listed)
+        now_ms = _now_ms()
+        if now_ms - self._looked_at_ms >= CONFIRM_MS:
+            self._looked_at_ms = now_ms
+            for actor, line in self._lines.items():
+                again = line.due(now_ms)
+                if again or line.owes_confirmation():
+                    self._send(actor, again)
+
+    def _send(self, actor: str, orders: list[Said]) -> None:
+        confirmed = self._lines[actor].confirm()
+        self._links[actor].send(pack_note(Kind.ORDERS, self.attempt, (confirmed, orders)))
+
+    # -- hearing -------------------------------------------------------------------------------------------------
+
+    def reports(self, timeout_ms: int = 0) -> Iterator[tuple[str, Any]]:
+        """What has arrived from the actors of this attempt; waits that long for something to happen."""
+        for header, payload in self._mailbox.receive(MESSAGES_MAX, timeout_ms):
+            kind, attempt, _, _ = unpack_header(header)
+            if kind == Kind.REPORT and attempt == self.attempt:
+                actor, confirmed, said = pickle.loads(payload)
+                line = self._lines[actor]
+                line.on_confirmed(confirmed, _now_ms())
+                if said.number == 0 or line.accepts(said):
+                    self._unheard.discard(actor)
+                    yield actor, said.what
+            elif kind != Kind.WAKE:
+                self.stale += 1
+
+    def silent(self) -> list[str]:
+        """Who has had time to say something in this attempt, and has not."""
+        return sorted(self._unheard) if self._unheard and time.monotonic() > self._heard_by_s else []
+
+    def wake(self) -> None:
+        """End a `wait`, from any thread."""
+        self._mailbox.wake()
+
+    def _on_over(self, actor: str, attempt: Any, outcome: Outcome) -> None:
+        # Called from Ray's thread.
+        self.overs.append((actor, attempt, outcome))
+        self._mailbox.wake()
+
+    # -- ending --------------------------------------------------------------------------------------------------
+
+    def stop_all(self, timeout_s: float = STOP_TIMEOUT_S) -> Iterator[tuple[str, Any]]:
+        """Have everyone leave the attempt; who does not in time is ended. Gives what they still report."""
+        for actor in self.crew.taking_part():
+            self.tell(actor, Stop())
+        self.flush()
+        deadline_s = time.monotonic() + timeout_s
+        while (left := self.crew.taking_part()) and time.monotonic() < deadline_s:
+            yield from self.reports(STOP_PAUSE_MS)
+            self.flush()
+        for actor in left:
+            self.crew.dismiss(actor)
+        yield from self.reports()
+        while self.overs:
+            actor, attempt, outcome = self.overs.popleft()
+            if attempt == self.attempt and outcome.end == "died":
+                self.crew.lose(actor)
+            elif attempt == self.attempt:
+                yield actor, outcome
+
+    def close(self) -> None:
+        """End all actors."""
+        self.crew.dismiss_all()
+        self._mailbox.close()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _mailbox(place: str, host: str | None, keys: Keys) -> Mailbox:
+    """What arrives here is in no hurry: the cores are for the tasks."""
+    return Mailbox(place, host, keys, stays_awake=False)
+
+
+def _peers(deployment: Deployment) -> dict[str, set[str]]:
+    """For each actor those that it exchanges batches or credit with."""
+    peers: dict[str, set[str]] = {}
+    for channel in deployment.channels.values():
+        sender = deployment.tasks[channel.id.sender].actor
+        receiver = deployment.tasks[channel.id.receiver].actor
+        if sender != receiver:
+            peers.setdefault(sender, set()).add(receiver)
+            peers.setdefault(receiver, set()).add(sender)
+    return peers

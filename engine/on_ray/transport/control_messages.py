@@ -1,0 +1,161 @@
+"""What supervisor and actors say to each other: the beginning of an attempt, orders one way, reports the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from engine.on_ray.planned_faults import Kill
+from engine.on_ray.transport.mailbox import Address
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.effects import Effect, Remaining
+from recovery.restored import TaskRestore
+
+SUPERVISOR = "(supervisor)"
+# So long may it take until all have heard of each other, modules of the user's that Python has to load included.
+CONNECT_TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much may wait where: on the way in a regular channel; in memory at either end of a back edge; on disk, in one
+    process."""
+
+    credit_bytes: int = 4_000_000
+    loop_bytes_max: int = 64_000_000
+    spill_bytes_max: int = 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How tasks run, where they write, and how much they take at a time.
+
+    `key` signs what they write, or is None. `run` is part of the names of published files: that of the store, or drawn
+    for a run that nothing resumes.
+    """
+
+    seed: int = 0
+    read_records_max: int = 4_096
+    take_records_max: int = 8_192
+    limits: Limits = Limits()
+    root: str | None = None
+    job: str = "flow"
+    splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    broken_rule: str | None = None
+    key: bytes | None = field(default=None, repr=False)
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What an actor needs to take part in an attempt.
+
+    `processed` has the records that its tasks have processed in earlier attempts of the run, for planned faults.
+    """
+
+    attempt: Attempt
+    actor: str
+    deployment: Deployment
+    restores: Mapping[TaskId, TaskRestore | None]
+    addresses: Mapping[str, Address]
+    options: TaskOptions
+    kills: tuple[Kill, ...] = ()
+    processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An actor is there: where it runs, where its mailbox is, and the file that Ray keeps its output in."""
+
+    pid: int
+    place: str
+    address: Address
+    host: str = ""
+    log: str = ""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the tasks of an actor have done in this attempt, and how much waits in their loops.
+
+    `by_task` has the records that each of them has processed.
+    """
+
+    records: int = 0
+    hops: int = 0
+    in_loops: int = 0
+    spilled_bytes: int = 0
+    stale: int = 0
+    by_task: dict[TaskId, int] = field(default_factory=dict[TaskId, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an actor's part in an attempt came to its end.
+
+    `stopped`: it was told to. `failed`: the attempt cannot go on. `broken`: user code raised, the run cannot go on.
+    `died`: the process is gone.
+    """
+
+    end: str
+    reason: str = ""
+    counts: Counts = field(default_factory=Counts)
+    error: Exception | None = None
+
+
+class Restored(NamedTuple):
+    """All tasks of the actor have their state back, and all its peers have found it."""
+
+    tasks: tuple[TaskId, ...]
+
+
+class TaskReport(NamedTuple):
+    """What a task's core has to say. `files` are those of the snapshot that it acknowledges."""
+
+    task: TaskId
+    effect: Effect
+    files: Any = None
+
+
+class TaskRemaining(NamedTuple):
+    """What a task still has to do for an epoch that is under way."""
+
+    task: TaskId
+    epoch: Epoch
+    remaining: Remaining
+
+
+class Progress(NamedTuple):
+    """How far an actor is, and what its tasks still have to do for open epochs."""
+
+    counts: Counts
+    remaining: tuple[TaskRemaining, ...] = ()
+
+
+class Published(NamedTuple):
+    """Output for the driver, of a transaction that is committed."""
+
+    sink: str
+    transaction: str
+    records: list[Any]
+
+
+class FaultReached(NamedTuple):
+    """A planned fault is due here; the process waits for its death."""
+
+    pid: int
+    kill: Kill
+    task: TaskId
+
+
+class Stop(NamedTuple):
+    """Leave the attempt."""
+
+
+class Die(NamedTuple):
+    """End the process at once, as a fault would."""
+
+
+Report = Restored | TaskReport | Progress | Published | FaultReached

@@ -1,0 +1,373 @@
+"""The one mailbox of an actor, for data and control alike, and the links to the mailboxes of others.
+
+Each process binds a PULL socket and connects a PUSH socket to every process that it sends to: so there is one
+connection a pair and direction, order holds between two processes, and nothing that is sent ever blocks the sender.
+
+- Within a host they talk over a Unix socket in a folder that only this user can enter. The folder is removed as soon
+  as everyone is connected: a process that is killed leaves nothing behind.
+- Between hosts over TCP with CURVE, on the host's own address. A mailbox lets in only who knows the key of this
+  attempt, which Ray hands out; without that check CURVE would let any key in.
+
+Each attempt has a mailbox of its own, so that nothing of an earlier one is still on its way into it.
+
+A connection that breaks loses what was on its way, and ZeroMQ connects again without a word. So the links between two
+actors are numbered (`sender`) and never connect again: a frame that is missing, or a connection that breaks, is noted
+in `lost`, and the attempt fails. A heartbeat follows what was sent, so that the loss of the last frames is seen too. A
+peer that vanishes without closing is found by ZMTP heartbeats, which its I/O thread answers whatever user code does.
+
+Links to and from the supervisor are not numbered: they connect again, and what they lose is sent again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+from engine.on_ray.transport.frames import (
+    BUNDLE,
+    HEADERS_BYTES,
+    LINK_BYTES,
+    WAKE,
+    Message,
+    bundle,
+    pack_heartbeat,
+    pack_link,
+    unbundle,
+    unpack_link,
+)
+from graphs.ids import Attempt
+
+ONE_FRAME_BYTES_MAX = 65_536
+COPIED_BYTES_MAX = 4_000_000
+BUNDLED_BYTES_MAX = 4_096
+FOLDER_LENGTH_MAX = 75
+LAST_WORDS_MS = 1_000
+AWAKE_NS = 150_000
+ZMTP_HEARTBEAT_MS = 5_000
+ZMTP_TIMEOUT_MS = 30_000
+NOBLOCK = int(zmq.NOBLOCK)
+NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+BROKEN = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a mailbox is: for processes on the same host, and for the others if there are any."""
+
+    place: str
+    local: str
+    remote: str | None = None
+    server_key: bytes | None = None
+
+    def remove_folder(self) -> None:
+        """Remove the folder of the local way in, of a process that is dead."""
+        shutil.rmtree(Path(self.local.removeprefix("ipc://")).parent, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What a process shows to get into the mailboxes of its attempt."""
+
+    public: bytes
+    secret: bytes
+
+    @staticmethod
+    def new() -> Keys:
+        """Keys of a new attempt."""
+        return Keys(*zmq.curve_keypair())
+
+
+class _OneKey:
+    """Lets in who has the key of the attempt."""
+
+    def __init__(self, public: bytes) -> None:
+        self._public = public
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Called by ZeroMQ for each connection."""
+        return key == self._public
+
+
+class Mailbox:
+    """Where a process receives, in one attempt.
+
+    `host` is its own address on the network if other hosts are to reach it, else None. `place` names the host.
+    `stays_awake`: whether it looks for answers for a moment before it falls asleep.
+    """
+
+    def __init__(self, place: str, host: str | None, keys: Keys, *, stays_awake: bool = True) -> None:
+        self._context = zmq.Context()
+        self._keys = keys
+        self._place = place
+        self._authenticator: ThreadAuthenticator | None = None
+        self._server: tuple[bytes, bytes] | None = None
+        self._box = self._context.socket(zmq.PULL)
+        self._box.rcvhwm = 0
+        self._timeout_ms = self._box.rcvtimeo = 0
+        self._stays_awake = stays_awake
+        self._is_awake = False
+        self._polled = [(self._box, int(zmq.POLLIN))]
+        if host is not None:
+            self._let_in_members()
+        # The path of a socket may have a hundred bytes.
+        folder = "/tmp" if len(tempfile.gettempdir()) > FOLDER_LENGTH_MAX else None
+        self._folder: Path | None = Path(tempfile.mkdtemp(prefix="backedge-", dir=folder))
+        local = f"ipc://{self._folder}/box"
+        self._box.bind(local)
+        remote = None if host is None else self._bind(host)
+        self.address = Address(place, local, remote, None if self._server is None else self._server[0])
+        self._links: list[Link] = []
+        self._posted: list[Link] = []
+        self._heard: dict[int, int] = {}
+        self.lost: list[str] = []
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._own = self.link(self.address)
+
+    def _let_in_members(self) -> None:
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback("*", _OneKey(self._keys.public))
+        self._server = zmq.curve_keypair()
+        self._box.curve_server = True
+        self._box.curve_publickey, self._box.curve_secretkey = self._server
+
+    def _bind(self, host: str) -> str:
+        self._box.ipv6 = ":" in host
+        address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
+        return f"{address}:{self._box.bind_to_random_port(address)}"
+
+    def link(self, to: Address, sender: int = 0, name: str = "") -> Link:
+        """A way to somebody else's mailbox, called `name` here. `sender` is this actor's number there, or 0."""
+        address = to.local if to.place == self._place else to.remote
+        if address is None:
+            raise ValueError(f"the mailbox at {to.place} is for its own host alone, and {self._place} is another")
+        socket = self._context.socket(zmq.PUSH)
+        socket.sndhwm = 0
+        socket.linger = 0
+        if to.server_key is not None:
+            socket.curve_serverkey = to.server_key
+            socket.curve_publickey, socket.curve_secretkey = self._keys.public, self._keys.secret
+        socket.ipv6 = "[" in address
+        monitor: zmq.Socket[bytes] | None = None
+        if address.startswith("tcp"):
+            socket.heartbeat_ivl, socket.heartbeat_timeout = ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
+            if sender:
+                socket.reconnect_ivl = -1
+                monitor = socket.get_monitor_socket(BROKEN)
+        socket.connect(address)
+        link = Link(socket, self._posted, sender, name, self.lost, monitor)
+        self._links.append(link)
+        return link
+
+    def links(self, addresses: Mapping[str, Address], sender: int = 0) -> dict[str, Link]:
+        """The ways to several."""
+        return {name: self.link(address, sender, name) for name, address in addresses.items()}
+
+    def look_after_links(self, attempt: Attempt) -> None:
+        """Send heartbeats where they are due, and note connections that have broken."""
+        for link in self._links:
+            link.look_after(attempt)
+
+    def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
+        """What has arrived, about so many messages at most; waits that long for the first, or until it is woken."""
+        box = self._box
+        found: list[Message] = []
+        if timeout_ms == 0:
+            if not self._has_some():
+                return found
+        else:
+            if self._is_awake:
+                self._stay_awake()
+            if timeout_ms != self._timeout_ms:
+                self._timeout_ms = box.rcvtimeo = timeout_ms
+        try:
+            self._take(box.recv(), found)
+        except zmq.Again:
+            self._is_awake = False
+            return found
+        while len(found) < messages_max and self._has_some():
+            self._take(box.recv(), found)
+        self._is_awake = self._stays_awake
+        return found
+
+    def _has_some(self) -> bool:
+        return bool(zmq.zmq_poll(self._polled, 0))
+
+    def _stay_awake(self) -> None:
+        """Look for a moment whether an answer comes, and give way to whoever else wants the core.
+
+        To fall asleep and be woken takes longer than most answers do: without this a hop takes twice as long.
+        """
+        until_ns = time.monotonic_ns() + AWAKE_NS
+        while not self._has_some() and time.monotonic_ns() < until_ns:
+            os.sched_yield()
+
+    def _take(self, frame: bytes, found: list[Message]) -> None:
+        sender, number = unpack_link(frame)
+        if sender:
+            if number != self._heard.get(sender, 0) + 1:
+                self._on_gap(sender, number)
+            self._heard[sender] = number
+        if frame[LINK_BYTES] == BUNDLE:
+            found += unbundle(frame)
+        elif len(frame) == HEADERS_BYTES and self._box.get(zmq.RCVMORE):
+            found.append((frame[LINK_BYTES:], self._box.recv()))
+        else:
+            found.append((frame[LINK_BYTES:HEADERS_BYTES], frame[HEADERS_BYTES:]))
+
+    def _on_gap(self, sender: int, number: int) -> None:
+        before = self._heard.get(sender, 0)
+        self.lost.append(f"frame {number} of actor number {sender} came behind frame {before}: what is between is lost")
+
+    def flush(self) -> None:
+        """Send what was posted on the links of this mailbox."""
+        for link in self._posted:
+            link.flush()
+        self._posted.clear()
+
+    def wake(self) -> None:
+        """Have `receive` return, from any thread; after `close` nobody waits."""
+        with self._closing:
+            if not self._is_closed:
+                self._own.send(WAKE)
+
+    def all_are_connected(self) -> None:
+        """Nobody needs to find the way in any more."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def close(self, last: Link | None = None) -> None:
+        """Let go of everything. What was sent over `last` has a second to leave; the rest is of no use any more."""
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self.all_are_connected()
+        for link in self._links:
+            link.close(LAST_WORDS_MS if link is last else 0)
+        self._box.close(0)
+        if self._authenticator is not None:
+            self._authenticator.stop()
+        self._context.term()
+
+
+class Link:
+    """A way to one mailbox. Sending never blocks.
+
+    `lost` is where a broken connection is noted; `monitor` tells of it, on links that do not connect again.
+    """
+
+    __slots__ = (
+        "_beaten",
+        "_frames",
+        "_lost",
+        "_monitor",
+        "_name",
+        "_number",
+        "_posted",
+        "_send",
+        "_sender",
+        "_socket",
+    )
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        posted: list[Link],
+        sender: int,
+        name: str,
+        lost: list[str],
+        monitor: zmq.Socket[bytes] | None,
+    ) -> None:
+        self._socket = socket
+        self._send = socket.send
+        self._frames: list[bytes] = []
+        self._posted = posted
+        self._sender = sender
+        self._number = 0
+        self._beaten = 0
+        self._name = name
+        self._lost = lost
+        self._monitor = monitor
+
+    def send(self, message: Message) -> None:
+        """Send one message: small ones in one frame, which takes half the time.
+
+        Only very large ones are not copied: ZeroMQ gives the memory of those back through a thread of its own, and
+        waiting for that to have its turn in Python takes longer than the copy.
+        """
+        header, payload = message
+        if len(payload) < ONE_FRAME_BYTES_MAX:
+            self._send_frame(header + payload)
+            return
+        try:
+            self._send(self._next() + header, NOBLOCK_MORE)
+            self._send(payload, NOBLOCK, copy=len(payload) < COPIED_BYTES_MAX)
+        except zmq.Again:
+            self._note_broken()
+
+    def _send_frame(self, frame: bytes) -> None:
+        try:
+            self._send(self._next() + frame, NOBLOCK)
+        except zmq.Again:
+            self._note_broken()
+
+    def _next(self) -> bytes:
+        """What stands in front of the next frame."""
+        if self._sender:
+            self._number += 1
+        return pack_link(self._sender, self._number)
+
+    def _note_broken(self) -> None:
+        self._lost.append(f"the connection to actor {self._name} has broken")
+
+    def look_after(self, attempt: Attempt) -> None:
+        """Send a heartbeat behind what was sent since the last one, and see whether the connection has broken."""
+        if self._sender and self._number > self._beaten:
+            self.send(pack_heartbeat(attempt))
+            self._beaten = self._number
+        if self._monitor is not None and self._monitor.poll(0):
+            self._note_broken()
+
+    def post(self, message: Message) -> None:
+        """Send one message when the mailbox is flushed, with the others that are posted until then; a large one now."""
+        header, payload = message
+        if len(payload) > BUNDLED_BYTES_MAX:
+            self.flush()
+            self.send(message)
+            return
+        if not self._frames:
+            self._posted.append(self)
+        self._frames.append(header + payload)
+
+    def flush(self) -> None:
+        """Send what was posted."""
+        frames, self._frames = self._frames, []
+        if len(frames) == 1:
+            self._send_frame(frames[0])
+        elif frames:
+            self._send_frame(bundle(frames))
+
+    def close(self, linger_ms: int) -> None:
+        """Send nothing more; what was sent has that long to leave."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+        self._socket.close(linger_ms)

@@ -1,0 +1,164 @@
+"""Compares what an engine gave with what Spark computes: two tables, as bags of rows.
+
+Two values are the same as Spark groups them: null is null, NaN is NaN, -0.0 is 0.0, a map is the set of its entries,
+structs and arrays are what they hold. Numbers are compared as numbers, whatever their widths; one that the type of
+the reference cannot hold differs. A column with a tolerance may be off by that share of the wanted value, or by that
+much where the value is below 1: rows that agree in all other columns are paired in the order of such columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, NullType
+
+from recovery.spark.compare.value_equality import comparable, differs_in_type, is_lossless, nullable, within
+from recovery.spark.spark_errors import ComparisonError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+EXAMPLES_MAX = 10
+_SIDE, _COUNT, _PLACE, _AS_IT_WAS = "__side", "__count", "__place", "__as_it_was"
+FOUND, WANTED = 1, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two tables differ. `examples` are the first differing rows in the order of the keys.
+
+    >>> Difference(rows_found=3, rows_wanted=3).equal
+    True
+    >>> lost = {"what": "lost", "found": None, "wanted": {"id": 7}}
+    >>> print(Difference(rows_found=2, rows_wanted=3, differing=1, examples=[lost]).lines()[0])
+    lost: {'id': 7}
+    """
+
+    rows_found: int
+    rows_wanted: int
+    differing: int = 0
+    examples: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def equal(self) -> bool:
+        """Whether no row differs."""
+        return self.differing == 0
+
+    def lines(self) -> list[str]:
+        """A line for each example: what was lost, what is surplus, and what changed into what."""
+        return [_line(example) for example in self.examples]
+
+
+def _line(example: Mapping[str, Any]) -> str:
+    found, wanted = example["found"], example["wanted"]
+    if example["what"] == "changed":
+        return f"changed: {found}, wanted {wanted}"
+    return f"{example['what']}: {wanted if found is None else found}"
+
+
+def compare_frames(
+    found: DataFrame, wanted: DataFrame, keys: Sequence[str], tolerances: Mapping[str, float] | None = None
+) -> Difference:
+    """Compare two tables. Raises `ComparisonError` where their columns do not go together.
+
+    `keys` are the columns by which a row that changed is told from one lost and another surplus.
+    """
+    tolerances = tolerances or {}
+    _check_columns(found, wanted, keys, tolerances)
+    found, wanted = found.localCheckpoint(), wanted.localCheckpoint()
+    types = {name: _target(found.schema[name].dataType, wanted.schema[name].dataType) for name in wanted.columns}
+    both = _side(found, types, FOUND).unionByName(_side(wanted, types, WANTED))
+    left_over = _not_close(both, tolerances) if tolerances else _not_counted(both)
+    rows_found, rows_wanted = found.count(), wanted.count()
+    return _told(left_over, keys or wanted.columns, rows_found, rows_wanted)
+
+
+def _check_columns(found: DataFrame, wanted: DataFrame, keys: Sequence[str], tolerances: Mapping[str, float]) -> None:
+    names = set(wanted.columns)
+    for what, columns in (("key", keys), ("tolerance", tolerances)):
+        missing = [column for column in columns if column not in names]
+        if missing:
+            there = ", ".join(wanted.columns)
+            raise ComparisonError(f"{what} column {missing[0]!r} is not in the reference: its columns are {there}")
+    only_wanted, only_found = sorted(names - set(found.columns)), sorted(set(found.columns) - names)
+    if only_wanted or only_found:
+        where = (("reference", only_wanted), ("result", only_found))
+        said = " and ".join(f"{', '.join(columns)} only in the {table}" for table, columns in where if columns)
+        raise ComparisonError(f"the columns of the result and of the reference differ: {said}; select the same in both")
+    for column in wanted.columns:
+        difference = differs_in_type(found.schema[column].dataType, wanted.schema[column].dataType)
+        if difference is not None:
+            raise ComparisonError(f"column {column!r} is {difference}: cast one of them")
+
+
+def _target(found: DataType, wanted: DataType) -> DataType:
+    """The type in which both are compared: that of the reference, unless it holds nothing but nulls."""
+    return nullable(found if isinstance(wanted, NullType) else wanted)
+
+
+def _side(frame: DataFrame, types: Mapping[str, DataType], side: int) -> DataFrame:
+    """The columns in the order and the types of the reference, in the form in which Spark can group them."""
+    columns: list[Column] = []
+    fits = F.lit(True)
+    as_it_was = F.to_json(F.struct(*[F.col(f"`{name}`") for name in types]))
+    for name, there in types.items():
+        value, here = F.col(f"`{name}`"), nullable(frame.schema[name].dataType)
+        if here != there:
+            # A value that is lost in the cast makes its row another than any of the reference.
+            fits &= is_lossless(value, here, there)
+            value = value.try_cast(there)
+        columns.append(comparable(value, there).alias(name))
+    return frame.select(*columns, F.when(~fits, as_it_was).alias(_AS_IT_WAS), F.lit(side).alias(_SIDE))
+
+
+def _not_counted(both: DataFrame) -> DataFrame:
+    """The rows that one side has more often, with how much more often the result has them."""
+    columns = [f"`{column}`" for column in both.columns if column != _SIDE]
+    return both.groupBy(*columns).agg(F.sum(_SIDE).alias(_COUNT)).where(F.col(_COUNT) != 0)
+
+
+def _not_close(both: DataFrame, tolerances: Mapping[str, float]) -> DataFrame:
+    """The same for rows some of whose columns may be a little off."""
+    exact = [f"`{column}`" for column in both.columns if column not in (_SIDE, *tolerances)]
+    near = F.struct(*[F.col(f"`{column}`") for column in tolerances])
+    place = F.row_number().over(Window.partitionBy(_SIDE, *exact).orderBy(near))
+    sides = [F.max(F.when(F.col(_SIDE) == side, near)).alias(name) for name, side in (("f", FOUND), ("w", WANTED))]
+    paired = both.withColumn(_PLACE, place).groupBy(*exact, _PLACE).agg(*sides)
+    close = F.col("f").isNotNull() & F.col("w").isNotNull()
+    for column, tolerance in tolerances.items():
+        close &= within(F.col(f"f.`{column}`"), F.col(f"w.`{column}`"), both.schema[column].dataType, tolerance)
+    entries = F.array(*[F.struct(F.lit(side).alias(_COUNT), F.col(n).alias("n")) for n, side in (("f", 1), ("w", -1))])
+    apart = paired.where(~close).select(*exact, F.explode(entries).alias("e")).where("e.n IS NOT NULL")
+    return apart.select(*exact, "e.n.*", f"e.{_COUNT}")
+
+
+def _told(left_over: DataFrame, keys: Sequence[str], rows_found: int, rows_wanted: int) -> Difference:
+    columns = [column for column in left_over.columns if column != _COUNT]
+    row, count = F.struct(*[F.col(f"`{column}`") for column in columns]), F.col(_COUNT)
+    by_key = left_over.groupBy(*[F.col(f"`{key}`").alias(f"__key{i}") for i, key in enumerate(keys)]).agg(
+        F.sum(F.greatest(count, F.lit(0))).alias("surplus"),
+        F.sum(F.greatest(-count, F.lit(0))).alias("lost"),
+        F.min(F.when(count > 0, row)).alias("found"),
+        F.min(F.when(count < 0, row)).alias("wanted"),
+    )
+    by_key = by_key.persist()
+    try:
+        differing = by_key.agg(F.coalesce(F.sum(F.greatest("surplus", "lost")), F.lit(0))).first()
+        first = by_key.orderBy(*[f"__key{i}" for i in range(len(keys))]).limit(EXAMPLES_MAX).collect()
+    finally:
+        by_key.unpersist()
+    examples = [_example(found.asDict(recursive=True)) for found in first]
+    return Difference(rows_found, rows_wanted, int(differing[0]) if differing else 0, examples)
+
+
+def _example(row: Mapping[str, Any]) -> dict[str, Any]:
+    found, wanted = row["found"], row["wanted"]
+    what = "lost" if found is None else "surplus" if wanted is None else "changed"
+    for side in filter(None, (found, wanted)):
+        side.update(json.loads(side.pop(_AS_IT_WAS) or "{}"))
+    return {"what": what, "found": found, "wanted": wanted}

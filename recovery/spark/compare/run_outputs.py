@@ -1,0 +1,94 @@
+"""What a run gave, as a table: records that it collected, or files that it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.pandas import types as arrow_types
+from pyspark.sql.types import AtomicType, BooleanType, NumericType, StringType, StructField, StructType
+
+from recovery.spark.spark_errors import ComparisonError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Neither has types that a checker can read.
+_arrow: Any = import_module("pyarrow")
+_arrow_types: Any = cast(Any, arrow_types)
+
+_UNFIT = (_arrow.ArrowException, AttributeError, OverflowError)
+_OPTIONS = {
+    "json": {"mode": "FAILFAST"},
+    "csv": {"mode": "FAILFAST", "header": "true", "inferSchema": "true"},
+    "parquet": {},
+}
+_ROW = "__row"
+
+
+def frame_of_records(spark: SparkSession, records: Sequence[Mapping[str, Any]], like: DataFrame) -> DataFrame:
+    """Records as a table. A column has the type that it has in `like` if its values allow for that."""
+    names = list(dict.fromkeys(name for record in records for name in record)) or like.columns
+    wanted = {field.name: _arrow_types.to_arrow_type(field.dataType) for field in like.schema.fields}
+    columns = {name: _array(name, [record.get(name) for record in records], wanted.get(name)) for name in names}
+    return cast(Any, spark).createDataFrame(_arrow.table(columns))
+
+
+def _array(name: str, values: list[Any], wanted: Any) -> Any:
+    if wanted is not None:
+        is_map = _arrow.types.is_map(wanted)
+        try:
+            return _arrow.array([list(value.items()) if is_map and value else value for value in values], wanted)
+        except _UNFIT:
+            pass  # the comparison says what their type is instead
+    try:
+        return _arrow.array(values)
+    except _UNFIT as error:
+        fault = str(error).splitlines()[0]
+        raise ComparisonError(f"column {name!r} of the result holds values of several types: {fault}") from error
+
+
+def frame_of_files(spark: SparkSession, form: str, path: str, like: DataFrame) -> DataFrame:
+    """Files below a folder as a table: "json", "csv" or "parquet".
+
+    Text says little of types: maps, structs and lists have those of `like`, other columns what their values look like.
+    """
+    reader = spark.read.options(**_OPTIONS[form])
+    try:
+        frame = reader.format(form).load(path)
+        if form == "parquet":
+            return frame
+        wanted = {field.name: field.dataType for field in like.schema.fields}
+        fields = [
+            StructField(field.name, _kept(wanted.get(field.name), field.dataType)) for field in frame.schema.fields
+        ]
+        return reader.schema(StructType(fields)).format(form).load(path).localCheckpoint()
+    except PySparkException as error:
+        raise ComparisonError(f"the result in {path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _kept(wanted: Any, looks_like: Any) -> Any:
+    is_sure = wanted is not None and (not isinstance(wanted, AtomicType) or isinstance(wanted, StringType))
+    return wanted if is_sure else looks_like
+
+
+def with_planted_error(frame: DataFrame, last: Sequence[str] = ()) -> DataFrame:
+    """The table with one row changed, to see that it is found; in a column of `last` only if there is no other."""
+    numbered = frame.withColumn(_ROW, F.monotonically_increasing_id()).localCheckpoint()
+    first = numbered.agg(F.min(_ROW)).collect()[0][0]
+    for field in sorted(frame.schema.fields, key=lambda field: field.name in last):
+        value, kind = F.col(f"`{field.name}`"), field.dataType
+        if isinstance(kind, NumericType):
+            changed = F.coalesce(value, F.lit(0)) + 1
+        elif isinstance(kind, StringType):
+            changed = F.concat(F.coalesce(value, F.lit("")), F.lit(" and more"))
+        elif isinstance(kind, BooleanType):
+            changed = ~F.coalesce(value, F.lit(False))
+        else:
+            continue
+        planted = F.when(F.col(_ROW) == first, changed.cast(kind)).otherwise(value)
+        return numbered.withColumn(field.name, planted).drop(_ROW)
+    return numbered.where(F.col(_ROW) != first).drop(_ROW)

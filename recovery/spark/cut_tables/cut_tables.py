@@ -1,0 +1,106 @@
+"""Cuts as tables of Spark, read from their files as they lie there.
+
+Manifests are small, and read here; what they name Spark reads by itself, as Parquet with a given schema. A file belongs
+to the cuts whose manifests name it, which may be several: the last state of a task that has ended is written once, in
+the folder epoch=last. So rows are joined with the manifests' on the path of their file, and no folder's name counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import functions as F
+
+from recovery.spark.cut_tables.decoding import PAIRS, RECORDS, pairs, records
+from recovery.spark.cut_tables.described import DESCRIBED, Row, rows_of
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.cut_tables.local_rows import local_frame
+from recovery.spark.cut_tables.table_schemas import FILES, RENAMED, TABLES, VERSION, columns_of
+from recovery.spark.spark_errors import UnreadableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["TABLES", "VERSION", "cut_tables"]
+
+# Neither has types that a checker can read.
+_arrow_udf: Any = cast(Any, F).arrow_udf
+_PLACE = "_place string, epoch bigint, attempt bigint, task string, task_index int, `of` string"
+
+
+def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) -> dict[str, DataFrame]:
+    """All tables of some complete cuts, by name: those of `TABLES`, with these columns."""
+    manifests = {epoch: folder.manifest(epoch) for epoch in epochs}
+    rows = {table: rows_of(table, folder, manifests) for table in DESCRIBED}
+    found = {table: local_frame(spark, rows[table], TABLES[table]) for table in DESCRIBED}
+    found |= {table: _from_files(spark, folder, table, rows["files"]) for table in FILES}
+    found["state"] = _with_values(found["state"])
+    found["in_flight"] = _in_flight(found["log"])
+    return {table: found[table].select(columns_of(ddl)) for table, ddl in TABLES.items()}
+
+
+def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Sequence[Row]) -> DataFrame:
+    """The rows of a table's files, each as often as there are cuts that it belongs to."""
+    places = [
+        (os.path.join(folder.path, name), epoch, attempt, task, index, of)
+        for epoch, attempt, task, index, kind, of, name, _, _ in files
+        if kind == table
+    ]
+    rows = _read(spark, table, sorted({place[0] for place in places}))
+    owned = F.broadcast(local_frame(spark, places, _PLACE))
+    columns = [F.col(name).alias(RENAMED.get(table, {}).get(name, name)) for name in columns_of(FILES[table])]
+    joined = rows.select(_place(), *columns).join(owned, "_place").drop("_place")
+    return joined.withColumnsRenamed({"of": "loop" if table == "log" else "operator"})
+
+
+def _read(spark: SparkSession, table: str, paths: Sequence[str]) -> DataFrame:
+    if not paths:
+        return local_frame(spark, [], f"{FILES[table]}, _metadata struct<file_path: string>")
+    for path in paths:
+        if not os.path.isfile(path):
+            raise UnreadableError(f"{path} is missing, and a manifest names it: bring it back from a copy")
+    return spark.read.schema(FILES[table]).parquet(*map(_as_is, paths))
+
+
+def _as_is(path: str) -> str:
+    """A path in which Spark takes no character for a pattern."""
+    return "file://" + "".join(f"\\{char}" if char in "{}[]*?\\" else char for char in path)
+
+
+def _place() -> Column:
+    """The path of a row's file. Spark tells it as a URI, in which a plus is a plus and not a space."""
+    uri = F.col("_metadata.file_path")
+    # Once for each row, so it is done where there is something to decode.
+    decoded = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
+    path = F.when(F.contains(uri, F.lit("%")), decoded).otherwise(uri)
+    return F.concat(F.lit("/"), F.ltrim(F.substring(path, len("file:/"), 1 << 30), F.lit("/"))).alias("_place")
+
+
+# -- what is in pickles and batches ------------------------------------------------------------------------------
+
+
+def _with_values(state: DataFrame) -> DataFrame:
+    """State with `key` and `value` as JSON: of typed columns by Spark itself, of the rest out of their pickles."""
+    number = F.col("value_float")
+    is_json = ~(F.isnan(number) | F.abs(number).eqNullSafe(float("inf")))
+    value = F.coalesce(
+        F.col("value_int").cast("string"),
+        F.when(is_json, number.cast("string")).when(number.isNotNull(), _json_text(number.cast("string"))),
+        _json_text(F.col("value_str")),
+        F.col("_pair.value"),
+    )
+    key = F.coalesce(F.col("key_int").cast("string"), _json_text(F.col("key_str")), F.col("_pair.key"))
+    return state.withColumn("_pair", _arrow_udf(pairs, PAIRS)("kind", "data")).withColumns({"key": key, "value": value})
+
+
+def _json_text(column: Column) -> Column:
+    inside = F.to_json(F.array(column))
+    return F.when(column.isNotNull(), F.substring(inside, F.lit(2), F.length(inside) - 2))
+
+
+def _in_flight(log: DataFrame) -> DataFrame:
+    return log.withColumn("_record", F.explode(_arrow_udf(records, RECORDS)("payload", "skip"))).withColumns(
+        {"record": F.col("_record.record"), "hops": F.col("_record.hops")}
+    )

@@ -1,0 +1,399 @@
+"""Values out of pickles and batches, as JSON, without calling or importing anything that a pickle names.
+
+- null, true, false, numbers and text are themselves; NaN and the infinities are the texts "NaN", "Infinity" and
+  "-Infinity". NumPy's numbers are numbers, its arrays of numbers lists.
+- A list or tuple is a list, so is a deque; a set is a list in order; bytes are {"base64": "..."}.
+- A dict is an object; a key that is no text becomes the JSON of it, so 7 becomes "7".
+- Dates, times, decimals, fractions and UUIDs are text.
+- An object of any other class is {"class": "module.Name", ...}: its fields under their names, `args` for what it was
+  made of where its fields have no names in a pickle (a named tuple, an enum), `items` for what was put into it. A class
+  or a function is {"global": "module.name"}.
+
+Memory and the size of the JSON are bounded by the size of what is read. What is not read, because it is damaged or
+goes beyond a bound, is None; an invariant that meets it does not pass (`invariants.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import fractions
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from recovery.spark.cut_tables.plain_pickles import Named, UnreadablePickleError, load
+from recovery.stores.parquet_tables import pa
+from recovery.stores.state_table import fits
+
+VALUES_MAX = 1_000_000
+"""How many values a value may consist of: one that holds itself many times over would never end."""
+
+JSON_CHARACTERS_MAX = 64 << 20
+"""How long the JSON of one value may be, or of the records of a batch."""
+
+_JSON_CHARACTERS_LEAST, _JSON_CHARACTERS_PER_BYTE = 16 << 10, 64
+_COLUMNS_HEADER_BYTES = 16
+_AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
+
+
+class Record(NamedTuple):
+    """A record in a loop, as JSON, and how often it has gone round. None what cannot be read."""
+
+    record: str | None
+    hops: int | None
+
+
+class Pair(NamedTuple):
+    """What a row of state holds, as JSON: of a timer its key and its time, of what waits the value alone."""
+
+    key: str | None
+    value: str | None
+
+
+class Budget:
+    """How many values and characters may still be written: shared by the values that were read together."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self.values = VALUES_MAX
+        asked = JSON_CHARACTERS_MAX if size is None else _JSON_CHARACTERS_LEAST + _JSON_CHARACTERS_PER_BYTE * size
+        self.characters = min(asked, JSON_CHARACTERS_MAX)
+
+    def take(self, characters: int, values: int = 1) -> None:
+        """Count some of it. `ValueError` once there is none left."""
+        self.values -= values
+        self.characters -= characters
+        if self.values < 0 or self.characters < 0:
+            raise ValueError("too many values")
+
+
+def json_of(value: Any, budget: Budget | None = None) -> str | None:
+    """The JSON of a value; None if it cannot be told within the budget.
+
+    >>> json_of({"a": (1, 2.5), 7: {b"x"}}), json_of([float("nan"), 1 << 70]), json_of(object())
+    ('{"a":[1,2.5],"7":[{"base64":"eA=="}]}', '["NaN",1180591620717411303424]', None)
+    """
+    try:
+        plain = _Plain(budget or Budget()).of(value)
+        text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError):
+        return None  # what is forged may be wrong in any way
+    # Half of a surrogate pair is no text for anybody else; escaped it is.
+    return text if text.isascii() or _is_text(text) else json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def position_in(data: bytes) -> int | None:
+    """How far a split was read, where that is comparable with the split: a number, or the first of (offset, digest).
+
+    >>> import pickle
+    >>> position_in(pickle.dumps(7)), position_in(pickle.dumps((40, 12345))), position_in(pickle.dumps((40, 0, 12345)))
+    (7, 40, None)
+    """
+    value = _loaded(data)
+    if type(value) is tuple:
+        parts = cast("tuple[Any, ...]", value)
+        value = parts[0] if len(parts) == 2 else None
+    return value if type(value) is int and fits(value) else None
+
+
+def pair_of(kind: str, data: bytes) -> Pair:
+    """The key and value of a row of state that stayed as it was pickled.
+
+    >>> import pickle
+    >>> pair_of("value", pickle.dumps(("a", [1, 2])))
+    Pair(key='"a"', value='[1,2]')
+    """
+    found, budget = _loaded(data), Budget(len(data))
+    if kind in _PARTS:
+        parts = list(cast("tuple[Any, ...]", found)) if type(found) is tuple else []
+        if len(parts) != _PARTS[kind]:
+            return Pair(None, None)
+        return Pair(json_of(parts[0], budget), json_of(parts[1], budget))
+    return Pair(None, json_of(found, budget))
+
+
+_PARTS = {"value": 2, "timer": 3}
+
+
+def records_of(payload: bytes) -> list[Record]:
+    """The records of a batch; a round marker has none.
+
+    >>> import pickle
+    >>> records_of(pickle.dumps((["a", {"n": 1}], [0, 2])))
+    [Record(record='"a"', hops=0), Record(record='{"n":1}', hops=2)]
+    """
+    if payload[:1] == b"M":
+        return []
+    records, hops = _columns_in(payload) if payload[:1] == b"A" else _batch_in(payload)
+    if not isinstance(records, list):
+        return [Record(None, None)]
+    many = cast("list[Any]", records)
+    counts: list[Any] = cast("list[Any]", hops) if isinstance(hops, list) else [hops] * len(many)
+    if len(counts) != len(many) or not all(type(count) is int and fits(count) for count in counts):
+        counts = [None] * len(many)
+    budget = Budget(len(payload))
+    return [Record(json_of(record, budget), count) for record, count in zip(many, counts, strict=True)]
+
+
+def _columns_in(payload: bytes) -> tuple[Any, Any]:
+    try:
+        batch = pa.ipc.open_stream(payload[_COLUMNS_HEADER_BYTES:]).read_next_batch()
+        batch.validate(full=True)
+        if batch.num_rows + sum(map(_values_in, batch.columns)) > VALUES_MAX:
+            return None, None
+        return batch.to_pylist(), int.from_bytes(payload[8:_COLUMNS_HEADER_BYTES], "little")
+    except (pa.ArrowException, ValueError, OSError, MemoryError, NotImplementedError):
+        return None, None
+
+
+def _values_in(array: Any) -> int:
+    """How many values an array holds, those within it counted: some take no bytes. `ValueError` for rare types."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return len(array) + sum(_values_in(array.field(place)) for place in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return len(array) + _values_in(array.values)
+    if pa.types.is_map(kind):
+        return len(array) + _values_in(array.keys) + _values_in(array.items)
+    if pa.types.is_nested(kind):
+        raise ValueError(f"values of type {kind} are not read")
+    return len(array)
+
+
+def _batch_in(payload: bytes) -> tuple[Any, Any]:
+    found = _loaded(payload)
+    return cast("tuple[Any, Any]", found) if type(found) is tuple and len(cast("Any", found)) == 2 else (None, None)
+
+
+def _loaded(data: bytes) -> Any:
+    try:
+        return load(data)
+    except UnreadablePickleError:
+        return _UNREADABLE
+
+
+_UNREADABLE = object()
+
+
+class _Plain:
+    """Makes of one value what JSON has. `ValueError` if there is no such thing."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def of(self, value: Any) -> Any:
+        """The value, with what JSON has in the place of what it has not."""
+        kind = cast("type[Any]", type(value))
+        if value is None or kind is bool:
+            self._budget.take(5)
+            return value
+        if kind is float:
+            self._budget.take(8)
+            return _number(value)
+        if kind is int:
+            self._budget.take(1 + value.bit_length() // 3)
+            return value
+        if kind is str:
+            self._budget.take(2 + len(value))
+            return value
+        self._budget.take(2)
+        if kind in (list, tuple):
+            return [self.of(item) for item in value]
+        if kind is dict:
+            return self._object(value)
+        if kind in (set, frozenset):
+            return sorted((self.of(item) for item in value), key=_text)
+        if kind in (bytes, bytearray):
+            self._budget.take(2 * len(value))
+            return {"base64": base64.b64encode(value).decode()}
+        if isinstance(value, Named):
+            return self._named(value)
+        if isinstance(value, type) and issubclass(value, Named):
+            return {"global": value.of}
+        if isinstance(value, _AS_TEXT):
+            self._budget.take(40)
+            return str(value)
+        raise ValueError(f"{kind.__name__} is not plain")
+
+    def _object(self, value: dict[Any, Any]) -> dict[str, Any]:
+        items = {self._key(key): self.of(item) for key, item in value.items()}
+        if len(items) < len(value):
+            raise ValueError("two keys have one name")
+        return items
+
+    def _key(self, key: Any) -> str:
+        plain = self.of(key)
+        return plain if type(key) is str else _text(plain)
+
+    def _named(self, value: Named) -> Any:
+        if value.of in _KNOWN:
+            return self.of(_KNOWN[value.of](value))
+        told: dict[str, Any] = {"class": value.of}
+        if value.args:
+            told["args"] = self.of(value.args)
+        if value.items:
+            told["items"] = self.of(value.items)
+        fields: Any = self.of(_fields_of(value.state))
+        if type(fields) is not dict:
+            return told if fields is None else {**told, "state": fields}
+        # A class with a field of such a name has its fields apart.
+        named = cast("dict[str, Any]", fields)
+        return {**told, **named} if named.keys().isdisjoint(_OWN_NAMES) else {**told, "fields": named}
+
+
+_OWN_NAMES = {"class", "args", "items", "state", "fields"}
+
+
+def _fields_of(state: Any) -> Any:
+    """The fields of an object: its dict, with its slots where it has some."""
+    parts = list(cast("tuple[Any, ...]", state)) if type(state) is tuple else []
+    if len(parts) == 2 and type(parts[1]) is dict and (parts[0] is None or type(parts[0]) is dict):
+        return {key: value for part in parts if part is not None for key, value in part.items()}
+    return cast(Any, state)
+
+
+# -- classes of the standard library and of NumPy ---------------------------------------------------------------
+
+_NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
+
+
+def _time(kind: Any) -> Callable[[Named], str]:
+    """What reads a date, a time or both of its packed bytes; a zone may stand behind them."""
+
+    def read(value: Named) -> str:
+        packed, *zones = value.args
+        if type(packed) is not bytes:
+            raise ValueError("it is not packed as bytes")
+        return f"{kind(packed)}{''.join(map(_zone, zones))}"
+
+    return read
+
+
+def _zone(zone: Any) -> str:
+    if isinstance(zone, Named):
+        first = zone.args[0]
+        if zone.of == "datetime.timezone" and isinstance(first, Named) and first.of == "datetime.timedelta":
+            text = str(datetime.timezone(datetime.timedelta(*_whole(first.args))))
+            return "+00:00" if text == "UTC" else text.removeprefix("UTC")
+        if zone.of == "zoneinfo.ZoneInfo._unpickle" and type(first) is str:
+            return f"[{first}]"
+    raise ValueError("it has a zone of another kind")
+
+
+def _whole(numbers: Any) -> list[int]:
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("it is not made of whole numbers")
+    return list(numbers)
+
+
+def _decimal(value: Named) -> str:
+    (text,) = value.args
+    if type(text) is not str:
+        raise ValueError("it is not made of text")
+    return str(decimal.Decimal(text))
+
+
+def _dict(value: Named) -> dict[Any, Any]:
+    """A dict of a class of its own: what it was made of, and what was put into it."""
+    found: dict[Any, Any] = {}
+    for part in value.args:
+        found |= cast("dict[Any, Any]", part) if type(part) is dict else {}
+    return found | dict(value.items)
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    code = dtype.args[0] if isinstance(dtype, Named) and dtype.of == "numpy.dtype" else None
+    if type(code) is not str or not _NUMBER.fullmatch(code):
+        raise ValueError("it is not made of plain numbers")
+    return np.dtype(code).newbyteorder(">" if dtype.state[1] == ">" else "<")
+
+
+def _scalar(value: Named) -> Any:
+    dtype, data = value.args
+    (number,) = np.frombuffer(data, _dtype(dtype)).tolist()
+    return number
+
+
+def _array(value: Named) -> Any:
+    data, dtype, shape, order = value.args
+    if not data:
+        return []  # its shape may ask for any number of empty lists
+    return np.frombuffer(data, _dtype(dtype)).reshape(_whole(shape), order="F" if order == "F" else "C").tolist()
+
+
+def _whole_uuid(value: Named) -> str:
+    return str(uuid.UUID(int=value.state["int"]))
+
+
+def _fraction(value: Named) -> str:
+    return str(fractions.Fraction(*_whole(value.args)))
+
+
+_KNOWN: Mapping[str, Callable[[Named], Any]] = {
+    "datetime.datetime": _time(datetime.datetime),
+    "datetime.time": _time(datetime.time),
+    "datetime.date": _time(datetime.date),
+    "datetime.timedelta": lambda value: str(datetime.timedelta(*_whole(value.args))),
+    "decimal.Decimal": _decimal,
+    "fractions.Fraction": _fraction,
+    "uuid.UUID": _whole_uuid,
+    "collections.OrderedDict": _dict,
+    "collections.defaultdict": _dict,
+    "collections.Counter": _dict,
+    "collections.deque": lambda value: value.items,
+    **dict.fromkeys(("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar"), _scalar),
+    **dict.fromkeys(("numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer"), _array),
+}
+"""Classes whose objects have a form in JSON: what reads it of the pickle. Each takes what it is given for forged."""
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# -- over Arrow arrays, for Spark --------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    Array = Any
+else:
+    # Spark asks the types of a function for how it is to be called.
+    Array = pa.Array
+
+PAIRS = "struct<key: string, value: string>"
+RECORDS = "array<struct<record: string, hops: bigint>>"
+
+
+def pairs(kinds: Array, datas: Array) -> Array:
+    """`pair_of` for each row; null where there is no data."""
+    found = [
+        None if data is None else pair_of(kind, data)._asdict()
+        for kind, data in zip(kinds.to_pylist(), datas.to_pylist(), strict=True)
+    ]
+    return pa.array(found, pa.struct([("key", pa.string()), ("value", pa.string())]))
+
+
+def records(payloads: Array, skips: Array) -> Array:
+    """`records_of` for each row, but for those at its start that were processed before the cut."""
+    rows = zip(payloads.to_pylist(), skips.to_pylist(), strict=True)
+    found = [[record._asdict() for record in records_of(payload)[max(0, skip) :]] for payload, skip in rows]
+    return pa.array(found, pa.list_(pa.struct([("record", pa.string()), ("hops", pa.int64())])))

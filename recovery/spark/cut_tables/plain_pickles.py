@@ -1,0 +1,159 @@
+"""Pickles read without executing anything: plain values, and for everything else what the pickle says of it.
+
+A pickle is a program. Its opcodes are looked at first: an allocation has to be covered by bytes that are there, a place
+in the memo by earlier opcodes, and the number of opcodes is bounded. So reading it takes memory in proportion to its
+size. Then it is read with a class of ours, `Named`, in the place of every class and function that it names: these are
+neither imported nor called, and `Named` remembers what was to be done with them.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, ClassVar
+
+OPCODES_MAX = 4_000_000
+"""A pickle of more opcodes is not read: each may make an object of some hundred bytes."""
+
+_NAME_CHARACTERS_MAX = 300
+
+# What follows an opcode, as Python's pickletools tells it. Opcodes that are not here refer to things outside of the
+# pickle (persistent ids, registered extensions, buffers), and no pickle of ours has them.
+_BARE = b"(.012NRabd}elos]tu)" + bytes((0x81, *range(0x85, 0x8A), *range(0x8F, 0x95), 0x98))
+_FIXED = {"K": 1, "h": 1, "q": 1, "\x80": 1, "M": 2, "J": 4, "j": 4, "r": 4, "G": 8, "\x95": 8}
+_COUNTED = {"U": 1, "C": 1, "\x8c": 1, "\x8a": 1, "T": 4, "B": 4, "X": 4, "\x8b": 4, "\x8d": 8, "\x8e": 8, "\x96": 8}
+_LINES = {"I": 1, "L": 1, "F": 1, "S": 1, "V": 1, "g": 1, "p": 1, "c": 2, "i": 2}
+
+_UNKNOWN = -1
+_SIZES = [_UNKNOWN] * 256
+"""Opcode -> the bytes of its argument, where that is fixed."""
+for _code in _BARE:
+    _SIZES[_code] = 0
+for _name, _size in _FIXED.items():
+    _SIZES[ord(_name)] = _size
+_COUNT_SIZES = {ord(name): size for name, size in _COUNTED.items()}
+_LINE_COUNTS = {ord(name): count for name, count in _LINES.items()}
+_STOP, _PUT, _LONG_BINPUT = ord("."), ord("p"), ord("r")
+
+
+class UnreadablePickleError(ValueError):
+    """Bytes that are no pickle, or one that is not read."""
+
+
+class Named:
+    """An object of a class that the pickle names, or what a function that it names would return.
+
+    `of` is that name, `args` what it was called with, `state` what it was to take as its state, `items` what was put
+    into it: pairs of keys and values, or values.
+    """
+
+    __slots__ = ("args", "items", "state")
+
+    of: ClassVar[str] = ""
+    args: tuple[Any, ...]
+    state: Any
+    items: list[Any]
+
+    def __new__(cls, *args: Any, **named: Any) -> Named:
+        """Remember the arguments."""
+        self = object.__new__(cls)
+        self.args = (*args, named) if named else args
+        self.state = None
+        self.items = []
+        return self
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        """Nothing is left to do."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items.append((key, value))
+
+    def __call__(self, *args: Any) -> Named:
+        """The result of calling a result, as in `getattr(Zone, "of")("UTC")`."""
+        match self.of, self.args:
+            case "builtins.getattr", (type() as owner, str(name)) if issubclass(owner, Named):
+                return _named(f"{owner.of}.{name}")(*args)
+            case _:
+                raise UnreadablePickleError(f"it calls what {self.of} returns")
+
+    def append(self, value: Any) -> None:
+        """Remember a value."""
+        self.items.append(value)
+
+    add = append
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Remember some values."""
+        self.items.extend(values)
+
+
+def load(data: bytes) -> Any:
+    """The value of a pickle. Raises `UnreadablePickleError`, and nothing else, where there is none.
+
+    >>> import io, pickle
+    >>> load(pickle.dumps({"many": [1, 2]}, 5))
+    {'many': [1, 2]}
+    >>> named = load(pickle.dumps(io.StringIO, 5))
+    >>> issubclass(named, Named), named.of
+    (True, '_io.StringIO')
+    >>> load(bytes.fromhex("960000000100000000"))
+    Traceback (most recent call last):
+    recovery.spark.cut_tables.plain_pickles.UnreadablePickleError: opcode 0x96 asks for 16,777,216 bytes, and 0 follow
+    """
+    check_pickle(data)
+    try:
+        return _Unpickler(io.BytesIO(data)).load()
+    except Exception as error:
+        raise UnreadablePickleError(f"{type(error).__name__}: {error}") from error
+
+
+def check_pickle(data: bytes) -> None:
+    """Whether reading a pickle takes no more memory than its size allows, by its opcodes."""
+    place, end, sizes = 0, len(data), _SIZES
+    for count in range(OPCODES_MAX):
+        if place >= end:
+            raise UnreadablePickleError("it has no end")
+        code = data[place]
+        place += 1
+        size = sizes[code]
+        if size >= 0:
+            if code == _LONG_BINPUT and int.from_bytes(data[place : place + 4], "little") > count:
+                raise UnreadablePickleError("it uses a place in the memo that is far beyond its own")
+            if code == _STOP:
+                return
+            place += size
+        elif code in _COUNT_SIZES:
+            size = _COUNT_SIZES[code]
+            asked, left = int.from_bytes(data[place : place + size], "little"), end - place - size
+            if asked > left:
+                raise UnreadablePickleError(f"opcode {code:#04x} asks for {asked:,} bytes, and {max(left, 0):,} follow")
+            place += size + asked
+        elif code in _LINE_COUNTS:
+            for _ in range(_LINE_COUNTS[code]):
+                start, place = place, data.find(b"\n", place) + 1
+                if not place:
+                    raise UnreadablePickleError("it has a line without an end")
+                line = data[start : place - 1]
+                if code == _PUT and not (line.isdigit() and len(line) < 10 and int(line) <= count):
+                    raise UnreadablePickleError("it uses a place in the memo that is far beyond its own")
+        else:
+            raise UnreadablePickleError(f"opcode {code:#04x} refers to something outside of it")
+    raise UnreadablePickleError(f"it has more than {OPCODES_MAX:,} opcodes")
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        """A class that stands for what is named; nothing is imported."""
+        if len(module_name) + len(global_name) > _NAME_CHARACTERS_MAX:
+            raise UnreadablePickleError("it names something whose name is too long")
+        return _named(f"{module_name}.{global_name}")
+
+
+@lru_cache(4096)
+def _named(name: str) -> type[Named]:
+    return type("Named", (Named,), {"__slots__": (), "of": name})

@@ -1,0 +1,196 @@
+"""`spark.read.format("backedge")`: a table of a job's cuts, by name.
+
+    register(spark)
+    spark.read.format("backedge").option("table", "state").option("epoch", "all").load("/data/snapshots/transfers")
+
+Options: `path` (SNAPSHOTS/JOB, or SNAPSHOTS), `job`, `epoch` (a number, "latest" or "all"; the latest if it is not
+given), `table`. The key of signed cuts comes from the environment variable BACKEDGE_KEY. Each file is a partition; its
+SHA-256 is verified before it is decoded. The tables are those of
+`cut_tables`, which has Spark read the files by itself and is faster.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas import types as arrow_types
+
+from graphs.wording import one_line
+from recovery.spark.cut_tables.described import DESCRIBED, Row, rows_of
+from recovery.spark.cut_tables.file_rows import batches_of
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
+from recovery.spark.sessions.spark_session import is_local
+from recovery.spark.spark_errors import SparkJobError, UnreadableError
+from recovery.stores.documents import sha256
+from recovery.stores.folder import Folder
+from recovery.stores.keys import signing_key
+from recovery.stores.names import parts_of
+from recovery.stores.shapes import shown
+from recovery.stores.store_errors import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_SHIPPED = ("graphs", "recovery")
+"""The packages that tasks of Spark need of ours."""
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format known to a session, and gives the tasks on a cluster what they need to read it."""
+    if not is_local(spark):
+        ship(spark)
+    spark.dataSource.register(BackedgeSource)
+
+
+def ship(spark: SparkSession) -> None:
+    """Gives tasks that run elsewhere our packages; NumPy and PyArrow they have to have."""
+    spark.addArtifacts(_packed_file(), pyfile=True)
+
+
+@cache
+def _packed_file() -> str:
+    """It stays while executors may come and ask for it. Spark refuses another of its name."""
+    folder = tempfile.mkdtemp(prefix="backedge-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, "backedge-recovery.zip")
+    Path(path).write_bytes(packed())
+    return path
+
+
+def packed() -> bytes:
+    """Our packages as one zip, from which Python imports."""
+    root = Path(__file__).resolve().parents[3]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _SHIPPED:
+            for file in sorted((root / package).rglob("*.py")):
+                archive.write(file, file.relative_to(root))
+    return packed.getvalue()
+
+
+@dataclass
+class _Rows(InputPartition):
+    """Rows that a manifest told."""
+
+    rows: list[Row]
+
+
+@dataclass
+class _File(InputPartition):
+    """A file, as one cut names it."""
+
+    folder: str
+    name: str
+    size: int
+    sha256: str
+    cut: dict[str, Any]
+
+
+class BackedgeSource(DataSource):
+    """The format `backedge`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called."""
+        return "backedge"
+
+    def schema(self) -> str:
+        """The columns of the table."""
+        return TABLES[self._table()]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads the table."""
+        table = self._table()
+        if schema.fieldNames() != columns_of(TABLES[table]):
+            raise SparkJobError(
+                f"table {table!r} has columns of its own: leave .schema() away, and select what you want"
+            )
+        return _Reader(table, self._path(), self.options.get("epoch", "latest"), schema)
+
+    def _table(self) -> str:
+        table = self.options.get("table", "")
+        if table not in TABLES:
+            asked = f"there is no table {table!r}" if table else "no table is named"
+            raise SparkJobError(f"{asked}: give option('table', ...) one of {', '.join(TABLES)}")
+        return table
+
+    def _path(self) -> str:
+        path = self.options.get("path")
+        if path is None:
+            raise SparkJobError("no folder is named: give load(...) the one that a run keeps its snapshots in")
+        return os.path.join(path, self.options.get("job", ""))
+
+
+class _Reader(DataSourceReader):
+    """Goes to every task, so it is small: what it names is looked up where the partitions are made."""
+
+    def __init__(self, table: str, path: str, epoch: str, schema: StructType) -> None:
+        self._table = table
+        self._path = path
+        self._epoch = epoch
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """A file each, or one with the rows that manifests tell."""
+        # Looked up here, where the partitions are made: a key does not travel with a reader.
+        folder = JobFolder.open(self._path, signing_key())
+        manifests = {epoch: folder.manifest(epoch) for epoch in _epochs(folder, self._epoch)}
+        if self._table in DESCRIBED:
+            return [_Rows(rows_of(self._table, folder, manifests))]
+        return [*_files(self._table, folder, manifests)] or [_Rows([])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one."""
+        if isinstance(partition, _Rows):
+            return iter(partition.rows)
+        if not isinstance(partition, _File):
+            raise TypeError(f"{partition!r} is none of the partitions that were given")
+        wanted = cast(Any, arrow_types).to_arrow_schema(self._schema, timezone="UTC")
+        return batches_of(self._table, _verified(partition), partition.name, partition.cut, wanted)
+
+
+def _epochs(folder: JobFolder, epoch: str) -> list[int]:
+    if epoch == "all":
+        return folder.cuts()
+    if epoch == "latest":
+        return [folder.latest()]
+    if not epoch.isdecimal():
+        raise SparkJobError(f"{epoch!r} is no epoch: give option('epoch', ...) a number, 'latest' or 'all'")
+    return [int(epoch)]
+
+
+def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) -> Iterator[_File]:
+    on_disk, owner = ("log", "loop") if table in {"log", "in_flight"} else (table, "operator")
+    for epoch, attempt, task, index, kind, of, name, size, digest in rows_of("files", folder, manifests):
+        if kind == on_disk:
+            cut = {"epoch": epoch, "attempt": attempt, "task": task, "task_index": index, owner: of}
+            yield _File(folder.path, name, size, digest, cut)
+
+
+def _verified(file: _File) -> bytes:
+    path = os.path.join(file.folder, file.name)
+    parts = parts_of(file.name)
+    if parts is None:
+        raise UnreadableError(f"{shown(file.name)} is outside of {file.folder}, and a manifest names it: it is forged")
+    try:
+        data = Folder(file.folder).read(parts, file.size)
+    except StoreError as error:
+        raise UnreadableError(one_line(error)) from error
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read ({error.strerror}): bring it back from a copy") from error
+    if sha256(data) != file.sha256:
+        raise UnreadableError(f"{path} is not what the manifest names: bring it back from a copy")
+    return data

@@ -1,0 +1,1 @@
+"""recovery.spark.prepare: raw input cleaned, screened and laid out for the engine."""

@@ -1,0 +1,139 @@
+"""The two passes of a preparation: all rows screened and written as they come, then each row put in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from graphs.routing import KEY_GROUPS
+from recovery.spark.prepare import screening
+from recovery.spark.prepare.key_layout import KEY_TYPES, deal_groups, file_of, key_group_of
+from recovery.spark.prepare.raw_input import LINE, as_is, check_format, format_of, read_raw
+from recovery.spark.prepare.recipe import PreparationError, Recipe
+from recovery.spark.prepare.screening import DETAIL, READ, REASON, column_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILE_BYTES = 32 * 1024 * 1024
+"""About so much of the input, packed, goes into a file."""
+
+ROW_GROUP_BYTES = 8 * FILE_BYTES
+"""More than a file of that size takes unpacked, so that it is one row group, and one split of a source."""
+
+GROUP, FILE = "__group", "__file"
+
+
+def screen(spark: SparkSession, recipe: Recipe, folder: Path) -> None:
+    """Write all rows with the reason for which they are rejected, if they are, and the group of their key."""
+    form = format_of(recipe.source) if recipe.format is None else check_format(recipe.source, recipe.format)
+    raw = read_raw(spark, recipe.source, form, None if recipe.schema is None else _schema(recipe.schema))
+    _check_names(recipe.source, "the schema names", raw.schema.fieldNames(), (*raw.columns, *recipe.clean))
+    rows = screening.clean_rows(raw, form, recipe.clean)
+    found = screening.schema_of(rows)
+    needed = dict.fromkeys(field.name for field in raw.schema if not field.nullable)
+    if recipe.key is not None:
+        _check_names(recipe.source, "is to be the key", [recipe.key], found.fieldNames())
+        _check_key(recipe.key, found)
+        needed[recipe.key] = None
+        rows = rows.withColumn(GROUP, key_group_of(recipe.key))
+    _check_names(recipe.source, "is to be unique", recipe.unique, found.fieldNames())
+    rows = screening.reject_nulls(rows, list(needed))
+    if recipe.where is not None:
+        rows = screening.reject_unless(rows, recipe.where)
+    if recipe.unique:
+        rows = screening.reject_duplicates(rows, recipe.unique)
+    is_bad = F.col(REASON).isNotNull()
+    rows = rows.withColumns({DETAIL: F.when(is_bad, F.col(DETAIL)), READ: F.when(is_bad, F.col(READ))})
+    rows.write.parquet(as_is(str(folder)))
+
+
+def lay_out(spark: SparkSession, recipe: Recipe, screened: Path, folder: Path) -> dict[str, Any]:
+    """Put the screened rows in their places; what there is to say of them."""
+    rows = spark.read.parquet(as_is(str(screened)))
+    good, bad = rows.where(F.col(REASON).isNull()), rows.where(F.col(REASON).isNotNull())
+    schema = screening.schema_of(rows)
+    group = F.lit(None).cast("int") if recipe.key is None else F.when(F.col(REASON).isNull(), F.col(GROUP))
+    counts: list[Any] = [tuple(row) for row in rows.groupBy(F.col(REASON), group.alias(GROUP)).count().collect()]
+    wanted = -(-sum(file.stat().st_size for file in screened.iterdir()) // FILE_BYTES)
+    dealt = deal_groups([number for _, number, _ in counts if number is not None], recipe.tasks, wanted)
+    if recipe.key is None:
+        good = good.repartition(max(wanted, recipe.tasks))
+    else:
+        placed = good.withColumn(FILE, file_of(F.col(GROUP), dealt))
+        placed = placed.repartitionById(max(dealt.values(), default=0) + 1, FILE)
+        good = placed.sortWithinPartitions(GROUP, column_named(recipe.key))
+    _write_good(good.select(*map(column_named, schema.fieldNames())), folder / "data")
+    _write_rejected(bad, folder / "rejected")
+    return {
+        "schema": ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema),
+        "rows_in": sum(count for *_, count in counts),
+        "rows_out": sum(count for reason, _, count in counts if reason is None),
+        "rejected": {name: sum(n for reason, _, n in counts if reason == name) for name in screening.REASONS},
+        "tasks": recipe.tasks if is_dealt_to(dealt, recipe.tasks) else 1,
+        "files": tuple(_described(folder / "data", dealt)),
+    }
+
+
+def is_dealt_to(dealt: Mapping[int, int], tasks: int) -> bool:
+    """Whether a source of so many tasks, which take files in turn, reads in each just the keys that it keeps."""
+    return all(file % tasks == group * tasks // KEY_GROUPS for group, file in dealt.items())
+
+
+def _write_good(rows: DataFrame, folder: Path) -> None:
+    rows.write.option("parquet.block.size", ROW_GROUP_BYTES).parquet(as_is(str(folder)))
+    _rename_parts(folder, ".parquet")
+
+
+def _write_rejected(rows: DataFrame, folder: Path) -> None:
+    read = F.when(F.col(LINE).isNull(), F.col(READ))
+    told = rows.select(
+        F.col(REASON).alias("reason"), F.col(DETAIL).alias("detail"), F.col(LINE).alias("line"), read.alias("record")
+    )
+    told.write.json(as_is(str(folder)))
+    _rename_parts(folder, ".json")
+
+
+def _rename_parts(folder: Path, ending: str) -> None:
+    """Give Spark's files names that are the same in every run, in the same order, and remove its marks."""
+    for name in sorted(os.listdir(folder)):
+        path = folder / name
+        if name[0] in "._":
+            path.unlink()
+        else:
+            path.rename(folder / f"{'-'.join(name.split('-')[:2])}{ending}")
+
+
+def _described(folder: Path, dealt: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+    parquet: Any = import_module("pyarrow.parquet")
+    for number, name in enumerate(sorted(os.listdir(folder))):
+        groups = sorted(group for group, file in dealt.items() if file == number)
+        yield {"name": name, "rows": parquet.read_metadata(folder / name).num_rows, "key_groups": groups}
+
+
+def _schema(ddl: str) -> StructType:
+    parsed: Any = StructType.fromDDL(ddl)
+    if not isinstance(parsed, StructType) or not parsed.fields:
+        raise PreparationError(f"schema {ddl!r} names no columns: write them as in 'id BIGINT NOT NULL, amount DOUBLE'")
+    return parsed
+
+
+def _check_names(source: str, what: str, names: Any, known: Any) -> None:
+    for name in cast("list[str]", names):
+        if name not in known:
+            raise PreparationError(f"{source} has no column {name!r}, which {what}: it has {', '.join(known)}")
+
+
+def _check_key(key: str, schema: StructType) -> None:
+    kind = schema[key].dataType
+    if not isinstance(kind, KEY_TYPES):
+        raise PreparationError(
+            f"column {key!r} is of type {kind.simpleString()}, and a key is text, a number, true or false, or bytes: "
+            f"make it one with the expression {key} = CAST({key} AS STRING)"
+        )

@@ -1,0 +1,162 @@
+"""What was found of one cut, and the verdict that comes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+
+from graphs.wording import counted
+from recovery.spark.audit.channel_checks import OF_CHANNELS
+from recovery.spark.audit.operator_findings import Counted, records_of
+from recovery.spark.audit.presence import Described
+from recovery.spark.audit.verifying import sizes_of
+from recovery.spark.cut_tables.lineage import Place
+from recovery.spark.report.verdict import (
+    FINDINGS_MAX,
+    STATEMENTS,
+    CutVerdict,
+    Facts,
+    Finding,
+    InvariantResult,
+    StatementResult,
+    finding,
+)
+
+
+@dataclass
+class Found:
+    """What is wrong with a cut, and what is shown of it. `totals` count by statement what is wrong, told or not."""
+
+    findings: list[Finding] = field(default_factory=list[Finding])
+    totals: Counter[int] = field(default_factory=Counter[int])
+    channels: list[Facts] = field(default_factory=list[Facts])
+    counted: Counted = field(default_factory=Counted)
+    invariants: list[InvariantResult] = field(default_factory=list[InvariantResult])
+
+    def add(self, found: Iterable[tuple[Finding, int]]) -> None:
+        """More of it, with how often there is each."""
+        for one, times in found:
+            self.findings.append(one)
+            self.totals[one.statement] += times
+
+    def add_channel(self, row: Facts, epoch: int) -> None:
+        """What a row of channels tells. Each has the totals of them all."""
+        findings, totals, channel = row.pop("findings"), row.pop("totals"), row.pop("channel")
+        if not self.channels:
+            self.totals.update(dict(zip(OF_CHANNELS, totals, strict=True)))
+        self.findings += [finding(one["statement"], one["story"], epoch, channel=channel) for one in findings]
+        flags = {name: bool(row[name]) for name in ("restored", "is_back", "within_actor")}
+        self.channels.append({name: value for name, value in row.items() if name != "epoch"} | flags)
+
+
+def conclude_cut(cut: Described, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
+    """The verdict over a cut. `there` are the cuts that could be read."""
+    manifest, sizes = cut.manifest, sizes_of(cut.manifest)
+    declared = manifest["deployment"]["channels"]
+    counted = sum(channel["within_actor"] for channel in declared)
+    sizes |= {"channels": len(declared), "digested": len(declared) - counted, "counted": counted}
+    compared = dict(_compared(cut, place, found, sizes, there)) if is_readable else {}
+    broken = sum(not one.holds for one in found.invariants)
+    told = sorted(found.findings, key=lambda one: one.statement)
+    return CutVerdict(
+        epoch=cut.epoch,
+        attempt=int(cut.entry.attempt),
+        policy=manifest["mode"],
+        savepoint=manifest["savepoint"],
+        previous=place.previous,
+        graph_hash=manifest["graph_hash"],
+        graph=cut.graph,
+        parallelism=manifest["parallelism"],
+        tasks=[_task_facts(cut, task) for task in manifest["tasks"]],
+        channels=sorted(found.channels, key=lambda one: (one["edge"], one["sender_index"], one["receiver_index"])),
+        positions=list(_position_facts(cut, found)),
+        sizes=sizes,
+        statements=[
+            StatementResult(
+                number,
+                name,
+                broken if number == 7 else found.totals[number],
+                compared.get(number, "not compared: its files cannot be told apart"),
+            )
+            for number, name in STATEMENTS.items()
+        ],
+        invariants=found.invariants,
+        findings=list(_limited(told)),
+    )
+
+
+def conclude_malformed(place: Place, found: Found) -> CutVerdict:
+    """The verdict over a cut whose manifest does not read: what the chain says of it."""
+    entry = place.entry
+    sizes = dict.fromkeys(("files", "bytes", "state_rows", "log_batches", "log_bytes", "log_records"), 0)
+    return CutVerdict(
+        epoch=int(entry.epoch),
+        attempt=int(entry.attempt),
+        policy=entry.mode.value,
+        savepoint=entry.savepoint,
+        previous=place.previous,
+        graph_hash="",
+        graph={"name": "", "operators": [], "edges": []},
+        parallelism={},
+        sizes={**sizes, "channels": 0, "digested": 0, "counted": 0},
+        statements=[
+            StatementResult(number, name, found.totals[number], "not compared: the manifest does not read")
+            for number, name in STATEMENTS.items()
+        ],
+        findings=found.findings,
+    )
+
+
+def _limited(findings: Iterable[Finding]) -> Iterator[Finding]:
+    told = Counter[int]()
+    for found in findings:
+        told[found.statement] += 1
+        if told[found.statement] <= FINDINGS_MAX:
+            yield found
+
+
+def _compared(cut: Described, place: Place, found: Found, sizes: Facts, there: Set[int]) -> Iterator[tuple[int, str]]:
+    """What was looked at for each statement."""
+    manifest, graph = cut.manifest, cut.graph
+    kinds = Counter(operator["kind"] for operator in graph["operators"])
+    back = sum(edge["loop"] is not None for edge in graph["edges"])
+    logged = sum(channel["is_back"] for channel in manifest["deployment"]["channels"])
+    before = f"against epoch {place.previous}"
+    if place.previous is None:
+        before = "the first cut: it is held against the beginning"
+    elif place.previous not in there:
+        before = f"not compared: epoch {place.previous}, the cut before, is not there any more"
+    regular = "all channels may hold something" if manifest["mode"] == "unaligned" else ""
+    empty = sizes["channels"] if manifest["mode"] == "drain" else sizes["channels"] - logged
+    yield 1, counted(sizes["channels"], "channel")
+    yield 2, f"{sizes['digested']:,} channels digested, {sizes['counted']:,} counted; {sizes['log_batches']:,} batches"
+    yield 3, regular or counted(empty, "channel")
+    yield 4, f"{counted(len(graph['edges']), 'edge')}, {counted(back, 'back edge')} among them"
+    of_five = {"task": len(manifest["tasks"]), "channel": sizes["channels"], "file": sizes["files"]}
+    yield 5, ", ".join(counted(count, what) for what, count in of_five.items())
+    yield 6, f"{counted(kinds['source'], 'source')}, {counted(kinds['sink'], 'sink')}; output: {before}"
+    yield 7, counted(len(found.invariants), "invariant") if found.invariants else "no invariant was given"
+    yield 8, before
+
+
+def _task_facts(cut: Described, task: Facts) -> Facts:
+    placed = {(one["task"], one["index"]): one for one in cut.manifest["deployment"]["tasks"]}
+    return {
+        "task": task["task"],
+        "index": task["index"],
+        "operators": [facts["name"] for facts in task["operators"]],
+        "actor": placed.get((task["task"], task["index"]), {}).get("actor"),
+        "ended": task["ended"],
+        "state_rows": task["state_rows"],
+        "bytes": sum(file["size"] for file in task["files"]),
+    }
+
+
+def _position_facts(cut: Described, found: Found) -> Iterator[Facts]:
+    """What each source has sent and each sink written, since the job began."""
+    for kind in ("source", "sink"):
+        for name, records in records_of(cut, kind).items():
+            splits = found.counted.sources.get(name, {}).get("splits")
+            read = found.counted.read(name)
+            yield {"operator": name, "kind": kind, "records": records, "splits": splits, "read": read}

@@ -1,0 +1,1 @@
+"""recovery.spark.sessions: a Spark session that starts quietly and leaves no process behind."""

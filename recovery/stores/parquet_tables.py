@@ -1,0 +1,79 @@
+"""Parquet files of plain columns, which Spark reads without us.
+
+The rows of a table are written and read by its schema, so a file with other columns is refused. Only here is pyarrow
+called for files; it has no types to check against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from recovery.stores.store_errors import SnapshotCorruptError
+
+pa: Any = import_module("pyarrow")
+parquet: Any = import_module("pyarrow.parquet")
+
+CODEC = "snappy"
+
+
+def schema(columns: Mapping[str, str]) -> Any:
+    """The schema of a table: column -> type, as pyarrow names it.
+
+    >>> schema({"split": "string", "data": "binary"}).names
+    ['split', 'data']
+    """
+    return pa.schema([pa.field(name, getattr(pa, kind)()) for name, kind in columns.items()])
+
+
+def from_rows(of: Any, rows: Sequence[Sequence[Any]]) -> Any:
+    """A table of these rows."""
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [() for _ in of]
+    arrays = [pa.array(column, field.type) for field, column in zip(of, columns, strict=True)]
+    return pa.table(arrays, schema=of)
+
+
+def to_rows(table: Any) -> list[tuple[Any, ...]]:
+    """The rows of a table."""
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def encode(table: Any, repeating: Sequence[str] = ()) -> bytes:
+    """A table as a Parquet file. Columns that repeat few values are worth a dictionary; numbers differ by little.
+
+    A column without nulls is said to have none: then nothing is written about where they are.
+    """
+    sink = pa.BufferOutputStream()
+    numbers = [field.name for field in table.schema if pa.types.is_integer(field.type) and field.name not in repeating]
+    fields = zip(table.schema, table.columns, strict=True)
+    exact = pa.schema([field.with_nullable(column.null_count > 0) for field, column in fields])
+    parquet.write_table(
+        pa.table(table.columns, schema=exact),
+        sink,
+        compression=CODEC,
+        use_dictionary=list(repeating),
+        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        write_statistics=False,
+        store_schema=False,
+        row_group_size=max(1, table.num_rows),
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def decode(data: bytes, of: Any, path: str) -> Any:
+    """The table in a Parquet file whose bytes have been verified."""
+    try:
+        table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise _not_ours(path, str(error)) from error
+    if (table.schema.names, table.schema.types) != (of.names, of.types):
+        raise _not_ours(path, f"its columns are {table.schema.names}, not {of.names}, or of other types")
+    return pa.table(table.columns, schema=of)
+
+
+def _not_ours(path: str, reason: str) -> SnapshotCorruptError:
+    return SnapshotCorruptError(
+        f"{path} is what the manifest names, and no table of this version: {reason}; read it with the version that "
+        "wrote it"
+    )
