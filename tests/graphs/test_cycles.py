@@ -128,7 +128,7 @@ def test_cycle_that_loses_its_back_edge_has_no_certificate(seed: int):
     graph = random_graph(seed)
     plan = plan_of(graph, back=set())
     if any(vertex in leads for vertex, leads in paths_from(graph).items()):
-        with pytest.raises(UnnamedCycleError, match="closes a cycle without a back edge"):
+        with pytest.raises(UnnamedCycleError, match="without a back edge"):
             certify(plan)
     else:
         assert certify(plan).components == ()

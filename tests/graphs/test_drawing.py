@@ -43,17 +43,16 @@ def test_a_flow_is_drawn_as_its_plan_is():
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("given", "named"),
     [
-        (None, "draw is given None, which is no Flow: give the Flow itself"),
-        (7, "draw is given something of type int, which is no Flow"),
-        (retries, "draw is given retries itself, which is no Flow: call it, as in draw(retries())"),
+        (None, r"draw.* None\b.* Flow\b"),
+        (7, r"draw.* type int\b.* Flow\b"),
+        (retries, r"draw.* retries\b.* Flow\b.*draw\(retries\(\)\)"),
     ],
 )
-def test_what_is_no_flow_is_not_drawn(given: Any, complaint: str):
-    with pytest.raises(BadOptionError) as refused:
+def test_what_is_no_flow_is_not_drawn(given: Any, named: str):
+    with pytest.raises(BadOptionError, match=named):
         draw(given)
-    assert complaint in str(refused.value)
 
 
 def test_loop_in_text():
@@ -185,7 +184,5 @@ def test_quotes_in_a_plan_made_by_hand_do_not_break_a_drawing():
 
 def test_unknown_format_is_refused():
     wrong: Any = "png"
-    with pytest.raises(
-        BadOptionError, match="the drawing of flow 'retries' has format='png': give one of 'text', 'mermaid'"
-    ):
+    with pytest.raises(BadOptionError, match=r"'retries'.*format='png'.*'text', 'mermaid'"):
         draw(retries(), format=wrong)

@@ -234,12 +234,8 @@ def test_auto_gives_each_task_an_actor_where_there_are_enough_cpus(cpus: int, ac
 def test_more_tasks_than_key_groups_are_refused_for_keyed_operators_alone():
     flow = Flow()
     looped(flow, key=abs, parallelism=129).write(Collect(), name="sink")
-    with pytest.raises(BadOptionError) as caught:
+    with pytest.raises(BadOptionError, match=r"'head'.*parallelism=129.* 128 .*parallelism=128"):
         expand(flow.plan())
-    assert str(caught.value) == (
-        "operator 'head' is keyed and has parallelism=129, but there are only 128 key groups, and the tasks beyond "
-        "would have none: give at most parallelism=128"
-    )
     flow = Flow()
     flow.read(Range(9)).map(abs).write(Collect())
     assert len(expand(flow.plan(), parallelism=129).tasks) == 129
@@ -249,7 +245,7 @@ def test_unknown_kind_of_actors_is_refused():
     flow = Flow("f")
     flow.read(Range(9)).write(Collect())
     wrong: Any = "process"
-    with pytest.raises(BadOptionError, match="flow 'f' has actors='process': give one of 'task', 'slice', 'auto'"):
+    with pytest.raises(BadOptionError, match=r"'f'.*actors='process'.*'task', 'slice', 'auto'"):
         expand(flow.plan(), actors=wrong)
 
 

@@ -95,6 +95,6 @@ def test_a_trip_adds_to_its_own_digit_and_clears_those_within():
 def test_limits_that_multiply_to_more_than_can_be_counted_are_refused():
     flow = Flow("boundless")
     flow.loop("first", of=int, max_rounds=2**40)
-    with pytest.raises(BadOptionError, match=r"loop 'second': the limits of 2 loops .* lower max_rounds"):
+    with pytest.raises(BadOptionError, match=r"loop 'second'.* 2 loops .*max_rounds"):
         flow.loop("second", of=int, max_rounds=2**40)
     flow.loop("third", of=int, max_rounds=HOPS_MAX // 2**41)

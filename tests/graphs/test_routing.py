@@ -118,12 +118,12 @@ def test_pairs_spread_over_all_groups_and_their_order_counts():
 
 @pytest.mark.parametrize("key", [[1], {"a": 1}, {1}, 1j, object(), ("a", [1]), bytearray(b"a")])
 def test_key_without_a_stable_hash_is_refused(key: Any):
-    with pytest.raises(UnkeyableError, match="has no hash that is the same in every process: use str, int"):
+    with pytest.raises(UnkeyableError, match=r"hash.*str, int"):
         key_group(key)
 
 
 def test_column_without_a_stable_hash_is_refused():
-    with pytest.raises(UnkeyableError, match=r"a key of type datetime64\[ns\]"):
+    with pytest.raises(UnkeyableError, match=r"datetime64\[ns\]"):
         key_groups(np.array(["2026-01-01"], dtype="datetime64[ns]"))
 
 

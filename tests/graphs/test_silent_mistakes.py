@@ -65,14 +65,14 @@ STEPS: dict[str, Any] = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("function", [asks, Asks(), partial(asks)], ids=["function", "object", "partial"])
 def test_an_async_function_is_refused_where_nothing_awaits_it(step: str, function: Any):
-    with pytest.raises(BadOptionError, match="which is async, and nothing would await it: "):
+    with pytest.raises(BadOptionError, match=r"\basync\b.*\bawait"):
         STEPS[step](function)
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("function", [yields, Yields(), asks_and_yields], ids=["function", "object", "async"])
 def test_a_function_that_yields_is_refused_where_nothing_iterates(step: str, function: Any):
-    with pytest.raises(BadOptionError, match=r"which yields|an async generator, and nothing would iterate over it: "):
+    with pytest.raises(BadOptionError, match=r"yields|async generator"):
         STEPS[step](function)
 
 
@@ -82,10 +82,10 @@ def test_map_async_may_await_and_flat_map_may_yield_and_neither_does_the_other()
     for function in (yields, Yields(), list):
         numbers().flat_map(function)
     for refused in (yields, asks_and_yields):
-        with pytest.raises(BadOptionError, match=r"which yields|an async generator"):
+        with pytest.raises(BadOptionError, match=r"yields|async generator"):
             numbers().map_async(refused, name="op")
     for refused in (asks, Asks(), asks_and_yields):
-        with pytest.raises(BadOptionError, match=r"is async|an async generator"):
+        with pytest.raises(BadOptionError, match=r"\basync\b"):
             numbers().flat_map(refused)
 
 
@@ -95,12 +95,12 @@ HOOKS = ["on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_en
 
 
 @pytest.mark.parametrize("hook", [*HOOKS, "split", "merge"])
-@pytest.mark.parametrize(("function", "found"), [(yields, "yields"), (asks, "is async"), (asks_and_yields, "yields")])
+@pytest.mark.parametrize(("function", "found"), [(yields, "yields"), (asks, "async"), (asks_and_yields, "yields")])
 def test_a_hook_that_would_not_run_when_it_is_called_is_refused(hook: str, function: Any, found: str):
     made = staticmethod(function) if hook in ("split", "merge") else function
     operator = type("Hooked", (), {"on_record": lambda self, ctx, record: None, hook: made})
     for process in (numbers().process, lambda op: Flow().process(op, left=numbers())):
-        with pytest.raises(BadOptionError, match=f"process class Hooked: {hook} {found}"):
+        with pytest.raises(BadOptionError, match=rf"Hooked.*\b{hook}\b.*{found}"):
             process(operator)
 
 
@@ -109,12 +109,12 @@ def test_a_hook_that_would_not_run_when_it_is_called_is_refused(hook: str, funct
 
 @pytest.mark.parametrize("initial", [list, dict[str, int], lambda: [], partial(dict), [].copy, dict.fromkeys])
 def test_what_makes_a_state_is_no_first_state(initial: Any):
-    with pytest.raises(BadOptionError, match=r"stateful_map has initial=.*, which would be the state itself"):
+    with pytest.raises(BadOptionError, match=r"stateful_map.* initial=.* state"):
         numbers().key_by(abs).stateful_map(keep, initial=initial, name="op")
 
 
 def test_a_class_is_told_with_what_makes_a_state_of_it():
-    with pytest.raises(BadOptionError, match=r"give the first state, list\(\); each key has a copy of its own"):
+    with pytest.raises(BadOptionError, match=r"initial=.*list\(\)"):
         numbers().key_by(abs).stateful_map(keep, initial=list, name="op")
 
 
@@ -150,8 +150,8 @@ def test_an_output_that_nobody_reads_is_warned_of_once_with_the_fix(read: list[s
         flow.plan()
     (warning,) = caught
     text = str(warning.message)
-    assert f"operator 'sort' of flow 'sorting' has an output '{unread}' that nobody reads" in text
-    assert f"read it with .side('{unread}')" in text and "the outputs of Sort" in text
+    for named in ("'sort'", "'sorting'", f"output '{unread}'", f".side('{unread}')", "outputs of Sort"):
+        assert named in text
     assert warning.filename == __file__, "it points to the user's code"
 
 
@@ -171,7 +171,7 @@ def test_outputs_that_are_read_are_not_warned_of_nor_is_an_operator_that_declare
 
 @pytest.mark.parametrize("resume", ["latest", 3])
 def test_to_resume_without_snapshots_is_refused(resume: Any):
-    with pytest.raises(BadOptionError, match=f"has resume={resume!r} and no snapshots=.*give snapshots="):
+    with pytest.raises(BadOptionError, match=f"resume={resume!r}.*snapshots="):
         faults_in(Flow("rank"), None, 1.0, resume, 0, [])
     assert faults_in(Flow("rank"), "cuts", 1.0, resume, 0, []) == ()
     assert faults_in(Flow("rank"), None, 1.0, "never", 0, []) == ()
