@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="seeded schedules with faults over generated graphs")
     run.add_argument("--seeds", type=_count, default=300, help="how many schedules (default 300)")
+    run.add_argument("--first-seed", type=int, default=0, help="where the seeds begin, to split a long run (default 0)")
     run.add_argument("--crashes", type=int, default=3, help="at most so many in a schedule (default 3)")
     run.add_argument("--seed", type=int, help="this one alone, with its story")
     run.add_argument("--break", dest="rule", choices=sorted(BREAKS), metavar="RULE", help="break a rule")
@@ -59,7 +60,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.seed is not None:
         return _run_one(options)
     started = time.monotonic()
-    summary = run_in_parallel(options.seeds, options.crashes, options.rule, _progress(options.seeds))
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    summary = run_in_parallel(seeds, options.crashes, options.rule, _progress(options.seeds))
     result: dict[str, Any] = {**summary.as_json(), "seconds": round(time.monotonic() - started, 1)}
     if summary.failed:
         seed, steps, violations = min(summary.failed, key=lambda failure: failure[1])

@@ -133,10 +133,10 @@ def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None) -> Su
 
 
 def run_in_parallel(
-    seeds: int, crashes: int, rule: str | None = None, progress: Callable[[Summary], None] | None = None
+    seeds: range, crashes: int, rule: str | None = None, progress: Callable[[Summary], None] | None = None
 ) -> Summary:
     """Many schedules on all cores, in chunks whose order makes no difference."""
-    chunks = [range(start, min(start + SEEDS_A_CHUNK, seeds)) for start in range(0, seeds, SEEDS_A_CHUNK)]
+    chunks = [seeds[start : start + SEEDS_A_CHUNK] for start in range(0, len(seeds), SEEDS_A_CHUNK)]
     total = Summary()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for summary in pool.map(run_seeds, chunks, [crashes] * len(chunks), [rule] * len(chunks)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from engine.simulation.breaks import BREAKS
 from proof.__main__ import main
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -28,6 +29,15 @@ def test_a_broken_rule_exits_with_1_and_names_the_seed_of_the_shortest_story(cap
     result = json.loads(captured.out.splitlines()[-1])
     assert result["violations"] > 0
     assert f"--seed {result['shortest']['seed']} --crashes 3 --break duplicate-barrier" in captured.err
+
+
+def test_a_long_run_can_be_split_where_a_seed_begins(capsys: pytest.CaptureFixture[str]):
+    cuts: list[Any] = []
+    for part in (["--seeds", "13"], ["--seeds", "6"], ["--first-seed", "6", "--seeds", "7"]):
+        assert main(["run", *part]) == 0
+        cuts.append(last_line(capsys)["cuts"])
+    assert cuts[0] == cuts[1] + cuts[2]
+    assert cuts[1] != cuts[2]
 
 
 def test_one_seed_tells_its_story(capsys: pytest.CaptureFixture[str]):
