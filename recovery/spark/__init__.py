@@ -1,13 +1,13 @@
-"""recovery.spark: what a run left on disk, judged by an engine that had no part in it.
+"""recovery.spark: independent checks of what a run left on disk.
 
-- `sessions/`: starts Spark quietly, or takes the session that is there.
-- `cut_tables/`: the folder of a job, verified and read as tables, without running code from a cut.
-- `audit/`: the statements that a cut is checked against.
-- `report/`: the verdict, as data, as JSON and as a page.
-- `prepare/`: raw input cleaned and laid out for a flow.
-- `compare/`: what a run gave against what Spark computes.
+- `sessions/`: starts Spark quietly, or reuses the current session.
+- `cut_tables/`: reads a job's folder as tables: verified first, and without running code from a cut.
+- `audit/`: checks cuts against eight statements.
+- `report/`: the verdict as data, as JSON and as an HTML page.
+- `prepare/`: cleans raw input and lays it out for a flow.
+- `compare/`: compares the output of a run with the result that Spark computes.
 
-Nothing here imports the engine, and PySpark is imported here alone.
+Nothing here imports the engine, and PySpark is imported only here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `spark.read.format("backedge")` known to a session, on its executors too. See docs/tables.md."""
-    # Here, so that what needs no Spark (a verdict, its page) does not import it.
+    """Register `spark.read.format("backedge")` with a session and its executors. See docs/tables.md."""
+    # A local import: verdicts and pages must work without PySpark.
     from recovery.spark.cut_tables.spark_source import register as register_source
 
     register_source(spark)

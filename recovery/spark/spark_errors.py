@@ -1,22 +1,22 @@
-"""What goes wrong between Spark and a cut. Each message is one line: the fact, its context and the fix."""
+"""Errors of the Spark jobs. Each message is one line: the fact, its context and the fix."""
 
 from __future__ import annotations
 
 
 class SparkJobError(RuntimeError):
-    """A Spark job of ours that cannot be done as asked. Catch this one to catch them all."""
+    """Base class: a Spark job that cannot be carried out."""
 
 
 class JavaError(SparkJobError):
-    """Spark runs on Java, and there is none that it can use."""
+    """Spark needs Java and no usable installation was found."""
 
 
 class UnreadableError(SparkJobError):
-    """There is nothing to be judged: no such job or epoch, a newer format, another key, a file missing or damaged."""
+    """Nothing can be audited: unknown job or epoch, newer format, wrong key, or a missing or damaged file."""
 
 
 class InvariantError(SparkJobError):
-    """An invariant of the user's that is no query over the tables of a cut."""
+    """An invariant that is not a valid query over the tables of a cut."""
 
 
 class ComparisonError(SparkJobError):

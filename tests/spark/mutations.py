@@ -1,4 +1,4 @@
-"""What somebody may do to a cut, and what is to be said of it: the statement that is violated, and where."""
+"""Ways to tamper with a cut; each returns the statement that it violates and what the finding must name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recovery.spark.audit.presence import channel_name
+from recovery.spark.audit.manifest_checks import channel_name
 from recovery.stores.documents import sealed
 from tests.spark.forging import Facts, Forged, Row, plain
 
@@ -122,7 +122,7 @@ def edit_an_entry_and_the_digests_after_it(cut: Subject) -> tuple[int, str]:
         return log
 
     cut.change_log(changed)
-    return 2, "what was sent"
+    return 2, "the sent ones"
 
 
 def count_one_more_as_consumed(cut: Subject) -> tuple[int, str]:
@@ -237,12 +237,12 @@ def change_a_position(cut: Subject) -> tuple[int, str]:
 
 def leave_out_a_split(cut: Subject) -> tuple[int, str]:
     cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"].pop()
-    return 8, "is gone since the cut before"
+    return 8, "is missing"
 
 
 def leave_out_all_splits_of_a_task(cut: Subject) -> tuple[int, str]:
     cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"].clear()
-    return 5, "and of no split"
+    return 5, "no split"
 
 
 def go_back_to_an_earlier_position(cut: Subject) -> tuple[int, str]:
@@ -262,7 +262,7 @@ def change_what_a_transaction_holds(cut: Subject) -> tuple[int, str]:
 def give_a_transaction_another_epoch(cut: Subject) -> tuple[int, str]:
     name = cut.file(cut.epoch, "transactions", "done", 0)
     cut.change(name, lambda rows: [*rows[:-1], {**rows[-1], "epoch": rows[-1]["epoch"] - 1}])
-    return 6, "its name says another"
+    return 6, "the name of transaction"
 
 
 def hide_that_a_channel_has_digests(cut: Subject) -> tuple[int, str]:
@@ -319,13 +319,13 @@ def leave_out_a_count_of_a_channel(cut: Subject) -> tuple[int, str]:
 def leave_out_what_a_transaction_holds(cut: Subject) -> tuple[int, str]:
     name = cut.file(cut.epoch, "transactions", "done", 0)
     cut.change(name, lambda rows: [*rows[:-1], {**rows[-1], "records": None}])
-    return 6, "have no records"
+    return 6, "column records"
 
 
 def have_a_position_that_is_no_number(cut: Subject) -> tuple[int, str]:
     split = cut.task(cut.epoch, "numbers", 0)["operators"][0]["splits"][0]
     split[1] = pickle.dumps("somewhere").hex()
-    return 6, "is at no number of records"
+    return 6, "not a number of records"
 
 
 def say_another_epoch(cut: Subject) -> tuple[int, str]:
@@ -354,7 +354,7 @@ def route_an_edge_otherwise(cut: Subject) -> tuple[int, str]:
     edge = next(edge for edge in document["graph"]["edges"] if edge["routing"] == "hash")
     edge["routing"] = "broadcast"
     file.write_bytes(sealed(document, None))
-    return 5, "the graph that is kept has hash"
+    return 5, "the stored graph has hash"
 
 
 def put_both_ends_of_a_channel_into_one_actor(cut: Subject) -> tuple[int, str]:
@@ -365,7 +365,7 @@ def put_both_ends_of_a_channel_into_one_actor(cut: Subject) -> tuple[int, str]:
     for told in cut.manifest["deployment"]["channels"]:
         ids = (told["sender"], told["sender_index"]), (told["receiver"], told["receiver_index"])
         told["within_actor"] = actors[ids[0]] == actors[ids[1]]
-    return 5, "which holds no such task"
+    return 5, "cannot host this task"
 
 
 def name_another_file_as_the_manifest(cut: Subject) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Cuts of a real run are consistent; whatever is changed in them is found, and told by the right name."""
+"""Cuts of a real run are consistent; every tampering is found and reported under the right statement."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_home(record: tuple[int, int]) -> bool:
 
 
 def trips() -> Flow:
-    """Numbers go round in a loop between two tasks, each of which is there twice, in two actors."""
+    """Numbers circulate between two operators with two tasks each, in two actors."""
     flow = Flow("trips")
     again = flow.loop("again")
     numbers = flow.read(Range(300, rate=100), name="numbers").map(lambda number: (number, 0), name="begin")
@@ -63,7 +63,7 @@ def of_ray(root: Path, **options: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """A run that was killed, and one whose loops were not logged."""
+    """A run that was killed, and one that did not log its loops."""
     with local_ray():
         yield {
             "killed": of_ray(tmp_path_factory.mktemp("killed"), kills=["body@epoch=3"]),
@@ -123,4 +123,4 @@ def test_a_loop_that_is_not_logged_is_found(spark: SparkSession, jobs: dict[str,
     assert not verdict.consistent
     found = [one for one in verdict.findings if one.statement == 2]
     assert found and all(one.channel is not None and one.channel.startswith(BACK) for one in found)
-    assert "belong in the log; it holds none" in found[0].story
+    assert "it holds none" in found[0].story

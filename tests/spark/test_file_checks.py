@@ -1,4 +1,4 @@
-"""Rows of a file that cannot be: keys in a group that is not theirs, there twice, of no kind, with nothing in them."""
+"""Invalid rows in a file: keys in the wrong group, duplicates, unknown kinds, missing values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphs.routing import key_group
 from proof.runner import run_seed
 from recovery.cut import OperatorState
 from recovery.spark.audit.file_checks import TooLargeError, faults_in
-from recovery.spark.audit.verifying import fault_of
+from recovery.spark.audit.file_verification import check_file
 from recovery.stores import record_tables as records
 from recovery.stores.documents import sha256
 from recovery.stores.parquet_tables import encode, from_rows
@@ -59,19 +59,19 @@ def entry(key: Any, value: Any) -> Row:
 
 
 FORGERIES: dict[str, tuple[Callable[[list[Row]], Any], str]] = {
-    "a number in another group": (lambda rows: regroup(of_key(rows, key_int=7)), "another group than its own"),
-    "a text in another group": (lambda rows: regroup(of_key(rows, key_str="a")), "another group than its own"),
-    "another key in another group": (lambda rows: regroup(pickled(rows)), "another group than its own"),
+    "a number in another group": (lambda rows: regroup(of_key(rows, key_int=7)), "wrong group"),
+    "a text in another group": (lambda rows: regroup(of_key(rows, key_str="a")), "wrong group"),
+    "another key in another group": (lambda rows: regroup(pickled(rows)), "wrong group"),
     "a key without a group": (lambda rows: of_key(rows, key_int=7).update(key_group=None), "key without a group"),
-    "a number twice": (lambda rows: rows.append(dict(of_key(rows, key_int=7))), "there twice, the first is 7"),
-    "a text twice": (lambda rows: rows.append(dict(of_key(rows, key_str="a"))), "there twice, the first is 'a'"),
-    "another key twice": (lambda rows: rows.append(dict(pickled(rows))), "there twice"),
-    "a number as a float": (lambda rows: rows.append(entry(7.0, 1)), "there twice, the first is 7"),
-    "an unknown kind": (lambda rows: rows[0].update(kind="other"), "unknown kind of state, the first is 'other'"),
-    "no kind": (lambda rows: rows[0].update(kind=None), "have no kind"),
+    "a number twice": (lambda rows: rows.append(dict(of_key(rows, key_int=7))), "duplicate key; first: 7"),
+    "a text twice": (lambda rows: rows.append(dict(of_key(rows, key_str="a"))), "duplicate key; first: 'a'"),
+    "another key twice": (lambda rows: rows.append(dict(pickled(rows))), "duplicate key"),
+    "a number as a float": (lambda rows: rows.append(entry(7.0, 1)), "duplicate key; first: 7"),
+    "an unknown kind": (lambda rows: rows[0].update(kind="other"), "unknown kind of state; first: 'other'"),
+    "no kind": (lambda rows: rows[0].update(kind=None), "column kind"),
     "a key unlike its pickle": (
         lambda rows: of_key(rows, key_str="ä").update(key_str="zz"),
-        "its pickle does not have",
+        "differs from its pickle",
     ),
     "no key": (lambda rows: of_key(rows, key_int=7).update(key_int=None), "without a key"),
 }
@@ -88,7 +88,7 @@ def test_no_file_of_a_run_that_crashed_has_a_fault(seed: int, tmp_path: Path):
     names = [str(path.relative_to(job)) for path in job.rglob("*.parquet")]
     data = {name: (job / name).read_bytes() for name in names}
     assert len(names) > 5
-    assert {fault_of(str(job), name, len(data[name]), sha256(data[name])) for name in names} == {None}
+    assert {check_file(str(job), name, len(data[name]), sha256(data[name])) for name in names} == {None}
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
@@ -110,7 +110,7 @@ def test_a_key_that_cannot_be_read_is_left_to_the_invariants():
 def test_a_count_that_is_missing_is_told():
     table = from_rows(records.TRANSACTIONS, [("done.0", 1, 1, None), ("done.1", 1, 1, 2)])
     assert faults_in("transactions", io.BytesIO(encode(table))) == [
-        (6, "1 row of its table of transactions have no records")
+        (6, "1 row without a value in column records of table transactions")
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from recovery.spark.audit.lined_up import BEFORE, NOW
-from recovery.spark.audit.operator_checks import of_sources
+from recovery.spark.audit.cut_roles import BEFORE, NOW
+from recovery.spark.audit.operator_checks import source_facts
 from recovery.spark.cut_tables.decoding import position_in
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ class Positions:
 
 def faults(spark: SparkSession, *rows: tuple[str, str, Any]) -> list[str]:
     found: Any = Positions(spark, *rows)
-    (row,) = of_sources(found).select("faults").collect()
+    (row,) = source_facts(found).select("faults").collect()
     return [str(fault) for fault in row.faults]
 
 
 def test_a_position_lies_within_its_file_and_never_goes_back(spark: SparkSession):
     assert faults(spark, (BEFORE, RANGE, (150, 9)), (NOW, RANGE, (207, 3)), (NOW, GROUP, 20)) == []
     (behind,) = faults(spark, (NOW, RANGE, (301, 3)))
-    assert "is at 301, outside of it" in behind
+    assert "301, outside the split" in behind
     (beyond,) = faults(spark, (NOW, GROUP, 21))
-    assert "is at 21, outside of it" in beyond
+    assert "21, outside the split" in beyond
     (back,) = faults(spark, (BEFORE, RANGE, (207, 3)), (NOW, RANGE, (150, 9)))
-    assert "is at 150, and was at 207 before" in back
+    assert "150, before the 207" in back

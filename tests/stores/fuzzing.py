@@ -1,4 +1,4 @@
-"""Documents that somebody has changed and sealed again, and all commands that read documents without Spark.
+"""JobDocuments that somebody has changed and sealed again, and all commands that read documents without Spark.
 
 `python -m tests.stores.fuzzing COUNT [SEED]` does as many as it is told and prints how many were refused.
 """
@@ -19,8 +19,8 @@ from typing import Any
 
 from backedge.command import main
 from proof.runner import run_seed
-from recovery.spark.audit.presence import has_readable_files
-from recovery.spark.audit.recorded import conclude, judge_documents, read_documents
+from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
+from recovery.spark.audit.manifest_checks import has_readable_files
 from recovery.spark.cut_tables.described import DESCRIBED, rows_of
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict_page import page_of

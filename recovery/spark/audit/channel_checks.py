@@ -1,12 +1,12 @@
-"""Statements 1, 2, 3 and 5 of the channels of cuts, and 8 of what is counted in them.
+"""Checks channels against statements 1, 2, 3 and 5, and their counts against statement 8.
 
-All that there is to know of a channel comes together in one row: what the deployment says, what its two ends have
-counted, what its log holds, and what other cuts say. m is what the receiver consumed, n what the sender sent, L what
-is logged. A channel within an actor has no digests: it is counted.
+Everything known about a channel is gathered in one row: its entry in the deployment, the counts at both ends, the
+contents of its log, and the counts in related cuts. n is the number of batches sent, m the number consumed, L the
+logged batches. Channels within an actor have counts but no digests.
 
-A log is followed entry by entry, in the order in which it lies there: each must be the next of the one before it, begin
-with the digest that that one left, and leave the digest that its payload gives. The first may have been processed in
-part. A task that captured past its queues (`overtook`) logs its regular channels too.
+A log is checked entry by entry in stored order: each entry has the next sequence number, starts from the digest that
+the previous entry left, and leaves the digest computed from its payload. Only the first may have been partly
+processed before the cut. A task that captured past its queues (`overtook`) logs its regular channels as well.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from recovery.spark.audit.digests import looked_at
-from recovery.spark.audit.lined_up import BEFORE_IN_ATTEMPT, NOW, RESTORED, Lined, together
+from recovery.spark.audit.cut_roles import BEFORE_IN_ATTEMPT, NOW, RESTORED, CutRoles, union_rows
+from recovery.spark.audit.digests import inspect_payloads
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ENDS = ("edge", "sender", "sender_index", "receiver", "receiver_index")
 KEY = ("epoch", *ENDS, "restored")
-SHOWN = (*KEY, "is_back", "within_actor", "sent", "consumed", "logged", "records", "channel")
+REPORTED_COLUMNS = (*KEY, "is_back", "within_actor", "sent", "consumed", "logged", "records", "channel")
 
-OF_CHANNELS = (1, 2, 3, 5, 8)
-"""The statements that say something of channels."""
+CHANNEL_STATEMENTS = (1, 2, 3, 5, 8)
+"""The statements that channels are checked against."""
 
 _SUMMED = ("declared", "ins", "outs", "logged", "records", "misfiled", "held")
 
@@ -36,35 +36,35 @@ _NAME = (
 )
 
 
-def channels(lined: Lined) -> DataFrame:
-    """A row a channel with its figures and `findings`."""
+def check_channels(roles: CutRoles) -> DataFrame:
+    """One row per channel: its figures and `findings`."""
     live = F.lit(False).alias("restored")
-    declared = lined.now("graph_channels").select(
+    declared = roles.now("graph_channels").select(
         "epoch", *ENDS, live, F.lit(1).alias("declared"), F.col("is_back").alias("declared_back"), "within_actor"
     )
-    ends = lined.rows("channels", NOW, BEFORE_IN_ATTEMPT, RESTORED)
-    parts = [declared, _ends(ends), _logs(lined)]
+    ends = roles.rows("channels", NOW, BEFORE_IN_ATTEMPT, RESTORED)
+    parts = [declared, _ends(ends), _logs(roles)]
     summed = [F.sum(name).alias(name) for name in _SUMMED]
-    # Of the rest there is one value a channel; where there are two, the count of ends tells.
+    # Other columns have one value per channel; if there are several, the count of ends gives it away.
     names = dict.fromkeys(name for part in parts for name in part.columns)
     single = [F.max(name).alias(name) for name in names if name not in (*KEY, *_SUMMED)]
-    grouped = together(parts).groupBy(*KEY).agg(*summed, *single)
+    grouped = union_rows(parts).groupBy(*KEY).agg(*summed, *single)
     whole = grouped.na.fill(0, ["declared", "ins", "outs", "logged", "misfiled"]).withColumns(
-        {"mode": lined.mode(), "has_restored": F.col("epoch").isin(list(lined.restored)), "channel": F.expr(_NAME)}
+        {"mode": roles.mode(), "has_restored": F.col("epoch").isin(list(roles.restored)), "channel": F.expr(_NAME)}
     )
     found = F.array_compact(F.array(*_of_presence(), *_of_counts(), *_of_log(), *_of_digests(), *_of_others()))
     return whole.withColumn("findings", found)
 
 
 def _ends(rows: DataFrame) -> DataFrame:
-    """What the ends of channels have counted: in the cut, in the cut before, and what the restored cut's logs held.
+    """The counts at the ends of channels: in this cut, in the previous one, and in the logs of the restored cut.
 
-    What a log held comes back in a restored channel: the rest of a restored one first, then what had followed it.
+    A log comes back as a restored channel: first the rest of an earlier restored channel, then the batches after it.
     """
     is_in, is_now, is_held = F.col("direction") == "in", F.col("role") == NOW, F.col("role") == RESTORED
     is_before, count = F.col("role") == BEFORE_IN_ATTEMPT, F.col("count")
-    is_told = ~is_held | (is_in & (F.col("log_count") > 0))
-    return rows.where(is_told).select(
+    is_relevant = ~is_held | (is_in & (F.col("log_count") > 0))
+    return rows.where(is_relevant).select(
         "epoch",
         *ENDS,
         (F.col("restored") | is_held).alias("restored"),
@@ -91,9 +91,9 @@ def _is_not_of(end: str) -> Column:
 # -- logs --------------------------------------------------------------------------------------------------------
 
 
-def _logs(lined: Lined) -> DataFrame:
-    """The log of each channel: how much it holds, where it begins and ends, and the first place where it breaks."""
-    log = lined.now("log").withColumn("looked", looked_at("payload", "digest_before"))
+def _logs(roles: CutRoles) -> DataFrame:
+    """The log of each channel: its size, its first and last entry, and the first entry that breaks a rule."""
+    log = roles.now("log").withColumn("inspected", inspect_payloads("payload", "digest_before"))
     in_order = Window.partitionBy(*KEY).orderBy("position")
     links = log.select(
         *KEY,
@@ -102,8 +102,8 @@ def _logs(lined: Lined) -> DataFrame:
         "seq",
         F.col("digest_before").alias("before"),
         F.col("digest_after").alias("after"),
-        F.col("looked.after").alias("gives"),
-        F.col("looked.records").alias("holds"),
+        F.col("inspected.after").alias("computed"),
+        F.col("inspected.records").alias("holds"),
         "skip",
     ).withColumns({"seq_before": F.lag("seq").over(in_order), "after_before": F.lag("after").over(in_order)})
     return links.groupBy(*KEY).agg(
@@ -119,13 +119,13 @@ def _logs(lined: Lined) -> DataFrame:
 _BREAKS: dict[str, str] = {
     "gap": "seq != seq_before + 1",
     "unlinked": "before != after_before",
-    "changed": "after != gives",
+    "changed": "after != computed",
     "skipped": "skip != 0 AND (seq_before IS NOT NULL OR skip < 0 OR coalesce(skip >= holds, false))",
 }
 
 
 def _first(broken: str) -> Column:
-    found = F.struct("position", "seq", "seq_before", "before", "after", "after_before", "gives", "skip")
+    found = F.struct("position", "seq", "seq_before", "before", "after", "after_before", "computed", "skip")
     return F.min(F.when(F.expr(broken), found))
 
 
@@ -138,27 +138,27 @@ def _of_presence() -> list[Column]:
         _when(
             live & ((F.col("declared") != 1) | (F.col("ins") != 1) | (F.col("outs") != 1)),
             5,
-            "the deployment names it %d times, %d receivers and %d senders tell of it",
+            "listed %d times in the deployment, by %d receivers and by %d senders; expected once each",
             *("declared", "ins", "outs"),
         ),
         _when(
             restored & ((F.col("ins") > 1) | (F.col("outs") > 0) | ((F.col("ins") == 0) & F.col("held").isNull())),
             5,
-            "%d receivers and %d senders tell of a restored channel, which has one receiver",
+            "a restored channel has exactly one receiver and no sender; %d receivers and %d senders list it",
             *("ins", "outs"),
         ),
-        _when(F.col("misfiled") > 0, 5, "%d rows of it are filed under another task", "misfiled"),
+        _when(F.col("misfiled") > 0, 5, "%d of its rows are filed under another task", "misfiled"),
         _when(
             live & (F.col("is_back") != F.col("declared_back")),
             5,
-            "is_back is %s in its task, and %s in the deployment",
+            "is_back is %s in its task but %s in the deployment",
             *("is_back", "declared_back"),
         ),
     ]
 
 
 def _may_log() -> Column:
-    """Whether the policy leaves anything in it."""
+    """Whether the snapshot policy allows batches in the log of this channel."""
     overtook = F.coalesce("overtook", F.lit(False)) & (F.col("mode") == "aligned")
     return (F.col("mode") == "unaligned") | overtook | (F.col("is_back") & (F.col("mode") != "drain"))
 
@@ -169,29 +169,29 @@ def _of_counts() -> list[Column]:
     belongs = (in_channel >= 0) & (in_channel != F.col("logged"))
     empty = (in_channel > 0) | (F.col("logged") > 0)
     return [
-        _when(live & (in_channel < 0), 1, "%d batches were consumed, and %d were sent", "consumed", "sent"),
+        _when(live & (in_channel < 0), 1, "%d batches were consumed but only %d were sent", "consumed", "sent"),
         _when(
             ~_may_log() & F.when(F.col("restored"), F.col("logged") > 0).otherwise((in_channel >= 0) & empty),
             3,
-            "policy %s leaves nothing in it; %d batches were consumed, %d sent, %d are logged",
+            "must be empty under policy %s: %d batches consumed, %d sent, %d logged",
             *("mode", "consumed", F.coalesce("sent", F.lit(0)), "logged"),
         ),
         _when(
             live & _may_log() & belongs,
             2,
-            "the receiver consumed %d batches, the sender sent %d, so %s belong in the log; it holds %s",
+            "%d batches were consumed and %d sent, so the log must hold %s; it holds %s",
             *("consumed", "sent", _span(F.col("consumed") + 1, F.col("sent")), _held_span()),
         ),
         _when(
             F.col("restored") & F.col("has_restored") & (F.col("ins") == 1) & (F.coalesce("held", F.lit(0)) != _rest()),
             2,
-            "the cut that was restored held %d batches; %d of them were consumed, and %d are logged",
+            "the restored cut logged %d batches; %d of them were consumed and %d are still logged",
             *(F.coalesce("held", F.lit(0)), "consumed", "logged"),
         ),
         _when(
             F.col("restored") & (F.col("ins") == 0) & (F.col("held") > 0),
             2,
-            "the cut that was restored held %d batches, and no task tells of them",
+            "the restored cut logged %d batches that no task lists",
             "held",
         ),
     ]
@@ -206,25 +206,25 @@ def _of_log() -> list[Column]:
         _when(
             F.col("log_count") != F.col("logged"),
             2,
-            "the receiver logged %d batches, and the log holds %s",
+            "the receiver logged %d batches but the log holds %s",
             *("log_count", _held_span()),
         ),
         _when(
             (F.col("logged") > 0) & (F.col("first_seq") != F.col("consumed") + 1),
             2,
-            "%d batches were consumed, and the log begins with batch %d",
+            "%d batches were consumed but the log begins with batch %d",
             *("consumed", "first_seq"),
         ),
         _when(
             F.col("gap").isNotNull(),
             2,
-            "batch %d follows batch %d in the log, which holds %s",
+            "in the log, batch %d follows batch %d; the log holds %s",
             *("gap.seq", "gap.seq_before", _held_span()),
         ),
         _when(
             F.col("skipped").isNotNull(),
             2,
-            "%d records of batch %d are left out; only the first batch can have been processed before the cut, in part",
+            "%d records of batch %d are skipped; only the first batch may have been partly processed before the cut",
             *("skipped.skip", "skipped.seq"),
         ),
     ]
@@ -238,25 +238,25 @@ def _of_digests() -> list[Column]:
         _when(
             has_digests & F.col("changed").isNotNull(),
             2,
-            "batch %d gives digest %08x, and the log says %08x: it was changed",
-            *("changed.seq", "changed.gives", "changed.after"),
+            "batch %d was changed: its payload gives digest %08x, the log says %08x",
+            *("changed.seq", "changed.computed", "changed.after"),
         ),
         _when(
             whole & F.col("unlinked").isNotNull(),
             2,
-            "batch %d follows digest %08x, and the batch before it leaves %08x",
+            "batch %d starts from digest %08x but the batch before it left %08x",
             *("unlinked.seq", "unlinked.before", "unlinked.after_before"),
         ),
         _when(
             whole & (F.col("first_seq") == F.col("consumed") + 1) & (F.col("first_before") != F.col("consumed_digest")),
             2,
-            "batch %d follows digest %08x, and what was consumed has %08x",
+            "batch %d starts from digest %08x but the consumed batches have %08x",
             *("first_seq", "first_before", "consumed_digest"),
         ),
         _when(
             whole & counts_agree & (F.coalesce("last_after", "consumed_digest") != F.col("sent_digest")),
             2,
-            "what was consumed and logged has digest %08x, what was sent %08x",
+            "the consumed and logged batches have digest %08x, the sent ones %08x",
             *(F.coalesce("last_after", "consumed_digest"), "sent_digest"),
         ),
     ]
@@ -267,7 +267,7 @@ def _of_others() -> list[Column]:
         _when(
             F.col(name) < F.col(f"{name}_before"),
             8,
-            f"%d batches were {name}, and the cut before it says %d",
+            f"%d batches were {name}, fewer than the %d in the previous cut",
             *(name, f"{name}_before"),
         )
         for name in ("consumed", "sent")
@@ -275,8 +275,8 @@ def _of_others() -> list[Column]:
 
 
 def _when(wrong: Column, statement: int, story: str, *figures: str | Column) -> Column:
-    told = F.format_string(story, *figures) if figures else F.lit(story)
-    return F.when(wrong, F.struct(F.lit(statement).alias("statement"), told.alias("story")))
+    text = F.format_string(story, *figures) if figures else F.lit(story)
+    return F.when(wrong, F.struct(F.lit(statement).alias("statement"), text.alias("story")))
 
 
 def _span(first: Column, last: Column) -> Column:
@@ -288,5 +288,5 @@ def _span(first: Column, last: Column) -> Column:
 
 
 def _held_span() -> Column:
-    held = F.format_string("%d, from %d to %d", "logged", "first_seq", "last_seq")
+    held = F.format_string("%d batches, %d to %d", "logged", "first_seq", "last_seq")
     return F.when(F.col("logged") == 0, "none").otherwise(held)

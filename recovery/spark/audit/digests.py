@@ -1,4 +1,4 @@
-"""The payloads of a log, looked at once: the digest that each gives, and how many records it holds."""
+"""Digest and record count of each payload in a log, computed in one pass."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
     Array = Any
 else:
-    # Spark asks the types of a function for how it is to be called.
+    # Spark derives the calling convention from the annotations.
     Array = pa.Array
 
-_LOOKED_AT = "struct<after: bigint, records: bigint>"
+_INSPECTED = "struct<after: bigint, records: bigint>"
 
 
-def looked_at(payload: str, before: str) -> Column:
-    """A column with `after`, the digest of the channel behind this payload, and `records`, null if nobody can tell."""
-    return cast(Any, F).arrow_udf(digests, _LOOKED_AT)(payload, before)
+def inspect_payloads(payload: str, before: str) -> Column:
+    """A column with `after`, the channel's digest after this payload, and `records`, null if unknown."""
+    return cast(Any, F).arrow_udf(digests, _INSPECTED)(payload, before)
 
 
 def digests(payloads: Array, befores: Array) -> Array:
-    """The same, for Spark."""
+    """`inspect_payloads` over Arrow arrays."""
     after: list[int] = []
     records: list[int | None] = []
     for payload, before in zip(payloads.to_pylist(), befores.to_pylist(), strict=True):
-        # What stands there may be anything; a digest has 32 bits.
+        # The stored value may be forged, and a digest has 32 bits.
         after.append(zlib.crc32(payload, before & 0xFFFFFFFF))
         records.append(records_in_batch(payload))
     arrays = [pa.array(after, pa.int64()), pa.array(records, pa.int64())]

@@ -1,7 +1,7 @@
-"""What one file of a cut holds, row by row: no Spark is needed, and Spark's tasks look at many files at once.
+"""Checks the rows of one file of a cut. Needs no Spark; Spark's tasks check many files in parallel.
 
-A state file has rows of known kinds. Each key is there once, in the group that its value gives: so, with the group in
-the task that keeps it, no key is in two places. The columns of a key say what its pickle says.
+The rows of a state file are of known kinds. Each key occurs once, in the key group computed from its value; as each
+group belongs to one task, no key is in two places. The typed columns of a key agree with its pickle.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from recovery.stores.state_table import STATE
 compute: Any = import_module("pyarrow.compute")
 
 VALUE_BYTES_MAX = 64 << 20
-"""The largest value of a row that Spark is asked to read."""
+"""Largest value that the audit reads."""
 
 KINDS = ("value", "timer", "pending", "whole")
 _KEYED = ("value", "timer")
 _BATCH_ROWS = 10_000
 _LARGE = ("data", "payload", "key_str", "value_str")
 
-# Table -> the statement that needs its columns, and those that have a value in every row.
+# Table -> the statement that needs its columns, and the columns that must not be null.
 _FILLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "log": (2, ("position", "edge", "sender", "receiver", "seq", "digest_before", "digest_after", "payload")),
     "transactions": (6, ("name", "epoch", "attempt", "records")),
@@ -47,17 +47,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 class TooLargeError(ValueError):
-    """A file with a value that is larger than what is read."""
+    """A file holds a value of more than `VALUE_BYTES_MAX`."""
 
 
 def faults_in(table: str, file: Any) -> list[Fault]:
-    """What is wrong with the rows of a file whose bytes have been verified: statements and stories.
+    """Faults in the rows of a file whose bytes have been verified, each with its statement.
 
-    Raises `TooLargeError`, or what pyarrow raises of a file that is no Parquet.
+    Raises `TooLargeError`, or an error of pyarrow if the file is not valid Parquet.
     """
     opened = parquet.ParquetFile(file)
     if opened.schema_arrow.names != SCHEMAS[table].names:
-        raise pa.ArrowInvalid(f"its columns are not those of a table of {table}")
+        raise pa.ArrowInvalid(f"its columns are not those of a {table} table")
     _check_sizes(opened)
     faults = list(_nulls(table, opened))
     if table == "state":
@@ -72,14 +72,14 @@ def _check_sizes(opened: Any) -> None:
         size = sum(metadata.row_group(n).column(column).total_uncompressed_size for n in range(metadata.num_row_groups))
         if size <= VALUE_BYTES_MAX:
             continue
-        # Together they are larger than one may be. Where the mean is, too, none has to be read to know it.
+        # All values together exceed the limit. If their mean does as well, no value has to be read.
         largest = size // max(metadata.num_rows, 1)
         if largest <= VALUE_BYTES_MAX:
             batches = opened.iter_batches(batch_size=_BATCH_ROWS // 100, columns=[name])
             largest = max(compute.max(compute.binary_length(batch[0])).as_py() or 0 for batch in batches)
         if largest > VALUE_BYTES_MAX:
             raise TooLargeError(
-                f"holds a value of {largest:,} bytes in column {name}, and no more than {VALUE_BYTES_MAX:,} are read"
+                f"holds a value of {largest:,} bytes in column {name}, over the limit of {VALUE_BYTES_MAX:,}"
             )
 
 
@@ -91,11 +91,11 @@ def _nulls(table: str, opened: Any) -> Iterator[Fault]:
             found[name] += batch[name].null_count
     for name, count in found.items():
         if count:
-            yield statement, f"{counted(count, 'row')} of its table of {table} have no {name}"
+            yield statement, f"{counted(count, 'row')} without a value in column {name} of table {table}"
 
 
 class _State:
-    """The rows of a state file. Of each kind of fault the first is told, and how many there are."""
+    """Checks a state file. Reports the first fault of each kind and how often that kind occurs."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
@@ -105,13 +105,11 @@ class _State:
         self._others: set[Any] = set()
 
     def faults(self, opened: Any) -> list[Fault]:
-        """All of them."""
+        """All faults of the file."""
         for batch in opened.iter_batches(batch_size=_BATCH_ROWS):
             self._look_at(pa.table(batch.columns, batch.schema.names))
         self._check_numbers()
-        return [
-            (5, f"{counted(self._counts[what], what)}, the first is {first}") for what, first in self._first.items()
-        ]
+        return [(5, f"{counted(self._counts[what], what)}; first: {first}") for what, first in self._first.items()]
 
     def _find(self, what: str, first: Any, count: int = 1) -> None:
         self._first.setdefault(what, repr(first)[:100])
@@ -141,7 +139,7 @@ class _State:
         values = rows[column].to_numpy()
         wrong = np.flatnonzero(key_groups(values) != rows["key_group"].to_numpy())
         if len(wrong):
-            self._find("key in another group than its own", rows[column][int(wrong[0])].as_py(), len(wrong))
+            self._find("key in the wrong group", rows[column][int(wrong[0])].as_py(), len(wrong))
         if column == "key_int":
             self._numbers.append(values)
             return
@@ -153,16 +151,16 @@ class _State:
         for kind, group, key_int, key_str, data in zip(*columns, strict=True):
             key = _key_in(data)
             if key is _UNKNOWN:
-                continue  # an invariant that asks for it does not pass
+                continue  # reported when an invariant reads this key
             typed = key_int if key_int is not None else key_str
             if typed is not None and (type(typed), typed) != (type(key), key):
-                self._find("key that its pickle does not have", typed)
+                self._find("key that differs from its pickle", typed)
             try:
                 right = key_group(key)
             except UnkeyableError:
-                continue  # an object of a class of the user's: its group is not known without it
+                continue  # an object of a user's class: its group cannot be computed without that class
             if right != group:
-                self._find("key in another group than its own", key)
+                self._find("key in the wrong group", key)
             if kind != "value":
                 continue
             if type(key) is int and -(1 << 63) <= key < 1 << 63:
@@ -174,24 +172,24 @@ class _State:
 
     def _add(self, key: Any, seen: set[Any]) -> None:
         if key in seen:
-            self._find("key that is there twice", key)
+            self._find("duplicate key", key)
         seen.add(key)
 
     def _check_numbers(self) -> None:
-        # Equal numbers are one key, whatever their types.
+        # Equal numbers are the same key, even if their types differ.
         equal = (key for key in self._others if type(key) is bool or (type(key) is float and key.is_integer()))
         others = np.array([int(key) for key in equal if abs(key) < 1 << 62], np.int64)
         numbers = np.sort(np.concatenate([*self._numbers, others])) if self._numbers or len(others) else others
         doubled = numbers[1:][numbers[1:] == numbers[:-1]]
         if len(doubled):
-            self._find("key that is there twice", int(doubled[0]), len(doubled))
+            self._find("duplicate key", int(doubled[0]), len(doubled))
 
 
 _UNKNOWN = object()
 
 
 def _key_in(data: bytes) -> Any:
-    """The key of an entry, as it was pickled."""
+    """The key in a pickled entry."""
     try:
         entry = load(data)
     except UnreadablePickleError:

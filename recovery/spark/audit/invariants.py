@@ -1,6 +1,6 @@
-"""Statement 7: what the user says must hold, as SQL over the tables of one cut.
+"""Statement 7: the user's invariants, as SQL over the tables of one cut.
 
-The tables are views of those names, each with the rows of that cut. The rows that a query returns are what is wrong.
+Each table is a view of the same name with the rows of that cut. Each row that a query returns is a violation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _UNREAD = "backedge: a value that could not be read"
 
-# Column -> when it is null although something stands there.
+# Table -> column -> the condition under which its null stands for a value that could not be read.
 _VALUES: Mapping[str, Mapping[str, str]] = {
     "state": {"key": "`key` IS NULL AND kind IN ('value', 'timer')", "value": "`value` IS NULL"},
     "in_flight": {"record": "record IS NULL"},
@@ -32,10 +32,10 @@ _VALUES: Mapping[str, Mapping[str, str]] = {
 def check_invariants(
     spark: SparkSession, tables: Mapping[str, DataFrame], epoch: int, invariants: Mapping[str, str]
 ) -> list[InvariantResult]:
-    """How each of them comes out in one cut.
+    """Evaluate each invariant in one cut.
 
-    A query that meets a value which could not be read fails: so it is known that it looked at one. It is asked again
-    with nulls in their place, and does not pass, whatever it returns.
+    Reading an unreadable value makes the query fail, which shows that the invariant depends on one. It is then run
+    again with nulls in place of those values, and fails whatever it returns.
     """
     found: dict[str, InvariantResult] = {}
     if invariants:
@@ -81,11 +81,11 @@ def _views(spark: SparkSession, tables: Mapping[str, DataFrame]) -> Generator[No
 
 
 def _check(spark: SparkSession, name: str, query: str, tables: Mapping[str, Any]) -> InvariantResult | None:
-    """How it comes out; None if it met a value that could not be read."""
+    """Evaluate one invariant; None if it read a value that could not be decoded."""
     try:
         found = spark.sql(query)
         if not found.columns:
-            raise InvariantError(f"invariant {name!r} is no query: give a SELECT whose rows are what is wrong")
+            raise InvariantError(f"invariant {name!r} is not a query: write a SELECT that returns the violations")
         as_json = F.to_json(
             F.struct(*(F.col(f"`{column}`") for column in found.columns)), {"ignoreNullFields": "false"}
         )
@@ -96,6 +96,6 @@ def _check(spark: SparkSession, name: str, query: str, tables: Mapping[str, Any]
             return None
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         raise InvariantError(
-            f"invariant {name!r} cannot be asked: {reason}; mend the SQL, its tables are {', '.join(tables)}"
+            f"invariant {name!r} failed: {reason}; fix the SQL (tables: {', '.join(tables)})"
         ) from error
     return InvariantResult(name, rows, tuple(examples))

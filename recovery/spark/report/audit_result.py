@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from graphs.wording import counted
-from recovery.spark.audit.channel_checks import OF_CHANNELS
-from recovery.spark.audit.operator_findings import Counted, records_of
-from recovery.spark.audit.presence import Described
-from recovery.spark.audit.verifying import sizes_of
+from recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS
+from recovery.spark.audit.file_verification import manifest_sizes
+from recovery.spark.audit.manifest_checks import CutDocuments
+from recovery.spark.audit.operator_findings import OperatorCounts, records_of
 from recovery.spark.cut_tables.lineage import Place
 from recovery.spark.report.verdict import (
     FINDINGS_MAX,
@@ -31,7 +31,7 @@ class Found:
     findings: list[Finding] = field(default_factory=list[Finding])
     totals: Counter[int] = field(default_factory=Counter[int])
     channels: list[Facts] = field(default_factory=list[Facts])
-    counted: Counted = field(default_factory=Counted)
+    counted: OperatorCounts = field(default_factory=OperatorCounts)
     invariants: list[InvariantResult] = field(default_factory=list[InvariantResult])
 
     def add(self, found: Iterable[tuple[Finding, int]]) -> None:
@@ -44,15 +44,15 @@ class Found:
         """What a row of channels tells. Each has the totals of them all."""
         findings, totals, channel = row.pop("findings"), row.pop("totals"), row.pop("channel")
         if not self.channels:
-            self.totals.update(dict(zip(OF_CHANNELS, totals, strict=True)))
+            self.totals.update(dict(zip(CHANNEL_STATEMENTS, totals, strict=True)))
         self.findings += [finding(one["statement"], one["story"], epoch, channel=channel) for one in findings]
         flags = {name: bool(row[name]) for name in ("restored", "is_back", "within_actor")}
         self.channels.append({name: value for name, value in row.items() if name != "epoch"} | flags)
 
 
-def conclude_cut(cut: Described, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
+def conclude_cut(cut: CutDocuments, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
     """The verdict over a cut. `there` are the cuts that could be read."""
-    manifest, sizes = cut.manifest, sizes_of(cut.manifest)
+    manifest, sizes = cut.manifest, manifest_sizes(cut.manifest)
     declared = manifest["deployment"]["channels"]
     counted = sum(channel["within_actor"] for channel in declared)
     sizes |= {"channels": len(declared), "digested": len(declared) - counted, "counted": counted}
@@ -116,7 +116,9 @@ def _limited(findings: Iterable[Finding]) -> Iterator[Finding]:
             yield found
 
 
-def _compared(cut: Described, place: Place, found: Found, sizes: Facts, there: Set[int]) -> Iterator[tuple[int, str]]:
+def _compared(
+    cut: CutDocuments, place: Place, found: Found, sizes: Facts, there: Set[int]
+) -> Iterator[tuple[int, str]]:
     """What was looked at for each statement."""
     manifest, graph = cut.manifest, cut.graph
     kinds = Counter(operator["kind"] for operator in graph["operators"])
@@ -140,7 +142,7 @@ def _compared(cut: Described, place: Place, found: Found, sizes: Facts, there: S
     yield 8, before
 
 
-def _task_facts(cut: Described, task: Facts) -> Facts:
+def _task_facts(cut: CutDocuments, task: Facts) -> Facts:
     placed = {(one["task"], one["index"]): one for one in cut.manifest["deployment"]["tasks"]}
     return {
         "task": task["task"],
@@ -153,7 +155,7 @@ def _task_facts(cut: Described, task: Facts) -> Facts:
     }
 
 
-def _position_facts(cut: Described, found: Found) -> Iterator[Facts]:
+def _position_facts(cut: CutDocuments, found: Found) -> Iterator[Facts]:
     """What each source has sent and each sink written, since the job began."""
     for kind in ("source", "sink"):
         for name, records in records_of(cut, kind).items():

@@ -1,4 +1,4 @@
-"""Every file of the cuts, read and hashed where Spark's tasks run, before a single one is decoded; then its rows."""
+"""Hashes every file of the cuts in Spark's tasks before decoding it, then checks its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from graphs.wording import one_line
 from recovery.spark.audit.file_checks import SCHEMAS, Fault, TooLargeError, faults_in
-from recovery.spark.audit.presence import Described
+from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.report.verdict import Facts, Finding, finding
@@ -26,16 +26,16 @@ from recovery.stores.store_errors import StoreError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# It has no types that a checker can read.
+# PySpark has no type annotations for it.
 _arrow_udf: Any = cast(Any, F).arrow_udf
 
 
 def verify_files(
     spark: SparkSession, folder: JobFolder, manifests: Iterable[Mapping[str, Any]]
 ) -> dict[str, list[Fault]]:
-    """Hash all files that these manifests name, and look at the rows of each: by name, what is wrong with them.
+    """Hash all files listed in these manifests and check their rows. Returns file name -> faults.
 
-    Raises if a file is not what was written, or cannot be read.
+    Raises `UnreadableError` if a file is missing, unreadable, or not what was written.
     """
     files = {file["name"]: file for manifest in manifests for task in manifest["tasks"] for file in task["files"]}
     rows = [(folder.path, name, file["size"], file["sha256"]) for name, file in files.items()]
@@ -44,23 +44,23 @@ def verify_files(
     frame = local_frame(spark, rows, "folder string, name string, size bigint, sha256 string")
     fault = _arrow_udf(faults, "string")("folder", "name", "size", "sha256")
     wrong = frame.select("name", fault.alias("fault")).where(F.col("fault").isNotNull()).collect()
-    told: dict[str, Any] = {row["name"]: json.loads(row["fault"]) for row in wrong}
-    for fault in told.values():
+    reported: dict[str, Any] = {row["name"]: json.loads(row["fault"]) for row in wrong}
+    for fault in reported.values():
         if isinstance(fault, str):
             raise UnreadableError(fault)
-    return {name: [(statement, story) for statement, story in found] for name, found in told.items()}
+    return {name: [(statement, story) for statement, story in found] for name, found in reported.items()}
 
 
-def of_files(cut: Described, faults: Mapping[str, list[Fault]]) -> Iterator[Finding]:
-    """What is wrong with the rows of the files of a cut."""
+def file_findings(cut: CutDocuments, faults: Mapping[str, list[Fault]]) -> Iterator[Finding]:
+    """The faults in the files of a cut, as findings."""
     for id, task in cut.tasks.items():
         for file in task["files"]:
             for statement, story in faults.get(file["name"], ()):
                 yield finding(statement, f"{file['name']}: {story}", cut.epoch, task=str(id))
 
 
-def sizes_of(manifest: Facts) -> Facts:
-    """What the manifest says of sizes, over all tasks."""
+def manifest_sizes(manifest: Facts) -> Facts:
+    """Sizes according to the manifest, summed over all tasks."""
     tasks = manifest["tasks"]
     files = [file for task in tasks for file in task["files"]]
     logs = [log for task in tasks for log in task["logs"]]
@@ -75,43 +75,43 @@ def sizes_of(manifest: Facts) -> Facts:
     }
 
 
-def fault_of(folder: str, name: str, size: int, sha256: str) -> str | list[Fault] | None:
-    """Why a file cannot be read, or what is wrong with its rows; None if it is what was written and nothing is.
+def check_file(folder: str, name: str, size: int, sha256: str) -> str | list[Fault] | None:
+    """The reason why a file cannot be read, or the faults in its rows; None if the file is sound.
 
-    It is opened as a store opens it, without links, and stays open from the first look to the last.
+    Links are not followed, and the file is opened only once, so that it cannot be exchanged between hash and read.
 
-    >>> print(fault_of("/", "nowhere/1/table=rounds/rank.0.parquet", 4, ""))
-    /nowhere/1/table=rounds/rank.0.parquet is missing, and a manifest names it: bring it back from a copy
+    >>> print(check_file("/", "nowhere/1/table=rounds/rank.0.parquet", 4, ""))
+    /nowhere/1/table=rounds/rank.0.parquet is missing but listed in a manifest: restore it from a backup
     """
     parts, table = parts_of(name), "".join(table_of(name)[:1]).removeprefix("table=")
     if parts is None or table not in SCHEMAS:
-        return f"{shown(name)} is no file of a table in {folder}, and a manifest names it: it is forged"
+        return f"a manifest lists {shown(name)}, which is not a table file in {folder}: the manifest is forged"
     path = os.path.join(folder, name)
     try:
         with Folder(folder).open(parts, size) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                return f"{path} was changed: its SHA-256 is not the one in the manifest; bring it back from a copy"
+                return f"{path} was changed: its SHA-256 differs from the manifest's; restore it from a backup"
             file.seek(0)
             return faults_in(table, file) or None
     except FileNotFoundError:
-        return f"{path} is missing, and a manifest names it: bring it back from a copy"
+        return f"{path} is missing but listed in a manifest: restore it from a backup"
     except StoreError as error:
         return one_line(error)
     except TooLargeError as error:
-        return f"{path} {error}: it is forged, or too large for an audit"
+        return f"{path} {error}: it is forged or too large to audit"
     except (pa.ArrowException, OSError) as error:
-        return f"{path} cannot be read ({one_line(error)}): bring it back from a copy"
+        return f"{path} cannot be read ({one_line(error)}): restore it from a backup"
 
 
 if TYPE_CHECKING:
     Array = Any
 else:
-    # Spark asks the types of a function for how it is to be called.
+    # Spark derives the calling convention from the annotations.
     Array = pa.Array
 
 
 def faults(folders: Array, names: Array, sizes: Array, digests: Array) -> Array:
-    """What is wrong with each file, as JSON, for Spark."""
+    """`check_file` over Arrow arrays; each result as JSON."""
     files = zip(*(column.to_pylist() for column in (folders, names, sizes, digests)), strict=True)
-    found = [fault_of(*file) for file in files]
+    found = [check_file(*file) for file in files]
     return pa.array([None if fault is None else json.dumps(fault) for fault in found], pa.string())

@@ -1,7 +1,8 @@
-"""The cuts under audit beside those before them, so that a statement about two cuts is one grouped aggregate.
+"""Pairs each cut under audit with the earlier cuts it is compared with.
 
-A table is read once. Each row gets the number of the cut that it is to be held against, and its role there; a cut that
-stands before several others gives its rows to each. Which cut is whose stands in a literal: no join is needed.
+A statement about two cuts then becomes one grouped aggregate. Each table is read once. Every row gets the epoch of
+the audited cut and its role there; the rows of a cut that precedes several others are repeated for each. The pairing
+is a literal expression, so no join is needed.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ NOW, BEFORE, BEFORE_IN_ATTEMPT, RESTORED = "now", "before", "before in attempt",
 
 
 @dataclass(frozen=True)
-class Lined:
-    """The tables, and which of their cuts is what: numbers of cuts by the number of the cut under audit.
+class CutRoles:
+    """The tables, and the roles of their cuts: maps from the epoch under audit to the epoch it is compared with.
 
-    `previous` and `restored` tell only cuts that are still there. `of_attempt` is `previous` within an attempt;
-    `restored` are those that were restored by the same tasks.
+    Only cuts that still exist are listed. `previous_in_attempt` is `previous` if both cuts belong to one attempt;
+    `restored` is the cut that the attempt started from, if it was taken by the same tasks.
     """
 
     tables: Tables
     audited: tuple[int, ...]
     modes: Mapping[int, str]
     previous: Mapping[int, int]
-    of_attempt: Mapping[int, int]
+    previous_in_attempt: Mapping[int, int]
     restored: Mapping[int, int]
 
     def now(self, table: str) -> DataFrame:
@@ -41,8 +42,8 @@ class Lined:
         return self.tables[table].where(F.col("epoch").isin(list(self.audited)))
 
     def rows(self, table: str, *roles: str) -> DataFrame:
-        """The rows in these roles: `role` says in which one, `epoch` is the cut under audit."""
-        named = {BEFORE: self.previous, BEFORE_IN_ATTEMPT: self.of_attempt, RESTORED: self.restored}
+        """The rows of the cuts in these roles; `role` names the role, `epoch` the cut under audit."""
+        named = {BEFORE: self.previous, BEFORE_IN_ATTEMPT: self.previous_in_attempt, RESTORED: self.restored}
         cast: dict[int, list[tuple[int, str]]] = {}
         for role in roles:
             others = {epoch: epoch for epoch in self.audited} if role == NOW else named[role]
@@ -55,22 +56,22 @@ class Lined:
             for epoch, of in cast.items()
         }
         rows = self.tables[table].where(F.col("epoch").isin(list(parts)))
-        return rows.withColumn("part", F.explode(_looked_up(parts))).withColumns(
+        return rows.withColumn("part", F.explode(_by_epoch(parts))).withColumns(
             {"epoch": F.col("part.epoch"), "role": F.col("part.role")}
         )
 
     def mode(self) -> Column:
-        """How the cut of a row was taken."""
-        return _looked_up({epoch: F.lit(mode) for epoch, mode in self.modes.items()})
+        """The snapshot policy of a row's cut."""
+        return _by_epoch({epoch: F.lit(mode) for epoch, mode in self.modes.items()})
 
 
-def together(frames: Iterable[DataFrame]) -> DataFrame:
-    """All rows; a column that a frame has not is null there."""
+def union_rows(frames: Iterable[DataFrame]) -> DataFrame:
+    """All rows of all frames; a column missing from a frame is null in its rows."""
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def _looked_up(values: Mapping[int, Column]) -> Column:
-    """What stands under the row's epoch; null if nothing does."""
+def _by_epoch(values: Mapping[int, Column]) -> Column:
+    """The value for the row's epoch, or null."""
     found: Any = F
     for epoch, value in values.items():
         found = found.when(F.col("epoch") == epoch, value)

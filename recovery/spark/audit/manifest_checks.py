@@ -1,7 +1,7 @@
-"""Statements 4 and 5, as far as manifest, chain and graph alone tell them. They are small: no Spark is needed.
+"""Statements 4 and 5, as far as manifest, chain and graph can prove them. These are small; Spark is not needed.
 
-Everything that there should be is computed anew from the graph that the job keeps, and compared with what the manifest
-says there is. Whether the files hold what the manifest says is for those who read them.
+The expected tasks, channels and files are recomputed from the stored graph and compared with the manifest. Whether
+the files hold what the manifest says is checked elsewhere.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from recovery.stores.names import (
 )
 
 EXPANDED_MAX = 10_000
-"""So many instances or channels more than there are are told one by one."""
+"""Surplus instances or channels up to which each is reported by itself."""
 
 TABLES_OF_OPERATORS: tuple[Table, ...] = ("state", "transactions")
 
 
 @dataclass(frozen=True)
-class Described:
-    """A cut as three documents tell it: the entry of the chain, the manifest, and the graph.
+class CutDocuments:
+    """The three documents of a cut: its entry in the chain, its manifest, and its graph.
 
-    `foreign` are files of it that no store makes, such as links, each with what it is.
+    `foreign` maps files that no store creates, such as links, to a description of the fault.
     """
 
     link: Link
@@ -54,17 +54,17 @@ class Described:
 
     @property
     def tasks(self) -> dict[TaskId, Facts]:
-        """What the manifest says of each task."""
+        """Task -> its part of the manifest."""
         return {_task(task): task for task in self.manifest["tasks"]}
 
     @property
     def placed(self) -> dict[TaskId, Facts]:
-        """The tasks that ran."""
+        """Task -> its part of the deployment."""
         return {_task(task): task for task in self.manifest["deployment"]["tasks"]}
 
 
-def check_cover(cut: Described) -> Iterator[Finding]:
-    """4: without the back edges nothing goes round. What nothing enters is taken away until nothing is left."""
+def check_back_edges(cut: CutDocuments) -> Iterator[Finding]:
+    """4: without the back edges the graph has no cycle. Operators without inputs are removed until none is left."""
     into = dict.fromkeys((operator["name"] for operator in cut.graph["operators"]), 0)
     forward = [edge for edge in cut.graph["edges"] if edge["loop"] is None]
     for edge in forward:
@@ -82,8 +82,8 @@ def check_cover(cut: Described) -> Iterator[Finding]:
         yield finding(4, f"a cycle without a named back edge goes through {', '.join(sorted(into))}", cut.epoch)
 
 
-def check_presence(cut: Described) -> Iterator[Finding]:
-    """5: every task, operator, channel and file once, of one epoch, one attempt and one graph."""
+def check_completeness(cut: CutDocuments) -> Iterator[Finding]:
+    """5: every task, operator, channel and file occurs once, and belongs to this epoch, attempt and graph."""
     yield from _check_record(cut)
     yield from _check_graph(cut)
     yield from _check_deployment(cut)
@@ -93,8 +93,8 @@ def check_presence(cut: Described) -> Iterator[Finding]:
     yield from _check_files(cut)
 
 
-def _check_record(cut: Described) -> Iterator[Finding]:
-    """Entry and manifest say the same of the cut, and name each other."""
+def _check_record(cut: CutDocuments) -> Iterator[Finding]:
+    """The chain's entry and the manifest agree and refer to each other."""
     entry, manifest, link = cut.entry, cut.manifest, cut.link
     recorded: Facts = {
         "epoch": entry.epoch,
@@ -104,119 +104,119 @@ def _check_record(cut: Described) -> Iterator[Finding]:
     }
     for what, value in recorded.items():
         if manifest[what] != value:
-            yield finding(5, f"the manifest says {what} {manifest[what]!r}, and the chain {value!r}", cut.epoch)
-    told = {TaskId(name, index): tuple(names) for name, index, names in manifest["transactions"]}
-    if told != entry.transactions:
-        yield finding(5, "the manifest lists other transactions than the chain", cut.epoch)
+            yield finding(5, f"the manifest says {what} {manifest[what]!r}, the chain {value!r}", cut.epoch)
+    listed = {TaskId(name, index): tuple(names) for name, index, names in manifest["transactions"]}
+    if listed != entry.transactions:
+        yield finding(5, "manifest and chain list different transactions", cut.epoch)
     if manifest["parent"] != {"number": link.number - 1, "sha256": link.parent}:
-        story = f"the manifest follows entry {manifest['parent']['number']}, or another one of that number; the chain "
-        yield finding(5, f"{story}records it as entry {link.number}", cut.epoch)
+        story = f"the manifest's parent is entry {manifest['parent']['number']} or a different entry of that number, "
+        yield finding(5, f"{story}but the chain records the manifest as entry {link.number}", cut.epoch)
     name = path_of((*attempt_folder(entry.attempt, entry.epoch), MANIFEST))
     if link.manifest is not None and link.manifest.name != name:
-        yield finding(5, f"the chain names {link.manifest.name!r} as its manifest, which is {name}", cut.epoch)
+        yield finding(5, f"the chain names {link.manifest.name!r} as its manifest; expected {name}", cut.epoch)
 
 
-def _check_graph(cut: Described) -> Iterator[Finding]:
-    """The graph that is kept is the one that ran: its hash is computed anew, and edges are named after their ends."""
+def _check_graph(cut: CutDocuments) -> Iterator[Finding]:
+    """The stored graph is the one that ran: its recomputed hash matches, and edges are named after their ends."""
     found = hash_of_description(cut.graph)
     if found != cut.manifest["graph_hash"]:
-        story = f"the graph that is kept has hash {found}, and the cut is of graph {cut.manifest['graph_hash']}"
+        story = f"the stored graph has hash {found} but the manifest says {cut.manifest['graph_hash']}"
         yield finding(5, story, cut.epoch)
     for edge in cut.graph["edges"]:
         ends = f"{edge['sender']}.{edge['output']}->{edge['receiver']}.{edge['input']}"
         if not edge["name"].startswith(ends):
-            yield finding(5, f"edge {edge['name']!r} leads from and to others: {ends}", cut.epoch)
+            yield finding(5, f"the name of edge {edge['name']!r} does not match its ends, {ends}", cut.epoch)
 
 
-def _check_actors(cut: Described) -> Iterator[Finding]:
-    """A task has an actor of its own, or shares it with those of its number; all tasks of an operator alike."""
+def _check_actors(cut: CutDocuments) -> Iterator[Finding]:
+    """A task has its own actor or shares one with the tasks of its index; all tasks of an operator do the same."""
     kinds: dict[str, set[str]] = {}
     for id, task in cut.placed.items():
         own = {str(id): "own", f"slice-{id.index}": "slice"}.get(task["actor"])
         if own is None:
-            yield finding(5, f"it is in actor {task['actor']!r}, which holds no such task", cut.epoch, task=str(id))
+            yield finding(5, f"actor {task['actor']!r} cannot host this task", cut.epoch, task=str(id))
         else:
             kinds.setdefault(id.name, set()).add(own)
     for name, found in sorted(kinds.items()):
         if len(found) > 1:
-            yield finding(5, f"some tasks of {name!r} have an actor of their own, and some share one", cut.epoch)
+            yield finding(5, f"some tasks of {name!r} have their own actor and some share one", cut.epoch)
     within = {ends for ends, channel in _declared(cut).items() if channel["within_actor"]}
     for task in cut.manifest["tasks"]:
-        for told in task["channels"]:
-            channel = told["channel"]
+        for end in task["channels"]:
+            channel = end["channel"]
             ends = (channel["edge"], *channel["sender"], *channel["receiver"])
-            if ends in within and not channel["restored"] and told["digest"]:
+            if ends in within and not channel["restored"] and end["digest"]:
                 story = (
-                    f"it is within an actor by the deployment, and has digest {told['digest']:08x}: it led between two"
+                    f"within an actor according to the deployment, but it has digest {end['digest']:08x}, as only "
+                    "channels between actors have"
                 )
                 yield finding(5, story, cut.epoch, channel=channel_name(*ends))
 
 
-def _check_deployment(cut: Described) -> Iterator[Finding]:
+def _check_deployment(cut: CutDocuments) -> Iterator[Finding]:
     operators = {operator["name"]: operator["kind"] for operator in cut.graph["operators"]}
     parallelism: Mapping[str, int] = cut.manifest["parallelism"]
     if set(parallelism) != set(operators):
-        yield finding(5, f"the cut is of operators {_names(parallelism)}, the graph of {_names(operators)}", cut.epoch)
+        story = f"the cut has operators {_names(parallelism)}, the graph {_names(operators)}"
+        yield finding(5, story, cut.epoch)
     ran = Counter((name, id.index) for id, task in cut.placed.items() for name in task["operators"])
     if sum(parallelism.values()) > len(ran) + EXPANDED_MAX:
-        # A parallelism is any number: what it says is not written out.
-        story = (
-            f"parallelism gives {sum(parallelism.values()):,} instances of operators, and the tasks run {len(ran):,}"
-        )
+        # A forged parallelism can be any number, so the instances are not listed.
+        story = f"parallelism asks for {sum(parallelism.values()):,} operator instances, the tasks ran {len(ran):,}"
         yield finding(5, story, cut.epoch)
         return
     wanted = {(name, index) for name, width in parallelism.items() for index in range(width)}
     for name, index in sorted(wanted ^ ran.keys()):
-        what = "is in no task" if (name, index) in wanted else "is in a task, and the graph has no such"
+        what = "is in no task" if (name, index) in wanted else "is in a task but not in the graph"
         yield finding(5, f"instance {index} of operator {name!r} {what}", cut.epoch)
     for (name, index), times in ran.items():
         if times > 1:
             yield finding(5, f"instance {index} of operator {name!r} is in {times} tasks", cut.epoch)
 
 
-def _check_tasks(cut: Described) -> Iterator[Finding]:
+def _check_tasks(cut: CutDocuments) -> Iterator[Finding]:
     kinds = {operator["name"]: operator["kind"] for operator in cut.graph["operators"]}
     times = Counter(map(_task, cut.manifest["tasks"]))
     for id in sorted(cut.placed.keys() | times.keys() | cut.entry.files.keys()):
-        told = [times[id] == 1, id in cut.placed, id in cut.entry.files]
-        if not all(told):
-            missing = ("the manifest", "the deployment", "the chain")
-            where = " and ".join(name for name, there in zip(missing, told, strict=True) if not there)
-            yield finding(5, f"the task is not there once in {where}", cut.epoch, task=str(id))
+        listed = [times[id] == 1, id in cut.placed, id in cut.entry.files]
+        if not all(listed):
+            documents = ("the manifest", "the deployment", "the chain")
+            where = " and ".join(name for name, there in zip(documents, listed, strict=True) if not there)
+            yield finding(5, f"the task is missing from {where}, or listed twice", cut.epoch, task=str(id))
     for id, task in cut.tasks.items():
         for story in _task_stories(cut, id, task, kinds):
             yield finding(5, story, cut.epoch, task=str(id))
 
 
-def _task_stories(cut: Described, id: TaskId, task: Facts, kinds: Mapping[str, str]) -> Iterator[str]:
+def _task_stories(cut: CutDocuments, id: TaskId, task: Facts, kinds: Mapping[str, str]) -> Iterator[str]:
     if task["attempt"] != cut.entry.attempt:
-        yield f"its snapshot is of attempt {task['attempt']}, the cut of attempt {cut.entry.attempt}"
-    # A task that has ended stands in every later cut with its last state, which belongs to no epoch.
+        yield f"its snapshot belongs to attempt {task['attempt']}, the cut to attempt {cut.entry.attempt}"
+    # The last state of a task that has ended is part of every later cut and belongs to no epoch.
     if not task["ended"] and (task["epoch"], task["filed"]) != (cut.epoch, cut.epoch):
-        yield f"its snapshot is of epoch {task['epoch']}, filed under {task['filed']}"
+        yield f"its snapshot belongs to epoch {task['epoch']} and is filed under epoch {task['filed']}"
     if task["ended"] and task["filed"] is not None:
-        yield f"it has ended, and its last state is filed under epoch {task['filed']}"
+        yield f"it has ended, but its last state is filed under epoch {task['filed']}"
     if id in cut.entry.files and task["filed"] != cut.entry.files[id]:
-        yield f"it is filed under epoch {task['filed']}, and the chain says {cut.entry.files[id]}"
+        yield f"it is filed under epoch {task['filed']} but the chain says {cut.entry.files[id]}"
     if tuple(task["transactions"]) != cut.entry.transactions.get(id, ()):
         listed = list(cut.entry.transactions.get(id, ()))
-        yield f"its transactions are {task['transactions']}, and the chain lists {listed}"
+        yield f"its transactions are {task['transactions']} but the chain lists {listed}"
     found = {facts["name"]: facts["kind"] for facts in task["operators"]}
     ran: list[str] = cut.placed[id]["operators"] if id in cut.placed else []
     if len(found) != len(task["operators"]) or set(found) != set(ran):
-        yield f"its snapshot is of operators {_names(found)}, and it runs {_names(ran)}"
+        yield f"its snapshot holds operators {_names(found)} but it ran {_names(ran)}"
     for name, kind in found.items():
         if kind != kinds.get(name):
-            yield f"operator {name!r} is of kind {kind!r}, in the graph of kind {kinds.get(name)!r}"
+            yield f"operator {name!r} has kind {kind!r} here and {kinds.get(name)!r} in the graph"
     for facts in task["operators"]:
         if facts["kind"] == "source" and facts["records"] and not facts["splits"]:
-            yield f"source {facts['name']!r} has sent {facts['records']} records, and of no split"
+            yield f"source {facts['name']!r} has sent {facts['records']} records but lists no split"
 
 
 # -- channels ----------------------------------------------------------------------------------------------------
 
 
-def _check_channels(cut: Described) -> Iterator[Finding]:
+def _check_channels(cut: CutDocuments) -> Iterator[Finding]:
     declared = _declared(cut)
     if len(declared) != len(cut.manifest["deployment"]["channels"]):
         yield finding(5, "the deployment names a channel twice", cut.epoch)
@@ -224,27 +224,27 @@ def _check_channels(cut: Described) -> Iterator[Finding]:
     edges = list(_edges_between_tasks(cut))
     count = sum(senders * (1 if is_straight else receivers) for _, senders, receivers, is_straight in edges)
     if count > len(declared) + EXPANDED_MAX:
-        yield finding(5, f"the graph gives {count:,} channels, and the deployment names {len(declared):,}", cut.epoch)
+        yield finding(5, f"the graph has {count:,} channels, the deployment lists {len(declared):,}", cut.epoch)
         return
     wanted = dict(_channels_of(cut, edges))
     for ends in sorted(wanted.keys() ^ declared.keys()):
-        what = "is missing from the deployment" if ends in wanted else "is in no edge of the graph"
+        what = "is missing from the deployment" if ends in wanted else "belongs to no edge of the graph"
         yield finding(5, f"the channel {what}", cut.epoch, channel=channel_name(*ends))
     for ends in sorted(wanted.keys() & declared.keys()):
-        told, (_, *tasks) = declared[ends], ends
+        channel, (_, *tasks) = declared[ends], ends
         sender, receiver = TaskId(tasks[0], tasks[1]), TaskId(tasks[2], tasks[3])
         within = actors.get(sender) is not None and actors.get(sender) == actors.get(receiver)
-        if (told["is_back"], told["within_actor"]) != (wanted[ends], within):
-            story = f"the deployment says is_back={told['is_back']}, within_actor={told['within_actor']}; graph and "
-            story += f"actors say {wanted[ends]} and {within}"
+        if (channel["is_back"], channel["within_actor"]) != (wanted[ends], within):
+            story = f"the deployment says is_back={channel['is_back']}, within_actor={channel['within_actor']}; "
+            story += f"graph and actors say {wanted[ends]} and {within}"
             yield finding(5, story, cut.epoch, channel=channel_name(*ends))
 
 
 _Width = tuple[Facts, int, int, bool]
-"""An edge, the tasks that send on it and receive, and whether task i sends to task i alone."""
+"""An edge, its numbers of sending and receiving tasks, and whether task i sends to task i only."""
 
 
-def _edges_between_tasks(cut: Described) -> Iterator[_Width]:
+def _edges_between_tasks(cut: CutDocuments) -> Iterator[_Width]:
     home, width = _homes(cut), cut.manifest["parallelism"]
     for edge in cut.graph["edges"]:
         sender, receiver = edge["sender"], edge["receiver"]
@@ -252,13 +252,13 @@ def _edges_between_tasks(cut: Described) -> Iterator[_Width]:
             continue
         if home[receiver] != receiver and home[sender] == home[receiver]:
             continue  # an edge within a chain is a call, not a channel
-        # Markers of rounds go from every task that feeds an iteration back to every task of its head.
+        # Every task that feeds an iteration back sends round markers to every task of its head.
         is_straight = edge["routing"] == "forward" and edge["loop"] != receiver and width[sender] == width[receiver]
         yield edge, width[sender], width[receiver], is_straight
 
 
-def _channels_of(cut: Described, edges: Iterable[_Width]) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """The ends of every channel that the edges give, and whether it is a back edge."""
+def _channels_of(cut: CutDocuments, edges: Iterable[_Width]) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """The ends of every expected channel, and whether it is a back edge."""
     home = _homes(cut)
     for edge, senders, receivers, is_straight in edges:
         ends = (edge["name"], home[edge["sender"]]), home[edge["receiver"]]
@@ -267,18 +267,18 @@ def _channels_of(cut: Described, edges: Iterable[_Width]) -> Iterator[tuple[tupl
                 yield (*ends[0], index, ends[1], target), edge["loop"] is not None
 
 
-def _homes(cut: Described) -> dict[str, str]:
-    """The tasks that an operator runs in."""
+def _homes(cut: CutDocuments) -> dict[str, str]:
+    """Operator -> the name of the tasks that it runs in."""
     return {name: id.name for id, task in cut.placed.items() for name in task["operators"]}
 
 
-def _declared(cut: Described) -> dict[tuple[Any, ...], Facts]:
-    """The channels that the deployment names."""
+def _declared(cut: CutDocuments) -> dict[tuple[Any, ...], Facts]:
+    """The channels listed in the deployment, by their ends."""
     return {_ends(channel): channel for channel in cut.manifest["deployment"]["channels"]}
 
 
 def channel_name(edge: str, sender: str, sender_index: int, receiver: str, receiver_index: int) -> str:
-    """A channel as people read it.
+    """The readable name of a channel.
 
     >>> channel_name("a.out->b.in", "a", 0, "b", 1)
     'a.out->b.in a/0->b/1'
@@ -289,13 +289,13 @@ def channel_name(edge: str, sender: str, sender_index: int, receiver: str, recei
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def _check_files(cut: Described) -> Iterator[Finding]:
+def _check_files(cut: CutDocuments) -> Iterator[Finding]:
     times = Counter(file["name"] for task in cut.manifest["tasks"] for file in task["files"])
     for name, count in times.items():
         if count > 1:
-            yield finding(5, f"the file {name} is named {count} times", cut.epoch)
+            yield finding(5, f"the file {name} is listed {count} times", cut.epoch)
     for name, fault in cut.foreign.items():
-        yield finding(5, f"the file {name} was made by no store: {fault}", cut.epoch)
+        yield finding(5, f"the file {name} was not written by a store: {fault}", cut.epoch)
     for id, task in cut.tasks.items():
         there = set[Parts]()
         for file in task["files"]:
@@ -303,21 +303,21 @@ def _check_files(cut: Described) -> Iterator[Finding]:
             if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, task_file(id)):
                 yield finding(5, f"its file {file['name']} belongs to another cut or task", cut.epoch, task=str(id))
             elif table not in _files_of(task):
-                yield finding(5, f"its file {file['name']} is of no table of it", cut.epoch, task=str(id))
+                yield finding(5, f"its file {file['name']} belongs to none of its tables", cut.epoch, task=str(id))
             there.add(table)
         for table in sorted(_needed(task) - there):
-            yield finding(5, f"its file of {', '.join(table)} is missing", cut.epoch, task=str(id))
+            yield finding(5, f"its file for {', '.join(table)} is missing", cut.epoch, task=str(id))
 
 
 def _files_of(task: Facts) -> set[Parts]:
-    """Folders of tables that may hold a file of the task."""
+    """Table folders in which the task may have a file."""
     names = [facts["name"] for facts in task["operators"]]
     of_operators = {table_folder(table, name) for table in TABLES_OF_OPERATORS for name in names}
     return of_operators | _needed(task) | {table_folder("rounds", None)}
 
 
 def _needed(task: Facts) -> set[Parts]:
-    """Folders of tables that hold a file of the task, by what else the manifest tells of it."""
+    """Table folders in which the task must have a file, according to the rest of the manifest."""
     needed = {table_folder("log", log["loop"]) for log in task["logs"] if log["batches"]}
     for facts in task["operators"]:
         if facts["kind"] == "iterate":
@@ -325,8 +325,8 @@ def _needed(task: Facts) -> set[Parts]:
     return needed
 
 
-def has_readable_files(cut: Described) -> bool:
-    """Whether every file can be read at all: its name says which table it is of, and it is a file."""
+def has_readable_files(cut: CutDocuments) -> bool:
+    """Whether every file is a regular file whose name identifies its table."""
     tasks = cut.manifest["tasks"]
     return not cut.foreign and all(
         table_of(file["name"]) in _files_of(task) for task in tasks for file in task["files"]

@@ -1,15 +1,15 @@
-"""Audits the cuts of a run while it goes on, in a process of its own with one session: what `run(audit=...)` starts.
+"""Audits the cuts of a run while it is running, in a separate process with one session: what `run(audit=...)` starts.
 
-On the standard input here the run writes the key of its snapshots, as hexadecimal digits in a line (which is empty if
-there is none), and a line when it is over. The end of that input before all is done means that nobody waits any more,
-and ends this process, with its Java. On the standard output here are JSON objects, a line each:
+The run writes to this process's stdin: first the snapshot key in hexadecimal, or an empty line; then a line when the
+run is over. If stdin closes earlier, the run is gone, and this process ends together with its Java process. This
+process writes JSON objects to stdout, one per line:
 
     {"epoch": 7, "consistent": true, "line": "..."}    a cut was audited
-    {"skipped": 2, "from": 5, "to": 6}                 cuts were left out: a later one was there, or they were gone
-    {"over": true}                                     all is audited that was to be
-    {"error": "..."}                                   no audit is possible
+    {"skipped": 2, "from": 5, "to": 6}                 cuts were skipped: a later one was complete, or they were removed
+    {"over": true}                                     the audit is finished
+    {"error": "..."}                                   the audit failed
 
-A cut is held by links, or by a copy on another disk, before it is audited: retention may remove it meanwhile.
+Before a cut is audited it is hard-linked (or copied, on another disk), because retention may remove it meanwhile.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ LOOK_S = 0.1
 
 
 class Watch:
-    """Looks at the folder of one job, at the cuts behind the epoch `since`."""
+    """Audits the cuts of one job that are later than epoch `since`."""
 
-    def __init__(self, path: str, since: int, temporary: str, said: TextIO) -> None:
+    def __init__(self, path: str, since: int, temporary: str, reports: TextIO) -> None:
         self._path = path
-        self._said = said
+        self._said = reports
         self._over = Event()
         self._temporary = temporary
         self._held = tempfile.mkdtemp(dir=temporary)
@@ -53,25 +53,25 @@ class Watch:
         self._audited: int | None = None
         self._session: Any = None
 
-    def listen(self, told: TextIO) -> None:
-        """Take the key, and hear from a thread of its own when the run is over, or gone."""
-        self._key = bytes.fromhex(told.readline()) or None
-        Thread(target=self._hear, args=(told,), name="run", daemon=True).start()
+    def listen(self, commands: TextIO) -> None:
+        """Read the key, then wait in a separate thread for the run to end or to disappear."""
+        self._key = bytes.fromhex(commands.readline()) or None
+        Thread(target=self._hear, args=(commands,), name="run", daemon=True).start()
 
-    def _hear(self, told: TextIO) -> None:
-        for line in told:
+    def _hear(self, commands: TextIO) -> None:
+        for line in commands:
             if line.strip() == OVER:
                 self._over.set()
         if self._is_done:
             return
         shutil.rmtree(self._temporary, ignore_errors=True)
         if os.getpgrp() == os.getpid():
-            # While it starts, Java does not notice by itself that nobody waits for it.
+            # A Java process that is still starting does not notice that its parent is gone.
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     def every_cut(self) -> None:
-        """Audit cuts as they appear, the latest first when there are several, then the last one."""
+        """Audit cuts as they appear, skipping to the latest if there are several; finally audit the last cut."""
         self._is_each = True
         self._spark()
         while not self._over.wait(LOOK_S):
@@ -82,31 +82,31 @@ class Watch:
         self.last_cut()
 
     def last_cut(self) -> None:
-        """When the run is over, audit its last cut."""
+        """Wait for the run to end, then audit its last cut."""
         self._over.wait()
         cuts = self._cuts()
         if not cuts:
-            raise UnreadableError(f"the run has left no complete cut in {self._path}: there is nothing to audit")
+            raise UnreadableError(f"the run completed no cut in {self._path}, so there is nothing to audit")
         if cuts[-1] != self._audited:
             self._skip_before(cuts[-1])
             self._audit(self._path, cuts[-1])
         self._is_done = True
-        self._say({"over": True})
+        self._report({"over": True})
 
     def close(self) -> None:
-        """End Spark, and leave nothing behind."""
+        """Stop Spark and remove temporary files."""
         self._is_done = True
         if self._session is not None:
             close_session(self._session)
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _cuts(self) -> list[int]:
-        # The folder is not there before the run has begun.
+        # The run may not have created its folder yet.
         return JobFolder.open(self._path, self._key).cuts() if os.path.isfile(os.path.join(self._path, JOB)) else []
 
     def _audit_held(self, epoch: int) -> None:
         try:
-            hold(self._path, self._held, epoch, self._key)
+            hold_cut(self._path, self._held, epoch, self._key)
         except (UnreadableError, OSError):
             if epoch in self._cuts():
                 raise
@@ -117,11 +117,11 @@ class Watch:
             shutil.rmtree(os.path.join(self._held, epoch_folder(Epoch(other))))
 
     def _audit(self, path: str, epoch: int) -> None:
-        # The cut before is held, too: from one to the next nothing may go back.
+        # The previous cut is held as well: statement 8 compares with it.
         verdict = audit(self._spark(), JobFolder.open(path, self._key), [epoch])
         self._audited = epoch
         line = verdict.failures[0] if verdict.failures else verdict.lines()[-1].strip()
-        self._say({"epoch": epoch, "consistent": verdict.consistent, "line": line})
+        self._report({"epoch": epoch, "consistent": verdict.consistent, "line": line})
 
     def _spark(self) -> Any:
         if self._session is None:
@@ -129,7 +129,7 @@ class Watch:
         return self._session
 
     def _skip_before(self, epoch: int) -> None:
-        """The run goes faster than the audit: leave out what has come since, some of which is gone already."""
+        """Skip the cuts before `epoch`: the run is faster than the audit, and some are removed already."""
         entries = [link.entry for link in JobFolder.open(self._path, self._key).links()]
         complete = sorted({int(entry.epoch) for entry in entries if isinstance(entry, Manifest)})
         self._skip([other for other in complete if self._is_each and self._seen < other < epoch])
@@ -137,21 +137,21 @@ class Watch:
 
     def _skip(self, epochs: list[int]) -> None:
         if epochs:
-            self._say({"skipped": len(epochs), "from": epochs[0], "to": epochs[-1]})
+            self._report({"skipped": len(epochs), "from": epochs[0], "to": epochs[-1]})
 
-    def _say(self, fact: dict[str, Any]) -> None:
+    def _report(self, fact: dict[str, Any]) -> None:
         print(json.dumps(fact), file=self._said, flush=True)
 
 
-def hold(path: str, held: str, epoch: int, key: bytes | None = None) -> None:
-    """Have what belongs to a cut of a job in another folder, too: by links where the disk is the same.
+def hold_cut(path: str, held: str, epoch: int, key: bytes | None = None) -> None:
+    """Link everything that belongs to a cut into another folder, or copy it if that is on another disk.
 
-    `OSError` or `UnreadableError` if some of it has just been removed.
+    Raises `OSError` or `UnreadableError` if part of the cut has just been removed.
     """
     folder = JobFolder.open(path, key)
     attempts = {link.entry.attempt for link in folder.links()}
     document = folder.manifest(epoch)
-    # What is past comes after the chain: it covers what is removed from the chain meanwhile.
+    # PAST after CHAIN: it covers entries that are removed from the chain meanwhile.
     parts: list[Parts] = [(JOB,), (CHAIN,), (PAST,), graph_file(document["graph_hash"]), (epoch_folder(Epoch(epoch)),)]
     parts += [attempt_folder(attempt, None) for attempt in attempts]
     for names in parts:
@@ -173,21 +173,21 @@ def _link(source: str, target: str) -> None:
             _link(entry.path, os.path.join(target, entry.name))
 
 
-def watch(path: str, mode: str, since: int, temporary: str, said: TextIO, told: TextIO) -> int:
-    """Do what `mode` says: "every-cut" or "final". 0 when it could be done, whatever came of it.
+def watch(path: str, mode: str, since: int, temporary: str, reports: TextIO, commands: TextIO) -> int:
+    """Audit each cut (`mode` "every-cut") or only the last ("final"). Returns 0 if the audit ran, whatever it found.
 
-    `temporary` is a folder for what Spark keeps meanwhile, too. It is removed.
+    `temporary` also holds Spark's temporary files, and is removed.
     """
     tempfile.tempdir = temporary
-    watched = Watch(path, since, temporary, said)
-    watched.listen(told)
+    watched = Watch(path, since, temporary, reports)
+    watched.listen(commands)
     try:
         if mode == "every-cut":
             watched.every_cut()
         else:
             watched.last_cut()
     except (SparkJobError, PySparkException, OSError) as error:
-        print(json.dumps({"error": reason_of(error)}), file=said, flush=True)
+        print(json.dumps({"error": reason_of(error)}), file=reports, flush=True)
         return 1
     finally:
         watched.close()

@@ -1,4 +1,4 @@
-"""A run that is audited while it goes on: cuts are held, what is wrong ends the run, and no process stays."""
+"""Auditing a running job: cuts are held, an inconsistent cut ends the run, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -85,20 +85,20 @@ def test_a_missing_java_is_told_before_anything_runs(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_a_cut_that_is_held_stays_when_retention_removes_it(tmp_path: Path):
-    from recovery.spark.audit.watching import hold
+    from recovery.spark.audit.live_audit import hold_cut
 
     path = job_of_cuts(tmp_path / "snapshots")
     folder, held = JobFolder.open(str(path)), str(tmp_path / "held")
     first, *_, last = folder.cuts()
     manifest = folder.manifest(last)
-    hold(str(path), held, last)
+    hold_cut(str(path), held, last)
     for file in [*path.glob(f"epoch={last}/**/*"), *path.glob(f"epoch={first}/**/*")]:
         if file.is_file():
             file.unlink()
     assert JobFolder.open(held).cuts() == [last]
     assert JobFolder.open(held).manifest(last) == manifest
     with pytest.raises(UnreadableError, match="was removed"):
-        hold(str(path), held, first)
+        hold_cut(str(path), held, first)
 
 
 # -- on Ray --------------------------------------------------------------------------------------------------------
