@@ -44,6 +44,7 @@ from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.starting import run, start
 from engine.on_ray.planned_faults import KillSpecError
+from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError
 from engine.on_ray.supervisor.restore_plan import GraphMismatchError
@@ -159,6 +160,7 @@ __all__ = [
     "RoutingError",
     "RunExistsError",
     "RunFailedError",
+    "RunOptions",
     "RunResult",
     "ScheduleError",
     "SimulationError",

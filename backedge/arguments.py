@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import NoReturn
 
 from backedge.flows import WrongCallError
-from recovery.stores.keys import key_in_file, signing_key
+from recovery.stores.keys import KEY_VARIABLE, key_in_file, signing_key
 from recovery.stores.store_errors import StoreError
 
 
@@ -71,11 +72,7 @@ def key_from(key_file: str | None) -> bytes | None:
         raise WrongCallError(str(error)) from error
 
 
-def resume_from(text: str, snapshots: str | None) -> str | int:
-    """What a run is to go on from, as `start` takes it: "latest", "never" or the number of a cut."""
-    found = text if text in ("latest", "never") else digits(text)
-    if not found:
-        raise WrongCallError(f"--resume {text!r} is nothing to resume from: write latest, never or the number of a cut")
-    if found != "never" and snapshots is None:
-        raise WrongCallError(f"--resume {text} goes on from a cut: say by --snapshots in which folder it is")
-    return found
+def add_key_file(add_argument: Callable[..., object]) -> None:
+    """Add --key-file, which names the file with the key of the cuts."""
+    told = f"the key that signs the cuts, in a file; default: the environment variable {KEY_VARIABLE}, if it is set"
+    add_argument("--key-file", type=place, metavar="FILE", help=told)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from backedge.cases import case_of
 from backedge.flows import WrongCallError
@@ -16,9 +15,12 @@ from backedge.trials import Judged, Trial
 from engine.on_ray.api.job_handle import RunResult
 from engine.on_ray.api.launch_checks import storage_folder
 from engine.on_ray.api.shared_paths import check_path
-from engine.on_ray.planned_faults import Kill, check_kills
+from engine.on_ray.planned_faults import NO_FAULTS, Faults, check_kills
+from engine.on_ray.run_options import RunOptions
 from graphs.expansion import expand
 from recovery.spark.report.verdict import Verdict
+
+DEFAULT = RunOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,44 +57,38 @@ class Checked:
 
 def run_checked(
     module: ModuleType | str,
+    options: RunOptions = DEFAULT,
     *,
+    faults: Faults = NO_FAULTS,
     size: int | None = None,
     rounds: int | None = None,
-    seed: int = 0,
-    snapshots: str | None = None,
-    resume: Any = "never",
-    key: bytes | None = None,
-    kills: Sequence[str] = (),
-    parallelism: int = 1,
-    audit: Literal["never", "final", "every-cut"] = "never",
-    **options: Any,
 ) -> Checked:
     """Have Spark prepare a module's input, run its flow on Ray, and have Spark compare: see `backedge.cases`.
 
-    `audit="final"` has it audit the last cut, too, with the invariants of the module. Takes the `options` of `run`.
-    Input, output and cuts are in a temporary folder unless `snapshots` names one; file:///FOLDER says that all hosts of
-    the cluster have mounted it.
+    `RunOptions(audit="final")` has Spark audit the last cut as well, with the invariants of the module. Input, output
+    and cuts are in a temporary folder unless `snapshots` names one; file:///FOLDER says that all hosts of the cluster
+    have mounted it.
     """
+    snapshots = None if options.snapshots is None else os.fspath(options.snapshots)
     if snapshots is not None:
         check_path("--snapshots", snapshots)
     shared = "file://" if (snapshots or "").startswith("file:///") else ""
     folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else storage_folder(snapshots, hosts=1)
     # The last cut is audited in the session that is there anyway; only cuts that appear meanwhile need another.
-    meanwhile = audit if audit == "every-cut" else "never"
+    meanwhile = options.audit if options.audit == "every-cut" else "never"
     try:
-        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed, key=key)
-        check_kills(tuple(map(Kill.parse, kills)), expand(trial.flow("output").plan(), parallelism))
-        _check_folder(folder, trial.is_prepared, resume)
+        trial = Trial(case_of(module), folder, size=size, rounds=rounds, options=options)
+        check_kills(faults.planned, expand(trial.flow("output").plan(), options.parallelism))
+        _check_folder(folder, trial.is_prepared, options.resume)
         with trial.session():
             if not trial.is_prepared:
                 trial.prepare()
-            kept = {"snapshots": shared + folder, "resume": resume, "audit": meanwhile}
-            result = trial.run("output", kills=kills, parallelism=parallelism, seed=seed, **kept, **options)
+            result = trial.run("output", faults, snapshots=shared + folder, audit=meanwhile)
             reference, spark_seconds = trial.reference()
             found = trial.found("output", result, reference)
             rows = [row.asDict(recursive=True) for row in found.collect()]
             judged = trial.judge(found, reference)
-            verdict = trial.audit(folder, "latest") if audit == "final" else None
+            verdict = trial.audit(folder, "latest") if options.audit == "final" else None
             return Checked(result, rows, judged, verdict, spark_seconds)
     finally:
         if snapshots is None:

@@ -6,17 +6,16 @@ import argparse
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
-from backedge.arguments import Parser, count, digits, number, place, seconds
+from backedge.arguments import Parser, add_key_file, count, digits, number, place, seconds
 from backedge.flows import WrongCallError, flow_at, settings_in
+from backedge.run_flags import add_run_flags
 from backedge.version import VERSION
 from graphs.drawing import Format, draw
-from graphs.expansion import Actors
 from graphs.graph_errors import GraphError
 from graphs.wording import one_line
-from recovery.stores.keys import KEY_VARIABLE
 
 INTERRUPTED = 130
 NOBODY_READS = 141
@@ -105,52 +104,10 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 def _add_run(run: argparse.ArgumentParser) -> None:
     _add_flow(run)
     _add_set(run)
-    keeping = run.add_argument_group("cuts")
-    keeping.add_argument(
-        "--snapshots", type=place, metavar="URI", help="the folder for them; without it, a death fails the run"
-    )
-    keeping.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="default: 0.5")
-    given_up = "without progress, after which a cut is given up and the next begins; default: 60"
-    keeping.add_argument("--cut-timeout", type=seconds, default=60.0, metavar="SECONDS", help=given_up)
-    patience = "that a task waits for the barriers of a cut before it captures and logs its queues; default: 1"
-    keeping.add_argument("--cut-patience", type=seconds, default=1.0, metavar="SECONDS", help=patience)
-    keeping.add_argument("--keep", type=count, default=3, metavar="N", help="how many are kept; default: 3")
-    keeping.add_argument("--policy", choices=("aligned", "unaligned", "drain"), default="aligned")
-    resume = (
-        "latest: go on from the latest cut, or begin; EPOCH: from that one, and what was published since "
-        "is published again; default: never"
-    )
-    audit = "have Spark audit the last cut, or cuts as they appear; default: never"
-    keeping.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
-    keeping.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help=resume)
-    _add_key_file(keeping.add_argument)
-    placing = run.add_argument_group("processes")
-    placing.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
-    actors = "one process a task, or one for task i of every operator; default: auto, by the CPUs there are"
-    placing.add_argument("--actors", choices=get_args(Actors), default="auto", help=actors)
-    placing.add_argument("--spares", type=number, default=0, metavar="N", help="processes that wait to replace others")
-    silence = "after which an actor that says nothing is reported, with what it is doing; default: 30"
-    placing.add_argument("--silence-timeout", type=seconds, default=30.0, metavar="SECONDS", help=silence)
-    reaction = "restart: such an actor is ended and the attempt restarted; default: report"
-    placing.add_argument("--on-silence", choices=("report", "restart"), default="report", help=reaction)
-    restarts = "how many attempts may fail within --restart-window; default: 10"
-    placing.add_argument("--max-restarts", type=number, default=10, metavar="N", help=restarts)
-    window = "failures longer ago than this do not count; default: 3600"
-    placing.add_argument("--restart-window", type=seconds, default=3600.0, metavar="SECONDS", help=window)
-    faults = run.add_argument_group("planned faults")
-    kill = (
-        "end a process with SIGKILL: head@epoch=3, body@records=1000, head@loop=2, random@every=2s; may be given again"
-    )
-    faults.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
-    faults.add_argument("--seed", type=int, default=0, metavar="N", help="for random numbers; default: 0")
+    add_run_flags(run)
     told = run.add_argument_group("results")
     told.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
     told.add_argument("--json-out", type=place, metavar="URI", help="write the summary to a file, too")
-
-
-def _add_key_file(add_argument: Callable[..., object]) -> None:
-    help = f"the key that signs the cuts, in a file; default: the environment variable {KEY_VARIABLE}, if it is set"
-    add_argument("--key-file", type=place, metavar="FILE", help=help)
 
 
 def _add_prepare(prepare: argparse.ArgumentParser) -> None:
@@ -187,7 +144,7 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
     every = "between cuts; default: so that all kills have room in the time of the clean run"
     compare.add_argument("--every", type=seconds, metavar="SECONDS", help=every)
     planted = "change a row of the result, to see that it is found: ends with 1"
-    _add_key_file(compare.add_argument)
+    add_key_file(compare.add_argument)
     compare.add_argument("--plant-error", action="store_true", help=planted)
     compare.add_argument("--json", action="store_true", help="the last line of the output is what was found, as JSON")
 
@@ -205,7 +162,7 @@ def _add_audit(audit: argparse.ArgumentParser) -> None:
     audit.add_argument("--page", type=place, metavar="FILE.html", help="write a page with a picture of each cut")
     audit.add_argument("--parquet", type=place, metavar="DIR", help="write what was found as tables")
     audit.add_argument("--master", metavar="URL", help="the Spark to use; default: one on this machine")
-    _add_key_file(audit.add_argument)
+    add_key_file(audit.add_argument)
 
 
 def _epochs(text: str) -> str:
@@ -224,7 +181,7 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
             "--snapshots", type=place, required=True, metavar="DIR", help="what `backedge run` was given"
         )
         parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
-        _add_key_file(parser.add_argument)
+        add_key_file(parser.add_argument)
         parser.add_argument("--json", action="store_true", help="as JSON")
 
 

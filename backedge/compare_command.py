@@ -22,7 +22,8 @@ from backedge.flows import WrongCallError
 from backedge.trials import DataFrame, Judged, Trial
 from engine.on_ray import cluster
 from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.planned_faults import role_of
+from engine.on_ray.planned_faults import NO_FAULTS, Faults, role_of
+from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RunFailedError
 from engine.task_errors import TaskError
 from graphs.deployment import Deployment
@@ -62,9 +63,10 @@ def compare(
     as a failure.
     """
     with tempfile.TemporaryDirectory(prefix="backedge-compare-") as folder:
-        trial = Trial(case_of(module), folder, size=size, rounds=rounds, seed=seed, key=key)
+        options = RunOptions(parallelism=parallelism, seed=seed, key=key)
+        trial = Trial(case_of(module), folder, size=size, rounds=rounds, options=options)
         with trial.session(spark):
-            return _Comparison(trial, folder, parallelism, seed).facts(kills, every, plant_error)
+            return _Comparison(trial, folder, options).facts(kills, every, plant_error)
 
 
 def planned_kills(
@@ -91,23 +93,23 @@ def planned_kills(
 
 
 class _Comparison:
-    def __init__(self, trial: Trial, folder: str, parallelism: int, seed: int) -> None:
+    def __init__(self, trial: Trial, folder: str, options: RunOptions) -> None:
         self.trial = trial
         self.case: Case = trial.case
         self.folder = folder
-        self.options: Facts = {"parallelism": parallelism, "seed": seed}
+        self.options = options
         self.plan = trial.flow("clean").plan()
 
     def facts(self, kills: int, every: float | None, plant_error: bool) -> Facts:
         """Do all of it."""
         self.trial.prepare()
-        clean = self._run("clean", every=EVERY_MAX_S, kills=())
-        deployment, seed = expand(self.plan, self.options["parallelism"]), self.options["seed"]
-        planned = planned_kills(deployment, kills, seed, by_task=clean.by_task, in_loop=self.case.in_loop)
+        clean = self._run("clean", EVERY_MAX_S, NO_FAULTS)
+        deployment = expand(self.plan, self.options.parallelism)
+        planned = planned_kills(deployment, kills, self.options.seed, by_task=clean.by_task, in_loop=self.case.in_loop)
         working_s = clean.seconds - clean.starting_seconds
         room = EPOCHS_BEFORE + EPOCHS_A_KILL * kills
         every = every or min(EVERY_MAX_S, max(EVERY_MIN_S, working_s / room))
-        killed = self._run("killed", every=every, kills=planned)
+        killed = self._run("killed", every, Faults(planned))
         reference, spark_seconds = self.trial.reference()
         found = {name: self.trial.found(name, run, reference) for name, run in (("clean", clean), ("killed", killed))}
         if plant_error:
@@ -119,7 +121,8 @@ class _Comparison:
         return {
             "module": self.case.name,
             "size": self.trial.size,
-            **self.options,
+            "parallelism": self.options.parallelism,
+            "seed": self.options.seed,
             "equal": not any(one.differing or one.broken or one.fault for one in judged.values()),
             "kills_planned": len(planned),
             "kills_happened": len(killed.kills),
@@ -139,8 +142,8 @@ class _Comparison:
             "failures": [*failures, *self._not_happened(killed), *wrong],
         }
 
-    def _run(self, name: str, **options: Any) -> RunResult:
-        return self.trial.run(name, snapshots=os.path.join(self.folder, f"{name}-cuts"), **self.options, **options)
+    def _run(self, name: str, every: float, faults: Faults) -> RunResult:
+        return self.trial.run(name, faults, snapshots=os.path.join(self.folder, f"{name}-cuts"), every=every)
 
     def _with_error(self, frame: DataFrame, reference: DataFrame) -> DataFrame:
         from recovery.spark.compare.run_outputs import with_planted_error

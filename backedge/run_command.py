@@ -12,19 +12,20 @@ import shutil
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from backedge.arguments import key_from, resume_from
 from backedge.flows import WrongCallError, flow_at, settings_in
+from backedge.run_flags import options_from
 from backedge.summaries import JsonFile, told
 from engine.on_ray import cluster
-from engine.on_ray.api.call_checks import find_cut
+from engine.on_ray.api.cut_lookup import find_cut
 from engine.on_ray.api.job_handle import Job
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.shared_paths import check_path
-from engine.on_ray.api.starting import start
-from engine.on_ray.planned_faults import Kill, KillSpecError
+from engine.on_ray.api.starting import start_run
+from engine.on_ray.planned_faults import Faults, KillSpecError
 from engine.on_ray.run_spec import RunFailedError
 from engine.task_errors import TaskError
 from graphs.flow import Flow
@@ -37,13 +38,13 @@ REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, TaskError,
 """What is raised before anything runs. A `ClusterError` is an `OSError`."""
 
 
-def run_flow(options: argparse.Namespace) -> int:
+def run_flow(given: argparse.Namespace) -> int:
     """Runs what `backedge run` was told to; returns the exit code."""
     was_connected = cluster.is_connected()
     termination = _Termination()
     termination.watch()
     try:
-        return _Run(options, was_connected, termination).go()
+        return _Run(given, was_connected, termination).go()
     except RunExistsError as refused:
         return _say(f"{refused.fact}: go on with it by --resume latest, give another folder, or remove it", WRONG_CALL)
     except REFUSED as refused:
@@ -61,31 +62,31 @@ def run_flow(options: argparse.Namespace) -> int:
 
 
 class _Run:
-    def __init__(self, options: argparse.Namespace, was_connected: bool, termination: _Termination) -> None:
-        self.options = options
+    def __init__(self, given: argparse.Namespace, was_connected: bool, termination: _Termination) -> None:
+        self.is_json: bool = given.json
         self.termination = termination
         self.was_connected = was_connected
-        self.kills: list[str] = [str(Kill.parse(text)) for text in options.kill]
-        self.flow: Flow = flow_at(options.flow, settings_in(options.settings))
-        self.json_file = None if options.json_out is None else JsonFile(options.json_out)
-        self.resume: Any = resume_from(options.resume, options.snapshots)
-        self.key = key_from(options.key_file)
-        if options.snapshots is not None:
-            check_path("--snapshots", options.snapshots)
-            if isinstance(self.resume, int):
-                find_cut(options.snapshots.removeprefix("file://"), self.flow.name, self.resume, self.key)
-        elif options.key_file is not None:
-            raise WrongCallError("--key-file names a key that signs cuts: say by --snapshots where they are kept")
+        self.faults = Faults(given.kills)
+        self.options = options_from(given)
+        self.flow: Flow = flow_at(given.flow, settings_in(given.settings))
+        self.json_file = None if given.json_out is None else JsonFile(given.json_out)
+        if given.snapshots is not None:
+            check_path("--snapshots", given.snapshots)
+            if isinstance(self.options.resume, int):
+                root = given.snapshots.removeprefix("file://")
+                find_cut(root, self.flow.name, self.options.resume, self.options.key)
         self.temporary: str | None = None
         self.error: str | None = None
 
     def go(self) -> int:
-        folder = self.options.snapshots
-        if folder is None and (self.kills or self.options.audit != "never"):
+        options, folder = self.options, self.options.snapshots
+        if folder is None and (self.faults.kills or options.audit != "never"):
             # Not refused: whoever plans a kill wants to see the recovery, and any folder will do for that.
             folder = self.temporary = tempfile.mkdtemp(prefix="backedge-")
+        # A key from the environment is not for a run that keeps no cuts.
+        key = None if folder is None else options.key
         try:
-            job = self._start(folder)
+            job = start_run(self.flow, replace(options, snapshots=folder, key=key), self.faults)
         except BaseException:
             self._remove_temporary()
             raise
@@ -103,30 +104,6 @@ class _Run:
             self._remove_temporary()
         self._report(job)
         return code
-
-    def _start(self, folder: str | None) -> Job:
-        options = self.options
-        return start(
-            self.flow,
-            snapshots=folder,
-            every=options.every,
-            cut_timeout=options.cut_timeout,
-            cut_patience=options.cut_patience,
-            keep=options.keep,
-            resume=self.resume,
-            key=None if folder is None else self.key,
-            parallelism=options.parallelism,
-            actors=options.actors,
-            policy=options.policy,
-            max_restarts=options.max_restarts,
-            restart_window=options.restart_window,
-            spares=options.spares,
-            silence_timeout=options.silence_timeout,
-            on_silence=options.on_silence,
-            seed=options.seed,
-            kills=self.kills,
-            audit=options.audit,
-        )
 
     def _wait(self, job: Job) -> int:
         try:
@@ -156,7 +133,7 @@ class _Run:
         if not self.was_connected:
             cluster.disconnect()
         sys.stderr.flush()
-        print(json.dumps(summary) if self.options.json else told(summary), flush=True)
+        print(json.dumps(summary) if self.is_json else told(summary), flush=True)
 
     def _remove_temporary(self) -> None:
         if self.temporary is not None:
@@ -169,7 +146,7 @@ def _unknown(job: str) -> dict[str, Any]:
     return {"job": job, "state": "lost", **dict.fromkeys(figures, 0), "last_epoch": None, **lists}
 
 
-def _after_interruption(job: Job, folder: str | None) -> str:
+def _after_interruption(job: Job, folder: object) -> str:
     if folder is None:
         return "cancelled; without --snapshots there is nothing to go on from"
     if job.result is not None and job.result.state == "finished":

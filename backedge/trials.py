@@ -13,7 +13,9 @@ from typing import Any, Literal
 from backedge.cases import FORMS, Case, taken, takes
 from backedge.flows import WrongCallError
 from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.api.starting import run
+from engine.on_ray.api.starting import start_run
+from engine.on_ray.planned_faults import Faults
+from engine.on_ray.run_options import RunOptions
 from graphs.flow import Flow
 from graphs.io import Collect
 from recovery.spark.report.verdict import Verdict
@@ -69,16 +71,15 @@ class Trial:
         *,
         size: int | None,
         rounds: int | None,
-        seed: int,
-        key: bytes | None = None,
+        options: RunOptions,
     ) -> None:
         self.case = case
         self.size = size or case.size
         self._folder = folder
-        self._key = signing_key(key)
+        self._options = replace(options, key=signing_key(options.key))
         self._inputs = os.path.join(folder, "inputs")
         self._unfinished = os.path.join(self._inputs, ".unfinished")
-        self._given: dict[str, Any] = {"inputs": self._inputs, "size": self.size, "seed": seed}
+        self._given: dict[str, Any] = {"inputs": self._inputs, "size": self.size, "seed": options.seed}
         if rounds is not None:
             if not takes(case.make_flow, "rounds"):
                 raise WrongCallError(f"flow() of {case.name} takes no rounds: leave --rounds away")
@@ -113,16 +114,16 @@ class Trial:
             self.case.prepare(self.spark, **taken(self.case.prepare, self._given))
         os.remove(self._unfinished)
 
-    def run(self, output: str, **options: Any) -> RunResult:
-        """Run the flow on Ray."""
-        return run(self.flow(output), key=self._key, **options)
+    def run(self, output: str, faults: Faults, **changed: Any) -> RunResult:
+        """Run the flow on Ray, with some of the options changed."""
+        return start_run(self.flow(output), replace(self._options, **changed), faults).wait()
 
     def audit(self, snapshots: str, epochs: Literal["latest", "all"]) -> Verdict:
         """What Spark finds in the cuts that a run has kept, with the invariants of the module."""
         from recovery.spark.audit.audit_job import audit
         from recovery.spark.cut_tables.job_folder import JobFolder
 
-        folder = JobFolder.open(os.path.join(snapshots, encoded(self.flow("output").plan().name)), self._key)
+        folder = JobFolder.open(os.path.join(snapshots, encoded(self.flow("output").plan().name)), self._options.key)
         return audit(self.spark, folder, epochs, self.case.invariants)
 
     def reference(self) -> tuple[DataFrame, float]:

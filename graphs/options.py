@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from functools import partial, wraps
-from inspect import signature
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType
-from typing import Any, Literal, ParamSpec, TypedDict, TypeGuard, TypeVar, cast
+from typing import Any, Literal, TypedDict, TypeGuard, cast
 
 from graphs.graph_errors import BadOptionError
 from graphs.naming import name_fault
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 BatchFormat = Literal["records", "numpy", "pandas", "pyarrow"]
 OnError = Literal["fail", "dead_letter"]
@@ -34,42 +29,6 @@ class Step(Placing, total=False):
     """What an operator with a function of the user's takes besides: where a record goes whose call raised."""
 
     on_error: OnError
-
-
-def taking_options_of(model: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Give a function the parameters of another one, for type checkers, editors and `help`.
-
-    A call that does not fit them is refused under the function's own name.
-
-    >>> def start(flow, *, seed=0): ...
-    >>> @taking_options_of(start)
-    ... def run(*arguments, **options):
-    ...     return arguments, options
-    >>> run("shop", seed=1)
-    (('shop',), {'seed': 1})
-    >>> run("shop", sed=1)
-    Traceback (most recent call last):
-    TypeError: run() got an unexpected keyword argument 'sed': did you mean 'seed'?
-    """
-    parameters = signature(model)
-
-    def decorate(function: Callable[..., R]) -> Callable[P, R]:
-        @wraps(function)
-        def checked(*arguments: P.args, **options: P.kwargs) -> R:
-            try:
-                parameters.bind(*arguments, **options)
-            except TypeError as error:
-                unknown = next((name for name in options if name not in parameters.parameters), "")
-                near = get_close_matches(unknown, parameters.parameters, 1)
-                hint = f": did you mean {near[0]!r}?" if near else ""
-                raise TypeError(f"{function.__name__}() {error}{hint}") from None
-            return function(*arguments, **options)
-
-        own = signature(function).return_annotation
-        cast(Any, checked).__signature__ = parameters.replace(return_annotation=own)
-        return checked
-
-    return decorate
 
 
 def check_count(value: object, option: str, what: str) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from graphs.deployment import Deployment, Task
 
@@ -70,6 +71,41 @@ class Kill:
         if self.who in ROLES:
             return role_of(task) == self.who
         return self.who in (str(task.id), *task.operators)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong in a run on purpose, in tests and demonstrations.
+
+    `kills` are planned faults in their short form. `broken_rule` names a rule of the protocol that the tasks break: see
+    `engine/on_ray/actor/broken_rule.py`.
+
+    >>> Faults(kills=["head@epoch=3"]).planned
+    (Kill(who='head', when='epoch', amount=3),)
+    >>> Faults(kills="head@epoch=3")
+    Traceback (most recent call last):
+    engine.on_ray.planned_faults.KillSpecError: kills='head@epoch=3': give a list, as in kills=["head@epoch=3"]
+    """
+
+    kills: Sequence[str] = ()
+    broken_rule: str | None = None
+
+    def __post_init__(self) -> None:
+        given = cast(object, self.kills)
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise KillSpecError(f'kills={given!r}: give a list, as in kills=["head@epoch=3"]')
+        for kill in cast(Sequence[object], given):
+            if not isinstance(kill, str):
+                raise KillSpecError(f'kills={given!r}: give texts, as in kills=["head@epoch=3"]')
+            Kill.parse(kill)
+
+    @property
+    def planned(self) -> tuple[Kill, ...]:
+        """The kills, parsed."""
+        return tuple(map(Kill.parse, self.kills))
+
+
+NO_FAULTS = Faults()
 
 
 def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | None:

@@ -1,10 +1,11 @@
-"""What a run is asked for, checked and complete, as the supervisor gets it."""
+"""What the supervisor is given of a run, and how a run ends badly."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from engine.on_ray.planned_faults import Kill
+from engine.on_ray.run_options import RunOptions
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.deployment import Deployment
 from graphs.ids import Epoch
@@ -22,19 +23,30 @@ class RequestFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """One run. `resume_from` is the epoch to go on from; None stands for the latest cut, or the beginning.
-
-    One that begins `anew` takes over no run of its name.
-    """
+    """One run: its tasks, the options that the user gave, and the same in the terms of the core."""
 
     deployment: Deployment
     options: TaskOptions
     snapshots: SnapshotOptions
-    restarts: RestartOptions = field(default_factory=RestartOptions)
-    spares: int = 0
-    strategy: str = "DEFAULT"
-    resume_from: Epoch | None = None
-    anew: bool = False
-    kills: tuple[Kill, ...] = field(default_factory=tuple[Kill, ...])
-    silence_ms: int = 30_000
-    restarts_silent: bool = False
+    run: RunOptions = field(default_factory=RunOptions)
+    kills: tuple[Kill, ...] = ()
+
+    @property
+    def restarts(self) -> RestartOptions:
+        """How many attempts may fail."""
+        return RestartOptions(self.run.max_restarts, int(self.run.restart_window * 1000))
+
+    @property
+    def resume_from(self) -> Epoch | None:
+        """The cut to continue from; None stands for the latest cut, or the beginning."""
+        return Epoch(self.run.resume) if isinstance(self.run.resume, int) else None
+
+    @property
+    def anew(self) -> bool:
+        """Whether a run of this name that is there already is refused instead of continued."""
+        return self.run.resume == "never"
+
+    @property
+    def silence_ms(self) -> int:
+        """After how long an actor that reports nothing counts as silent."""
+        return int(self.run.silence_timeout * 1000)

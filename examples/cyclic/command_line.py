@@ -37,7 +37,9 @@ from backedge import (
     WrongCallError,
     run_checked,
 )
-from backedge.arguments import Parser, count, number, place, resume_from, seconds
+from backedge.arguments import Parser, count
+from backedge.faults import Faults
+from backedge.run_flags import add_run_flags, options_from
 
 FAILED = (RunFailedError, TaskError)
 REFUSED = (
@@ -66,22 +68,20 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
     """Run an example as the command line says; the exit code."""
-    options = vars(_parser(module).parse_args(arguments))
-    as_json = options.pop("json")
+    given = _parser(module).parse_args(arguments)
     program = f"examples.cyclic.{_short(module)}"
-    snapshots = options["snapshots"]
     try:
-        resume = resume_from(options.pop("resume"), snapshots)
-        checked = run_checked(module, kills=options.pop("kill"), resume=resume, **options)
+        options, faults = options_from(given), Faults(given.kills)
+        checked = run_checked(module, options, faults=faults, size=given.size, rounds=given.rounds)
     except REFUSED as refusal:
         return _say(program, refusal, 2)
     except FAILED as failure:
         return _say(program, failure, 1)
     except KeyboardInterrupt as interrupted:
         number = interrupted.args[0] if interrupted.args else signal.SIGINT
-        return _say(program, _interrupted(snapshots), 128 + number)
-    _show(module, checked, options["rounds"])
-    if as_json:
+        return _say(program, _interrupted(given.snapshots), 128 + number)
+    _show(module, checked, given.rounds)
+    if given.json:
         print(json.dumps(checked.summary()), flush=True)
     return 1 if checked.failures else 0
 
@@ -125,19 +125,9 @@ def _bare_parser(module: ModuleType) -> Parser:
 def _parser(module: ModuleType) -> Parser:
     parser = _bare_parser(module)
     parser.add_argument("--size", type=count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
-    parser.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
-    parser.add_argument(
-        "--snapshots", type=place, metavar="DIR", help="keep cuts, input and output there; default: a temporary one"
-    )
-    parser.add_argument("--every", type=seconds, default=0.5, metavar="SECONDS", help="between cuts; default: 0.5")
-    kill = "end a process with SIGKILL, such as head@epoch=3 or random@every=2s; may be given again"
-    parser.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", help=kill)
-    parser.add_argument("--resume", default="never", metavar="latest|never|EPOCH", help="go on from a cut")
     parser.add_argument("--rounds", type=count, metavar="N", help="at most so many rounds, where there are rounds")
-    audit = "have Spark audit the last cut, or cuts as they appear; default: never"
-    parser.add_argument("--audit", choices=("never", "final", "every-cut"), default="never", help=audit)
-    parser.add_argument("--seed", type=number, default=0, metavar="N", help="for random numbers; default: 0")
     parser.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
+    add_run_flags(parser)
     return parser
 
 

@@ -14,7 +14,8 @@ import time
 from collections import Counter
 from typing import Any
 
-from backedge import Collect, Flow, Generate, run
+from backedge import Collect, Flow, Generate, RunOptions
+from backedge.faults import Faults, run_with_faults
 
 Number = dict[str, int]
 
@@ -81,7 +82,8 @@ def check(totals: list[dict[str, int]], gone: list[int], numbers: int, counters:
 def main() -> None:
     """Runs it with kills, and compares the counters."""
     with tempfile.TemporaryDirectory(prefix="counters-") as folder:
-        result = run(flow(), snapshots=folder, every=0.5, actors="task", kills=KILLS)
+        options = RunOptions(snapshots=folder, every=0.5, actors="task")
+        result = run_with_faults(flow(), Faults(KILLS), options)
     check(result.outputs["totals"], result.outputs["gone"], NUMBERS, COUNTERS)
     in_loop = ", ".join(str(restore["in_loop_records"]) for restore in result.restores)
     print(f"{len(result.kills)} processes were killed; numbers found in the loop by the restores: {in_loop}")

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import sys
 
-from backedge import Checked, SparkJobError, close_session, draw, open_session, run_checked
+from backedge import Checked, RunOptions, SparkJobError, close_session, draw, open_session, run_checked
+from backedge.faults import Faults
 from examples.cyclic import payments
 
 KILLS = ("head@epoch=2", "head@epoch=4")
 WITHOUT_LOG = "no-loop-log"
+OPTIONS = RunOptions(every=0.4, actors="task", audit="final")
 
 
 def show_with_log() -> None:
     """Prints a run that is killed twice and loses nothing; exits with 1 if that is not what comes of it."""
     print(f"{payments.SIZE} payments, prepared by Spark, on Ray.")
     print("The process of the head, which tries them, is going to be killed twice.\n", flush=True)
-    checked = run_checked(payments, kills=KILLS, every=0.4, actors="task", audit="final")
+    checked = run_checked(payments, OPTIONS, faults=Faults(KILLS))
     _print_restores(checked)
     if checked.failures:
         sys.exit("\n".join(checked.failures))
@@ -33,7 +35,7 @@ def show_with_log() -> None:
 def show_without_log() -> None:
     """Prints the same kill in a run whose cuts leave out what is in the loop; exits with 1 if nothing is lost."""
     print("\nThe same kill, and the log of the loop is switched off.\n", flush=True)
-    checked = run_checked(payments, kills=KILLS[:1], every=0.4, actors="task", audit="final", broken_rule=WITHOUT_LOG)
+    checked = run_checked(payments, OPTIONS, faults=Faults(KILLS[:1], broken_rule=WITHOUT_LOG))
     _print_restores(checked)
     lost = sorted(example["wanted"]["id"] for example in checked.judged.first if example["what"] == "lost")
     if not lost:

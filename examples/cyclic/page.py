@@ -62,8 +62,8 @@ alone. The page is written by `python -m examples.cyclic.page`, from the files.
     backedge compare examples.cyclic.token_ring --kills 3          # run clean and with kills; cuts audited
     make examples                                                  # all that Spark computes; a wrong row must be found
 
-Those that Spark computes take the same options, `--size --parallelism --snapshots --every --kill --resume --rounds
---audit --seed --json`; counters and retries take none.
+Those that Spark computes take the options of a run as flags, such as `--snapshots --every --resume --parallelism`, and
+`--kill`, `--size`, `--rounds` and `--json`; `--help` lists them. counters and retries take none.
 
 - *free-running*: records go round one by one, and the loop ends when it is empty.
 - *in rounds*: all of a round is done before the next begins, and a figure of the round decides whether there is one.

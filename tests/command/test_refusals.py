@@ -62,10 +62,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["module_to_run:flow", "--set", "size=1", "--set", "size=2"], "--set gives size twice"),
         (["module_to_run:fixed", "--set", "size=1"], "is a Flow, not a function, and takes no --set size="),
         (["module_to_run:flow", "--kill", "head"], "names no fault: write WHO@WHEN"),
-        (["module_to_run:flow", "--resume", "latest"], "say by --snapshots in which folder"),
-        (["module_to_run:flow", "--resume", "7"], "say by --snapshots in which folder"),
-        (["module_to_run:flow", "--resume", "soon"], "write latest, never or the number of a cut"),
-        (["module_to_run:flow", "--resume", "²", "--snapshots", "."], "write latest, never or the number of a cut"),
+        (["module_to_run:flow", "--resume", "latest"], "name its folder with --snapshots"),
+        (["module_to_run:flow", "--resume", "7"], "name its folder with --snapshots"),
         (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], "nowhere holds no run of 'sizes'"),
         (["module_to_run:flow", "--set", "size=abc"], "flow raises TypeError: 'str' object cannot be interpreted"),
         (["module_to_run:flow", "--set", "size=abc"], ", at module_to_run.py:7: mend it there"),
@@ -91,6 +89,8 @@ RUN = ["run", "module_to_run:flow"]
         [*RUN, "--parallelism", "²"],
         [*RUN, "--spares", "-1"],
         [*RUN, "--actors", "all"],
+        [*RUN, "--resume", "soon"],
+        [*RUN, "--resume", "²", "--snapshots", "."],
         [*RUN, "--snapshots", ""],
         ["audit", ""],
         ["audit", ".", "--epoch", "²"],
@@ -188,7 +188,7 @@ def test_a_folder_that_holds_a_run_is_refused_with_the_options_of_the_command(
     def refuse(*_: object, **__: object) -> None:
         raise RunExistsError("cuts/sizes holds a run of 'sizes' already")
 
-    monkeypatch.setattr("backedge.run_command.start", refuse)
+    monkeypatch.setattr("backedge.run_command.start_run", refuse)
     said = refused(capsys, "run", "module_to_run:flow", "--snapshots", str(tmp_path / "cuts"))
     assert "holds a run of 'sizes' already: go on with it by --resume latest" in said
     assert "resume=" not in said

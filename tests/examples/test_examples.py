@@ -53,7 +53,7 @@ class TestTheCommandLine:
         ("words", "fault"),
         [
             (["--size", "many"], "argument --size: 'many' is no number from 1 on"),
-            (["--every", "0"], "argument --every: '0' is no time: give seconds above 0"),
+            (["--every", "0"], "argument --every: '0': give seconds, at least 0.001"),
             (["--what"], "unrecognized arguments: --what"),
         ],
     )

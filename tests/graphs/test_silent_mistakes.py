@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backedge import BadOptionError, Call, Collect, Flow, Generate, Items, Stream, UnreadOutputWarning
-from engine.on_ray.api.call_checks import faults_in
+from engine.on_ray.run_options import RunOptions
 
 
 def numbers() -> Stream[int]:
@@ -172,6 +172,6 @@ def test_outputs_that_are_read_are_not_warned_of_nor_is_an_operator_that_declare
 @pytest.mark.parametrize("resume", ["latest", 3])
 def test_to_resume_without_snapshots_is_refused(resume: Any):
     with pytest.raises(BadOptionError, match=f"resume={resume!r}.*snapshots="):
-        faults_in(Flow("rank"), None, 1.0, resume, 0, [])
-    assert faults_in(Flow("rank"), "cuts", 1.0, resume, 0, []) == ()
-    assert faults_in(Flow("rank"), None, 1.0, "never", 0, []) == ()
+        RunOptions(resume=resume).check_snapshots("flow 'rank'")
+    RunOptions(resume=resume, snapshots="cuts").check_snapshots("flow 'rank'")
+    RunOptions(resume="never").check_snapshots("flow 'rank'")

@@ -12,8 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """\
+from pathlib import Path
 from typing import Any, assert_type
-from backedge import RunResult, run
+from backedge import Job, RunOptions, RunResult, run, start
 from graphs import Flow, Items, JsonLines, KeyedStream, Loop, Stream, TextLines
 
 flow = Flow("types")
@@ -43,11 +44,16 @@ assert_type(flow.loop("other"), Loop[Any])
 assert_type(flow.iterate(lengths, lambda s: s.map(abs), rounds=3, measure=lambda n: n + 1), Stream[int])
 loose: Stream[object] = words
 flow.loop("wide", of=object).feed(words)
-assert_type(run(flow, snapshots="cuts", every=0.5, resume="latest"), RunResult)
+assert_type(run(flow, snapshots="cuts", every=0.5, resume="latest", cut_patience=None), RunResult)
+assert_type(start(flow, on_silence="restart", key=b"key"), Job)
+RunOptions(snapshots=Path("cuts"), resume=3)
 words.stateful_map(count, initial=0)
 words.map(len, paralelism=2)
 flow.loop("third", of=int).feed(words)
 run(flow, snapshot="cuts")
+run(flow, every="often")
+start(flow, policy="lazy")
+RunOptions(kills=["head@epoch=3"])
 """
 
 
@@ -64,5 +70,5 @@ def test_types_follow_the_records(tmp_path: Path):
     )
     errors = [found for found in json.loads(done.stdout)["generalDiagnostics"] if found["severity"] == "error"]
     lines = {PROGRAM.splitlines()[error["range"]["start"]["line"]]: error["message"] for error in errors}
-    # The last four lines are wrong on purpose.
-    assert list(lines) == PROGRAM.splitlines()[-4:], lines
+    # The last seven lines are wrong on purpose.
+    assert list(lines) == PROGRAM.splitlines()[-7:], lines

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from backedge import Collect, Flow, Job, Range, RunResult, start
+from backedge import Collect, Flow, Job, Range, RunOptions, RunResult
+from backedge.faults import Faults, start_with_faults
 from engine.on_ray import cluster
 from engine.on_ray.supervisor.run_story import Story
 
@@ -60,9 +61,14 @@ def until(job: Job, holds: Callable[[Story], Any], what: str) -> Story:
     return story
 
 
+def begin(flow: Flow, *, kills: Sequence[str] = (), broken_rule: str | None = None, **options: Any) -> Job:
+    """Start a flow with planned faults."""
+    return start_with_faults(flow, Faults(kills, broken_rule), RunOptions(**{"progress": False, **options}))
+
+
 def finish(flow: Flow, **options: Any) -> tuple[Job, RunResult]:
     """Run a flow to its end; its planned faults must all have happened."""
-    job = start(flow, **{"progress": False, **options})
+    job = begin(flow, **options)
     result = job.wait()
     assert result.state == "finished"
     assert result.missed_faults == ()

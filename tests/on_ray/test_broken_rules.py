@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backedge import BadOptionError, start
-from tests.on_ray.flows import expect, finish, trips, trips_made
+from backedge import BadOptionError
+from tests.on_ray.flows import begin, expect, finish, trips, trips_made
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_without_a_loop_log_a_run_that_nobody_kills_loses_nothing(tmp_path: Path
 @pytest.mark.parametrize("rule", ["gravity", "acknowledged-before-durable", "wall-clock-capture"])
 def test_a_rule_that_tasks_cannot_break_is_refused_before_anything_starts(rule: str):
     with pytest.raises(BadOptionError, match=rf"broken_rule='{rule}' is no rule .*; there are no-loop-log, "):
-        start(trips(count=1), broken_rule=rule)
+        begin(trips(count=1), broken_rule=rule)
 
 
 def test_what_runs_on_ray_does_not_load_the_simulator():

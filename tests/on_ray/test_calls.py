@@ -1,57 +1,107 @@
-"""A call of `run` that means nothing is refused in one line, and leaves nothing behind."""
+"""The options of a run: what they take, and how a wrong call is refused, in one line and before it leaves a trace."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.on_ray.api.call_checks import faults_in, find_cut
-from engine.on_ray.api.starting import run, start
-from engine.on_ray.planned_faults import Kill
+from engine.on_ray.api.cut_lookup import find_cut
+from engine.on_ray.api.starting import run, start, start_run
+from engine.on_ray.planned_faults import Faults, KillSpecError
+from engine.on_ray.run_options import RunOptions, option_docs
 from graphs.flow import Flow
 from graphs.graph_errors import BadNameError, BadOptionError
 from proof.runner import run_seed
 from recovery.stores.store_errors import NoSuchCutError
 from tests.spark.simulated import write_run
 
-CALL: dict[str, Any] = {"snapshots": None, "every": 1.0, "resume": "never", "seed": 0, "kills": ()}
+COUNT, COUNT_OR_ZERO = "give an integer of at least 1", "give an integer of at least 0"
+SECONDS = "give seconds, at least 0.001"
+NO_NUMBERS = [None, "1", True, 1.5]
+NO_SECONDS: list[Any] = ["a", 0, -1, True, 0.0001, float("nan"), float("inf")]
+REFUSED: dict[str, tuple[list[Any], str]] = {
+    "snapshots": (["", 3, b"cuts", "a\0b"], "give the path of a folder, '.' for the current one"),
+    "every": ([None, *NO_SECONDS], SECONDS),
+    "keep": ([0, *NO_NUMBERS], COUNT),
+    "policy": ([None, "lazy"], "give one of 'aligned', 'unaligned', 'drain'"),
+    "cut_timeout": ([None, *NO_SECONDS], SECONDS),
+    "cut_patience": (NO_SECONDS, SECONDS),
+    "resume": ([None, 1.5, 0, True, "soon"], "give 'latest', 'never' or the number of a cut"),
+    "audit": ([None, "sometimes"], "give one of 'never', 'final', 'every-cut'"),
+    "parallelism": ([0, *NO_NUMBERS], COUNT),
+    "actors": ([None, 1, "all"], "give one of 'task', 'slice', 'auto'"),
+    "placement": ([None, "spread"], "give one of 'DEFAULT', 'SPREAD'"),
+    "spares": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
+    "max_restarts": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
+    "restart_window": ([None, *NO_SECONDS], SECONDS),
+    "silence_timeout": ([None, *NO_SECONDS], SECONDS),
+    "on_silence": ([None, "ignore"], "give one of 'report', 'restart'"),
+    "credit_bytes": ([0, *NO_NUMBERS], COUNT),
+    "loop_bytes": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
+    "loop_disk_bytes": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
+    "seed": (NO_NUMBERS, "give an integer"),
+    "progress": ([None, 1, "no"], "give True or False"),
+}
+"""Option -> values that it does not take, and what the error says it takes."""
+
+
+def test_every_option_is_checked():
+    # The store checks a key, where it comes from the environment or a file as well.
+    assert {option.name for option in fields(RunOptions)} == REFUSED.keys() | {"key"}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_a_value_that_an_option_does_not_take_is_refused_with_one_that_it_takes(option: str):
+    values, fix = REFUSED[option]
+    for value in values:
+        with pytest.raises(BadOptionError) as refused:
+            RunOptions(**{option: value})
+        assert str(refused.value) == f"run option {option}={value!r}: {fix}"
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"snapshots": "cuts", "every": 0.1, "resume": 7, "kills": ("head@epoch=3",)},
-        {"snapshots": Path("cuts"), "every": 2, "resume": "latest", "seed": -1, "kills": ["head@epoch=3"]},
+        {"snapshots": "cuts", "every": 0.1, "resume": 7},
+        {"snapshots": Path("cuts"), "every": 2, "resume": "latest", "seed": -1, "cut_patience": None, "spares": 0},
     ],
 )
-def test_what_means_something_gives_the_faults_that_it_plans(given: dict[str, Any]):
-    assert faults_in(Flow("rank"), **{**CALL, **given}) == (Kill("head", "epoch", 3),)
+def test_values_that_options_take_are_kept(given: dict[str, Any]):
+    options = RunOptions(**given)
+    assert {option: getattr(options, option) for option in given} == given
 
 
-@pytest.mark.parametrize(
-    ("option", "values", "fix"),
-    [
-        ("snapshots", ["", 3, b"cuts", "a\0b"], "give the path of a folder, '.' for the current one"),
-        ("every", [None, "a", 0, -1, True, float("nan"), float("inf")], "give seconds above 0"),
-        ("resume", [None, 1.5, 0, True, "soon"], "give 'latest', 'never' or the number of an epoch"),
-        ("seed", [None, "x", 1.5], "give an integer"),
-        ("kills", [None, [3], "head@epoch=3", 3], 'give a list, as in kills=["head@epoch=3"]'),
-    ],
-)
-def test_what_means_nothing_is_refused_with_what_would_do(option: str, values: list[Any], fix: str):
-    for value in values:
-        with pytest.raises(BadOptionError) as refused:
-            faults_in(Flow("rank"), **{**CALL, option: value})
-        assert str(refused.value) == f"flow 'rank' has {option}={value!r}: {fix}"
+def test_every_option_has_a_docstring():
+    assert list(option_docs()) == [option.name for option in fields(RunOptions)]
+    for option, told in option_docs().items():
+        assert told.endswith("."), option
+        assert f"- {option}: {told}" in (run.__doc__ or "")
+
+
+def test_an_option_that_needs_cuts_is_refused_without_a_folder_for_them():
+    for options in (RunOptions(resume="latest"), RunOptions(resume=3), RunOptions(audit="final"), RunOptions(key=b"k")):
+        with pytest.raises(BadOptionError, match=r"^flow 'rank' has .*: give it snapshots=, the folder for them$"):
+            start_run(Flow("rank"), options)
+
+
+def test_a_key_is_not_shown():
+    assert "secret" not in repr(RunOptions(key=b"secret", snapshots="cuts"))
+
+
+@pytest.mark.parametrize("kills", [None, [3], "head@epoch=3", 3])
+def test_kills_are_a_list_of_texts(kills: Any):
+    with pytest.raises(KillSpecError, match=r'as in kills=\["head@epoch=3"\]$'):
+        Faults(kills)
 
 
 @pytest.mark.parametrize(("given", "fix"), [(None, "give the Flow itself"), (Flow, "call it, as in run(Flow())")])
 def test_what_is_no_flow_is_not_run(given: Any, fix: str):
     with pytest.raises(BadOptionError, match=r"run is given (None|Flow itself), which is no Flow: ") as refused:
-        faults_in(given, **CALL)
+        run(given)
     assert fix in str(refused.value)
 
 
@@ -73,11 +123,17 @@ def test_a_cut_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path):
             find_cut(str(tmp_path), "rank", epoch)
 
 
-def test_run_takes_what_start_takes_and_blames_itself():
-    assert signature(run).parameters == signature(start).parameters
-    assert signature(run).return_annotation == "RunResult"
-    for call, name in ((run, "run"), (start, "start")):
-        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'snapshot'"):
+def test_run_and_start_take_the_fields_of_run_options_and_blame_themselves():
+    for call, name, result in ((run, "run", "RunResult"), (start, "start", "Job")):
+        taken = list(signature(call).parameters.values())
+        assert [parameter.name for parameter in taken] == ["flow", *(option.name for option in fields(RunOptions))]
+        assert [parameter.default for parameter in taken[1:]] == [option.default for option in fields(RunOptions)]
+        assert signature(call).return_annotation == result
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got .* argument 'snapshot': did you mean 'snapshots'\?$"):
             call(Flow("rank"), snapshot="cuts")  # type: ignore[call-arg]  # pyright: ignore
-    with pytest.raises(TypeError, match=r"^run\(\) missing a required argument: 'flow'"):
-        run()  # type: ignore[call-arg]  # pyright: ignore
+        with pytest.raises(TypeError, match=rf"^{name}\(\) missing 1 required positional argument: 'flow'"):
+            call()  # type: ignore[call-arg]  # pyright: ignore
+
+
+def test_planned_faults_are_no_options_of_a_run():
+    assert not {"kill", "kills", "broken_rule", "faults"} & set(signature(run).parameters)

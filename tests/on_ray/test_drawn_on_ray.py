@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from backedge import run
 from tests.generated.flows import Drawn
 from tests.generated.test_drawn_flows import as_multisets, expected_of
+from tests.on_ray.flows import begin
 
 SEEDS = [seed for seed in range(40) if any(Drawn(seed).inputs.values())][:25]
 
@@ -23,15 +23,9 @@ def test_a_drawn_flow_gives_the_same_though_its_processes_are_killed(seed: int, 
     drawn, rng = Drawn(seed), random.Random(f"ray {seed}")
     actors, parallelism = cast("Any", rng.choice(("task", "slice"))), rng.randint(1, 3)
     kills = ["source@records=1"]
-    result = run(
-        drawn.flow,
-        snapshots=tmp_path,
-        every=0.1,
-        parallelism=parallelism,
-        actors=actors,
-        kills=kills,
-        spares=1,
-        progress=False,
+    job = begin(
+        drawn.flow, snapshots=tmp_path, every=0.1, parallelism=parallelism, actors=actors, kills=kills, spares=1
     )
+    result = job.wait()
     assert as_multisets(dict(result.outputs)) == expected_of(drawn), f"seed {seed}: {drawn.shapes}, {parallelism}"
     assert result.restores and not result.missed_faults

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from backedge import start
 from graphs.ids import Epoch
 from recovery.cut import OperatorState
 from recovery.stores.local import LocalStore
-from tests.on_ray.flows import finish, trips, until
+from tests.on_ray.flows import begin, finish, trips, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -33,7 +32,7 @@ def counted(manifest: dict[str, Any]) -> dict[str, int]:
 
 def test_what_was_sent_and_written_is_counted_over_deaths_and_under_another_parallelism(tmp_path: Path):
     where = {"snapshots": tmp_path, "every": 0.1, "actors": "slice", "progress": False}
-    job = start(trips(count=300, rate=60), kills=["head@epoch=3"], **where)
+    job = begin(trips(count=300, rate=60), kills=["head@epoch=3"], **where)
     until(job, lambda story: story.restores and story.snapshots >= 5, "it has died and gone on")
     result = job.stop()
     store = LocalStore(str(tmp_path), "trips")

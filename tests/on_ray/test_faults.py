@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from backedge import start
 from engine.on_ray.api.job_handle import missed
 from engine.on_ray.planned_faults import Kill, KillSpecError, Recurring, check_kills, records_left, role_of
 from engine.on_ray.supervisor.run_story import Story
@@ -14,7 +13,7 @@ from engine.on_ray.transport.control_messages import Counts
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId
-from tests.on_ray.flows import trips, until
+from tests.on_ray.flows import begin, trips, until
 
 
 def loop() -> Deployment:
@@ -165,7 +164,7 @@ def test_a_cut_between_two_faults_is_progress():
 @pytest.mark.usefixtures("on_ray")
 def test_a_run_that_is_killed_before_every_cut_says_why_it_makes_no_progress(tmp_path: Path):
     kills = ["random@every=0.05s"]
-    job = start(trips(count=400), snapshots=tmp_path, every=5.0, kills=kills, spares=2, progress=False)
+    job = begin(trips(count=400), snapshots=tmp_path, every=5.0, kills=kills, spares=2)
     story = until(job, lambda story: any("made no progress" in line for line in story.lines), "it is said")
     assert len(story.kills) >= 3 and not story.last_epoch, "they happened, and no cut was complete"
     (said,) = [line for line in story.lines if "made no progress" in line]

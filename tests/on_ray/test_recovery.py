@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Range, RunFailedError, run, start
-from tests.on_ray.flows import expect, finish, killed, kills_of, trips, trips_made, until
+from tests.on_ray.flows import begin, expect, finish, killed, kills_of, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -160,14 +160,14 @@ def test_too_many_deaths_fail_the_run(tmp_path: Path):
     with pytest.raises(
         RunFailedError, match=r"restarted 2 times within 3600 s, and then: the process of actor .* died"
     ):
-        run(trips(count=400), snapshots=tmp_path, every=0.1, kills=kills, max_restarts=2, spares=1, progress=False)
+        begin(trips(count=400), snapshots=tmp_path, every=0.1, kills=kills, max_restarts=2, spares=1).wait()
 
 
 def test_a_death_without_snapshots_fails_the_run_and_says_what_to_do():
     with pytest.raises(
         RunFailedError, match=r"process of actor slice-0 died: .*; without snapshots= .* give it a folder"
     ):
-        run(trips(count=400), actors="slice", kills=["head@records=100"], progress=False)
+        begin(trips(count=400), actors="slice", kills=["head@records=100"]).wait()
 
 
 def descriptors(pid: int) -> int:

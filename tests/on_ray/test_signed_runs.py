@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from backedge import BadOptionError, Collect, DamagedOutputError, Flow, Items, SnapshotAuthError, StoreError, run, start
+from backedge import BadOptionError, Collect, DamagedOutputError, Flow, Items, SnapshotAuthError, StoreError, run
 from backedge.command import main
 from engine.files.parts import read_pickles
 from recovery.stores.keys import derived_key
-from tests.on_ray.flows import expect, finish, trips, trips_made, until
+from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until
 
 KEY = b"of the owner"
 
@@ -20,7 +20,7 @@ KEY = b"of the owner"
 @pytest.mark.usefixtures("on_ray")
 def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     flow, folder = trips(count=300), tmp_path / "cuts"
-    job = start(flow, snapshots=folder, every=0.1, key=KEY, progress=False, kills=["head@epoch=1"])
+    job = begin(flow, snapshots=folder, every=0.1, key=KEY, kills=["head@epoch=1"])
     until(job, lambda story: story.snapshots >= 3, "three cuts are complete")
     job.cancel()
     for key, told in ((None, "is signed, and no key is given"), (b"another", "is not signed with this key")):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, run
+from backedge import Collect, Flow, Range, RunOptions
+from backedge.faults import Faults, run_with_faults
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict import Verdict
@@ -56,8 +57,9 @@ def trips() -> Flow:
     return flow
 
 
-def of_ray(root: Path, **options: Any) -> Path:
-    run(trips(), snapshots=root, every=0.3, keep=50, parallelism=2, actors="slice", progress=False, **options)
+def of_ray(root: Path, faults: Faults) -> Path:
+    options = RunOptions(snapshots=root, every=0.3, keep=50, parallelism=2, actors="slice", progress=False)
+    run_with_faults(trips(), faults, options)
     return root / "trips"
 
 
@@ -66,8 +68,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """A run that was killed, and one that did not log its loops."""
     with local_ray():
         yield {
-            "killed": of_ray(tmp_path_factory.mktemp("killed"), kills=["body@epoch=3"]),
-            "unlogged": of_ray(tmp_path_factory.mktemp("unlogged"), broken_rule="no-loop-log"),
+            "killed": of_ray(tmp_path_factory.mktemp("killed"), Faults(["body@epoch=3"])),
+            "unlogged": of_ray(tmp_path_factory.mktemp("unlogged"), Faults(broken_rule="no-loop-log")),
         }
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, run, start
+from backedge import AuditFailedError, Collect, Flow, Generate, JavaError, RunOptions, start
+from backedge.faults import Faults, run_with_faults, start_with_faults
 from engine.on_ray.supervisor.audit_process import Auditor
 from graphs.graph_errors import BadOptionError
 from proof.runner import run_seed
@@ -113,7 +114,8 @@ def ray() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    result = run(circling(600), snapshots=tmp_path, every=0.3, audit="every-cut", kills=["head@epoch=2"])
+    options = RunOptions(snapshots=tmp_path, every=0.3, audit="every-cut")
+    result = run_with_faults(circling(600), Faults(["head@epoch=2"]), options)
     assert sorted(result.outputs["done"]) == [3 * position + 2 for position in range(600)]
     assert result.audit is not None and result.audit["state"] == "consistent" and result.audit["cuts"] >= 1
     assert result.summary()["audit"] == result.audit
@@ -125,7 +127,8 @@ def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFi
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 def test_a_cut_that_is_not_consistent_ends_the_run(tmp_path: Path):
-    job = start(circling(None), snapshots=tmp_path, every=0.3, audit="every-cut", broken_rule="no-loop-log")
+    options = RunOptions(snapshots=tmp_path, every=0.3, audit="every-cut")
+    job = start_with_faults(circling(None), Faults(broken_rule="no-loop-log"), options)
     with pytest.raises(AuditFailedError, match=r"epoch \d+, statement 2 .* it holds none"):
         job.wait()
     assert job.result is not None and job.result.audit is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.files.checks import check_sink, check_source, claim_output
-from engine.on_ray.api.call_checks import find_cut, last_cut
+from engine.on_ray.api.cut_lookup import find_cut, last_cut
 from engine.on_ray.job_store import staging_of
 from engine.on_ray.supervisor.restore_plan import check_graph
 from engine.on_ray.transport.control_messages import TaskOptions

@@ -18,16 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import IO, Any, Literal
+from typing import IO, Any
 
+from engine.on_ray.run_options import Audit
 from engine.on_ray.run_spec import RunFailedError
-from graphs.graph_errors import BadOptionError
-from graphs.options import check_choice
 from recovery.spark.cut_tables.job_folder import JobFolder
-from recovery.spark.sessions.spark_session import check_start
 from recovery.stores.names import JOB, encoded
-
-Audit = Literal["never", "final", "every-cut"]
 
 END_S = 10.0
 _HOME = str(Path(__file__).resolve().parents[3])
@@ -154,16 +150,6 @@ def start_auditor(root: str | None, job: str, mode: Audit, key: bytes | None) ->
         if auditor is not None:
             auditor.close()
         raise
-
-
-def check_audit(flow: str, snapshots: object, mode: str) -> None:
-    """Raise unless the cuts of a flow can be audited so."""
-    check_choice(mode, ("never", "final", "every-cut"), "audit", flow)
-    if mode == "never":
-        return
-    if snapshots is None:
-        raise BadOptionError(f"{flow} has audit={mode!r}, which looks at cuts: give it snapshots=")
-    check_start()
 
 
 def _latest(path: str, key: bytes | None) -> int:

@@ -104,7 +104,9 @@ class Supervising:
         self.supervisor = Supervisor(secrets.token_hex(16), spec.restarts)
         self.coordinator: Coordinator | None = None
         self.deployment = spec.deployment
-        self.actors = Switchboard(spec.options.job, uuid.uuid4().hex[:8], spec.strategy, spec.spares, self._on_wait)
+        self.actors = Switchboard(
+            spec.options.job, uuid.uuid4().hex[:8], spec.run.placement, spec.run.spares, self._on_wait
+        )
         self.asked: deque[Request] = deque()
         self.asking = threading.Lock()
         self.is_cancelled = False
@@ -206,7 +208,7 @@ class Supervising:
             has_answered = look.answer.done() and look.answer.exception() is None
             doing = look.answer.result() if has_answered else NO_ANSWER
             told = f"actor {actor} has said nothing for {look.silent_ms // 1000} s: {doing}"
-            if self.spec.restarts_silent and not self.is_over:
+            if self.spec.run.on_silence == "restart" and not self.is_over:
                 self.actors.crew.dismiss(actor)
                 self._restart(told)
                 return
