@@ -74,11 +74,16 @@ class TaskCore:
         if self.rounds is not None and restored.rounds is not None:
             self.rounds.restore(restored.rounds)
 
-    def start(self) -> Sequence[Effect]:
-        """All tasks are restored: run. A task that had ended only says so again."""
+    def start(self, *, busy: bool) -> Sequence[Effect]:
+        """All tasks are restored: run. A task that had ended only says so again.
+
+        `busy`: whether timers or unanswered calls were restored. Told later, a round whose markers were all given
+        before the cut would be over before its calls are answered.
+        """
         if self.is_started:
             raise ProtocolError(f"task {self.task.id} runs already")
         self.is_started = True
+        self.busy = busy
         if self.ended:
             return self._say_end()
         effects: list[Effect] = []

@@ -287,6 +287,24 @@ def _rounds_until(flow: Flow) -> None:
     _write(result)
 
 
+def _rounds_asking(flow: Flow) -> None:
+    """A round waits for calls, across a crash too."""
+
+    def body(stream: Streams) -> Streams:
+        return _pay(stream.rebalance().map_async(ask, name="ask"), "pay")
+
+    _write(flow.iterate(_read(flow), body, rounds=6, name="iterate"))
+
+
+def _rounds_delayed(flow: Flow) -> None:
+    """A round waits for timers, across a crash too."""
+
+    def body(stream: Streams) -> Streams:
+        return _pay(stream.key_by("key").process(Delay, name="delay"), "pay")
+
+    _write(flow.iterate(_read(flow), body, rounds=6, name="iterate"))
+
+
 def _rounds_learning(flow: Flow) -> None:
     samples = _read(flow, "samples")
 
@@ -378,7 +396,7 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "shared_head": (_shared_head, _shared_head_async),
     "overlapping": (_overlapping,),
     "irreducible": (_irreducible,),
-    "rounds": (_rounds, _rounds_until, _rounds_learning),
+    "rounds": (_rounds, _rounds_until, _rounds_learning, _rounds_asking, _rounds_delayed),
     "rounds_nested": (_rounds_nested, _rounds_nested_last, _rounds_deep, _rounds_in_lanes_nested),
     "rounds_behind_loop": (_rounds_behind_loop,),
     "rounds_in_lanes": (_rounds_in_lanes,),

@@ -155,8 +155,7 @@ class Host:
     def start(self, around: Surroundings) -> None:
         """All tasks of the attempt are restored."""
         self.is_started = True
-        self.carry_out(self.core.start(), around)
-        self._tell_busy(around)
+        self.carry_out(self.core.start(busy=self._is_busy()), around)
 
     def obey(self, order: Order, around: Surroundings) -> None:
         """An order of the coordinator arrived."""
@@ -273,8 +272,11 @@ class Host:
             self._send(channel, self.core.sent(channel, payload), around)
         self._tell_busy(around)
 
+    def _is_busy(self) -> bool:
+        return self.runtime.next_timer_ms is not None or bool(self.runtime.unanswered)
+
     def _tell_busy(self, around: Surroundings) -> None:
-        busy = self.runtime.next_timer_ms is not None or bool(self.runtime.unanswered)
+        busy = self._is_busy()
         if busy != self.core.busy:
             self.carry_out(self.core.on_busy(busy), around)
 

@@ -76,7 +76,7 @@ def first_task_of(operator: str, flow: Flow, around: Around, unit: int | None = 
     host = Host(core, runtime, around, 10**9, (), unit)  # type: ignore[arg-type]
     outputs = {channel.id: Out(channel.within_actor) for channel in task.outputs}
     host.connect(outputs, {})  # type: ignore[arg-type]
-    core.start()
+    core.start(busy=False)
     return host, list(outputs.values())
 
 

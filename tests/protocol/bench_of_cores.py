@@ -153,7 +153,7 @@ class Bench:
         self.captured: dict[tuple[Epoch | None, TaskId], bytes] = {}
         self.records: dict[tuple[Epoch | None, TaskId], TaskRecord] = {}
         for id in deployment.tasks:
-            self.carry_out(id, self.cores[id].start())
+            self.carry_out(id, self.cores[id].start(busy=False))
 
     # -- names ---------------------------------------------------------------------------------------------------
 

@@ -229,8 +229,10 @@ ILLEGAL: dict[str, Illegal] = {
         with_ended_head, "head", lambda bench, core: core.sent(bench.channel("head->body"), b""), "head/0 may not send"
     ),
     # epochs
-    "start again": Illegal(join, "join", lambda bench, core: core.start(), "join/0 runs already"),
-    "start again after the end": Illegal(with_left_ended, "left", lambda b, core: core.start(), "runs already"),
+    "start again": Illegal(join, "join", lambda bench, core: core.start(busy=False), "join/0 runs already"),
+    "start again after the end": Illegal(
+        with_left_ended, "left", lambda b, core: core.start(busy=False), "runs already"
+    ),
     "captured an epoch that is not open": Illegal(
         join, "left", lambda bench, core: core.on_captured(Epoch(1), ()), "epoch 1 is not open"
     ),

@@ -8,6 +8,8 @@ from proof.generated_flows import NAMES
 from proof.runner import run_seed, run_seeds
 
 TROPHIES = {
+    609: "a restored round did not wait for the calls that its records had started",
+    1779: "a restored round did not wait for the timers that its records had set",
     25421: "a run that takes over was fenced for the death of a task that another run had started",
 }
 """Seeds that found a bug, under the schedules as they are now. Older finds stand as stories in tests/protocol."""

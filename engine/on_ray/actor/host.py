@@ -385,8 +385,7 @@ class Host:
 
     def start(self) -> None:
         """All tasks of the attempt are restored."""
-        self.carry_out(self.core.start())
-        self._tell_busy()
+        self.carry_out(self.core.start(busy=self._is_busy()))
 
     def obey(self, order: Order) -> None:
         """An order of the coordinator."""
@@ -496,8 +495,11 @@ class Host:
         if self.waits:
             self._tell_busy()
 
+    def _is_busy(self) -> bool:
+        return self.runtime.next_timer_ms is not None or bool(self.runtime.unanswered)
+
     def _tell_busy(self) -> None:
-        busy = self.runtime.next_timer_ms is not None or bool(self.runtime.unanswered)
+        busy = self._is_busy()
         if busy != self.core.busy:
             self.carry_out(self.core.on_busy(busy))
 

@@ -1,0 +1,47 @@
+"""A round of an iteration waits for the calls and timers that its records started, also if they come from a cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, Items, Stream, simulate
+
+ROUNDS = 4
+NUMBERS = list(range(8))
+
+
+async def ask(number: int) -> int:
+    return number + 1
+
+
+class Sleep:
+    """Sends each number on, one more than it was, when a timer is due."""
+
+    def on_record(self, ctx: Any, number: int) -> None:
+        ctx.state.set([*ctx.state.get([]), number])
+        ctx.set_timer(ctx.now + 5)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        for number in ctx.state.get([]):
+            ctx.emit(number + 1)
+        ctx.state.set([])
+
+
+def asked(body: Stream[int]) -> Stream[int]:
+    return body.rebalance().map_async(ask, name="ask").key_by(lambda number: number % 3).map(int, name="pass")
+
+
+def slept(body: Stream[int]) -> Stream[int]:
+    return body.key_by(lambda number: number % 3).process(Sleep, name="sleep")
+
+
+@pytest.mark.parametrize("body", [asked, slept])
+@pytest.mark.parametrize("policy", ["aligned", "unaligned"])
+def test_a_round_that_was_restored_waits_as_it_did_before(body: Any, policy: Any):
+    flow = Flow("waiting")
+    numbers = flow.read(Items(NUMBERS), name="numbers")
+    flow.iterate(numbers, body, rounds=ROUNDS, name="iterate").write(Collect(), name="done")
+    result = simulate(flow, seeds=range(20), crashes=3, parallelism=(1, 2), policy=policy)
+    assert sorted(result.outputs["done"]) == [number + ROUNDS for number in NUMBERS]
