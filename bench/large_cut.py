@@ -31,7 +31,7 @@ def write_large_cut(root: str, job: str, rows: int, seed: int) -> str:
     store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))
     logs = dict(_logs(deployment, rows // 2 // TASKS, seed))
     digests = {channel: log[-1].digest_after for channel, log in logs.items()}
-    kinds = {name: operator.kind.value for name, operator in deployment.plan.operators.items()}
+    kinds = {name: operator.kind.word for name, operator in deployment.plan.operators.items()}
     loops = {edge.name: edge.loop for edge in deployment.plan.edges if edge.loop is not None}
     keys = np.arange(rows // 2, dtype=np.int64) + seed
     groups = key_groups(keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -18,17 +18,17 @@ class Measure:
     """What the records sent over an iteration's back edge come to, since it was last taken. None: there were none.
 
     >>> import operator
-    >>> measure = Measure("rank", {"measure": None, "reduce": operator.add})
+    >>> measure = Measure("rank", None, operator.add)
     >>> measure.add(["a", "b"])
     >>> measure.take(), measure.take()
     (2, None)
     """
 
-    def __init__(self, iteration: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, iteration: str, measure: Callable[[Any], Any] | None, fold: Callable[[Any, Any], Any]) -> None:
         self.iteration = iteration
         self.total: Any = None
-        self._measure: Callable[[Any], Any] | None = options.get("measure")
-        self.fold: Callable[[Any, Any], Any] = options["reduce"]
+        self._measure = measure
+        self.fold = fold
 
     def add(self, records: Records) -> None:
         """Measure these records, of which there is at least one, and fold them in."""

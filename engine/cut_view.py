@@ -10,7 +10,7 @@ from engine.batch import copy_records, decode
 from engine.columns import as_records
 from engine.state import decode_entries
 from graphs.ids import ChannelId
-from graphs.plan import Kind, Operator, Plan
+from graphs.plan import Operator, Plan
 from graphs.routing import canonical_key
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import marker_in
@@ -75,7 +75,7 @@ class CutView:
 
     def output(self, sink: str) -> list[Any]:
         """Everything that the sink has published once this cut is."""
-        self._named(sink, lambda operator: operator.kind is Kind.SINK, "sink", "")
+        self._named(sink, lambda operator: operator.kind.is_sink, "sink", "")
         return copy_records([record for name, records in self._output if name == sink for record in records])
 
     def _states(self, operator: str | None = None) -> Iterator[Any]:
@@ -92,9 +92,7 @@ class CutView:
 
 
 def _keeps_values(operator: Operator) -> bool:
-    if operator.kind is Kind.PROCESS:
-        return any(key is not None for key in operator.options.get("keys", {}).values())
-    return operator.kind is Kind.STATEFUL_MAP
+    return operator.kind.keeps_values and bool(operator.keys)
 
 
 def _in_channels(snapshot: TaskSnapshot) -> Iterable[tuple[ChannelId, bytes, int]]:

@@ -18,8 +18,8 @@ from graphs.plan import Operator
 def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: int) -> list[bytes | None]:
     """`OperatorState.whole` of the tasks of an operator, for `parallelism` tasks. They must all say that it can move.
 
-    >>> from graphs import Kind
-    >>> move_whole(Operator("double", Kind.MAP), [None, None], 3)
+    >>> from graphs import Map
+    >>> move_whole(Operator("double", Map(abs)), [None, None], 3)
     [None, None, None]
     """
     parts = [cast("dict[str, Any]", pickle.loads(whole)) for whole in wholes if whole is not None]
@@ -43,7 +43,7 @@ def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: 
 
 def _split_anew(operator: Operator, own: list[Any], parallelism: int) -> list[Any]:
     try:
-        states: object = operator.function.split(operator.function.merge(own), parallelism)
+        states: object = cast(object, operator.kind.moved(own, parallelism))
     except USER_RAISED as error:
         raise user_error(operator.name, error, hook="merge or split", can_set_aside=False) from error
     if not isinstance(states, list) or len(cast("list[Any]", states)) != parallelism:

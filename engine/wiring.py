@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine.back_edge import Measure, counting_hops, measuring
-from engine.operators import make_operator
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Emitted, RebalanceTurn, Send, drop, fan_out, partitioner
 from graphs.deployment import Channel, Task
-from graphs.plan import Edge, Kind, Plan
+from graphs.kinds import Iterate
+from graphs.plan import Edge, Plan
 
 MakePlace = Callable[[str, Mapping[str, Send]], Place]
 
@@ -39,7 +39,7 @@ def wire(task: Task, plan: Plan, out: Emitted, make_place: MakePlace) -> Wiring:
     wiring = Wiring()
     for name in reversed(task.operators):
         sends = _sends_of(name, task, plan, channels, out, wiring)
-        wiring.operators[name] = make_operator(make_place(name, sends))
+        wiring.operators[name] = plan.operators[name].kind.start(make_place(name, sends))
     wiring.operators = {name: wiring.operators[name] for name in task.operators}
     return wiring
 
@@ -67,9 +67,9 @@ def _sends_of(
     # Dead letters first: the back edges send to them.
     sends = {output: fan_out(of_output) for output, of_output in targets.items()}
     for (output, loop), (edge, of_loop) in looping.items():
-        head = plan.operators.get(loop)
-        if head is not None and head.kind is Kind.ITERATE and loop not in measures:
-            measures[loop] = Measure(loop, head.options)
+        head = plan.operators[loop].kind if loop in plan.operators else None
+        if isinstance(head, Iterate) and loop not in measures:
+            measures[loop] = Measure(loop, head.measure, head.reduce)
         send = fan_out(of_loop)
         if loop in plan.trips:
             send = counting_hops(edge, plan.trips[loop], send, sends.get(f"dead:{loop}", drop))

@@ -12,17 +12,8 @@ computed; `expand` says where (`expansion.py`): tasks, the chains of operators i
 Cycles are the point. A back edge is an edge that the user named; every cycle has one. `cycles.py` finds the components,
 the heads and the nesting, `certificate.py` proves that nothing but a back edge closes a cycle, `drawing.py` shows it.
 
-What the options of an operator hold, beside `num_cpus`, `num_gpus` and `resources` where they were given:
-
-    map, flat_map, filter    on_error
-    split                    on_error, by_name: whether the function gives the name of an output, or is a condition
-    map_batches              on_error, batch_format, batch_size
-    map_async                on_error, concurrency, timeout (seconds)
-    stateful_map             on_error, initial
-    process                  on_error, named_inputs, keys: input -> key or None
-    iterate                  rounds, until, measure, reduce, enclosing: the iteration in whose body it was written
-
-An operator with on_error "dead_letter" has the output "dead"; one that feeds a loop with a limit has "dead:LOOP".
+What an operator does, with its options, is an `OperatorKind` (`operator_kind.py`), of which `kinds.py` has the built-in
+ones. One with on_error "dead_letter" has the output "dead"; one that feeds a loop with a limit has "dead:LOOP".
 
 >>> flow = Flow("hello")
 >>> flow.read(Items(["hello", "world"])).map(str.upper).write(Print())
@@ -64,8 +55,10 @@ from graphs.graph_errors import (
 )
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
+from graphs.kinds import Map
 from graphs.loop import Loop
-from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.operator_kind import OperatorKind
+from graphs.plan import Edge, Operator, Plan, Resources, Routing
 from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group
 from graphs.stream import KeyedStream, Stream
 
@@ -99,10 +92,10 @@ __all__ = [
     "IterationError",
     "JsonLines",
     "KeyedStream",
-    "Kind",
     "Loop",
     "LoopError",
     "Loops",
+    "Map",
     "MissingNameError",
     "NoCycleError",
     "NoSinkError",
@@ -111,10 +104,12 @@ __all__ = [
     "NothingEntersError",
     "OpenLoopError",
     "Operator",
+    "OperatorKind",
     "Parquet",
     "Plan",
     "Print",
     "Range",
+    "Resources",
     "Routing",
     "Sink",
     "Source",

@@ -21,7 +21,9 @@ from graphs.graph_errors import (
     UnreadOutputWarning,
 )
 from graphs.io import Collect
-from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.kinds import Write
+from graphs.naming import function_name
+from graphs.plan import Edge, Operator, Plan, Routing
 
 _OWN_PACKAGES = ("graphs", "recovery", "engine", "backedge")
 
@@ -47,12 +49,13 @@ def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
 
     User code, limits, parallelism and the order of declaration do not count: state fits in spite of them.
 
-    >>> graph_hash([Operator("a", Kind.MAP), Operator("b", Kind.MAP)], []) == graph_hash(
-    ...     [Operator("b", Kind.MAP), Operator("a", Kind.MAP)], [])
+    >>> from graphs.kinds import Map
+    >>> graph_hash([Operator("a", Map(abs)), Operator("b", Map(len))], []) == graph_hash(
+    ...     [Operator("b", Map(abs)), Operator("a", Map(abs))], [])
     True
     """
     return hash_of_structure(
-        ((o.name, o.kind.value, o.inputs, o.outputs) for o in operators),
+        ((o.name, o.kind.word, o.inputs, o.outputs) for o in operators),
         ((e.name, e.routing.value, e.by if isinstance(e.by, str) else "", e.loop or "") for e in edges),
     )
 
@@ -78,28 +81,26 @@ def _check_ends(draft: Draft) -> None:
             raise UnreadLoopError(
                 f"loop {loop.name!r} is fed and nobody reads it: merge it into the stream that its records come back to"
             )
-    kinds = {operator.kind for operator in draft.operators.values()}
-    if Kind.SOURCE not in kinds:
+    kinds = [operator.kind for operator in draft.operators.values()]
+    if not any(kind.is_source for kind in kinds):
         raise NoSourceError(f"flow {draft.name!r} reads nothing: start it with flow.read(source)")
-    if Kind.SINK not in kinds:
+    if not any(kind.is_sink for kind in kinds):
         raise NoSinkError(
             f"flow {draft.name!r} writes nothing, so nobody would see what it does: end it with stream.write(sink)"
         )
 
 
 def _warn_of_unread_outputs(draft: Draft, plan: Plan) -> None:
-    """Warn, once for each, of outputs that a process class declares and nobody reads."""
+    """Warn, once for each, of outputs that an operator declares and nothing reads."""
     read = {(edge.sender, edge.output) for edge in plan.edges}
     for name, operator in plan.operators.items():
-        if operator.kind is not Kind.PROCESS:
-            continue
-        for output in getattr(operator.function, "outputs", ()):
+        for output in operator.kind.optional_outputs:
             if (name, output) not in read | draft.warned:
                 draft.warned.add((name, output))
                 warnings.warn(
                     f"operator {name!r} of flow {draft.name!r} has an output {output!r} that nobody reads, and what it "
                     f"sends there is dropped: read it with .side({output!r}) and write it, or take it out of the "
-                    f"outputs of {operator.function.__name__}",
+                    f"outputs of {function_name(operator.function) or operator.kind.word}",
                     UnreadOutputWarning,
                     stacklevel=_users_level(),
                 )
@@ -130,7 +131,7 @@ def _unread_dead_letters(draft: Draft, operators: dict[str, Operator]) -> list[C
                 f"operator {name!r} has the name of the sink for the dead letters of {tail.loop or tail.operator!r}: "
                 "rename it, or write those dead letters yourself"
             )
-        operators[name] = Operator(name, Kind.SINK, Collect(), outputs=())
+        operators[name] = Operator(name, Write(Collect()), outputs=())
         connections.append(Connection(tail, name, "in"))
     return connections
 

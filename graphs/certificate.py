@@ -71,8 +71,8 @@ def certify(plan: Plan, cycles_max: int = CYCLES_MAX) -> Certificate:
 def verify(plan: Plan, certificate: Certificate) -> list[str]:
     """What is wrong with a certificate; nothing, for a true one. Compares places in the order, and finds no cycle.
 
-    >>> from graphs import Edge, Kind, Operator
-    >>> operators = {name: Operator(name, Kind.MAP) for name in "ab"}
+    >>> from graphs import Edge, Map, Operator
+    >>> operators = {name: Operator(name, Map(abs)) for name in "ab"}
     >>> plan = Plan("flow", operators, (Edge("a->b", "a", "out", "b", "in"),), "")
     >>> verify(plan, Certificate(("a", "b"), ())), verify(plan, Certificate(("b", "a"), ()))
     ([], ["edge 'a->b' goes back in the order and is no back edge"])

@@ -12,9 +12,8 @@ from graphs.cycles import Cycles, Loops, find_cycles, successors
 from graphs.digraph import cyclic_components, reachable
 from graphs.graph_errors import IterationError, NoCycleError, NothingEntersError, NoWayOutError, UnnamedCycleError
 from graphs.io import Source
-from graphs.plan import Edge, Kind, Plan
-
-_ONE_FOR_ONE = {Kind.MAP, Kind.STATEFUL_MAP, Kind.MAP_ASYNC}
+from graphs.kinds import Iterate
+from graphs.plan import Edge, Plan
 
 
 def check(plan: Plan) -> Cycles:
@@ -65,14 +64,14 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
     free = [edge for edge in plan.edges if edge.loop != edge.receiver]
     for members in cyclic_components(successors(plan.operators, free)):
         loop = next(e.loop for e in free if e.is_back and e.sender in members and e.receiver in members)
-        inside = [name for name in members if plan.operators[name].kind is Kind.ITERATE]
+        inside = [name for name in members if plan.operators[name].kind.in_rounds]
         if inside:
             raise IterationError(
                 f"iteration {inside[0]!r} runs inside the free-running loop {loop!r}, where its start is never "
                 "complete: make the outer loop an iteration too, or do the inner rounds with a loop and max_rounds="
             )
     for members in cyclic_components(successors(plan.operators, plan.edges)):
-        inside = [name for name in members if plan.operators[name].kind is Kind.ITERATE]
+        inside = [name for name in members if plan.operators[name].kind.in_rounds]
         loops = [e.loop for e in free if e.is_back and e.sender in members and e.receiver in members]
         if inside and loops:
             raise IterationError(
@@ -84,14 +83,14 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
 def _check_inner_iterations_start_inside(plan: Plan) -> None:
     graph = successors(plan.operators, plan.edges)
     for name, operator in plan.operators.items():
-        enclosing = operator.options.get("enclosing")
-        if enclosing is None:
+        kind = operator.kind
+        if not isinstance(kind, Iterate) or kind.enclosing is None:
             continue
-        inside = reachable([enclosing], graph)
+        inside = reachable([kind.enclosing], graph)
         for edge in plan.edges:
             if edge.receiver == name and edge.input == "start" and edge.sender not in inside:
                 raise IterationError(
-                    f"iteration {name!r} is written inside the body of {enclosing!r} and starts with a stream of "
+                    f"iteration {name!r} is written inside the body of {kind.enclosing!r} and starts with a stream of "
                     f"{edge.sender!r}, from outside, so that it would run once and not once a round: start it with a "
                     "stream that comes from the body's argument, or write it before the outer iteration"
                 )
@@ -99,7 +98,7 @@ def _check_inner_iterations_start_inside(plan: Plan) -> None:
 
 def _check_iterations_are_bounded(plan: Plan, cycles: Cycles) -> None:
     graph = successors(plan.operators, plan.edges)
-    sources = {name: o.function for name, o in plan.operators.items() if o.kind is Kind.SOURCE}
+    sources = {name: o.function for name, o in plan.operators.items() if o.kind.is_source}
     unbounded = {
         name: f"source {name!r} is unbounded"
         for name, source in sources.items()
@@ -140,15 +139,15 @@ def _check_ways_out(plan: Plan) -> None:
 
 def _is_limited(plan: Plan, edge: Edge) -> bool:
     """Whether nothing can go round over this edge for good, or may do so because the user said it."""
-    if edge.loop is not None and edge.loop == edge.receiver:
-        rule = plan.operators[edge.receiver].options
-        return rule.get("rounds") is not None or rule.get("until") is not None
+    head = plan.operators[edge.receiver].kind
+    if edge.loop == edge.receiver and isinstance(head, Iterate):
+        return head.rounds is not None or head.until is not None
     return edge.endless or edge.max_rounds is not None
 
 
 def _is_one_for_one(plan: Plan, edge: Edge) -> bool:
     kind = plan.operators[edge.sender].kind
-    return (kind in _ONE_FOR_ONE and edge.output == "out") or (kind is Kind.ITERATE and edge.output == "body")
+    return (kind.one_for_one and edge.output == "out") or (kind.in_rounds and edge.output == "body")
 
 
 def _what(loops: Loops) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from graphs.digraph import cyclic_components, reachable
 from graphs.graph_errors import IterationError
-from graphs.plan import Edge, Kind, Plan
+from graphs.plan import Edge, Plan
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _nest(plan: Plan) -> dict[str, tuple[str, ...]]:
     while work:
         operators, edges = work.pop()
         for members in cyclic_components(successors(operators, edges)):
-            heads = [name for name in members if plan.operators[name].kind is Kind.ITERATE]
+            heads = [name for name in members if plan.operators[name].kind.in_rounds]
             if not heads:
                 continue
             head = _outermost(plan, heads, set(members))

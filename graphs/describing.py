@@ -7,7 +7,7 @@ from typing import Any
 
 from graphs.building import hash_of_structure
 from graphs.deployment import Channel, Deployment, Task
-from graphs.plan import Edge, Kind, Operator, Plan
+from graphs.plan import Edge, Operator, Plan
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -61,12 +61,12 @@ def _operator(operator: Operator) -> dict[str, Any]:
     reads_or_writes = type(operator.function).__name__
     return {
         "name": operator.name,
-        "kind": operator.kind.value,
+        "kind": operator.kind.word,
         "inputs": list(operator.inputs),
         "outputs": list(operator.outputs),
-        "keyed": operator.key is not None,
-        "source": reads_or_writes if operator.kind is Kind.SOURCE else None,
-        "sink": reads_or_writes if operator.kind is Kind.SINK else None,
+        "keyed": bool(operator.keys),
+        "source": reads_or_writes if operator.kind.is_source else None,
+        "sink": reads_or_writes if operator.kind.is_sink else None,
     }
 
 

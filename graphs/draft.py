@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from graphs.graph_errors import DuplicateNameError, MissingNameError
 from graphs.naming import automatic_name, check_name, function_name, name_fault
-from graphs.plan import Kind, Operator, Routing
-
-Key = Callable[[Any], Any] | str
+from graphs.operator_kind import OperatorKind
+from graphs.plan import Key, Operator, Routing
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Draft:
 
     def check_free(self, name: str, what: str) -> None:
         if name in self.operators:
-            other = f"an operator of that name ({self.operators[name].kind.value})"
+            other = f"an operator of that name ({self.operators[name].kind.word})"
         elif name in self.loops:
             other = "a loop of that name"
         else:
@@ -86,23 +84,20 @@ class Draft:
             "give one of them another name="
         )
 
-    def name_for(self, kind: Kind, given: str | None, function: Any, label: str | None = None) -> str:
+    def name_for(self, kind: OperatorKind, given: str | None) -> str:
         """The user's name, else the function's where state is filed under it, else an automatic one."""
         if given is not None:
             return check_name(given, "operator")
-        if kind in _STATEFUL:
-            name = function_name(function)
+        if kind.named_after is not None:
+            name = function_name(kind.named_after)
             if name is None:
                 raise MissingNameError(
-                    f"a {kind.value} of an unnamed function has no name to file its state under: "
+                    f"a {kind.word} of an unnamed function has no name to file its state under: "
                     "give it name=, or a function with a name"
                 )
             return check_name(name, "operator")
         taken = {*self.operators, *self.loops}
+        label = kind.label
         if label is None or name_fault(label) is not None:
-            return automatic_name(_BASES.get(kind, kind.value), taken)
+            return automatic_name(kind.base_name, taken)
         return label if label not in taken else automatic_name(label, taken)
-
-
-_STATEFUL = {Kind.STATEFUL_MAP, Kind.PROCESS, Kind.MAP_ASYNC}
-_BASES = {Kind.SOURCE: "read", Kind.SINK: "write"}

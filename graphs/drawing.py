@@ -5,7 +5,7 @@ Each loop and each iteration is a box of its own, heads are marked, and back edg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ from graphs.cycles import find_cycles, successors
 from graphs.digraph import upstream_first
 from graphs.flow import Flow, checked_flow
 from graphs.naming import function_name
+from graphs.operator_kind import Shape
 from graphs.options import check_choice
-from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.plan import Edge, Operator, Plan, Routing
 from graphs.wording import printable
 
 Format = Literal["text", "mermaid", "dot"]
@@ -97,7 +98,7 @@ def _text_box(drawing: Drawing, box: Box, margin: str) -> Iterator[str]:
             yield margin + entry.label
             yield from _text_box(drawing, entry, margin + "| ")
             continue
-        yield f"{margin}{entry.name} ({entry.kind.value})" + (", a head" if entry.name in drawing.heads else "")
+        yield f"{margin}{entry.name} ({entry.kind.word})" + (", a head" if entry.name in drawing.heads else "")
         for edge in drawing.plan.edges:
             if edge.sender == entry.name:
                 words = ", ".join([edge.receiver + _input(drawing.plan, edge), *_remarks(edge)])
@@ -122,7 +123,7 @@ def _mermaid_box(drawing: Drawing, box: Box, ids: dict[str, str], margin: str, o
             yield from _mermaid_box(drawing, entry, ids, margin + "    ", opened)
             yield f"{margin}end"
             continue
-        start, end = ("{{", "}}") if entry.name in drawing.heads else _MERMAID_SHAPES.get(entry.kind, ("[", "]"))
+        start, end = ("{{", "}}") if entry.name in drawing.heads else _MERMAID_SHAPES[entry.kind.drawn_as]
         yield f'{margin}{ids[entry.name]}{start}"{_quote(entry.name, "#quot;")}"{end}'
 
 
@@ -148,12 +149,17 @@ def _dot_box(drawing: Drawing, box: Box, margin: str, opened: list[str]) -> Iter
             yield from _dot_box(drawing, entry, margin + "    ", opened)
             yield f"{margin}}}"
             continue
-        shape = "hexagon" if entry.name in drawing.heads else _DOT_SHAPES.get(entry.kind)
+        shape = "hexagon" if entry.name in drawing.heads else _DOT_SHAPES[entry.kind.drawn_as]
         yield f'{margin}"{_quote(entry.name, _DOT_QUOTE)}"' + (f" [shape={shape}];" if shape else ";")
 
 
-_MERMAID_SHAPES = {Kind.SOURCE: ("([", "])"), Kind.SINK: ("[(", ")]"), Kind.SPLIT: ("{", "}")}
-_DOT_SHAPES = {Kind.SOURCE: "ellipse", Kind.SINK: "cylinder", Kind.SPLIT: "diamond"}
+_MERMAID_SHAPES: Mapping[Shape, tuple[str, str]] = {
+    "box": ("[", "]"),
+    "source": ("([", "])"),
+    "sink": ("[(", ")]"),
+    "choice": ("{", "}"),
+}
+_DOT_SHAPES: Mapping[Shape, str | None] = {"box": None, "source": "ellipse", "sink": "cylinder", "choice": "diamond"}
 _DOT_QUOTE = '\\"'
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from graphs.cycles import Cycles, find_cycles
 from graphs.deployment import Channel, Component, Deployment, Task
@@ -13,7 +13,7 @@ from graphs.digraph import cyclic_components
 from graphs.graph_errors import BadOptionError
 from graphs.ids import ChannelId, TaskId
 from graphs.options import check_choice, check_count
-from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.plan import Edge, Plan, Routing
 from graphs.routing import KEY_GROUPS
 
 Actors = Literal["task", "slice", "auto"]
@@ -119,15 +119,11 @@ def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
     operators, paths = layout.plan.operators, layout.cycles.paths
     sender, receiver = operators[edge.sender], operators[edge.receiver]
     return (
-        Kind.ITERATE not in (sender.kind, receiver.kind)
-        and _resources(sender) == _resources(receiver)
+        not (sender.kind.in_rounds or receiver.kind.in_rounds)
+        and sender.resources == receiver.resources
         # Markers of rounds go to all operators of a task, so a task is inside of an iteration as a whole or not at all.
         and paths[edge.sender] == paths[edge.receiver]
     )
-
-
-def _resources(operator: Operator) -> dict[str, Any]:
-    return {name: operator.options[name] for name in ("num_cpus", "num_gpus", "resources") if name in operator.options}
 
 
 def _homes(layout: _Layout, *, by_slice: bool) -> dict[TaskId, str]:
@@ -135,7 +131,7 @@ def _homes(layout: _Layout, *, by_slice: bool) -> dict[TaskId, str]:
     homes: dict[TaskId, str] = {}
     for name, operator in layout.plan.operators.items():
         if layout.first[name] == name:
-            own = not by_slice or bool(_resources(operator))
+            own = not by_slice or operator.resources.are_given
             for index in range(layout.sizes[name]):
                 task = TaskId(name, index)
                 homes[task] = str(task) if own else f"slice-{index}"
@@ -178,9 +174,9 @@ def _tasks(layout: _Layout, homes: Mapping[TaskId, str], channels: Mapping[Chann
             outputs=tuple(outputs[task]),
             actor=actor,
             depth=len(layout.cycles.paths[task.name]),
-            is_source=kind is Kind.SOURCE,
+            is_source=kind.is_source,
             is_head=any(channel.is_back for channel in inputs[task]),
-            iteration=task.name if kind is Kind.ITERATE else None,
+            iteration=task.name if kind.in_rounds else None,
         )
     return tasks
 
@@ -217,7 +213,7 @@ def _components(
             name=name,
             tasks=frozenset(members),
             heads=tuple(task for task in members if task in entered),
-            in_rounds=any(layout.plan.operators[task.name].kind is Kind.ITERATE for task in members),
+            in_rounds=any(layout.plan.operators[task.name].kind.in_rounds for task in members),
             endless=any(channel.edge.endless for channel in back),
         )
     return tuple(found.values())

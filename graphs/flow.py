@@ -10,11 +10,12 @@ from graphs.building import build_draft
 from graphs.draft import Draft, Tail
 from graphs.graph_errors import BadOptionError, InputsError
 from graphs.io import Source
-from graphs.iterate import Rule, add_iteration
+from graphs.iterate import add_iteration
+from graphs.kinds import Iterate, Read
 from graphs.loop import Loop, OnLimit, open_loop
 from graphs.naming import check_name, function_name
 from graphs.options import OnError, Placing, Step, check_function
-from graphs.plan import Kind, Plan
+from graphs.plan import Plan
 from graphs.stream import Stream, add_process, add_step
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class Flow:
             raise BadOptionError(
                 f"{source!r} is no source: read Items(records), JsonLines(path), Parquet(path) or another one"
             )
-        return Stream(self.draft, (Tail(add_step(self.draft, Kind.SOURCE, source, {}, options)),))
+        return Stream(self.draft, (Tail(add_step(self.draft, Read(source), {}, options)),))
 
     @overload
     def loop(
@@ -119,9 +120,9 @@ class Flow:
         >>> flow.plan().operators["iterate"].outputs
         ('body', 'result')
         """
-        return add_iteration(
-            self.draft, start, body, name, Rule(rounds=rounds, until=until, measure=measure, reduce=reduce)
-        )
+        enclosing = self.draft.enclosing[-1] if self.draft.enclosing else None
+        kind = Iterate(rounds, until, measure, reduce, enclosing)
+        return add_iteration(self.draft, start, body, name, kind)
 
     def process(
         self,

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, TypeGuard, cast
 
 from graphs.graph_errors import BadOptionError
 from graphs.naming import name_fault
+from graphs.plan import Resources
 
 BatchFormat = Literal["records", "numpy", "pandas", "pyarrow"]
 OnError = Literal["fail", "dead_letter"]
@@ -143,8 +144,8 @@ def is_no_output(name: Any) -> bool:
     return not isinstance(name, str) or name == "dead" or name_fault(name) is not None
 
 
-def check_resources(given: Mapping[str, Any], what: str) -> None:
-    """Raise unless these are amounts of what a task needs of a machine."""
+def resources_of(given: Mapping[str, Any], what: str) -> Resources:
+    """What a task needs of a machine; raises unless these are amounts of that."""
     for option, value in given.items():
         if option not in ("num_cpus", "num_gpus", "resources"):
             raise BadOptionError(
@@ -154,3 +155,4 @@ def check_resources(given: Mapping[str, Any], what: str) -> None:
         amounts = cast(Mapping[str, Any], value).values() if option == "resources" else [value]
         if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):
             raise BadOptionError(f"{what} has {option}={value!r}: give amounts of 0 or more")
+    return Resources(given.get("num_cpus"), given.get("num_gpus"), given.get("resources"))

@@ -12,22 +12,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from graphs.hops import Digit, Trip
+from graphs.operator_kind import OperatorKind
 
-
-class Kind(Enum):
-    """What an operator does; the engine has one implementation for each."""
-
-    SOURCE = "source"
-    SINK = "sink"
-    MAP = "map"
-    FLAT_MAP = "flat_map"
-    FILTER = "filter"
-    SPLIT = "split"
-    MAP_BATCHES = "map_batches"
-    MAP_ASYNC = "map_async"
-    STATEFUL_MAP = "stateful_map"
-    PROCESS = "process"
-    ITERATE = "iterate"
+Key = Callable[[Any], Any] | str
+"""A function of the record, or the name of a column."""
 
 
 class Routing(Enum):
@@ -41,20 +29,41 @@ class Routing(Enum):
 
 
 @dataclass(frozen=True)
-class Operator:
-    """A logical step. `function` is the user's callable or class, or a source or sink description.
+class Resources:
+    """What one task of an operator needs of a machine; None where the user did not say.
 
-    `key` is set where the input is keyed: a function of the record, or a column name.
+    >>> Resources(num_cpus=0).are_given, Resources().are_given
+    (True, False)
+    """
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    custom: Mapping[str, float] | None = None
+
+    @property
+    def are_given(self) -> bool:
+        return self != Resources()
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A logical step. `kind` says what it does, with its options; it is one of `kinds.py` or from another package.
+
+    `keys` has the key of each input that is keyed: a function of the record, or a column name.
     """
 
     name: str
-    kind: Kind
-    function: Any = None
+    kind: OperatorKind
     parallelism: int | None = None
-    key: Callable[[Any], Any] | str | None = None
+    keys: Mapping[str, Key] = field(default_factory=dict[str, Key])
     inputs: tuple[str, ...] = ("in",)
     outputs: tuple[str, ...] = ("out",)
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    resources: Resources = Resources()
+
+    @property
+    def function(self) -> Any:
+        """The user's function, class, source or sink, if there is one."""
+        return self.kind.subject
 
 
 @dataclass(frozen=True)

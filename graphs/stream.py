@@ -6,25 +6,27 @@ A stream is a set of tails with a routing each. An operator that is applied to i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 
 from graphs.draft import Draft, Key, Tail
 from graphs.graph_errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
 from graphs.io import Sink
-from graphs.options import (
-    BatchFormat,
-    Placing,
-    Step,
-    check_choice,
-    check_count,
-    check_function,
-    check_hooks,
-    check_initial,
-    check_resources,
-    is_above_zero,
-    is_no_output,
+from graphs.kinds import (
+    Filter,
+    FlatMap,
+    Map,
+    MapAsync,
+    MapBatches,
+    OfFunction,
+    Process,
+    Split,
+    StatefulMap,
+    Write,
+    check_process_class,
 )
-from graphs.plan import Kind, Operator, Routing
+from graphs.operator_kind import OperatorKind
+from graphs.options import BatchFormat, OnError, Placing, Step, check_count, check_function, resources_of
+from graphs.plan import Operator, Routing
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -55,15 +57,15 @@ class Stream(Generic[T_co]):
 
     def map(self, function: Callable[[T_co], U], **options: Unpack[Step]) -> Stream[U]:
         """`function(record)` for each record."""
-        return self._step(Kind.MAP, function, options)
+        return self._step(Map(function, on_error=on_error_of(options)), options)
 
     def flat_map(self, function: Callable[[T_co], Iterable[U]], **options: Unpack[Step]) -> Stream[U]:
         """Each record that `function(record)` yields: none, one or many."""
-        return self._step(Kind.FLAT_MAP, function, options)
+        return self._step(FlatMap(function, on_error=on_error_of(options)), options)
 
     def filter(self, function: Callable[[T_co], object], **options: Unpack[Step]) -> Stream[T_co]:
         """The records for which `function(record)` is true."""
-        return self._step(Kind.FILTER, function, options)
+        return self._step(Filter(function, on_error=on_error_of(options)), options)
 
     def map_batches(
         self,
@@ -92,10 +94,7 @@ class Stream(Generic[T_co]):
         >>> numbers.map_batches(root, batch_format="numpy").key_by("n").key
         'n'
         """
-        check_choice(batch_format, ("records", "numpy", "pandas", "pyarrow"), "batch_format", "map_batches")
-        if batch_size is not None:
-            check_count(batch_size, "batch_size", "map_batches")
-        return self._step(Kind.MAP_BATCHES, function, options, batch_format=batch_format, batch_size=batch_size)
+        return self._step(MapBatches(function, batch_format, batch_size, on_error=on_error_of(options)), options)
 
     @overload
     def map_async(
@@ -134,10 +133,7 @@ class Stream(Generic[T_co]):
         >>> Flow().read(Items(["a"])).map_async(look_up, concurrency=8, timeout=2.5).tails[0].operator
         'look_up'
         """
-        check_count(concurrency, "concurrency", "map_async")
-        if timeout is not None and not is_above_zero(timeout):
-            raise BadOptionError(f"map_async has timeout={timeout!r}: give seconds above 0, or leave it out")
-        return self._step(Kind.MAP_ASYNC, function, options, concurrency=concurrency, timeout=timeout)
+        return self._step(MapAsync(function, concurrency, timeout, on_error=on_error_of(options)), options)
 
     def process(self, operator: type[Any], *, copy_output: bool = True, **options: Unpack[Step]) -> Stream[Any]:
         """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its outputs.
@@ -176,11 +172,8 @@ class Stream(Generic[T_co]):
         >>> zero, one, two = numbers.split(lambda n: f"rest {n % 3}", into=("rest 0", "rest 1", "rest 2"))
         """
         names = ("true", "false") if into is None else tuple(into)
-        if len(names) < 2 or len(set(names)) < len(names) or any(map(is_no_output, names)):
-            raise BadOptionError(
-                f"split has into={names!r}: give at least two different names, without ':', '/' or 'dead'"
-            )
-        operator = add_step(self.draft, Kind.SPLIT, by, {"in": self}, options, names, by_name=into is not None)
+        kind = Split(by, names, by_name=into is not None, on_error=on_error_of(options))
+        operator = add_step(self.draft, kind, {"in": self}, without_on_error(options))
         return tuple(Stream[T_co](self.draft, (Tail(operator, name),)) for name in names)
 
     def merge(self, *others: Stream[U]) -> Stream[T_co | U]:
@@ -225,7 +218,7 @@ class Stream(Generic[T_co]):
             raise BadOptionError(
                 f"{sink!r} is no sink: write to Collect(), JsonLines(path), Parquet(path) or another sink"
             )
-        add_step(self.draft, Kind.SINK, sink, {"in": self}, options, ())
+        add_step(self.draft, Write(sink), {"in": self}, options)
 
     # Other outputs of the operator this stream comes from
 
@@ -240,7 +233,7 @@ class Stream(Generic[T_co]):
         operator = self.draft.operators[operators.pop()]
         if output not in operator.outputs:
             raise UnknownOutputError(
-                f"{operator.kind.value} {operator.name!r} has no output {output!r}: it has "
+                f"{operator.kind.word} {operator.name!r} has no output {output!r}: it has "
                 f"{', '.join(map(repr, operator.outputs))}; a process class declares more with outputs = (...)"
             )
         return Stream(self.draft, (Tail(operator.name, output),))
@@ -264,9 +257,8 @@ class Stream(Generic[T_co]):
     def _routed(self, routing: Routing, by: Key | None = None) -> tuple[Tail, ...]:
         return tuple(tail.routed(routing, by) for tail in self.tails)
 
-    def _step(self, kind: Kind, function: Any, options: Step, **details: Any) -> Stream[Any]:
-        operator = add_step(self.draft, kind, function, {"in": self}, options, **details)
-        return Stream(self.draft, (Tail(operator),))
+    def _step(self, kind: OfFunction, options: Step) -> Stream[Any]:
+        return Stream(self.draft, (Tail(add_step(self.draft, kind, {"in": self}, without_on_error(options))),))
 
     if not TYPE_CHECKING:
         # Type checkers find stateful_map on keyed streams alone; who has none gets the fix, not an AttributeError.
@@ -311,44 +303,34 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         >>> words.stateful_map(count, initial=0).tails[0].operator
         'count'
         """
-        _check_copy_output(copy_output, "stateful_map")
-        check_initial(initial, "stateful_map")
-        return self._step(Kind.STATEFUL_MAP, function, options, initial=initial, copy_output=copy_output)
+        return self._step(StatefulMap(function, initial, copy_output, on_error=on_error_of(options)), options)
 
 
-def add_step(
-    draft: Draft,
-    kind: Kind,
-    function: Any,
-    inputs: Mapping[str, Stream[Any]],
-    options: Placing | Step,
-    outputs: tuple[str, ...] = ("out",),
-    **details: Any,
-) -> str:
+def on_error_of(options: Step) -> OnError:
+    return options.get("on_error", "fail")
+
+
+def without_on_error(options: Step) -> Placing:
+    """The options that are not part of an operator's kind."""
+    return cast(Placing, {option: value for option, value in options.items() if option != "on_error"})
+
+
+def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], options: Placing) -> str:
     """Add an operator that reads these streams; its name. Raises, and changes nothing, when it cannot be."""
     given: dict[str, Any] = dict(options)
-    label = getattr(function, "label", None) if kind in (Kind.SOURCE, Kind.SINK) else None
-    name = draft.name_for(kind, given.pop("name", None), function, label)
-    what = f"{kind.value} {name!r}"
+    name = draft.name_for(kind, given.pop("name", None))
+    what = f"{kind.word} {name!r}"
     for stream in inputs.values():
         check_stream(draft, stream, what)
     parallelism = given.pop("parallelism", None)
     if parallelism is not None:
         check_count(parallelism, "parallelism", what)
-    if kind not in (Kind.SOURCE, Kind.SINK, Kind.ITERATE):
-        # Of a class the instance is called, or its hooks are.
-        check_function(function, what, may_await=kind is Kind.MAP_ASYNC, may_yield=kind is Kind.FLAT_MAP)
-        details["on_error"] = given.pop("on_error", "fail")
-        check_choice(details["on_error"], ("fail", "dead_letter"), "on_error", what)
-        if details["on_error"] == "dead_letter":
-            outputs = (*outputs, "dead")
-    check_resources(given, what)
-    keys = {name: stream.key for name, stream in inputs.items()}
-    if kind is Kind.PROCESS:
-        details["keys"] = keys
-    key = next((key for key in keys.values() if key is not None), None)
-    operator = Operator(name, kind, function, parallelism, key, tuple(inputs), outputs, {**details, **given})
-    draft.add(operator, {name: stream.tails for name, stream in inputs.items()})
+    kind.check(what)
+    resources = resources_of(given, what)
+    keys = {input: stream.key for input, stream in inputs.items() if stream.key is not None}
+    outputs = (*kind.outputs, "dead") if kind.sets_aside else kind.outputs
+    operator = Operator(name, kind, parallelism, keys, tuple(inputs), outputs, resources)
+    draft.add(operator, {input: stream.tails for input, stream in inputs.items()})
     return name
 
 
@@ -362,26 +344,10 @@ def add_process(
     named_inputs: bool,
 ) -> Stream[Any]:
     """Add a process operator; its class says which outputs it has. The stream of its first output."""
-    if not isinstance(operator, type):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
-        raise BadOptionError(
-            f"process is given {operator!r}, which is no class: give a class with on_record(ctx, value)"
-        )
-    check_hooks(operator)
-    outputs: tuple[Any, ...] = tuple(getattr(operator, "outputs", ("out",)))
-    if not outputs or len(set(outputs)) < len(outputs) or any(map(is_no_output, outputs)):
-        raise BadOptionError(
-            f"process class {operator.__name__} has outputs = {outputs!r}: give a tuple of different names, "
-            "without ':', '/' or 'dead'"
-        )
-    _check_copy_output(copy_output, f"process class {operator.__name__}")
-    details = {"named_inputs": named_inputs, "copy_output": copy_output}
-    name = add_step(draft, Kind.PROCESS, operator, inputs, options, outputs, **details)
-    return Stream(draft, (Tail(name, outputs[0]),))
-
-
-def _check_copy_output(copy_output: object, what: str) -> None:
-    if not isinstance(copy_output, bool):
-        raise BadOptionError(f"{what} has copy_output={copy_output!r}: give True or False")
+    check_process_class(operator)
+    kind = Process(operator, named_inputs, copy_output, on_error=on_error_of(options))
+    name = add_step(draft, kind, inputs, without_on_error(options))
+    return Stream(draft, (Tail(name, kind.outputs[0]),))
 
 
 def check_stream(draft: Draft, stream: object, what: str) -> None:

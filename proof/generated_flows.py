@@ -104,7 +104,7 @@ def _built(name: str, variant: int) -> tuple[Flow, Plan]:
 
 def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool) -> dict[str, list[Any]]:
     """Records for each source: a few, one, or none at all; the ids are unique."""
-    sources = [name for name, operator in plan.operators.items() if operator.kind.value == "source"]
+    sources = [name for name, operator in plan.operators.items() if operator.kind.word == "source"]
     # What enters an iteration beside its head is long: snapshots shall find it still coming.
     long = [not (small or in_rounds) or name == "samples" for name in sources]
     several = (16, 24) if plan.name in _DRAINED else (4, 6, 8)

@@ -7,16 +7,48 @@ which the explorer does some hundred thousand times.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engine.batch import Batch
 from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.operator_kind import OperatorKind
+from graphs.plan import Edge, Operator, Plan, Routing
 from recovery.cut import OperatorState, Transaction
 
 Emitted = list[tuple[ChannelId, Batch]]
+
+
+@dataclass(frozen=True)
+class TinySource(OperatorKind):
+    """Sends these records."""
+
+    records: tuple[Any, ...]
+
+    is_source = True
+
+
+@dataclass(frozen=True)
+class TinyStep(OperatorKind):
+    """`function(state, record)` gives [(output, record)]."""
+
+    function: Callable[[dict[Any, Any], Any], list[tuple[str, Any]]]
+
+    @property
+    def subject(self) -> Any:
+        return self.function
+
+
+@dataclass(frozen=True)
+class TinyHead(OperatorKind):
+    """The head of an iteration of so many rounds, as long as that many tasks have their say in each."""
+
+    rounds: int
+    voices: int
+
+    in_rounds = True
 
 
 class TinyCapture:
@@ -47,9 +79,9 @@ class TinyRuntime:
     def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
         self.task = task
         self.operator = deployment.plan.operators[task.id.name]
-        self.records: Sequence[Any] = self.operator.options.get("records", ())[
-            task.id.index :: _width(deployment, task)
-        ]
+        kind = self.operator.kind
+        records = kind.records if isinstance(kind, TinySource) else ()
+        self.records = records[task.id.index :: _width(deployment, task)]
         self.state: dict[Any, Any] = {"read": 0, "gathered": []}
 
     def open(self, restored: Mapping[str, OperatorState] | None) -> None:
@@ -72,7 +104,7 @@ class TinyRuntime:
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
         """Run the function; an iteration's head gathers what its body returns."""
-        if self.operator.kind is Kind.ITERATE:
+        if self.operator.kind.in_rounds:
             if channel.edge.input == "returned":
                 self.state["gathered"] += batch.records
                 return []
@@ -93,8 +125,10 @@ class TinyRuntime:
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
         """A fixed number of rounds, as long as every body task has had its say."""
-        options = self.operator.options
-        return path[-1] + 1 < options["rounds"] and len(contributions) == options["voices"]
+        kind = self.operator.kind
+        if not isinstance(kind, TinyHead):
+            raise TypeError(f"operator {self.operator.name!r} decides about rounds and is not their head")
+        return path[-1] + 1 < kind.rounds and len(contributions) == kind.voices
 
     def release_round(self) -> Emitted:
         """What was gathered goes into the body again."""

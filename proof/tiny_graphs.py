@@ -14,8 +14,8 @@ from typing import Any
 
 from engine.batch import decode
 from engine.simulation.world import Parts, World, WorldOptions
-from graphs.plan import Kind, Operator, Plan, Routing
-from proof.tiny import PairsRuntime, TinyRuntime, tiny_plan
+from graphs.plan import Operator, Plan, Routing
+from proof.tiny import PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
 from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut
 from recovery.messages import Mode, marker_in
@@ -136,7 +136,7 @@ class TinyGraph:
 
 
 def _records(operator: Operator) -> tuple[Record, ...]:
-    return tuple(operator.options.get("records", ()))
+    return operator.kind.records if isinstance(operator.kind, TinySource) else ()
 
 
 def _states(cut: Cut) -> Iterator[dict[Any, Any]]:
@@ -147,11 +147,11 @@ def _states(cut: Cut) -> Iterator[dict[Any, Any]]:
 
 
 def _source(name: str, *records: Record) -> Operator:
-    return Operator(name, Kind.SOURCE, parallelism=1, inputs=(), options={"records": records})
+    return Operator(name, TinySource(records), parallelism=1, inputs=())
 
 
 def _step(name: str, function: Any, *outputs: str, inputs: tuple[str, ...] = ("in",)) -> Operator:
-    return Operator(name, Kind.PROCESS, function, inputs=inputs, outputs=outputs or ("out",))
+    return Operator(name, TinyStep(function), inputs=inputs, outputs=outputs or ("out",))
 
 
 def _loop(name: str, bounds: Mapping[str, int], *items: Record, parallelism: int = 1, **options: Any) -> TinyGraph:
@@ -190,10 +190,9 @@ def _rounds(name: str, bounds: Mapping[str, int], rounds: int) -> TinyGraph:
         _source("items", (0, 0, 0), (1, 0, 0)),
         Operator(
             "repeat",
-            Kind.ITERATE,
+            TinyHead(rounds, voices=2),
             inputs=("start", "returned"),
             outputs=("body", "result"),
-            options={"rounds": rounds, "voices": 2},
         ),
         _step("body", count_in_rounds, "again"),
         _step("keep", keep),

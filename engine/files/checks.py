@@ -28,8 +28,8 @@ def check_source(operator: Operator) -> tuple[str, ...]:
     What it returns is the input of the run: given to `FileServices`, all tasks share in the same splits, even when
     files come or go meanwhile.
 
-    >>> from graphs.plan import Kind
-    >>> check_source(Operator("orders", Kind.SOURCE, JsonLines("no/such/folder")))
+    >>> from graphs.kinds import Read
+    >>> check_source(Operator("orders", Read(JsonLines("no/such/folder"))))
     Traceback (most recent call last):
     engine.files.file_errors.NoInputError: no/such/folder is not there: give the path of a file or a folder that exists
     """

@@ -47,8 +47,8 @@ class FileServices(Services):
     - key: with it, what is kept in staging is signed, and what is not is never decoded. 64 bytes at most.
 
     >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records), run="5f3a")
-    >>> from graphs.plan import Kind
-    >>> writer = services.writer(Operator("out", Kind.SINK, Collect()), TaskId("out", 0))
+    >>> from graphs.kinds import Write
+    >>> writer = services.writer(Operator("out", Write(Collect())), TaskId("out", 0))
     >>> writer.write([1, 4])
     >>> writer.prepare("out.0.attempt-1.epoch-1")
     True

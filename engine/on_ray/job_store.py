@@ -123,7 +123,7 @@ class TasksInFolder:
         self._store = store
         self._is_beside = is_beside
         self._loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
-        self._kinds = {name: operator.kind.value for name, operator in plan.operators.items()}
+        self._kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:
         """Write a snapshot; says what its files are. A last state is durable at once: many cuts may name it."""

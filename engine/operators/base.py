@@ -54,7 +54,7 @@ class OperatorRuntime:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.name = place.operator.name
-        self.sets_aside = place.operator.options.get("on_error", "fail") == "dead_letter"
+        self.sets_aside = place.operator.kind.sets_aside
         self._send_dead = self.send_to("dead")
 
     def send_to(self, output: str) -> Send:

@@ -52,14 +52,20 @@ class Context:
     """
 
     def __init__(
-        self, place: Place, values: KeyedState, timers: Timers, emitted: dict[str, list[Any]], is_keyed: bool
+        self,
+        place: Place,
+        values: KeyedState,
+        timers: Timers,
+        emitted: dict[str, list[Any]],
+        is_keyed: bool,
+        copies: bool,
     ) -> None:
         self._place = place
         self._name = place.operator.name
         self._values = values
         self._timers = timers
         self._is_keyed = is_keyed
-        self._copies: bool = place.operator.options.get("copy_output", True)
+        self._copies = copies
         self._random: random.Random | None = None
         # The operator sets these before each call of a hook.
         self.current_key: Any = NO_KEY

@@ -8,15 +8,16 @@ from engine.batch import Hops, copy_records
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED
+from graphs.kinds import Filter
 from graphs.plan import Edge
 
 
 class FilterOperator(OperatorRuntime):
     """Asks the user's function about every record."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: Filter, place: Place) -> None:
         super().__init__(place)
-        self._function = place.operator.function
+        self._function = kind.function
         self._send = self.send_to("out")
 
     def accept(self, edge: Edge) -> TakeRecords:

@@ -8,6 +8,7 @@ from engine.batch import Hops, copy_records, uniform
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED, MisuseError, show
+from graphs.kinds import FlatMap
 from graphs.plan import Edge
 
 _TEXT = frozenset({str, bytes, bytearray})
@@ -16,9 +17,9 @@ _TEXT = frozenset({str, bytes, bytearray})
 class FlatMapOperator(OperatorRuntime):
     """Sends whatever the user's function yields for a record."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: FlatMap, place: Place) -> None:
         super().__init__(place)
-        self._function = place.operator.function
+        self._function = kind.function
         self._send = self.send_to("out")
 
     def accept(self, edge: Edge) -> TakeRecords:

@@ -13,6 +13,7 @@ from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send, taking_records
 from engine.task_errors import USER_RAISED, user_error
 from graphs.ids import Attempt, Epoch, TaskId
+from graphs.kinds import Iterate
 from graphs.plan import Edge
 from recovery.cut import OperatorState
 
@@ -20,8 +21,9 @@ from recovery.cut import OperatorState
 class IterateOperator(OperatorRuntime):
     """Gathers the records of the next round. They are its state."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: Iterate, place: Place) -> None:
         super().__init__(place)
+        self._kind = kind
         self._send_body = self.send_to("body")
         self._send_result = self.send_to("result")
         self._records: list[Any] = []
@@ -44,17 +46,15 @@ class IterateOperator(OperatorRuntime):
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
         """Whether there is a round after `path`. Every head comes to the same answer: the order of folding is fixed."""
-        options = self.place.operator.options
         if not contributions:
             return False
-        rounds = options.get("rounds")
+        rounds, until = self._kind.rounds, self._kind.until
         if rounds is not None and path[-1] + 1 >= rounds:
             return False
-        until = options.get("until")
         if until is None:
             return True
         try:
-            return not until(reduce(options["reduce"], [contributions[task] for task in sorted(contributions)]))
+            return not until(reduce(self._kind.reduce, [contributions[task] for task in sorted(contributions)]))
         except USER_RAISED as error:
             hook = f"until or reduce of round {path[-1]}"
             raise user_error(self.name, error, hook=hook, can_set_aside=False) from error

@@ -9,15 +9,16 @@ from engine.batch import Hops, copy_records
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED
+from graphs.kinds import Map
 from graphs.plan import Edge
 
 
 class MapOperator(OperatorRuntime):
     """Calls the user's function on every record."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: Map, place: Place) -> None:
         super().__init__(place)
-        self._function: Callable[[Any], Any] = place.operator.function
+        self._function: Callable[[Any], Any] = kind.function
         self._send = self.send_to("out")
 
     def accept(self, edge: Edge) -> TakeRecords:

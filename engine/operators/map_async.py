@@ -13,6 +13,7 @@ from engine.operators.base import OperatorRuntime, Place
 from engine.sending import TakeRecords
 from engine.task_errors import user_error
 from graphs.ids import Attempt, Epoch
+from graphs.kinds import MapAsync
 from graphs.plan import Edge
 from recovery.cut import OperatorState
 
@@ -23,8 +24,9 @@ class MapAsyncOperator(OperatorRuntime):
     They are kept encoded: a call gets a record of its own, and may change it, while the snapshot holds what arrived.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: MapAsync, place: Place) -> None:
         super().__init__(place)
+        self._kind = kind
         self._send = self.send_to("out")
         self.waiting: dict[int, bytes] = {}
 
@@ -43,8 +45,7 @@ class MapAsyncOperator(OperatorRuntime):
 
     def call(self, call_id: int) -> Call:
         """The function to call, the record to call it with, and the limit."""
-        operator = self.place.operator
-        return Call(operator.function, pickle.loads(self.waiting[call_id])[0], operator.options["timeout"])
+        return Call(self._kind.function, pickle.loads(self.waiting[call_id])[0], self._kind.timeout)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """A call has answered or failed: send on, set aside, or fail."""

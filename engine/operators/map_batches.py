@@ -11,6 +11,7 @@ from engine.formats import from_format, to_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
+from graphs.kinds import MapBatches
 from graphs.plan import Edge
 from recovery.cut import OperatorState
 
@@ -24,13 +25,12 @@ class MapBatchesOperator(OperatorRuntime):
     given as they come and sent on as they are given back: nothing here looks at a single record.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: MapBatches, place: Place) -> None:
         super().__init__(place)
-        options = place.operator.options
         self._send = self.send_to("out")
-        self._format: str = options.get("batch_format", "records")
-        self._size: int | None = options.get("batch_size")
-        self._function = place.operator.function
+        self._format = kind.batch_format
+        self._size = kind.batch_size
+        self._function: Any = kind.function
 
     def door(self, edge: Edge) -> Send:
         """The function that takes what this edge brings."""

@@ -29,6 +29,7 @@ from engine.state import decode_entries
 from engine.task_errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from engine.timers import Timers
 from graphs.ids import Attempt, Epoch
+from graphs.kinds import Process
 from graphs.plan import Edge, Routing
 from graphs.routing import NEVER_NAN, canonical_key
 from recovery.cut import OperatorState
@@ -39,16 +40,18 @@ Key = Callable[[Any], Any]
 class ProcessOperator(OperatorRuntime):
     """Calls the hooks of an instance of the user's class."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: Process, place: Place) -> None:
         super().__init__(place)
-        options = place.operator.options
-        self._keys: Mapping[str, Any] = options.get("keys", {})
-        self._passes_input: bool = options.get("named_inputs", False)
-        self._is_keyed = any(key is not None for key in self._keys.values())
+        self._class: Any = kind.function
+        self._keys = place.operator.keys
+        self._passes_input = kind.named_inputs
+        self._is_keyed = bool(self._keys)
         self._values = place.keyed_state(self.name)
         self.timers = Timers()
         self._emission = Emission(self.outputs())
-        self._context = Context(place, self._values, self.timers, self._emission.records, self._is_keyed)
+        self._context = Context(
+            place, self._values, self.timers, self._emission.records, self._is_keyed, copies=kind.copy_output
+        )
         self._hops_max = 0
         self.restored_ms = 0
         self._instance: Any = None
@@ -58,7 +61,7 @@ class ProcessOperator(OperatorRuntime):
         key = self._keys.get(edge.input)
         if key is not None:
             key = key_function(edge.by if edge.routing is Routing.HASH else key)
-        name, has_batches = edge.input, hasattr(self.place.operator.function, "on_batch")
+        name, has_batches = edge.input, hasattr(self._class, "on_batch")
         run = self._run_batch if has_batches else self._run_records
 
         def accept(records: list[Any], hops: Hops) -> None:
@@ -195,7 +198,7 @@ class ProcessOperator(OperatorRuntime):
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Make the instance, start it, and give it its state."""
-        function = self.place.operator.function
+        function = self._class
         try:
             self._instance = function()
         except USER_RAISED as error:

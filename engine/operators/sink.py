@@ -12,6 +12,7 @@ from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from engine.services import Writer
 from graphs.ids import Attempt, Epoch
+from graphs.kinds import Write
 from graphs.plan import Edge
 from recovery.cut import OperatorState, Transaction
 
@@ -19,7 +20,7 @@ from recovery.cut import OperatorState, Transaction
 class SinkOperator(OperatorRuntime):
     """Gives records to its writer. A capture prepares a transaction; it stays state until it is committed."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: Write, place: Place) -> None:
         super().__init__(place)
         self._writer: Writer | None = None
         self.transactions: dict[str, Transaction] = {}

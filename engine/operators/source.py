@@ -10,13 +10,14 @@ from engine.capture import OperatorCapture, dump
 from engine.operators.base import OperatorRuntime, Place
 from engine.services import Reader
 from graphs.ids import Attempt, Epoch
+from graphs.kinds import Read
 from recovery.cut import OperatorState
 
 
 class SourceOperator(OperatorRuntime):
     """Sends what its reader reads. The positions of its splits are its state."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: Read, place: Place) -> None:
         super().__init__(place)
         self._send = self.send_to("out")
         self._reader: Reader | None = None

@@ -11,28 +11,29 @@ from engine.batch import Hops, copy_records, uniform
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED, MisuseError, show
+from graphs.kinds import Split
 from graphs.plan import Edge
 
 
 class SplitOperator(OperatorRuntime):
     """Asks the user's function which output a record goes to: by its name, or whether to the first of two."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: Split, place: Place) -> None:
         super().__init__(place)
+        self._kind = kind
         self._sends = self.outputs()
         outputs = [output for output, _ in self._sends]
-        by_name = place.operator.options.get("by_name", False)
-        self._output_of = self._by_name(outputs) if by_name else self._by_truth(*outputs[:2])
+        self._output_of = self._by_name(outputs) if kind.by_name else self._by_truth(*outputs[:2])
 
     def accept(self, edge: Edge) -> TakeRecords:
         """The function that takes the records that this edge brings."""
         if self.sets_aside:
             return self._run_carefully
-        return self._run if self.place.operator.options.get("by_name", False) else self._run_by_truth
+        return self._run if self._kind.by_name else self._run_by_truth
 
     def _run_by_truth(self, records: list[Any], hops: Hops) -> None:
         (_, send_true), (_, send_false) = self._sends[:2]
-        function: Callable[[Any], Any] = self.place.operator.function
+        function: Callable[[Any], Any] = self._kind.function
         iterator = iter(records)
         try:
             lies = [not function(record) for record in iterator]
@@ -74,11 +75,11 @@ class SplitOperator(OperatorRuntime):
         self.send_dead(arrived, hops, failed)
 
     def _by_truth(self, true: str, false: str) -> Callable[[Any], str]:
-        function = self.place.operator.function
+        function = self._kind.function
         return lambda record: true if function(record) else false
 
     def _by_name(self, outputs: list[str]) -> Callable[[Any], str]:
-        function = self.place.operator.function
+        function = self._kind.function
 
         def output_of(record: Any) -> str:
             output = function(record)

@@ -22,6 +22,7 @@ from engine.task_errors import (
     user_frames,
 )
 from graphs.ids import Attempt, Epoch
+from graphs.kinds import StatefulMap
 from graphs.plan import Edge, Routing
 from graphs.routing import NEVER_NAN, canonical_key
 from recovery.cut import OperatorState
@@ -37,21 +38,20 @@ def _as_it_is(record: Any) -> Any:
 class StatefulMapOperator(OperatorRuntime):
     """Keeps one value a key. The user's function may change it in place, and return a part of it as the record."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, kind: StatefulMap, place: Place) -> None:
         super().__init__(place)
-        self._function = place.operator.function
+        self._function = kind.function
         self._send = self.send_to("out")
         self._state = place.keyed_state(self.name)
-        initial = place.operator.options.get("initial")
+        initial = kind.initial
         # What a key without a value is looked up as: nobody can change it, or else each key gets one of its own.
         self._default = initial if is_immutable(initial) else _MISSING
         self._initial = self._fresh_values(initial)
-        copies = place.operator.options.get("copy_output", True)
-        self._sent: Callable[[Any], Any] = self._state.sent if copies else _as_it_is
+        self._sent: Callable[[Any], Any] = self._state.sent if kind.copy_output else _as_it_is
 
     def accept(self, edge: Edge) -> TakeRecords:
         """The function that takes the records that this edge brings."""
-        key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.key)
+        key = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
         if self.sets_aside:
             return lambda records, hops: self._run_carefully(records, hops, key)
         return lambda records, hops: self._run(records, hops, key)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from engine.simulation.record import Record, Violation
-from graphs.plan import Kind
 from recovery.cut import Cut, OperatorState, Transaction
 
 COUNTED = "6: what was read was sent, and what was written is in transactions"
@@ -35,12 +34,12 @@ def check_counts(record: Record, cut: Cut, previous: Sequence[Cut]) -> Iterator[
         states = [state for of, state in _states(cut) if of == name]
         counted = sum(state.records for state in states)
         positions = {split: position for state in states for split, position in state.splits.items()}
-        if operator.kind is Kind.SINK:
+        if operator.kind.is_sink:
             held = sum(transaction.records for transaction in listed.get(name, {}).values())
             if held != counted:
                 story = f"sink {name!r} has written {counted} records, and its transactions hold {held}"
                 yield Violation(COUNTED, story, cut.epoch)
-        elif operator.kind is Kind.SOURCE and all(map(_COUNTING_SPLIT.fullmatch, positions)):
+        elif operator.kind.is_source and all(map(_COUNTING_SPLIT.fullmatch, positions)):
             read = sum(map(pickle.loads, positions.values()))
             if read != counted:
                 yield Violation(COUNTED, f"source {name!r} has sent {counted} records, and read {read}", cut.epoch)

@@ -18,7 +18,6 @@ from engine.simulation.plain import Result
 from engine.simulation.plain_operator import frozen
 from engine.simulation.plain_task import decoded, hops_in
 from engine.simulation.record import Committed, Completed, Conserved, Record, Violation
-from graphs.plan import Kind
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import marker_in
 
@@ -109,7 +108,7 @@ def _add_up(record: Record, snapshot: TaskSnapshot, conserved: Conserved, figure
         state = decoded(encoded)
         figures["state"] += sum(conserved.of_state(name, key, value) for key, value in state.values.items())
         figures["waiting"] += sum(of_record(pickle.loads(payload)[0]) for payload in encoded.pending)
-        if record.plan.operators[name].kind is Kind.SOURCE:
+        if record.plan.operators[name].kind.is_source:
             for split, position in state.positions.items():
                 index, count = map(int, split.split("-of-"))
                 figures["not yet read"] += sum(map(of_record, record.inputs[name][index::count][position:]))

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen
+from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, rule_of
 from graphs.cycles import find_cycles
 from graphs.digraph import upstream_first
-from graphs.plan import Edge, Kind, Plan
+from graphs.kinds import Iterate
+from graphs.plan import Edge, Plan
 
 STEPS_MAX = 1_000_000
 
@@ -40,9 +41,9 @@ def reference(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> Result:
     run.run()
     result = Result()
     for name, operator in run.operators.items():
-        if operator.operator.kind is Kind.SINK:
+        if operator.operator.kind.is_sink:
             result.sinks[name] = Counter(map(frozen, operator.written))
-        elif operator.operator.kind in (Kind.STATEFUL_MAP, Kind.PROCESS):
+        elif operator.operator.kind.keeps_values:
             result.states[name] = {key: value for key, value in operator.values.items() if key is not NO_KEY}
     return result
 
@@ -66,7 +67,7 @@ def _shape(plan: Plan) -> _Shape:
     """Found once a plan; the plan is kept, so that no other gets its id."""
     if id(plan) not in _SHAPES:
         paths = find_cycles(plan).paths
-        scopes: list[str | None] = [None, *(name for name in paths if plan.operators[name].kind is Kind.ITERATE)]
+        scopes: list[str | None] = [None, *(name for name in paths if plan.operators[name].kind.in_rounds)]
         _SHAPES[id(plan)] = plan, _Shape({scope: _units(plan, paths, scope) for scope in scopes}, Wires(plan))
     return _SHAPES[id(plan)][1]
 
@@ -94,7 +95,7 @@ class _Run:
         self.starts: dict[str, list[Hop]] = {}
         self.steps = 0
         for name, operator in self.operators.items():
-            if operator.operator.kind is Kind.SOURCE:
+            if operator.operator.kind.is_source:
                 for record in inputs[name]:
                     operator.emit("out", record, 0)
 
@@ -120,13 +121,17 @@ class _Run:
         for output, sent in operator.take_emitted():
             for edge, one in self.shape.wires.follow(operator.name, output, sent):
                 if edge.loop == edge.receiver:
-                    self.measure(self.plan.operators[edge.receiver].options, edge.receiver, one.record)
+                    self.measure(edge.receiver, one.record)
                 self.queue.append((edge, one))
 
-    def measure(self, options: Mapping[str, Any], iteration: str, record: Any) -> None:
-        value = 1 if options["measure"] is None else options["measure"](record)
+    def rule(self, head: str) -> Iterate:
+        return rule_of(self.plan, head)
+
+    def measure(self, iteration: str, record: Any) -> None:
+        rule = self.rule(iteration)
+        value = 1 if rule.measure is None else rule.measure(record)
         before = self.measured.get(iteration)
-        self.measured[iteration] = value if before is None else options["reduce"](before, value)
+        self.measured[iteration] = value if before is None else rule.reduce(before, value)
 
     def settle(self) -> None:
         """Until nothing moves. What comes to the start of an iteration waits there: see `iterate`."""
@@ -151,7 +156,7 @@ class _Run:
         for operator in self.operators.values():
             if operator.timers:
                 operator.fire(max(at_ms for at_ms, _, _ in operator.timers))
-            elif operator.operator.kind is Kind.MAP_ASYNC and operator.waiting:
+            elif operator.operator.kind.calls_max and operator.waiting:
                 operator.answer(operator.waiting[0])
             else:
                 continue
@@ -164,15 +169,15 @@ class _Run:
     def iterate(self, head: str, path: tuple[int, ...]) -> None:
         """All rounds of an iteration, within round `path` of the enclosing one."""
         operator = self.operators[head]
-        options = operator.operator.options
+        rule = self.rule(head)
         for one in self.starts.pop(head, []):
             operator.emit("body", one.record, one.hops)
         for round in range(STEPS_MAX):
             self.send(operator)
             self.complete(head, (*path, round))
             total = self.measured.pop(head, None)
-            is_last = options["rounds"] is not None and round + 1 >= options["rounds"]
-            if total is None or is_last or (options["until"] is not None and options["until"](total)):
+            is_last = rule.rounds is not None and round + 1 >= rule.rounds
+            if total is None or is_last or (rule.until is not None and rule.until(total)):
                 break
             operator.release("body")
         if path:

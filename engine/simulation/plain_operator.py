@@ -1,6 +1,7 @@
 """One operator, interpreted as plainly as can be: no batches, channels or captures. What it emits is copied at once.
 
-The interpreters (`plain.py`, `plain_task.py`) are what the engine is compared with, so nothing is shared with it.
+What a record comes to is asked of the operator's kind (`OperatorKind.mean`). The interpreters (`plain.py`,
+`plain_task.py`) are what the engine is compared with, so nothing is shared with it.
 """
 
 from __future__ import annotations
@@ -8,20 +9,16 @@ from __future__ import annotations
 import math
 import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
-from graphs.plan import Edge, Kind, Operator, Plan, Routing
+from graphs.kinds import Iterate
+from graphs.plan import Edge, Operator, Plan, Routing
 
 NO_KEY = ("(no key)",)
 """The key of what belongs to the operator as a whole."""
-
-
-Step = Callable[[Edge, Any, int], None]
 
 
 class Hop(NamedTuple):
@@ -104,24 +101,21 @@ class PlainOperator:
         self.hops_max = 0
         self.now_ms = 0
         self.emitted: list[tuple[str, Hop]] = []
-        self.sets_aside = operator.options.get("on_error", "fail") == "dead_letter"
-        self.instance: Any = None
-        self._step = self._find_step()
-        if operator.kind is Kind.PROCESS:
-            self.instance = operator.function()
-            self.call("on_start", Context(self, NO_KEY, 0))
+        self.sets_aside = operator.kind.sets_aside
+        self.instance = operator.kind.new_instance()
+        self.call("on_start", Context(self, NO_KEY, 0))
 
     def receive(self, edge: Edge, arrived: Sequence[Hop]) -> None:
         """Records come over an edge."""
-        step = self._step
+        mean = self.operator.kind.mean
         for one in arrived:
             if not self.sets_aside:
-                step(edge, one.record, one.hops)
+                mean(Arrived(self, edge, one.record, one.hops))
                 continue
             count = len(self.emitted)
             asked = copied(one)
             try:
-                step(edge, one.record, one.hops)
+                mean(Arrived(self, edge, one.record, one.hops))
             except Exception:  # noqa: BLE001  # the flow asks for it: such a record goes to the dead letters
                 del self.emitted[count:]
                 self.emit("dead", asked.record, asked.hops)
@@ -173,93 +167,61 @@ class PlainOperator:
         for one in waiting:
             self.emit(output, one.record, one.hops)
 
-    # -- kinds ---------------------------------------------------------------------------------------------------
-
     def key_of(self, edge: Edge, record: Any) -> Any:
         """The key of a record that comes over an edge; `NO_KEY` if that input has none."""
-        keys: Mapping[str, Any] = self.operator.options.get("keys", {"in": self.operator.key})
-        by: Callable[[Any], Any] | str | None = keys.get(edge.input)
+        by = self.operator.keys.get(edge.input)
         if by is None:
             return NO_KEY
         if edge.routing is Routing.HASH and edge.by is not None:
             by = edge.by
         return one_nan(itemgetter(by)(record) if isinstance(by, str) else by(record))
 
-    def _map(self, edge: Edge, record: Any, hops: int) -> None:
-        self.emit("out", self.operator.function(record), hops)
 
-    def _flat_map(self, edge: Edge, record: Any, hops: int) -> None:
-        for result in self.operator.function(record):
-            self.emit("out", result, hops)
+class Arrived:
+    """A record that has arrived at an operator: what its kind's `mean` is given."""
 
-    def _filter(self, edge: Edge, record: Any, hops: int) -> None:
-        if self.operator.function(record):
-            self.emit("out", record, hops)
+    def __init__(self, of: PlainOperator, edge: Edge, record: Any, hops: int) -> None:
+        self.record = record
+        self.input = edge.input
+        self.instance = of.instance
+        self._of = of
+        self._hops = hops
+        self._key = of.key_of(edge, record)
 
-    def _split(self, edge: Edge, record: Any, hops: int) -> None:
-        chosen = self.operator.function(record)
-        if not self.operator.options.get("by_name"):
-            chosen = self.operator.outputs[0 if chosen else 1]
-        self.emit(chosen, record, hops)
+    @property
+    def context(self) -> Context:
+        """The ctx of a hook that is called for the record."""
+        self._of.hops_max = max(self._of.hops_max, self._hops)
+        return Context(self._of, self._key, self._hops)
 
-    def _map_batches(self, edge: Edge, record: Any, hops: int) -> None:
-        function = self.operator.function
-        function = function() if isinstance(function, type) else function
-        if self.operator.options.get("batch_format") != "numpy":
-            results = function([record])
-        else:
-            columns = function({name: np.array([value]) for name, value in record.items()})
-            rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-            results = [dict(zip(columns, row, strict=True)) for row in rows]
-        for result in results:
-            self.emit("out", result, hops)
+    def emit(self, record: Any, output: str = "out") -> None:
+        """Send a record to an output."""
+        self._of.emit(output, record, self._hops)
 
-    def _stateful_map(self, edge: Edge, record: Any, hops: int) -> None:
-        key = self.key_of(edge, record)
-        value = self.values[key] if key in self.values else copied(self.operator.options.get("initial"))
-        self.values[key], result = self.operator.function(value, record)
-        self.emit("out", result, hops)
+    def value(self, default: Any) -> Any:
+        """The value of the record's key; a copy of `default` while there is none."""
+        values = self._of.values
+        return values[self._key] if self._key in values else copied(default)
 
-    def _process(self, edge: Edge, record: Any, hops: int) -> None:
-        self.hops_max = max(self.hops_max, hops)
-        context = Context(self, self.key_of(edge, record), hops)
-        named = (edge.input,) if self.operator.options.get("named_inputs") else ()
-        self.instance.on_record(context, *named, record)
+    def set_value(self, value: Any) -> None:
+        """Give the record's key a value."""
+        self._of.values[self._key] = value
 
-    def _keep(self, edge: Edge, record: Any, hops: int) -> None:
-        self.waiting.append(Hop(copied(record), hops))
+    def keep(self) -> None:
+        """The record waits, for its answer or for its round."""
+        self._of.waiting.append(Hop(copied(self.record), self._hops))
 
-    def _iterate(self, edge: Edge, record: Any, hops: int) -> None:
-        if edge.input == "returned":
-            self.waiting.append(Hop(record, hops))
-        else:
-            self.emit("body", record, hops)
+    def write(self) -> None:
+        """The record is output of the flow."""
+        self._of.written.append(copied(self.record))
 
-    def _write(self, edge: Edge, record: Any, hops: int) -> None:
-        self.written.append(copied(record))
 
-    def _find_step(self) -> Step:
-        match self.operator.kind:
-            case Kind.MAP:
-                return self._map
-            case Kind.FLAT_MAP:
-                return self._flat_map
-            case Kind.FILTER:
-                return self._filter
-            case Kind.SPLIT:
-                return self._split
-            case Kind.MAP_BATCHES:
-                return self._map_batches
-            case Kind.STATEFUL_MAP:
-                return self._stateful_map
-            case Kind.PROCESS:
-                return self._process
-            case Kind.ITERATE:
-                return self._iterate
-            case Kind.SINK:
-                return self._write
-            case Kind.MAP_ASYNC | Kind.SOURCE:
-                return self._keep
+def rule_of(plan: Plan, head: str) -> Iterate:
+    """How the iteration of this head ends."""
+    kind = plan.operators[head].kind
+    if not isinstance(kind, Iterate):
+        raise TypeError(f"operator {head!r} is the head of an iteration and a {kind.word}")
+    return kind
 
 
 class Context:

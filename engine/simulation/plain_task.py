@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, one_nan
+from engine.simulation.plain_operator import NO_KEY, Hop, PlainOperator, Wires, frozen, one_nan, rule_of
 from engine.simulation.record import Ran
 from graphs.deployment import Deployment, Task
 from graphs.ids import ChannelId
-from graphs.plan import Edge, Kind, Routing
+from graphs.plan import Edge, Routing
 from graphs.routing import key_group, task_of_group
 from recovery.cut import OperatorState
 
@@ -61,7 +61,7 @@ class PlainTask:
         self.positions: dict[str, dict[str, int]] = {}
         self.measured: dict[str, dict[str, Any]] = {name: {} for name in task.operators}
         for name, operator in self.operators.items():
-            if operator.operator.kind is Kind.SOURCE:
+            if operator.operator.kind.is_source:
                 self.positions[name] = {f"{task.id.index}-of-{operator.parallelism}": 0}
 
     def restore(self, states: Mapping[str, OperatorState]) -> None:
@@ -133,7 +133,7 @@ class PlainTask:
             return None
         total = totals[0]
         for other in totals[1:]:
-            total = self._options(iteration)["reduce"](total, other)
+            total = rule_of(self.deployment.plan, iteration).reduce(total, other)
         return total
 
     def take_written(self) -> dict[str, list[Any]]:
@@ -158,7 +158,7 @@ class PlainTask:
     def _answer(self, record: Any, outputs: Outputs) -> None:
         for operator in self.operators.values():
             asked = next((one for one in operator.waiting if one.record == record), None)
-            if operator.operator.kind is Kind.MAP_ASYNC and asked is not None:
+            if operator.operator.kind.calls_max and asked is not None:
                 operator.answer(asked)
                 self._send(operator, outputs)
                 return
@@ -196,13 +196,10 @@ class PlainTask:
                 yield task_of_group(key_group(key), count)
 
     def _measure(self, sender: str, iteration: str, record: Any) -> None:
-        options = self._options(iteration)
-        value = 1 if options["measure"] is None else options["measure"](record)
+        rule = rule_of(self.deployment.plan, iteration)
+        value = 1 if rule.measure is None else rule.measure(record)
         measured = self.measured[sender]
-        measured[iteration] = options["reduce"](measured[iteration], value) if iteration in measured else value
-
-    def _options(self, iteration: str) -> Mapping[str, Any]:
-        return self.deployment.plan.operators[iteration].options
+        measured[iteration] = rule.reduce(measured[iteration], value) if iteration in measured else value
 
 
 def outputs_in(channel: ChannelId, edge: Edge, payload: bytes) -> Outputs:

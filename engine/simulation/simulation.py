@@ -22,7 +22,7 @@ from graphs.expansion import expand
 from graphs.flow import Flow, checked_flow
 from graphs.io import Generate, Items, Range
 from graphs.options import is_whole
-from graphs.plan import Kind, Operator, Plan
+from graphs.plan import Operator, Plan
 from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
 from recovery.supervisor import RestartOptions
@@ -93,7 +93,7 @@ class Run:
     def outputs(self) -> dict[str, list[Any]]:
         """What each sink has published."""
         store, operators = self.world.services.store, self.world.plan.operators
-        return {name: store.output(name) for name, operator in operators.items() if operator.kind is Kind.SINK}
+        return {name: store.output(name) for name, operator in operators.items() if operator.kind.is_sink}
 
     def counts(self) -> Counter[str]:
         """What took place."""
@@ -151,7 +151,7 @@ class Simulation:
         _check_end(plan, self.inputs)
         watched = plan.stop_when is not None or invariant is not None
         self.plan = replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
-        sources = [operator for operator in plan.operators.values() if operator.kind is Kind.SOURCE]
+        sources = [operator for operator in plan.operators.values() if operator.kind.is_source]
         counts = [_count(source, self.inputs) for source in sources]
         self.batch_min = sum(count or 0 for count in counts) // _BATCHES
         self.world = _CreditedWorld if None in counts else ToldWorld
@@ -239,7 +239,7 @@ def checked_seeds(seeds: Iterable[int]) -> Iterable[int]:
 
 
 def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    sources = {name: operator.function for name, operator in plan.operators.items() if operator.kind is Kind.SOURCE}
+    sources = {name: operator.function for name, operator in plan.operators.items() if operator.kind.is_source}
     known = ", ".join(map(repr, sources))
     for name, records in inputs.items():
         if name not in sources:
@@ -287,7 +287,7 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
     if plan.stop_when is not None:
         return
     for name, operator in plan.operators.items():
-        if operator.kind is Kind.SOURCE and name not in inputs and not operator.function.bounded:
+        if operator.kind.is_source and name not in inputs and not operator.function.bounded:
             raise SimulationError(
                 f"source {name!r} never ends, and neither would a simulated run: give it a count, give its records, "
                 f"simulate(flow, inputs={{{name!r}: [...]}}), or give the flow stop_when="

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from graphs.plan import Kind, Routing
+from graphs.plan import Routing
 from recovery.messages import Mode
 from recovery.stores.shapes import (
     Shape,
@@ -39,7 +39,6 @@ _number = whole(1, (1 << 63) - 1)
 _digest = whole(0, (1 << 32) - 1)
 _sha256 = hexadecimal(64)
 _mode = one_of(*(mode.value for mode in Mode if mode not in {Mode.PROBE, Mode.UNALIGNED_PROBE}))
-_kind = one_of(*(kind.value for kind in Kind))
 
 
 def _document(shapes: Mapping[str, Shape]) -> Shape:
@@ -104,7 +103,7 @@ _CHANNEL = {
 _OPERATOR = {
     "name": text,
     "whole_can_move": boolean,
-    "kind": optional(_kind),
+    "kind": optional(text),
     "records": _count,
     "splits": list_of(row(text, hexadecimal())),
 }
@@ -163,7 +162,7 @@ _GRAPH = record(
             record(
                 {
                     "name": text,
-                    "kind": _kind,
+                    "kind": text,
                     "inputs": list_of(text),
                     "outputs": list_of(text),
                     "keyed": boolean,

@@ -12,7 +12,8 @@ from engine.files.services import FileServices
 from engine.files.splits import Split, list_splits
 from graphs import Sink, Source
 from graphs.ids import Attempt, TaskId
-from graphs.plan import Kind, Operator
+from graphs.kinds import Read, Write
+from graphs.plan import Operator
 from recovery.orders import Sweep
 
 JOB = "job"
@@ -45,11 +46,11 @@ class Deliveries:
 
 
 def source(description: Source[Any], name: str = "in") -> Operator:
-    return Operator(name, Kind.SOURCE, description)
+    return Operator(name, Read(description))
 
 
 def sink(description: Sink[Any], name: str = SINK) -> Operator:
-    return Operator(name, Kind.SINK, description)
+    return Operator(name, Write(description))
 
 
 def services(staging: Path | None = None, deliver: Any = None, disk: Disk | None = None, **more: Any) -> FileServices:

@@ -11,7 +11,6 @@ from engine.files.checks import check_sink, check_source
 from engine.files.services import FileServices
 from graphs import CSV, Collect, Flow, JsonLines, Parquet
 from graphs.ids import Attempt, Epoch
-from graphs.plan import Kind
 from tests.files.opened import JOB, RUN, Deliveries, reader, rest, swept, write_json
 from tests.runtime.tasks import States, Tasks, encoded
 
@@ -33,7 +32,7 @@ class Attempts:
         self.staging = str(folder / "staging")
         self.flow = orders(folder)
         self.operators = self.flow.plan().operators
-        self.sinks = [operator for operator in self.operators.values() if operator.kind is Kind.SINK]
+        self.sinks = [operator for operator in self.operators.values() if operator.kind.is_sink]
         self.splits = {"orders": check_source(self.operators["orders"])}
         for operator in self.sinks:
             check_sink(operator, fresh=True, staging=self.staging)

@@ -12,7 +12,6 @@ from graphs import (
     Edge,
     Flow,
     Items,
-    Kind,
     Operator,
     Plan,
     Stream,
@@ -23,6 +22,7 @@ from graphs import (
 )
 from graphs.certificate import simple_cycles
 from graphs.digraph import components, cyclic_components, reachable, upstream_first
+from graphs.kinds import Filter, Read
 
 Graph = dict[int, list[int]]
 
@@ -46,8 +46,8 @@ def paths_from(graph: Graph) -> dict[int, set[int]]:
 
 def plan_of(graph: Graph, back: set[tuple[int, int]] | None = None) -> Plan:
     """The graph as a plan, entered at 0. Unless `back` says so, back edges are those that go to no later vertex."""
-    operators = {"source": Operator("source", Kind.SOURCE, inputs=())}
-    operators |= {f"v{vertex}": Operator(f"v{vertex}", Kind.FILTER) for vertex in graph}
+    operators = {"source": Operator("source", Read(Items([])), inputs=())}
+    operators |= {f"v{vertex}": Operator(f"v{vertex}", Filter(bool)) for vertex in graph}
     edges = [Edge("enter", "source", "out", "v0", "in")]
     for a, following in graph.items():
         for b in following:

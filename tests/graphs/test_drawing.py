@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from graphs import BadOptionError, Collect, Edge, Flow, Items, Kind, Operator, Plan, Stream, draw
+from graphs import BadOptionError, Collect, Edge, Flow, Items, Operator, Plan, Stream, draw
+from graphs.kinds import Read, Write
 
 
 class Learner:
@@ -175,7 +176,7 @@ flow learning
 
 
 def test_quotes_in_a_plan_made_by_hand_do_not_break_a_drawing():
-    operators = {name: Operator(name, kind) for name, kind in (('a"', Kind.SOURCE), ("b", Kind.SINK))}
+    operators = {name: Operator(name, kind) for name, kind in (('a"', Read(Items([]))), ("b", Write(Collect())))}
     plan = Plan('say "hi"', operators, (Edge("e", 'a"', "out", "b", "in"),), "")
     assert 'o0(["a#quot;"])' in draw(plan, "mermaid")
     assert 'digraph "say \\"hi\\"" {' in draw(plan, "dot")

@@ -16,7 +16,6 @@ from graphs import (
     Generate,
     Items,
     IterationError,
-    Kind,
     Loop,
     LoopError,
     NoCycleError,
@@ -31,6 +30,7 @@ from graphs import (
     UnreadLoopError,
     check,
 )
+from graphs.kinds import Filter
 from tests.graphs.refusals import refuses
 
 
@@ -53,7 +53,7 @@ def plain_plan(*names: str) -> Plan:
         loop = "again" if receiver.startswith(">") else None
         edges.append(Edge(name, sender, "out", receiver.lstrip(">"), "in", loop=loop))
     ends = {end for edge in edges for end in (edge.sender, edge.receiver)}
-    return Plan("flow", {end: Operator(end, Kind.FILTER) for end in sorted(ends)}, tuple(edges), "")
+    return Plan("flow", {end: Operator(end, Filter(bool)) for end in sorted(ends)}, tuple(edges), "")
 
 
 def test_loop_that_is_never_fed():

@@ -94,7 +94,7 @@ def test_two_operators_of_one_name_are_refused_and_the_first_stays():
     stream = numbers(flow)
     stream.map(abs, name="double")
     refuses(DuplicateNameError, lambda: stream.filter(bool, name="double"), "'double'", "'flow'", "(map)", "name=")
-    assert [operator.kind.value for operator in flow.draft.operators.values()] == ["source", "map"]
+    assert [operator.kind.word for operator in flow.draft.operators.values()] == ["source", "map"]
 
 
 def test_loop_and_operator_of_one_name_are_refused():

@@ -15,14 +15,15 @@ from graphs import (
     Generate,
     Items,
     JsonLines,
-    Kind,
     Parquet,
     Plan,
     Print,
     Range,
+    Resources,
     Routing,
     build,
 )
+from graphs.kinds import Iterate, MapAsync, MapBatches, Process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,14 +54,14 @@ class Learner:
 
 def test_flow_of_retries_becomes_this_plan():
     plan = retries().plan()
-    assert {name: operator.kind for name, operator in plan.operators.items()} == {
-        "orders": Kind.SOURCE,
-        "attempts": Kind.STATEFUL_MAP,
-        "split-1": Kind.SPLIT,
-        "done": Kind.SINK,
-        "again.dead_letters": Kind.SINK,
+    assert {name: operator.kind.word for name, operator in plan.operators.items()} == {
+        "orders": "source",
+        "attempts": "stateful_map",
+        "split-1": "split",
+        "done": "sink",
+        "again.dead_letters": "sink",
     }
-    assert plan.operators["attempts"].key == "id"
+    assert plan.operators["attempts"].keys == {"in": "id"}
     assert plan.operators["split-1"].outputs == ("true", "false", "dead:again")
     assert list(edges(plan)) == [
         "orders.out->attempts.in",
@@ -100,8 +101,8 @@ def test_routing_of_a_stream_does_not_change_the_stream():
     stream.key_by(abs).map(abs, name="keyed").write(Print())
     stream.map(abs, name="plain").write(Print())
     plan = flow.plan()
-    assert plan.operators["keyed"].key is abs
-    assert plan.operators["plain"].key is None
+    assert plan.operators["keyed"].keys == {"in": abs}
+    assert plan.operators["plain"].keys == {}
     assert edges(plan)["a.out->plain.in"].routing is Routing.FORWARD
 
 
@@ -121,13 +122,8 @@ def test_named_inputs_have_keys_of_their_own():
     plan = flow.plan()
     learn = plan.operators["learn"]
     assert (learn.inputs, learn.outputs) == (("samples", "weights"), ("model", "loss"))
-    assert learn.options == {
-        "named_inputs": True,
-        "keys": {"samples": abs, "weights": None},
-        "on_error": "fail",
-        "copy_output": True,
-        "num_gpus": 1,
-    }
+    assert learn.kind == Process(Learner, named_inputs=True, copy_output=True, on_error="fail")
+    assert (learn.keys, learn.resources) == ({"samples": abs}, Resources(num_gpus=1))
     assert {"s.out->learn.samples", "w.out->learn.weights", "learn.model->models.in", "learn.loss->losses.in"} == set(
         edges(plan)
     )
@@ -141,9 +137,9 @@ def test_options_reach_the_plan():
     stream.write(Collect())
     operators = flow.plan().operators
     assert operators["a"].parallelism == 3
-    expected = {"on_error": "fail", "batch_format": "numpy", "batch_size": 64, "num_cpus": 2, "resources": {"tpu": 1}}
-    assert operators["b"].options == expected
-    assert operators["c"].options == {"on_error": "dead_letter", "concurrency": 8, "timeout": 2.5}
+    assert operators["b"].kind == MapBatches(list, batch_format="numpy", batch_size=64, on_error="fail")
+    assert operators["b"].resources == Resources(num_cpus=2, custom={"tpu": 1})
+    assert operators["c"].kind == MapAsync(abs, concurrency=8, timeout=2.5, on_error="dead_letter")
     assert operators["c"].outputs == ("out", "dead")
 
 
@@ -197,8 +193,8 @@ def test_iteration_becomes_a_head_with_two_inputs_and_two_outputs():
     )
     plan = flow.plan()
     head = plan.operators["iterate"]
-    assert (head.kind, head.inputs, head.outputs) == (Kind.ITERATE, ("start", "returned"), ("body", "result"))
-    assert head.options == {"rounds": 3, "until": bool, "measure": abs, "reduce": max, "enclosing": None}
+    assert (head.inputs, head.outputs) == (("start", "returned"), ("body", "result"))
+    assert head.kind == Iterate(rounds=3, until=bool, measure=abs, reduce=max, enclosing=None)
     assert edges(plan)["step.out->iterate.returned"].loop == "iterate"
 
 

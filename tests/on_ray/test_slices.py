@@ -9,7 +9,7 @@ import pytest
 from engine.batch import Batch, decode, encode
 from engine.on_ray.actor.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
 from graphs import Collect, Flow, Items
-from graphs.plan import Kind, Operator
+from graphs.kinds import Map, MapBatches
 from recovery.messages import Barrier, Data, Mode
 from tests.on_ray.test_turns import ATTEMPT, Around, first_task_of
 
@@ -231,8 +231,8 @@ def test_a_few_records_that_take_their_time_to_begin_with_do_not_slow_the_pace()
 
 
 def test_functions_that_take_several_records_get_as_many_as_they_ask_for():
-    assert unit_of([Operator("a", Kind.MAP), Operator("b", Kind.MAP_BATCHES, options={"batch_size": 64})]) == 64
-    assert unit_of([Operator("b", Kind.MAP_BATCHES, options={"batch_size": None})]) is None
+    assert unit_of([Map(abs), MapBatches(sorted, batch_size=64)]) == 64
+    assert unit_of([MapBatches(sorted)]) is None
     pace = Pace(64)
     pace.note(64, 1_000 * MS)
     assert pace.chunk(8_192) == 64

@@ -73,7 +73,7 @@ def first_task_of(operator: str, flow: Flow, around: Around, unit: int | None = 
     task = deployment.tasks[TaskId(operator, 0)]
     core, runtime = TaskCore(task, ATTEMPT, encode), TaskRuntime(task, deployment, MemoryServices({}))
     runtime.open(None)
-    host = Host(core, runtime, around, 10**9, (), unit)  # type: ignore[arg-type]
+    host = Host(core, runtime, around, 10**9, 0, unit)  # type: ignore[arg-type]
     outputs = {channel.id: Out(channel.within_actor) for channel in task.outputs}
     host.connect(outputs, {})  # type: ignore[arg-type]
     core.start(busy=False)

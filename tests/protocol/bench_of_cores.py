@@ -25,7 +25,10 @@ from engine.task import TaskCore
 from graphs import expand
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Kind, Operator, Routing
+from graphs.io import Items
+from graphs.kinds import Iterate, Map, Read
+from graphs.operator_kind import OperatorKind
+from graphs.plan import Operator, Routing
 from proof.tiny import tiny_plan
 from recovery.channels import Queued
 from recovery.cut import Cut, OperatorState, TaskSnapshot
@@ -87,8 +90,8 @@ def graph(
     return expand(plan, parallelism, actors)  # type: ignore[arg-type]
 
 
-def _kind(name: str, entered: set[str], iterations: Sequence[str]) -> Kind:
-    return Kind.ITERATE if name in iterations else Kind.PROCESS if name in entered else Kind.SOURCE
+def _kind(name: str, entered: set[str], iterations: Sequence[str]) -> OperatorKind:
+    return Iterate() if name in iterations else Map(abs) if name in entered else Read(Items([]))
 
 
 def task_id(name: str) -> TaskId:

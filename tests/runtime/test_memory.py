@@ -6,11 +6,12 @@ import pytest
 
 from engine.memory import ListStore, ListWriter, MemoryServices
 from graphs import Generate, Items, JsonLines, Range, Source
-from graphs.plan import Kind, Operator
+from graphs.kinds import Read
+from graphs.plan import Operator
 
 
 def reader_of(source: Source, inputs: dict | None = None, index: int = 0, parallelism: int = 1, positions=None):
-    operator = Operator("source", Kind.SOURCE, source)
+    operator = Operator("source", Read(source))
     return MemoryServices(inputs or {}).reader(operator, index, parallelism, positions)
 
 

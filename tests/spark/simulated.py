@@ -49,7 +49,7 @@ def _deployment(world: World, cut: Cut) -> Deployment:
 def _write_cut(store: LocalStore, cut: Cut, deployment: Deployment) -> dict[TaskId, TaskFiles]:
     plan = deployment.plan
     loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
-    kinds = {name: operator.kind.value for name, operator in plan.operators.items()}
+    kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
     return {
         task: store.write_task(cut.attempt, None if snapshot.ended else cut.epoch, snapshot, loops=loops, kinds=kinds)
         for task, snapshot in cut.snapshots.items()

@@ -55,7 +55,6 @@ from engine.task_errors import TaskError
 from graphs.deployment import Channel, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.io import Collect
-from graphs.plan import Kind as OperatorKind
 from recovery.channels import Inbox
 from recovery.cut import TaskSnapshot
 from recovery.effects import Effect
@@ -154,11 +153,9 @@ class ActorLoop:
             runtime.close()
             raise
         plan = self.begin.deployment.plan
-        calling = [
-            plan.operators[name] for name in task.operators if plan.operators[name].kind is OperatorKind.MAP_ASYNC
-        ]
-        unit = unit_of(plan.operators[name] for name in task.operators)
-        host = Host(core, runtime, self, self.begin.options.limits.loop_bytes_max, calling, unit)
+        kinds = [plan.operators[name].kind for name in task.operators]
+        calls_max = min((kind.calls_max for kind in kinds if kind.calls_max), default=0)
+        host = Host(core, runtime, self, self.begin.options.limits.loop_bytes_max, calls_max, unit_of(kinds))
         left = records_left(self.begin.kills, task, self.begin.processed.get(task.id, 0))
         if left is not None:
             host.records_left = left

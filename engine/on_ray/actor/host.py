@@ -22,7 +22,6 @@ from engine.sending import Emitted
 from engine.task import TaskCore
 from graphs.deployment import Channel
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
-from graphs.plan import Operator
 from recovery import effects as core_effects
 from recovery.channels import Stored
 from recovery.credit import Room
@@ -65,7 +64,7 @@ class Host:
         runtime: TaskRuntime,
         around: Surroundings,
         loop_bytes_max: int,
-        calling: Sequence[Operator],
+        calls_max: int,
         unit: int | None,
     ) -> None:
         self.core = core
@@ -84,7 +83,7 @@ class Host:
         self.looping: list[Arrivals] = []
         self.snapshots = Snapshotting(self.id, core.attempt, around)
         self.called: set[int] = set()
-        self.calls_max: int = min([operator.options["concurrency"] for operator in calling], default=0)
+        self.calls_max = calls_max
         self.waits = runtime.waits
         self.loop_bytes_max = loop_bytes_max
         self.turns = 0

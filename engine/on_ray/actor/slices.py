@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphs.plan import Kind, Operator
+from graphs.operator_kind import OperatorKind
 
 SLICE_NS = 20_000_000
 CHUNK_NS = 2_000_000
@@ -52,19 +52,16 @@ class Pace:
             self._records = max(self._records, min(fit, 2 * max(records, self._records), CHEAP_RECORDS * 8))
 
 
-def unit_of(operators: Iterable[Operator]) -> int | None:
+def unit_of(kinds: Iterable[OperatorKind]) -> int | None:
     """How many records the operators of a task are called with at a time; None where any number may come.
 
-    >>> unit_of([Operator("clean", Kind.MAP), Operator("score", Kind.MAP_BATCHES, options={"batch_size": 64})])
+    >>> from graphs.kinds import Map, MapBatches
+    >>> unit_of([Map(abs), MapBatches(sorted, batch_size=64)])
     64
     """
     unit = 1
-    for operator in operators:
-        if operator.kind is Kind.MAP_BATCHES:
-            size: int | None = operator.options.get("batch_size")
-            if size is None:
-                return None
-            unit = max(unit, size)
-        elif operator.kind is Kind.PROCESS and hasattr(operator.function, "on_batch"):
+    for kind in kinds:
+        if kind.records_at_once is None:
             return None
+        unit = max(unit, kind.records_at_once)
     return unit

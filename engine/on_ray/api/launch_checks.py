@@ -14,7 +14,7 @@ from engine.on_ray.supervisor.restore_plan import check_graph
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
 from graphs.io import CSV, JsonLines, Parquet, TextLines
-from graphs.plan import Kind, Operator, Plan
+from graphs.plan import Operator, Plan
 from recovery.stores.local import LocalStore
 
 
@@ -80,7 +80,7 @@ def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
 
 def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
     """Raise unless all input is there; returns the splits of the sources of files."""
-    sources = (operator for operator in plan.operators.values() if operator.kind is Kind.SOURCE)
+    sources = (operator for operator in plan.operators.values() if operator.kind.is_source)
     found = {operator.name: check_source(operator) for operator in sources}
     return {name: splits for name, splits in found.items() if splits}
 
@@ -90,7 +90,7 @@ def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
 
     Looked at before, so that a run that is refused claims nothing, and after: from then on nobody else may begin.
     """
-    sinks = [operator for operator in plan.operators.values() if operator.kind is Kind.SINK]
+    sinks = [operator for operator in plan.operators.values() if operator.kind.is_sink]
     for operator in sinks:
         check_sink(operator, fresh, staging_of(options))
     claim_output(sinks, options.job, options.run)

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphs.graph_errors import BadOptionError
 from graphs.io import CSV, JsonLines, Parquet, TextLines
-from graphs.plan import Kind, Plan
+from graphs.plan import Plan
 
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray gives this to the command of a submitted job, and to no other process."""
@@ -56,7 +56,7 @@ def checked_paths(
     for operator in plan.operators.values():
         files: Any = operator.function
         if isinstance(files, JsonLines | CSV | Parquet | TextLines):
-            is_source = operator.kind is Kind.SOURCE
+            is_source = operator.kind.is_source
             what = f"{'source' if is_source else 'sink'} {operator.name!r} {'reads' if is_source else 'writes'}"
             check_path(what, files.path, " or s3://BUCKET/" if is_source else "", environment)
     return plan

@@ -42,9 +42,9 @@ def needs_of(deployment: Deployment) -> dict[str, Needs]:
     """The actors of a deployment, and what each needs."""
     found: dict[str, Needs] = {}
     for task in deployment.tasks.values():
-        options = deployment.plan.operators[task.operators[0]].options
-        resources = tuple(sorted(options.get("resources", {}).items()))
-        found[task.actor] = Needs(options.get("num_cpus", 0), options.get("num_gpus", 0), resources)
+        wanted = deployment.plan.operators[task.operators[0]].resources
+        custom = tuple(sorted((wanted.custom or {}).items()))
+        found[task.actor] = Needs(wanted.num_cpus or 0, wanted.num_gpus or 0, custom)
     return found
 
 

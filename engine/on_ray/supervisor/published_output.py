@@ -11,7 +11,7 @@ from engine.on_ray.job_store import open_services
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.ids import Attempt
 from graphs.io import CSV, Collect, JsonLines, Parquet, Print
-from graphs.plan import Kind, Operator, Plan
+from graphs.plan import Operator, Plan
 from recovery.orders import Sweep
 
 
@@ -19,7 +19,7 @@ class Output:
     """All sinks of a run. What Collect and Print sinks publish comes here; said twice, it counts once."""
 
     def __init__(self, plan: Plan, options: TaskOptions) -> None:
-        self._sinks = {o.name: o for o in plan.operators.values() if o.kind is Kind.SINK}
+        self._sinks = {o.name: o for o in plan.operators.values() if o.kind.is_sink}
         self._is_durable = options.root is not None
         self._job, self._run = options.job, options.run
         self._services: FileServices = open_services(options, self.publish, Attempt(0))

@@ -1,0 +1,383 @@
+"""The built-in operators: the options of each, what the graph needs to know of it, and what it means.
+
+The engine's half of each is in `engine/operators/`. It is named by a string, since nothing here may import the engine.
+`mean` shares nothing with it: the plain interpreter is what the engine is compared with.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphs.graph_errors import BadOptionError
+from graphs.io import Sink, Source
+from graphs.operator_kind import OperatorKind, PlainRecord, Shape
+from graphs.options import (
+    BatchFormat,
+    OnError,
+    check_choice,
+    check_count,
+    check_function,
+    check_hooks,
+    check_initial,
+    is_above_zero,
+    is_no_output,
+)
+
+
+class BuiltIn(OperatorKind):
+    """An operator whose runtime is a class of the engine, `runtime`, as "module:class"."""
+
+    runtime: ClassVar[str]
+    kind_word: ClassVar[str]
+
+    @property
+    def word(self) -> str:
+        return self.kind_word
+
+    @property
+    def named_after(self) -> Any:
+        return None
+
+    def start(self, place: Any) -> Any:
+        module, _, name = self.runtime.partition(":")
+        return getattr(import_module(module), name)(self, place)
+
+
+@dataclass(frozen=True)
+class Read(BuiltIn):
+    """Reads a source."""
+
+    source: Source[Any]
+
+    runtime = "engine.operators.source:SourceOperator"
+    kind_word = "source"
+    drawn_as: ClassVar[Shape] = "source"
+    is_source = True
+
+    @property
+    def subject(self) -> Any:
+        return self.source
+
+    @property
+    def label(self) -> str | None:
+        return self.source.label
+
+    @property
+    def base_name(self) -> str:
+        return "read"
+
+
+@dataclass(frozen=True)
+class Write(BuiltIn):
+    """Writes to a sink."""
+
+    sink: Sink[Any]
+
+    runtime = "engine.operators.sink:SinkOperator"
+    kind_word = "sink"
+    drawn_as: ClassVar[Shape] = "sink"
+    is_sink = True
+
+    @property
+    def subject(self) -> Any:
+        return self.sink
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def label(self) -> str | None:
+        return self.sink.label
+
+    @property
+    def base_name(self) -> str:
+        return "write"
+
+    def mean(self, at: PlainRecord) -> None:
+        at.write()
+
+
+@dataclass(frozen=True)
+class OfFunction(BuiltIn):
+    """Calls a function of the user's. With on_error="dead_letter" a record whose call raised is set aside."""
+
+    function: Callable[..., Any]
+    on_error: OnError = field(default="fail", kw_only=True)
+
+    may_await: ClassVar[bool] = False
+    may_yield: ClassVar[bool] = False
+
+    @property
+    def subject(self) -> Any:
+        return self.function
+
+    @property
+    def sets_aside(self) -> bool:
+        return self.on_error == "dead_letter"
+
+    def check(self, what: str) -> None:
+        check_function(self.function, what, may_await=self.may_await, may_yield=self.may_yield)
+        check_choice(self.on_error, ("fail", "dead_letter"), "on_error", what)
+
+
+@dataclass(frozen=True)
+class Map(OfFunction):
+    """`function(record)` for each record."""
+
+    runtime = "engine.operators.map:MapOperator"
+    kind_word = "map"
+    one_for_one = True
+
+    def mean(self, at: PlainRecord) -> None:
+        at.emit(self.function(at.record))
+
+
+@dataclass(frozen=True)
+class FlatMap(OfFunction):
+    """Each record that `function(record)` yields."""
+
+    runtime = "engine.operators.flat_map:FlatMapOperator"
+    kind_word = "flat_map"
+    may_yield = True
+
+    def mean(self, at: PlainRecord) -> None:
+        for result in self.function(at.record):
+            at.emit(result)
+
+
+@dataclass(frozen=True)
+class Filter(OfFunction):
+    """The records for which `function(record)` is true."""
+
+    runtime = "engine.operators.filter:FilterOperator"
+    kind_word = "filter"
+
+    def mean(self, at: PlainRecord) -> None:
+        if self.function(at.record):
+            at.emit(at.record)
+
+
+@dataclass(frozen=True)
+class Split(OfFunction):
+    """Each record to one of `names`: the one that `function(record)` gives, or the first or second by its truth."""
+
+    names: tuple[str, ...] = ("true", "false")
+    by_name: bool = False
+
+    runtime = "engine.operators.split:SplitOperator"
+    kind_word = "split"
+    drawn_as: ClassVar[Shape] = "choice"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.names
+
+    def check(self, what: str) -> None:
+        if len(self.names) < 2 or len(set(self.names)) < len(self.names) or any(map(is_no_output, self.names)):
+            raise BadOptionError(
+                f"{what} has into={self.names!r}: give at least two different names, without ':', '/' or 'dead'"
+            )
+        super().check(what)
+
+    def mean(self, at: PlainRecord) -> None:
+        chosen = self.function(at.record)
+        at.emit(at.record, chosen if self.by_name else self.names[0 if chosen else 1])
+
+
+@dataclass(frozen=True)
+class MapBatches(OfFunction):
+    """`function(batch)` for at most `batch_size` records, in `batch_format`; None: as many as have arrived."""
+
+    batch_format: BatchFormat = "records"
+    batch_size: int | None = None
+
+    runtime = "engine.operators.map_batches:MapBatchesOperator"
+    kind_word = "map_batches"
+
+    @property
+    def records_at_once(self) -> int | None:
+        return self.batch_size
+
+    def check(self, what: str) -> None:
+        check_choice(self.batch_format, ("records", "numpy", "pandas", "pyarrow"), "batch_format", what)
+        if self.batch_size is not None:
+            check_count(self.batch_size, "batch_size", what)
+        super().check(what)
+
+    def mean(self, at: PlainRecord) -> None:
+        function: Any = self.function() if isinstance(self.function, type) else self.function
+        if self.batch_format == "records":
+            results: list[Any] = function([at.record])
+        elif self.batch_format == "numpy":
+            columns = function({name: np.array([value]) for name, value in at.record.items()})
+            rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+            results = [dict(zip(columns, row, strict=True)) for row in rows]
+        else:
+            raise NotImplementedError(f'map_batches with batch_format="{self.batch_format}" has no plain meaning')
+        for result in results:
+            at.emit(result)
+
+
+@dataclass(frozen=True)
+class MapAsync(OfFunction):
+    """`function(record)` for up to `concurrency` records at a time in each task, each within `timeout` seconds."""
+
+    concurrency: int = 100
+    timeout: float | None = None
+
+    runtime = "engine.operators.map_async:MapAsyncOperator"
+    kind_word = "map_async"
+    may_await = True
+    one_for_one = True
+
+    @property
+    def named_after(self) -> Any:
+        return self.function
+
+    @property
+    def calls_max(self) -> int:
+        return self.concurrency
+
+    def check(self, what: str) -> None:
+        check_count(self.concurrency, "concurrency", what)
+        if self.timeout is not None and not is_above_zero(self.timeout):
+            raise BadOptionError(f"{what} has timeout={self.timeout!r}: give seconds above 0, or leave it out")
+        super().check(what)
+
+    def mean(self, at: PlainRecord) -> None:
+        at.keep()
+
+
+@dataclass(frozen=True)
+class StatefulMap(OfFunction):
+    """`function(state, record)` gives the next state of the record's key and a record; the first state is `initial`."""
+
+    initial: Any = None
+    copy_output: bool = True
+
+    runtime = "engine.operators.stateful_map:StatefulMapOperator"
+    kind_word = "stateful_map"
+    one_for_one = True
+    keeps_values = True
+
+    @property
+    def named_after(self) -> Any:
+        return self.function
+
+    def check(self, what: str) -> None:
+        _check_copy_output(self.copy_output, what)
+        check_initial(self.initial, what)
+        super().check(what)
+
+    def mean(self, at: PlainRecord) -> None:
+        value, result = self.function(at.value(self.initial), at.record)
+        at.set_value(value)
+        at.emit(result)
+
+
+@dataclass(frozen=True)
+class Process(OfFunction):
+    """Calls the hooks of a class of the user's, `function`. With `named_inputs` a hook is told the record's input."""
+
+    named_inputs: bool = False
+    copy_output: bool = True
+
+    runtime = "engine.operators.process:ProcessOperator"
+    kind_word = "process"
+    keeps_values = True
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(getattr(self.function, "outputs", ("out",)))
+
+    @property
+    def optional_outputs(self) -> tuple[str, ...]:
+        return tuple(getattr(self.function, "outputs", ()))
+
+    @property
+    def named_after(self) -> Any:
+        return self.function
+
+    @property
+    def records_at_once(self) -> int | None:
+        return None if hasattr(self.function, "on_batch") else 1
+
+    def check(self, what: str) -> None:
+        of_class = f"process class {self.function.__name__}"
+        outputs: tuple[Any, ...] = self.outputs
+        if not outputs or len(set(outputs)) < len(outputs) or any(map(is_no_output, outputs)):
+            raise BadOptionError(
+                f"{of_class} has outputs = {outputs!r}: give a tuple of different names, without ':', '/' or 'dead'"
+            )
+        _check_copy_output(self.copy_output, of_class)
+        super().check(what)
+
+    def moved(self, states: Sequence[Any], parallelism: int) -> list[Any]:
+        of_class: Any = self.function
+        return of_class.split(of_class.merge(states), parallelism)
+
+    def new_instance(self) -> Any:
+        return self.function()
+
+    def mean(self, at: PlainRecord) -> None:
+        named = (at.input,) if self.named_inputs else ()
+        at.instance.on_record(at.context, *named, at.record)
+
+
+def check_process_class(given: object) -> None:
+    """Raise unless it is a class whose hooks can be called."""
+    if not isinstance(given, type):
+        raise BadOptionError(f"process is given {given!r}, which is no class: give a class with on_record(ctx, value)")
+    check_hooks(given)
+
+
+@dataclass(frozen=True)
+class Iterate(BuiltIn):
+    """The head of an iteration, which ends after `rounds`, when `until` is true, or after an empty round.
+
+    - measure: gives a value for each record that the body returned; None: 1 for each. reduce: folds those of a round.
+    - until: asked with what they come to.
+    - enclosing: the iteration in whose body it was written.
+    """
+
+    rounds: int | None = None
+    until: Callable[[Any], object] | None = None
+    measure: Callable[[Any], Any] | None = None
+    reduce: Callable[[Any, Any], Any] = operator.add
+    enclosing: str | None = None
+
+    runtime = "engine.operators.iterate:IterateOperator"
+    kind_word = "iterate"
+    in_rounds = True
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("body", "result")
+
+    def check(self, what: str) -> None:
+        if self.rounds is not None:
+            check_count(self.rounds, "rounds", what)
+        if self.measure is not None and self.until is None:
+            raise BadOptionError(f"{what} measures records and asks nobody: give it until=, or leave out measure=")
+        for option, function in (("until", self.until), ("measure", self.measure)):
+            if function is not None:
+                check_function(function, f"{option}= of {what}")
+        check_function(self.reduce, f"reduce= of {what}")
+
+    def mean(self, at: PlainRecord) -> None:
+        if at.input == "returned":
+            at.keep()
+        else:
+            at.emit(at.record, "body")
+
+
+def _check_copy_output(copy_output: object, what: str) -> None:
+    if not isinstance(copy_output, bool):
+        raise BadOptionError(f"{what} has copy_output={copy_output!r}: give True or False")
