@@ -77,7 +77,7 @@ def told(prepared: Mapping[str, Any], target: str) -> str:
     >>> print(told({**facts, "data": "/data/orders/data"}, "orders"))
     1,002 rows in, 1,000 out, 2 rejected (2 malformed)
       /data/orders/data: 2 files by the key groups of 'id', for 2 tasks
-      orders/rejected: what does not fit, with the reason
+      orders/rejected: rejected rows with their reasons
     """
     reasons = {reason: count for reason, count in prepared["rejected"].items() if count}
     why = f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
@@ -86,5 +86,5 @@ def told(prepared: Mapping[str, Any], target: str) -> str:
     layout = f"{files} by the key groups of {prepared['key']!r}, for {tasks}" if prepared["key"] else files
     lines = [f"{counted(prepared['rows_in'], 'row')} in, {prepared['rows_out']:,} out, {rejected}"]
     lines.append(f"  {prepared['data']}: {layout}")
-    lines += [f"  {target}/rejected: what does not fit, with the reason"] if reasons else []
+    lines += [f"  {target}/rejected: rejected rows with their reasons"] if reasons else []
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""All examples, one after the other: `python -m examples.cyclic`, or `make examples`.
+"""Runs all examples one after the other: `python -m examples.cyclic`, or `make examples`.
 
-Each is run clean and with three kills, both are compared with what Spark computes, the last cuts of the run that was
-killed are audited, and a wrong row is planted, which the comparison must find. A line for each says what came of it.
+Each example runs without faults and with three kills; both results are compared with Spark's, the last cuts of the
+killed run are audited, and the comparison must detect a planted wrong row. The result is one line per example.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from examples.cyclic.page import ENTRIES
 
 KILLS = 3
 SMALL = 3
-"""With --size small there is so many times less to do."""
+"""Factor by which --size small reduces the input."""
 
 GREEN, RED, WRONG_CALL = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try the examples that are named, or all; 0 if all are as they should be, 1 if not, 2 for a wrong call."""
+    """Run the named examples, or all; return 0 if all are green, 1 if not, 2 for wrong usage."""
     options = _parser().parse_args(arguments)
     unknown = [name for name in options.names if name not in ENTRIES]
     if unknown:
-        print(f"examples.cyclic: no example {unknown[0]!r}: there are {', '.join(ENTRIES)}", file=sys.stderr)
+        print(f"examples.cyclic: no example {unknown[0]!r}: choose from {', '.join(ENTRIES)}", file=sys.stderr)
         return WRONG_CALL
     began_s = time.monotonic()
     spark = open_session("examples")
@@ -48,54 +48,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tried(name: str, size: str, seed: int, spark: Any) -> dict[str, Any]:
-    """What came of one example. What the runs say meanwhile is told only if something is wrong."""
+    """Run one example and return its result. The output of the runs is only shown on failure."""
     module = import_module(f"examples.cyclic.{name}")
-    began_s, said = time.monotonic(), io.StringIO()
+    began_s, output = time.monotonic(), io.StringIO()
     amount = max(1, module.SIZE // SMALL) if size == "small" else module.SIZE
     try:
-        with redirect_stderr(said), redirect_stdout(said):
+        with redirect_stderr(output), redirect_stdout(output):
             facts = compare(module, kills=KILLS, seed=seed, size=amount, spark=spark)
-    except Exception as error:  # noqa: BLE001 - whatever one example raises, the others are still to be tried
+    except Exception as error:  # noqa: BLE001 - a failing example must not keep the others from running
         facts = {"failures": [f"{type(error).__name__}: {error}"]}
     failures = list(facts["failures"])
     if not facts.get("planted_error_found", True):
-        failures.append("a wrong row was planted, and the comparison did not find it")
+        failures.append("the comparison did not detect a planted wrong row")
     if failures:
-        print(said.getvalue(), file=sys.stderr, end="", flush=True)
+        print(output.getvalue(), file=sys.stderr, end="", flush=True)
     verdict = {"verdict": "red" if failures else "green", "seconds": round(time.monotonic() - began_s, 1)}
     return {"example": name, **facts, "failures": failures, **verdict}
 
 
 def line(facts: dict[str, Any]) -> str:
-    """What came of one example, in a line; what is wrong with it below.
+    """The result of one example as a line, followed by its failures.
 
     >>> print(line({"example": "transfers", "rows": 5_000, "kills_happened": 3, "kills_planned": 3, "restores": 3,
     ...     "in_loop_records": 71, "planted_error_found": True, "verdict": "green", "seconds": 31.4, "failures": []}))
     transfers               5,000 rows  3/3 kills  3 restores     71 from loops  planted error found   31.4 s  green
     """
     if "rows" not in facts:
-        counts = "did not come to an end"
+        counts = "did not finish"
     else:
         planted = "planted error found" if facts["planted_error_found"] else "planted error MISSED"
         kills = f"{facts['kills_happened']}/{facts['kills_planned']} kills  {facts['restores']} restores"
         counts = f"{facts['rows']:>7,} rows  {kills}  {facts['in_loop_records']:>5,} from loops  {planted}"
-    told = [f"{facts['example']:<21}{counts}  {facts['seconds']:>5.1f} s  {facts['verdict']}"]
-    return "\n".join(told + [f"    {failure}" for failure in facts["failures"]])
+    lines = [f"{facts['example']:<21}{counts}  {facts['seconds']:>5.1f} s  {facts['verdict']}"]
+    return "\n".join(lines + [f"    {failure}" for failure in facts["failures"]])
 
 
 def summary(found: list[dict[str, Any]], seconds: float) -> str:
-    """All of them, in a line."""
+    """The result of all examples as a line."""
     green = sum(facts["verdict"] == "green" for facts in found)
     in_loop = sum(facts.get("in_loop_records", 0) > 0 for facts in found)
-    return f"{green} of {len(found)} are green, {in_loop} have restored records that were in a loop; {seconds:.0f} s"
+    return f"{green} of {len(found)} are green, {in_loop} restored records from a loop; {seconds:.0f} s"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m examples.cyclic", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument("names", nargs="*", metavar="NAME", help="an example, such as transfers; default: all")
-    parser.add_argument("--size", choices=("small", "full"), default="full", help="how much there is to do")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="who dies, and when; default: 1")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each")
+    parser.add_argument("--size", choices=("small", "full"), default="full", help="size of the inputs")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="for planning the kills; default: 1")
+    parser.add_argument("--json", action="store_true", help="one line of JSON per example")
     return parser
 
 

@@ -1,18 +1,18 @@
-"""Agent loop: a language model plans, a tool acts, the model judges what came of it, and if it is not content, again.
+"""Agent loop: a language model plans, a tool acts, the model judges the result and tries again if necessary.
 
     python -m examples.cyclic.agent_loop --kill conversations@epoch=2 --kill tools@epoch=4 --audit final
     backedge compare examples.cyclic.agent_loop --kills 3 --seed 7
 
-Every conversation has a budget of calls to the model. A conversation's history is state under its key; model and tools
-are called outside, many at a time, by `map_async`. What the model says is routed: a request for a tool goes to the
-tools, anything else back to the conversation. A tool that fails is no error of the run: its dead letter goes round the
-loop, and the model is told so and may try again. The model here is a stand-in that always says the same to the same
-messages, so that the result can be computed; give `flow` any other that has `complete(messages)`.
+Every conversation has a budget of model calls. Its history is keyed state; model and tools are external calls, many at
+a time, made by `map_async`. Responses of the model are routed: a tool request goes to the tools, anything else back to
+the conversation. A failing tool does not fail the run: its dead letter goes round the loop, and the model sees the
+failure and may retry. The model here is a deterministic stand-in, so that the result can be computed; pass `flow` any
+other object with `complete(messages)`.
 
-Promised: every conversation ends once, with its answer or out of budget, and no call that counted is lost or counted
-twice: in every cut, an open conversation waits for one call or for one message in the loop. Calls themselves may be
-made twice, for what was not answered is asked again after a crash: tools that change something outside need a key of
-the conversation and the call, and a real model may say something else the second time.
+Guaranteed: every conversation ends once, with an answer or out of budget, and every call counts exactly once: in every
+cut, an open conversation waits for one call or for one message in the loop. Calls themselves may be repeated, because
+unanswered calls are made again after a crash: tools with external effects need an idempotency key made of the
+conversation and the call, and a real model may answer differently the second time.
 """
 
 from __future__ import annotations

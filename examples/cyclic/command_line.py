@@ -1,4 +1,4 @@
-"""The command line that all examples have: Spark prepares, Ray runs, Spark compares, and a person sees what came of it.
+"""The command line shared by all examples: Spark prepares the input, Ray runs the flow, Spark compares the result.
 
 An example ends with
 
@@ -11,9 +11,9 @@ and is then called as, for instance,
 
     python -m examples.cyclic.transfers --size 500 --kill head@epoch=2 --kill body@epoch=4 --audit final
 
-What it needs to have for that is told by `backedge.cases`, and examples/cyclic/transfers.py shows it. Exit codes: 0
-when all is as it should be, 1 when the run failed or something differs, 2 when the call was wrong, 130 or 143 when it
-was interrupted, by Ctrl-C or by SIGTERM: with `--snapshots`, the same call with `--resume latest` goes on from there.
+`backedge.cases` describes what a module must define for this; examples/cyclic/transfers.py shows it. Exit codes: 0 if
+everything is as expected, 1 if the run failed or a row differs, 2 for wrong usage, 130 or 143 if interrupted by Ctrl-C
+or SIGTERM. After an interruption with `--snapshots`, the same call with `--resume latest` continues the run.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ REFUSED = (
     StoreError,
     OSError,
 )
-"""Raised before anything runs. A `NoInputError` is a `TaskError`, too."""
+"""Raised before anything runs. `NoInputError` is a subclass of `TaskError`, so check this first."""
 
 
 def main(name: str, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the example that is the module of this name, and exit."""
+    """Run the example in the module of this name, and exit."""
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(call(sys.modules[name], arguments))
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    # As Ctrl-C does: `ray job stop` sends it.
+    # `ray job stop` sends SIGTERM; treat it like Ctrl-C.
     raise KeyboardInterrupt(number)
 
 
 def call(module: ModuleType, arguments: Sequence[str] | None = None) -> int:
-    """Run an example as the command line says; the exit code."""
+    """Run an example with these command-line arguments; return the exit code."""
     given = _parser(module).parse_args(arguments)
     program = f"examples.cyclic.{_short(module)}"
     try:
@@ -93,27 +93,25 @@ def _show(module: ModuleType, checked: Any, rounds: int | None) -> None:
         print()
     for kill in result.kills:
         print(f"process {kill['pid']} of {kill['actor']} got {kill['signal']}, as planned by {kill['fault']}")
-    # Not every restore follows a kill: a run that is resumed begins with one.
+    # Restores can outnumber kills: a resumed run begins with one.
     for restore in result.restores:
         cut = "the beginning" if restore["epoch"] is None else f"cut {restore['epoch']}"
-        print(
-            f"attempt {restore['attempt']} went on from {cut}, where {_records(restore['in_loop_records'])} in a loop"
-        )
+        print(f"attempt {restore['attempt']} resumed from {cut}, with {_records(restore['in_loop_records'])} in a loop")
     for failure in checked.failures:
         print(f"WRONG: {failure}")
     if not checked.failures:
         if checked.audit is not None:
-            print(f"the audit: {checked.audit}")
-        wanted = "what Spark computes" + ("" if rounds is None else f" in {rounds} rounds at most")
+            print(f"audit: {checked.audit}")
+        wanted = "Spark's result" + ("" if rounds is None else f" after at most {rounds} rounds")
         print(f"{len(checked.rows):,} rows in {result.seconds:.1f} s: 0 differ from {wanted}")
 
 
 def _records(count: int) -> str:
-    return "1 record was" if count == 1 else f"{count:,} records were"
+    return "1 record" if count == 1 else f"{count:,} records"
 
 
 def take_no_options(name: str, arguments: Sequence[str] | None = None) -> None:
-    """Tell what the module of this name does when asked by --help, and exit; refuse whatever else it is given."""
+    """Handle the arguments of a module without options: --help describes it, anything else is refused."""
     _bare_parser(sys.modules[name]).parse_args(arguments)
 
 
@@ -124,9 +122,9 @@ def _bare_parser(module: ModuleType) -> Parser:
 
 def _parser(module: ModuleType) -> Parser:
     parser = _bare_parser(module)
-    parser.add_argument("--size", type=count, metavar="N", help=f"how much there is to do; default: {module.SIZE}")
-    parser.add_argument("--rounds", type=count, metavar="N", help="at most so many rounds, where there are rounds")
-    parser.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
+    parser.add_argument("--size", type=count, metavar="N", help=f"size of the input; default: {module.SIZE}")
+    parser.add_argument("--rounds", type=count, metavar="N", help="maximum number of rounds, for loops in rounds")
+    parser.add_argument("--json", action="store_true", help="print a summary as JSON on the last line")
     add_run_flags(parser)
     return parser
 
@@ -138,8 +136,8 @@ def _short(module: ModuleType) -> str:
 
 def _interrupted(snapshots: str | None) -> str:
     if snapshots is None:
-        return "interrupted; without --snapshots there is nothing to go on from"
-    return f"interrupted; what there is of it is in {snapshots}: the same call with --resume latest goes on from there"
+        return "interrupted; without --snapshots the run cannot be resumed"
+    return f"interrupted; the cuts are in {snapshots}: the same call with --resume latest continues the run"
 
 
 def _say(program: str, error: object, code: int) -> int:

@@ -1,19 +1,18 @@
-"""Connected components: which documents are copies of each other, by way of other copies?
+"""Connected components: group documents that are near-duplicates of each other, directly or through others.
 
     python -m examples.cyclic.connected_components --kill documents@epoch=2 --kill tell@epoch=4
     backedge compare examples.cyclic.connected_components --kills 3 --seed 1
 
-A training set or an archive is to keep one of each document. Spark finds pairs that have most of their word triples in
-common. The first and the last version of a text may have little in common, and belong together all the same, since each
-is nearly what the one before it is: so pairs are not enough, and one has to follow them.
+A training set or an archive should keep one of each group of near-duplicates. Spark finds pairs that share most of
+their word triples. The first and the last version of a text may share little and still belong together, because each
+version is close to the one before it. So pairs are not enough; they must be followed.
 
-Every document tells those that are nearly the same which is the lowest number that it knows of, and tells them again
-when it hears of a lower one. Nobody waits for anybody: the loop runs freely, and ends by itself when there is nothing
-left to tell. For a loop like it, think of customers with several addresses, devices in a household, accounts behind a
-fraud.
+Each document sends its neighbours the lowest document number it knows of, and again whenever it learns of a lower one.
+Nothing waits: the loop runs freely and ends by itself when there are no more messages. Similar loops: customers with
+several addresses, devices in a household, accounts behind a fraud.
 
-Promised: exactly the components, whatever the order in which documents hear: the lowest number always wins, and it is
-told of when nothing goes round any more.
+Guaranteed: the exact components, whatever the order of messages, because the lowest number always wins. Results are
+emitted when the loop has run dry.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
     """Texts that were changed a little again and again, in any order; then the pairs that are nearly the same."""
     from pyspark.sql import functions as F
 
-    # Each version has two words fewer at its start than the one before, and two more at its end. So it shares most with
-    # the next, and little with the last. Some are written anew.
+    # Each version drops two words at its start and appends two at its end, so it shares most words with the next
+    # version and few with the last. Some versions are complete rewrites.
     first = f"2 * (id % {VERSIONS}) + 100 * (id % {VERSIONS} DIV (3 + pmod(xxhash64(id DIV {VERSIONS}, {seed}), 10)))"
     versions = spark.range(size).selectExpr("id", f"id DIV {VERSIONS} AS text", f"{first} AS first")
     shuffled = versions.selectExpr("*", f"row_number() OVER (ORDER BY xxhash64(id, {seed})) - 1 AS document")

@@ -1,16 +1,16 @@
-"""Count and print: two sources feed two counters, which feed two printers, and each counter tells the other.
+"""Count and print: two sources feed two counters, which feed two printers and each other.
 
     python -m examples.cyclic.count_and_print --kill head@epoch=2 --kill post@epoch=4 --audit final
     backedge compare examples.cyclic.count_and_print --kills 3 --seed 7
 
-Two shops sell the same articles. Each has a counter that counts what both have sold, so each has to hear of every
-sale of the other, and a printer that prints each count. The counters tell each other, which closes a cycle; the way
-from south to north takes its time, and is the back edge. For a loop like it, think of caches, replicas or rate limits
-that are kept in two places and have to agree.
+Two shops sell the same articles. Each has a counter for the sales of both shops, so it must hear of every sale of the
+other shop, and a printer that prints each count. The counters send each other their sales, which closes a cycle; the
+slow way from south to north is the back edge. Similar loops: caches, replicas or rate limits that are kept in two
+places and must agree.
 
-Promised: whatever dies, both counters have counted every sale of both shops once, and each printer has printed
-1, 2, 3, ... for every article, with none left out and none twice. Which sale got which number is not promised: that
-depends on which of the two shops was heard first.
+Guaranteed, whatever dies: both counters count every sale of both shops once, and each printer prints 1, 2, 3, ... for
+every article, without gaps or repetitions. Not guaranteed: which sale gets which number, because that depends on the
+order in which sales arrive.
 """
 
 from __future__ import annotations

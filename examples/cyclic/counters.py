@@ -1,10 +1,10 @@
-"""Counters: every number is added, goes round the loop once, and is subtracted. In the end all counters are at zero.
+"""Counters: every number is added, goes round the loop once, and is subtracted, so all counters end at zero.
 
     python -m examples.cyclic.counters
 
-This is the plainest test of a loop that crashes. A number whose addition is in a snapshot and which is itself nowhere,
-since it was in the loop, is never subtracted. One that comes twice is subtracted twice. Here processes are killed three
-times, and then every counter is compared: with zero, and with how often it was to be changed.
+This is the simplest test of a crashing loop. If a snapshot contains the addition of a number but not the number itself,
+which was in the loop, it is never subtracted. If the number comes back twice, it is subtracted twice. Processes are
+killed three times; then every counter is compared with zero and with its expected number of changes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NUMBERS, COUNTERS = 16_000, 97
 
 
 class Counters:
-    """State by counter: its sum, and how many numbers were added and subtracted."""
+    """The state of a counter is its sum and its numbers of additions and subtractions."""
 
     outputs = ("added", "subtracted", "counters")
 
     def on_record(self, ctx: Any, number: Number) -> None:
-        """Count one number, and send it on: round the loop, or out of it."""
+        """Count a number and send it on: round the loop, or out of it."""
         total, added, subtracted = ctx.state.get((0, 0, 0))
         is_new = number["sign"] > 0
         total += number["sign"] * number["value"]
@@ -37,7 +37,7 @@ class Counters:
         ctx.emit(number, output="added" if is_new else "subtracted")
 
     def on_end(self, ctx: Any) -> None:
-        """All numbers have been here twice: say how the counters stand."""
+        """All numbers have passed twice: report the counters."""
         for counter in ctx.keys():  # noqa: SIM118
             total, added, subtracted = ctx.state.get()
             ctx.emit({"counter": counter, "total": total, "added": added, "subtracted": subtracted}, output="counters")
@@ -72,7 +72,7 @@ def check(totals: list[dict[str, int]], gone: list[int], numbers: int, counters:
     for found in totals:
         wanted = {"total": 0, "added": expected[found["counter"]], "subtracted": expected[found["counter"]]}
         if found != {"counter": found["counter"], **wanted}:
-            raise ValueError(f"counter {found['counter']} should stand at {wanted}, and stands at {found}")
+            raise ValueError(f"counter {found['counter']} should be {wanted} but is {found}")
     if sorted(found["counter"] for found in totals) != sorted(expected):
         raise ValueError(f"{len(expected)} counters were to be told of, and {len(totals)} were")
     if sorted(gone) != list(range(numbers)):
@@ -80,7 +80,7 @@ def check(totals: list[dict[str, int]], gone: list[int], numbers: int, counters:
 
 
 def main() -> None:
-    """Runs it with kills, and compares the counters."""
+    """Run the flow with kills, and check the counters."""
     with tempfile.TemporaryDirectory(prefix="counters-") as folder:
         options = RunOptions(snapshots=folder, every=0.5, actors="task")
         result = run_with_faults(flow(), Faults(KILLS), options)

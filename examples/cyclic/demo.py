@@ -1,10 +1,10 @@
-"""The demonstration: payments go round a loop that is killed twice, and nothing is lost; then the same without its log.
+"""Demo: a loop of payments is killed twice and loses nothing; then the same without the loop log.
 
     make demo
 
-Spark prepares the payments, Ray runs the loop and has the process of its head killed while refused payments are on
-their way round, and Spark audits the last cut and compares. Then the loop is killed once more, and this time cuts leave
-out what is in the loop: Spark names what is lost.
+Spark prepares the payments. Ray runs the loop, and the process of its head is killed while refused payments are in the
+loop. Spark audits the last cut and compares the result. Then the loop is killed once more, with cuts that leave out the
+records in the loop, and Spark names the payments that are lost.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ OPTIONS = RunOptions(every=0.4, actors="task", audit="final")
 
 
 def show_with_log() -> None:
-    """Prints a run that is killed twice and loses nothing; exits with 1 if that is not what comes of it."""
-    print(f"{payments.SIZE} payments, prepared by Spark, on Ray.")
-    print("The process of the head, which tries them, is going to be killed twice.\n", flush=True)
+    """Print a run that is killed twice and loses nothing; exit with 1 if it loses something."""
+    print(f"{payments.SIZE} payments, prepared by Spark, run on Ray.")
+    print("The process of the loop head, which tries the payments, will be killed twice.\n", flush=True)
     checked = run_checked(payments, OPTIONS, faults=Faults(KILLS))
     _print_restores(checked)
     if checked.failures:
         sys.exit("\n".join(checked.failures))
-    print(f"  the last cut is {checked.audit}, says Spark, from what lies on disk")
-    print(f"  recovered: 0 of {len(checked.rows)} rows differ from what Spark computes; nothing lost, nothing doubled")
+    print(f"  Spark's audit of the last cut on disk: {checked.audit}")
+    print(f"  recovered: 0 of {len(checked.rows)} rows differ from Spark's result; nothing lost, nothing doubled")
 
 
 def show_without_log() -> None:
-    """Prints the same kill in a run whose cuts leave out what is in the loop; exits with 1 if nothing is lost."""
-    print("\nThe same kill, and the log of the loop is switched off.\n", flush=True)
+    """Print the same kill in a run whose cuts leave out the records in the loop; exit with 1 if nothing is lost."""
+    print("\nThe same kill, with the loop log switched off.\n", flush=True)
     checked = run_checked(payments, OPTIONS, faults=Faults(KILLS[:1], broken_rule=WITHOUT_LOG))
     _print_restores(checked)
     lost = sorted(example["wanted"]["id"] for example in checked.judged.first if example["what"] == "lost")
@@ -45,19 +45,19 @@ def show_without_log() -> None:
     others = checked.judged.differing - len(lost)
     print(f"  {checked.judged.differing} of {payments.SIZE} rows are lost: {', '.join(lost)}", end="")
     print(f" and {others} others" if others else "")
-    print("  They were in the loop, and so in no state and in no file.")
+    print("  They were in the loop, so they were in no task's state and in no file.")
 
 
 def _print_restores(checked: Checked) -> None:
     print()
     for kill, restore in zip(checked.result.kills, checked.result.restores, strict=True):
         cut = "the beginning" if restore["epoch"] is None else f"cut {restore['epoch']}"
-        print(f"  process {kill['pid']} got {kill['signal']}; all went back to {cut}, ", end="")
-        print(f"which holds {restore['in_loop_records']} payments that were in the loop")
+        print(f"  process {kill['pid']} got {kill['signal']}; all tasks restored {cut}, ", end="")
+        print(f"including {restore['in_loop_records']} payments that were in the loop")
 
 
 def main() -> None:
-    """Prints the graph, and what happens in it with and without the log."""
+    """Print the graph, then a run with the loop log and one without."""
     try:
         spark = open_session("demo")
     except SparkJobError as error:

@@ -1,17 +1,17 @@
-"""K-means: each flower goes to the nearest centre, each centre moves to the middle of its flowers, and so on.
+"""K-means: assign each flower to the nearest centre, move each centre to the mean of its flowers, repeat.
 
     python -m examples.cyclic.kmeans --kill assign@epoch=2 --kill move@epoch=4
     backedge compare examples.cyclic.kmeans --kills 3 --seed 1
 
 150 irises were measured by Edgar Anderson and published by Ronald Fisher ("The use of multiple measurements in
-taxonomic problems", 1936): data/iris.csv. Nobody tells the flow their species, and in the end it has nearly found them.
+taxonomic problems", 1936): data/iris.csv. The flow does not know their species, and its groups nearly match them.
 
-The centres go round. Each round they are broadcast to the tasks that hold the flowers; each task says how many of its
-flowers are nearest to which centre and what their measures add up to; the centres move. The round in which none of
-them moves is the last. For a loop like it, think of any model that is small and learns from data that is not.
+In each round the centres are broadcast to the tasks that hold the flowers; each task reports the number of flowers
+nearest to each centre and the sums of their measures; then the centres move. The iteration ends with the round in which
+no centre moves. Similar loops: any small model that is trained on a large data set.
 
-Promised: the groups and distances of a run that nothing disturbs. Measures are whole millimetres, so that sums do not
-depend on the order in which their parts come.
+Guaranteed: the groups and distances of an undisturbed run. Measures are whole millimetres, so sums do not depend on the
+order of their terms.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Nested loops: how tightly is each account tied to others that are tied as tightly? A loop within a loop.
+"""Nested loops: core numbers of a graph of accounts, by a loop inside a loop.
 
     python -m examples.cyclic.nested_loops --kill head@epoch=2 --kill body@epoch=4 --audit final
     backedge compare examples.cyclic.nested_loops --kills 3 --seed 1
 
-Accounts that pay each other are a graph. Its k-core is what is left when everybody with fewer than k partners is taken
-away, then everybody who has fewer than k by now, and so on until nobody has to go. The core number of an account is
-the highest k whose core it is in. Most are low; rings of accounts that all pay each other stand out.
+Accounts that pay each other form a graph. Its k-core is what remains after repeatedly removing every account with fewer
+than k remaining partners. The core number of an account is the highest k whose core contains it. Most are low; rings of
+accounts that all pay each other stand out.
 
-The inner loop peels for one k, until a round takes nobody's partner away: how many rounds that takes, nobody knows
-before. The outer loop raises k, until nobody is left. Both run in rounds, and `ctx.round` is (outer, inner), so k is
-nowhere in the state: a run that is killed in the middle of a round goes on in that round.
+The inner loop removes accounts for one k until a round removes none; how many rounds that takes is not known in
+advance. The outer loop raises k until no account is left. Both run in rounds, and `ctx.round` is (outer, inner), so k
+need not be kept in state: a run killed in the middle of a round resumes in that round.
 
-Promised: the core numbers are exact. Spark finds them in another way, by the theorem that they are what is left when
-everybody's number becomes, again and again, the highest h for which h partners have a number of at least h.
+Guaranteed: exact core numbers. Spark computes them differently, as a fixed point: starting from the number of partners,
+each account's number is repeatedly replaced by the highest h such that h partners have a number of at least h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page of the examples, made of what they say of themselves: `python -m examples.cyclic.page` writes README.md."""
+"""Generates README.md from the docstrings of the examples: `python -m examples.cyclic.page`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Entry:
-    """What the table says of an example: how it loops, what it proves, and what one sees in the end."""
+    """A row of the table: the kind of loop, what the example proves, and what it shows at the end."""
 
     loop: str
     proves: str
@@ -24,49 +24,49 @@ class Entry:
 FREE, ROUNDS = "free-running", "in rounds"
 
 ENTRIES = {
-    "count_and_print": Entry(
-        FREE, "two counters agree, and every print comes once", "the counts of both, side by side"
-    ),
-    "token_ring": Entry(FREE, "one token, so one member at a time", "the pages that each member printed"),
-    "payments": Entry(FREE + ", with a limit", "every payment is settled once; `make demo`", "what was paid, by tries"),
-    "transfers": Entry(FREE, "money in accounts and under way is what there was", "accounts and their balances"),
-    "retry_queue": Entry(FREE + ", with a limit and timers", "everything is settled once", "tries and pauses, counted"),
-    "pagerank": Entry(ROUNDS + ", on columns", "ranks of a run without crashes, but for last digits", "a bar chart"),
-    "connected_components": Entry(FREE, "exact groups, in any order of messages", "copies, and what is kept for them"),
-    "shortest_paths": Entry(FREE, "exact times and ways; ends by itself", "a map, with the longest way"),
-    "reachability": Entry(FREE, "exact answers about a graph that changes meanwhile", "a bar for each question"),
-    "kmeans": Entry(ROUNDS + ", with a broadcast", "groups and distances without a difference", "a table and a plot"),
+    "count_and_print": Entry(FREE, "two counters agree, and every count is printed once", "both counts side by side"),
+    "token_ring": Entry(FREE, "exactly one token, so one member at a time", "the pages that each member printed"),
+    "payments": Entry(FREE + ", with a limit", "every payment is settled once; `make demo`", "payments by tries"),
+    "transfers": Entry(FREE, "accounts and transfers in flight add up to the initial sum", "accounts and balances"),
+    "retry_queue": Entry(FREE + ", with a limit and timers", "every message is settled once", "tries and pauses"),
+    "pagerank": Entry(ROUNDS + ", on columns", "the ranks of a run without crashes, up to rounding", "a bar chart"),
+    "connected_components": Entry(FREE, "exact groups, for any order of messages", "originals and their copies"),
+    "shortest_paths": Entry(FREE, "exact times and paths; ends by itself", "a map with the longest path"),
+    "reachability": Entry(FREE, "exact answers about a graph that keeps changing", "a bar for each question"),
+    "kmeans": Entry(ROUNDS + ", with a broadcast", "exactly the same groups and distances", "a table and a plot"),
     "nested_loops": Entry(
-        ROUNDS + ", within rounds", "exact core numbers; rounds go on where they were", "a bar chart"
+        ROUNDS + ", within rounds", "exact core numbers; rounds resume where they were", "a bar chart"
     ),
-    "rollout_training": Entry(FREE, "every sample is used once; the learner is the same bit for bit", "learning curve"),
-    "agent_loop": Entry(FREE + ", with calls outside", "every conversation ends once, within its budget", "a table"),
+    "rollout_training": Entry(
+        FREE, "every sample is used once; the learner is identical bit for bit", "learning curve"
+    ),
+    "agent_loop": Entry(FREE + ", with external calls", "every conversation ends once, within its budget", "a table"),
 }
-"""The examples that Spark computes, too."""
+"""The examples with a reference in Spark."""
 
 SMALLER = {
-    "counters": Entry(FREE, "all counters come back to zero", "three lines"),
+    "counters": Entry(FREE, "all counters return to zero", "three lines"),
     "retries": Entry(FREE, "a loop in the simulator, with crashes", "a story"),
 }
-"""Two that are read in five minutes, and checked by Python alone."""
+"""Two short examples, checked in Python only."""
 
 HEAD = """\
 # Examples: feedback loops to copy
 
-Find the loop that is nearest to yours, copy the file, and change it. Each is one file, read from top to bottom: the
-graph, the input that Spark prepares where it needs any, the same result computed by Spark, and as SQL what holds in
-every cut, where more does than of any graph. counters and retries, at the end, are smaller, and checked by Python
-alone. The page is written by `python -m examples.cyclic.page`, from the files.
+Find the loop closest to yours, copy its file, and change it. Each example is a single file that reads from top to
+bottom: the input (prepared by Spark if there is any), the graph, a reference that computes the same result in Spark,
+and the invariants of every cut as SQL. `counters` and `retries`, at the end, are shorter and checked in Python only.
+This page is generated from the files by `python -m examples.cyclic.page`.
 
-    python -m examples.cyclic.token_ring --kill members@epoch=3    # one: prepared, run, killed, compared, shown
-    backedge compare examples.cyclic.token_ring --kills 3          # run clean and with kills; cuts audited
-    make examples                                                  # all that Spark computes; a wrong row must be found
+    python -m examples.cyclic.token_ring --kill members@epoch=3    # one example: prepare, run, kill, compare, show
+    backedge compare examples.cyclic.token_ring --kills 3          # run with and without kills, and audit the cuts
+    make examples                                                  # all of them; each must detect a planted wrong row
 
-Those that Spark computes take the options of a run as flags, such as `--snapshots --every --resume --parallelism`, and
-`--kill`, `--size`, `--rounds` and `--json`; `--help` lists them. counters and retries take none.
+The examples with a reference take the options of a run as flags, such as `--snapshots --every --resume --parallelism`,
+and `--kill`, `--size`, `--rounds` and `--json`; `--help` lists them all. `counters` and `retries` take none.
 
-- *free-running*: records go round one by one, and the loop ends when it is empty.
-- *in rounds*: all of a round is done before the next begins, and a figure of the round decides whether there is one.
+- *free-running*: records circulate independently, and the loop ends when it is empty.
+- *in rounds*: a round ends before the next one begins, and a value computed in the round decides whether to go on.
 """
 
 
@@ -74,7 +74,7 @@ def page() -> str:
     """The whole page."""
     table = "\n".join(
         [
-            "| example | what it is | loop | lines | what it shows under kills | what one sees |",
+            "| example | what it does | loop | lines | what it proves under kills | output |",
             "| --- | --- | --- | ---: | --- | --- |",
             *(_row(name, entry) for name, entry in (ENTRIES | SMALLER).items()),
         ]
@@ -93,8 +93,8 @@ def _section(name: str) -> str:
     flow = import_module(f"examples.cyclic.{name}").flow
     inputs = {"inputs": "inputs"} if "inputs" in signature(flow).parameters else {}
     drawing = draw(flow(**inputs).plan())
-    said = "\n\n".join([first, *others])
-    return f"## {name}\n\nThe file: [{name}.py]({name}.py)\n\n{said}\n\n```text\n{drawing}\n```\n"
+    text = "\n\n".join([first, *others])
+    return f"## {name}\n\nThe file: [{name}.py]({name}.py)\n\n{text}\n\n```text\n{drawing}\n```\n"
 
 
 def _paragraphs(name: str) -> list[str]:

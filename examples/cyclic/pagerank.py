@@ -1,18 +1,17 @@
-"""PageRank: a page is worth what links to it are worth, which is what the pages are worth that they are on.
+"""PageRank: the rank of a page depends on the ranks of the pages that link to it.
 
     python -m examples.cyclic.pagerank --kill spread@epoch=2 --kill gather@epoch=4
     backedge compare examples.cyclic.pagerank --kills 3 --seed 1
 
-Ranks go round, in rounds: each page divides its rank among the pages to which it links, and each page's next rank is
-0.15 and 0.85 of what it is given. (Ranks are 1 on average where every page has links; what a page without links has, it
-gives to nobody.) After the round in which all ranks together have changed by less than a thousandth of their number,
-there is no other. For a loop like it, think of any quantity that is spread over a graph until it comes to rest:
-influence, risk, trust.
+In each round a page divides its rank among the pages it links to; its next rank is 0.15 plus 0.85 times the sum of the
+shares it receives. (The average rank is 1 if every page has links; pages without links pass nothing on.) The iteration
+ends after the round in which the ranks change by less than a thousandth on average. Similar loops: any quantity that
+spreads over a graph until it settles, such as influence, risk or trust.
 
-Spark makes links of what a crawler left: it drops those that are there twice and those of a page to itself. Shares
-travel as columns from `combine` on, which adds up what a batch has for the same page.
+Spark turns the output of a crawler into links, dropping duplicates and links of a page to itself. From `combine` on,
+which adds up the shares for the same page in each batch, shares travel as columns.
 
-Promised: the ranks of a run that nothing disturbs, but for the last digits: sums of floats depend on their order.
+Guaranteed: the ranks of an undisturbed run, up to the last digits, because floating-point sums depend on their order.
 """
 
 from __future__ import annotations

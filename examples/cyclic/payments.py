@@ -1,11 +1,11 @@
-"""Payments: one that the bank refuses goes round the loop, is reminded of, and is tried again, five times at most.
+"""Payments: a refused payment goes round the loop, triggers a reminder, and is retried up to five times.
 
     python -m examples.cyclic.payments --kill head@epoch=2 --kill head@epoch=4 --audit final
     make demo
 
-Spark reads the payments as they came in, leaves out those that came twice, and says from the number of refusals alone
-how often each has to be tried and whether it gets through. How many reminders a customer had before each of them
-depends on the order in which they came round, and is not compared.
+Spark reads the raw payments, removes duplicates, and derives from the number of refusals how often each payment must
+be tried and whether it goes through. The number of reminders a customer has already had depends on the order in which
+payments come round, and is not compared.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Payment = dict[str, Any]
 
 
 def attempt(tries: int, payment: Payment) -> tuple[int, Payment]:
-    """One more try: state by payment is how often it was tried."""
+    """Try a payment once more. The state of a payment is its number of tries."""
     tries += 1
     return tries, {**payment, "tries": tries, "paid": tries > payment["refusals"]}
 
 
 def reminder(pause_s: float) -> Any:
-    """Writes to the customer, which takes a moment. State by customer is how often that was done."""
+    """Write to the customer, which takes a moment. The state of a customer is the number of reminders."""
 
     def remind(reminders: int, payment: Payment) -> tuple[int, Payment]:
         time.sleep(pause_s)
@@ -58,12 +58,12 @@ def reminder(pause_s: float) -> Any:
 
 
 def settled(payment: Payment) -> Payment:
-    """What is kept of a payment that is done with."""
+    """The result for a settled payment."""
     return {name: payment[name] for name in ("id", "customer", "cents", "tries", "paid")}
 
 
 def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
-    """Write the payments that came in, each once."""
+    """Write the raw payments without duplicates."""
     came = spark.read.json(str(DATA / RAW), schema="id STRING, customer STRING, cents BIGINT, refusals BIGINT")
     once = came.dropna().dropDuplicates(["id"]).orderBy("id").limit(size)
     once.coalesce(1).write.mode("overwrite").json(f"{inputs}/{RAW}")
@@ -85,14 +85,14 @@ def flow(inputs: str = str(DATA), output: str = "payments", size: int = SIZE) ->
 
 
 def reference(spark: SparkSession, inputs: str) -> DataFrame:
-    """How often each payment has to be tried, and whether it gets through."""
+    """The number of tries of each payment, and whether it goes through."""
     return spark.read.json(f"{inputs}/{RAW}").selectExpr(
         "id", "customer", "cents", f"least(refusals, {ROUNDS_MAX}) + 1 AS tries", f"refusals <= {ROUNDS_MAX} AS paid"
     )
 
 
 def show(rows: list[Payment]) -> None:
-    """Prints how many payments took how many tries."""
+    """Print the number of payments for each number of tries."""
     tries = Counter((row["tries"], row["paid"]) for row in rows)
     for (count, paid), payments in sorted(tries.items(), key=lambda item: (not item[0][1], item[0][0])):
         print(f"{payments:5,} payments {'went through at' if paid else 'were given up after'} try {count}")

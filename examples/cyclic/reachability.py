@@ -1,18 +1,17 @@
-"""Reachability: what can be reached from where, in a graph that changes while it is being asked about.
+"""Reachability: exact reachability queries on a graph that keeps changing.
 
     python -m examples.cyclic.reachability --kill vertices@epoch=2 --kill way@epoch=4 --audit final
     backedge compare examples.cyclic.reachability --kills 3 --seed 7
 
-Edges and sources come and go, one change after the other, and in between somebody asks: what can be reached from the
-sources now? Think of permissions that are granted and withdrawn, of dependencies, or of what a fault can spread to.
+Edges and sources are added and removed one at a time, and in between come questions: which vertices can be reached from
+the sources now? Similar loops: permissions that are granted and revoked, dependencies, or the spread of a fault.
 
-Taking back what was reached over an edge that is gone is hard, since there may be another way. So nothing is taken
-back. A question is dealt to every vertex, behind all changes that came before it, and each vertex notes which edges it
-has at that moment: that is the graph of the question. Through it, and no later one, tokens of the question travel
-round the loop, while the graph goes on changing and other questions are on their way. A token that is ahead of its
-question waits for it.
+Undoing what was reached over a removed edge is hard, because there may be another path. So nothing is undone. A
+question is sent to every vertex, behind all changes before it, and each vertex records its edges at that moment:
+together they are the graph of that question. Tokens of the question travel round the loop on this graph, while the
+graph keeps changing and other questions are in flight. A token that arrives before its question waits for it.
 
-Promised: every question is answered exactly, for the graph as it was when the question was asked, each vertex once.
+Guaranteed: every question is answered exactly for the graph at the time of the question, each vertex once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Retries: an order that fails goes round again, five times at most; what goes on failing is set aside and kept.
+"""Retries: a failed order goes round the loop up to five times; orders that keep failing are set aside.
 
     python -m examples.cyclic.retries
 
-shows the graph, then one run of it in the simulator: processes die while orders are on their way round the loop, and
-nothing is lost. Then the same seed without the loop log, to see what it is for.
+This prints the graph and then one run in the simulator: processes die while orders are in the loop, and nothing is
+lost. Then the same seed runs without the loop log, to show what the log is for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from backedge import Collect, Flow, Items, Narration, draw, narrate
 Order = dict[str, Any]
 
 NEEDS = {"apples": 1, "bread": 3, "cheese": 2, "dates": 9, "eggs": 4, "figs": 3}
-"""How many tries each order takes until it goes through."""
+"""Number of tries until each order goes through."""
 
 WITHOUT_LOG = "no-loop-log"
 SEEDS_MAX = 1_000
@@ -25,7 +25,7 @@ TURNS_MAX = 9
 
 
 def attempt(tries: int, order: Order) -> tuple[int, Order]:
-    """One more try: state by order is how often it was tried."""
+    """Try an order once more. The state of an order is its number of tries."""
     tries += 1
     return tries, {**order, "tries": tries, "ok": tries >= order["needs"]}
 
@@ -44,7 +44,7 @@ def flow() -> Flow:
 
 
 def telling_runs() -> tuple[Narration, Narration]:
-    """A run that finds orders in the loop when it is restored, and the same seed without a loop log."""
+    """A run that restores orders from the loop, and the same seed without a loop log."""
     for seed in range(SEEDS_MAX):
         run = narrate(flow(), seed=seed, parallelism=2, crashes=2)
         if run.restores_with_log and len(run.turns) <= TURNS_MAX:
@@ -55,7 +55,7 @@ def telling_runs() -> tuple[Narration, Narration]:
 
 
 def main() -> None:
-    """Prints the graph and what happens in it."""
+    """Print the graph and the two runs."""
     print(draw(flow().plan()))
     run, without = telling_runs()
     print(f"\nOne run of it in the simulator, seed {run.seed}. Tasks are named OPERATOR/INDEX.")
@@ -63,7 +63,7 @@ def main() -> None:
     for sink, orders in run.expected.items():
         print(f"  {sink}: {', '.join(_named(orders))}")
     print(f"  {_verdict(run)}.")
-    print("\nThe same seed, but the cuts leave out what is in the loop.")
+    print("\nThe same seed, but the cuts leave out the records in the loop.")
     _print_turns(without)
     print(f"  {_verdict(without)}.")
     print(fill(f"The checker says: {str(without.problem).splitlines()[0]}", 100, subsequent_indent="    "))

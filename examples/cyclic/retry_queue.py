@@ -1,16 +1,16 @@
-"""Retry queue: what fails is tried again later, after longer and longer pauses, and is given up after the fourth retry.
+"""Retry queue: failed deliveries are retried with exponential back-off and given up after the fourth retry.
 
     python -m examples.cyclic.retry_queue --kill body@epoch=2 --kill head@epoch=4 --audit final
     backedge compare examples.cyclic.retry_queue --kills 3 --seed 7
 
-Messages are delivered to addresses, some of which refuse the first few tries. A refused message goes into the loop,
-waits there until its timer says so, 40 ms at first and twice as long each time, and is tried again. `max_rounds` says
-how often: what would go round once more leaves as a dead letter instead. For a loop like it, think of webhooks, mails
-or calls of an interface that has its bad moments.
+Messages are delivered to addresses, some of which refuse the first few tries. A refused message enters the loop, waits
+there for its timer, 40 ms at first and twice as long each time, and is tried again. `max_rounds` limits the retries: a
+message that would go round once more leaves as a dead letter instead. Similar loops: webhooks, e-mail, or calls of an
+unreliable service.
 
-Promised: every message is settled once, delivered or given up, after as many tries as it takes, whatever dies; in every
-cut each is waiting, in the loop, or settled. Not promised is when: timers are state, and one that fell due while the
-run was down fires as soon as it is back. So the result holds the pauses that were set, and no clock.
+Guaranteed, whatever dies: every message is settled once, delivered or given up, after the expected number of tries; in
+every cut each message is waiting, in the loop, or settled. Not guaranteed: when. Timers are state, and a timer that
+became due while the run was down fires as soon as it is back. The result therefore holds the planned pauses, not times.
 """
 
 from __future__ import annotations

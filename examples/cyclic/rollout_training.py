@@ -1,15 +1,16 @@
-"""Rollout training: a policy learns to balance a pole, from episodes that are played with weights of a moment ago.
+"""Rollout training: a policy learns to balance a pole from episodes played with slightly outdated weights.
 
     python -m examples.cyclic.rollout_training --kill rollouts@epoch=2 --kill learner@epoch=4 --audit final
     backedge compare examples.cyclic.rollout_training --kills 3 --seed 1
 
-The loop of reinforcement learning, small: orders (play this episode with these weights) go to the rollouts, a judge
-gives the reward, the learner takes a step (REINFORCE with a baseline) and sends the next orders, with its new weights,
-over the back edge. Rollouts do not wait for the learner: they play with weights that are `STALE` steps old, never more.
+A small reinforcement-learning loop: orders (play this episode with these weights) go to the rollouts, a judge computes
+the reward, and the learner takes a step (REINFORCE with a baseline) and sends the next orders with its new weights over
+the back edge. Rollouts do not wait for the learner: their weights are exactly `STALE` steps old.
 
-Promised, whatever is killed: every sample is used exactly once, in its own batch, and the learner becomes bit for bit
-what it becomes undisturbed, since an episode draws its luck from its number and a batch is learned from in the order
-of its episodes. A cut tells which samples were ordered and not used: they are in the loop or wait at the learner.
+Guaranteed, whatever is killed: every sample is used exactly once, in its own batch, and the learner ends up identical
+bit for bit to an undisturbed run, because the random numbers of an episode follow from its number and each batch is
+processed in the order of its episodes. A cut shows the samples ordered but not used: they are in the loop or wait at
+the learner.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def flow(output: str = "rollout_training", size: int = SIZE, seed: int = 0, seco
 
 
 def reference(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> Any:
-    """The same training, computed anew with arrays, all episodes of a batch at once, in one task of Spark."""
+    """The same training computed with arrays, all episodes of a batch at once, in one Spark task."""
     from pyspark.sql.functions import udtf
 
     class Training:

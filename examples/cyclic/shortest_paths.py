@@ -1,16 +1,15 @@
-"""Shortest paths: how long does it take from the nearest depot to each town, and by which way, while depots open?
+"""Shortest paths: the fastest way from the nearest depot to each town, while depots keep opening.
 
     python -m examples.cyclic.shortest_paths --kill towns@epoch=2 --kill drive@epoch=4
     backedge compare examples.cyclic.shortest_paths --kills 3 --seed 1
 
-When a depot opens, somebody sets out from it on every road. A town that is reached sooner than before sends travellers
-on, on all of its roads; one who comes late is forgotten. Nobody waits for anybody: the loop runs freely, short ways and
-long ones at the same time, and ends by itself when no depot will open and nobody is on the way any more. For a loop
-like it, think of whatever spreads and gets better on its way: routes, permissions, taint, prices through a bill of
-materials.
+When a depot opens, a traveller leaves on every road. When a traveller reaches a town sooner than any before, the town
+sends travellers on along all its roads; late arrivals are dropped. Nothing waits: short and long paths are explored at
+the same time, and the loop ends by itself when no depot will open and no traveller is left. Similar loops: anything
+that spreads and improves on the way, such as routes, permissions, taint, or prices through a bill of materials.
 
-Promised: the exact times and ways, whatever the order in which towns are reached. Of two ways that take as long the one
-is named that comes from the town of the lower number, and towns are told of when nothing goes round any more.
+Guaranteed: the exact times and paths, whatever the order of arrivals. Of two equally fast paths, the one through the
+town with the lower number is reported. Results are emitted when the loop has run dry.
 """
 
 from __future__ import annotations

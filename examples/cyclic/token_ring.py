@@ -1,16 +1,16 @@
-"""Token ring: whoever has the token may use what only one may use at a time, and then passes the token on.
+"""Token ring: mutual exclusion; only the member that holds the token may use a shared resource.
 
     python -m examples.cyclic.token_ring --kill members@epoch=2 --kill press@epoch=4 --audit final
     backedge compare examples.cyclic.token_ring --kills 3 --seed 7
 
-A dozen members share a printing press. Their wishes to print come in all the time. The token goes from member to
-member; who has it and has a wish enters the press room, prints one page, leaves, and passes the token on. For a loop
-like it, think of a lease, a leader or a write permission that is handed round, or of turns in a game.
+A dozen members share a printing press, and print requests arrive all the time. The token travels from member to
+member; a member with a request that receives it enters the press room, prints one page, leaves, and passes the token
+on. Similar loops: a lease, a leader or a write permission that is passed on, or turns in a game.
 
-Promised, and checked in every cut: there is one token, wherever it is, and nobody is in the press room but the member
-that the token has let in. A token that a crash had lost would stop the ring for good; one that it had doubled would
-let two in at once. In the end every wish is printed once, those of a member in their order, on pages without a gap.
-Which wish gets which page is not promised: that depends on where the token is when the wish comes.
+Guaranteed, and checked in every cut: there is exactly one token, and only the member admitted by it is in the press
+room. A lost token would stop the ring for good; a duplicated one would admit two members at once. In the end every
+request is printed once, the requests of each member in order, on consecutive pages. Not guaranteed: which request gets
+which page, because that depends on where the token is when the request arrives.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Transfers: money goes from account to account, a few in a row, and at every moment some of it is under way.
+"""Transfers: money moves through several accounts in a row, and some of it is always in flight.
 
     python -m examples.cyclic.transfers --kill head@epoch=2 --kill body@epoch=4 --audit final
     backedge compare examples.cyclic.transfers --kills 3 --seed 7
 
-A transfer takes money from an account, goes round the loop through the clearing house, is paid into the next account
-of its route, and from there on to the one after, less a fee of 1 at each. What is in the loop is in no account, so a
-snapshot that left it out would lose money, and one that took it twice would make some.
+A transfer withdraws money from an account, passes through the clearing house in the loop, and is paid into the next
+account on its route; from there it continues to the one after, less a fee of 1 at each stop. Money in the loop is in no
+account, so a snapshot without it would lose money, and one that held it twice would create some.
 
-Spark says what has to be booked, from the orders alone. In which order an account gets its bookings depends on what
-arrived first; of that it is promised that every account counts them without a gap, and that each balance is the one
-before and the change.
+Spark derives all bookings from the orders. Their order within an account depends on arrival, but each account numbers
+its bookings without gaps, and each balance is the previous balance plus the change.
 """
 
 from __future__ import annotations
@@ -36,28 +35,28 @@ INVARIANTS = {
              FROM in_flight WHERE loop = 'arriving')
         WHERE held + under_way != 1000 * accounts"""
 }
-"""In every cut: what the accounts hold, and what is in the loop, is what the accounts were opened with."""
+"""In every cut, the money in accounts plus the money in the loop equals the opening balances."""
 
 DATA = str(Path(__file__).parent / "data" / "transfers")
-"""Orders that were prepared before, of the default size, for runs that do not begin with Spark."""
+"""Prepared orders of the default size, for runs without Spark."""
 
 OPENING = 1_000
-"""What each account holds when it is opened."""
+"""The opening balance of each account."""
 
 ACCOUNTS, STOPS, FEE = 50, 5, 1
 SECONDS = 3.0
-"""Within this time the orders arrive, whatever their number; the clearing house needs half as much again."""
+"""All orders arrive within this time, whatever their number; clearing takes half as long again."""
 
 Transfer = dict[str, Any]
 
 
 class Accounts:
-    """The books. State by account is its balance and how many bookings it has had."""
+    """Keeps the accounts. The state of an account is its balance and its number of bookings."""
 
     outputs = ("under_way", "booked", "balances")
 
     def on_record(self, ctx: Any, transfer: Transfer) -> None:
-        """Pay in what the transfer brings, and take out what it takes on."""
+        """Pay in the incoming amount and withdraw the amount that travels on."""
         balance, bookings = ctx.state.get((OPENING, 0))
         step = transfer["step"]
         goes_on = step + 1 < len(transfer["route"])
@@ -70,29 +69,29 @@ class Accounts:
             ctx.emit({**transfer, "step": step + 1, "brings": takes})
 
     def on_end(self, ctx: Any) -> None:
-        """Nothing is under way any more: close the books."""
+        """All transfers are done: report the balances."""
         for account in ctx.keys():  # noqa: SIM118
             balance, bookings = ctx.state.get()
             ctx.emit({"account": account, "balance": balance, "bookings": bookings}, output="balances")
 
 
 class Total:
-    """Adds up the balances when all of them are known."""
+    """Adds up the final balances."""
 
     def on_record(self, ctx: Any, closed: dict[str, Any]) -> None:
-        """One account is closed."""
+        """Record the balance of an account."""
         accounts, total = ctx.state.get((0, 0))
         ctx.state.set((accounts + 1, total + closed["balance"]))
 
     def on_end(self, ctx: Any) -> None:
-        """Say what there was and what there is."""
+        """Report the opening and the closing total."""
         for _ in ctx.keys():  # noqa: SIM118
             accounts, total = ctx.state.get()
             ctx.emit(f"{accounts} accounts, opened with {accounts * OPENING:,}, closed with {total:,}")
 
 
 def clear(pause_s: float) -> Callable[[int, Transfer], tuple[int, Transfer]]:
-    """The clearing house looks at each transfer for a moment. State by transfer is how often it came by."""
+    """Clear a transfer, which takes a moment. The state of a transfer is its number of passes."""
 
     def cleared(passed: int, transfer: Transfer) -> tuple[int, Transfer]:
         time.sleep(pause_s)
@@ -102,14 +101,14 @@ def clear(pause_s: float) -> Callable[[int, Transfer], tuple[int, Transfer]]:
 
 
 def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
-    """Write the orders, as JSON lines: each has an amount and a route of accounts."""
+    """Write the orders as JSON lines; each has an amount and a route of accounts."""
     stops = ", ".join(f"pmod(hash(id, {stop}, {seed}), {ACCOUNTS})" for stop in range(STOPS))
     orders = spark.range(size).selectExpr("id", "10 + id % 90 AS amount", f"array({stops}) AS route")
     orders.coalesce(1).write.mode("overwrite").json(f"{inputs}/orders")
 
 
 def flow(inputs: str = DATA, size: int = SIZE) -> Flow:
-    """The graph. The books are the head of the loop, the clearing house is its body, each a task of its own."""
+    """The graph: the accounts are the head of the loop, the clearing house is its body; each is a separate task."""
     flow = Flow("transfers")
     read = flow.read(JsonLines(f"{inputs}/orders", rate=size / SECONDS), name="read")
     orders = read.map(lambda order: {**order, "step": 0, "brings": 0}, name="orders")
@@ -124,7 +123,7 @@ def flow(inputs: str = DATA, size: int = SIZE) -> Flow:
 
 
 def reference(spark: SparkSession, inputs: str) -> DataFrame:
-    """What has to be booked: at every stop of every order, what it brings less what it takes on."""
+    """The expected bookings: for every stop of every order, the amount paid in less the amount withdrawn."""
     spark.read.json(f"{inputs}/orders").createOrReplaceTempView("orders")
     return spark.sql(f"""
         SELECT id, step, account,
@@ -134,7 +133,7 @@ def reference(spark: SparkSession, inputs: str) -> DataFrame:
 
 
 def promised(spark: SparkSession, inputs: str, result: DataFrame) -> DataFrame:
-    """The bookings that break what is promised of their order."""
+    """Bookings that violate the order within their account."""
     result.createOrReplaceTempView("booked")
     return spark.sql(f"""
         SELECT * FROM
@@ -146,7 +145,7 @@ def promised(spark: SparkSession, inputs: str, result: DataFrame) -> DataFrame:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Prints the accounts that had most bookings."""
+    """Print the accounts with most bookings."""
     last: dict[int, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: row["number"]):
         last[row["account"]] = row
