@@ -17,10 +17,11 @@ STACK_GLOBAL = b"\x93"
 """A pickle without this byte names no class."""
 
 _MEMOIZE = 0x94
+_NAME_END = b"\x94" + STACK_GLOBAL
 _TEXT = b"\x8c"
 _NAME_BYTES_MAX = 255
-# The byte may stand in numbers and texts, too; pickles that are full of it are not searched to their ends.
-_LOOKED_AT_MAX = 16
+# The two bytes may stand in numbers and texts, too; pickles that are full of them are not searched to their ends.
+_LOOKED_AT_MAX = 64
 
 _readable: set[bytes] = set()
 """The names in pickles that this process has read back."""
@@ -65,17 +66,16 @@ def _parts(value: Any) -> list[Any]:
 
 def _names_in(payload: bytes) -> set[bytes]:
     names: set[bytes] = set()
-    at = payload.find(STACK_GLOBAL)
+    at = payload.find(_NAME_END)
     for _ in range(_LOOKED_AT_MAX):
         if at < 0:
             break
-        if payload[at - 1] == _MEMOIZE:
-            start = _text_before(payload, at - 1)
-            if start is not None:
-                # The module is before it, unless it is referred to, being in the pickle already.
-                module = _text_before(payload, start - 1) if payload[start - 1] == _MEMOIZE else None
-                names.add(payload[start if module is None else module : at])
-        at = payload.find(STACK_GLOBAL, at + 1)
+        start = _text_before(payload, at)
+        if start is not None:
+            # The module is before it, unless it is referred to, being in the pickle already.
+            module = _text_before(payload, start - 1) if payload[start - 1] == _MEMOIZE else None
+            names.add(payload[start if module is None else module : at])
+        at = payload.find(_NAME_END, at + 1)
     return names
 
 

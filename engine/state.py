@@ -15,10 +15,10 @@ import io
 import pickle
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from engine.batch import ATOMS, copy_value, is_immutable, separate
-from engine.reading_back import STACK_GLOBAL, check_reads_back, unreadable_class
+from engine.reading_back import check_reads_back, unreadable_class
 from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, numbers_at_once
 from graphs.routing import canonical_key, key_group
@@ -26,13 +26,6 @@ from recovery.typed_groups import Column
 
 PACKED_AT_ONCE_MAX = 200_000
 """So many take 3 ms; a million would hold the task up."""
-
-
-CHECKED_AT_ONCE_MAX = 256
-"""So many containers of objects are looked at in a capture; there may be millions."""
-
-_readable_types: set[type] = set()
-"""The classes of objects that this process has read back."""
 
 
 class KeyedState:
@@ -196,7 +189,6 @@ class GroupEncoder:
         self._timers = iter(timers)
         self._typed = TypedEntries(entries.known, entries.packing)
         self._parts: dict[int, list[bytes]] = {}
-        self._checks_left = CHECKED_AT_ONCE_MAX
         if entries.packed is not None:
             self._typed.add_all(entries.packed)
 
@@ -217,26 +209,16 @@ class GroupEncoder:
                 payload = pickle.dumps(entry, 5)
             except Exception as error:
                 raise serialization_error(self._operator, f"a value for key {show(entry[0])}", error) from error
-            if STACK_GLOBAL in payload and type(entry[1]) not in _readable_types:
-                self._check(entry, payload)
+            try:
+                check_reads_back(payload)
+            except Exception as error:
+                what = f"a value for key {show(entry[0])}"
+                raise unreadable_error(self._operator, what, unreadable_class(entry[:2]), error) from error
             group = key_group(entry[0])
             if group in parts:
                 parts[group].append(payload)
             else:
                 parts[group] = [payload]
-
-    def _check(self, entry: tuple[Any, ...], payload: bytes) -> None:
-        """Read back what names a new class. An object is taken for one like all others of its class."""
-        if not self._checks_left:
-            return
-        self._checks_left -= 1
-        try:
-            check_reads_back(payload)
-        except Exception as error:
-            what = f"a value for key {show(entry[0])}"
-            raise unreadable_error(self._operator, what, unreadable_class(entry[:2]), error) from error
-        if not isinstance(entry[1], dict | list | tuple | set | frozenset):
-            _readable_types.add(cast("type[Any]", type(entry[1])))
 
     def groups(self) -> Mapping[int, bytes]:
         """Group -> bytes, in the order of the groups."""

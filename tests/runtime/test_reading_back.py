@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from engine.files.disk import Disk
 from engine.files.file_errors import UnwritableRecordError
 from engine.files.parts import PicklePart, read_pickles
 from engine.reading_back import check_reads_back, unreadable_class
-from engine.state import CHECKED_AT_ONCE_MAX, GroupEncoder, KeyedState, decode_entries
+from engine.state import GroupEncoder, KeyedState, decode_entries
 from engine.task_errors import RecordSerializationError, StateSerializationError
 from tests.columns.given import columns
 
@@ -116,9 +117,24 @@ def test_a_class_is_read_back_once_however_many_values_and_captures_there_are():
     assert Counted.reads == 1001
 
 
-def test_containers_of_objects_are_looked_at_a_number_of_times_and_read_back_once():
-    encoded({key: [CountedInside(key)] for key in range(2 * CHECKED_AT_ONCE_MAX)})
+def test_a_class_within_containers_is_read_back_once():
+    encoded({key: [CountedInside(key)] for key in range(1000)})
     assert CountedInside.reads == 1
+
+
+def test_one_bad_value_is_found_behind_any_number_of_good_ones():
+    values: dict[Any, Any] = {key: {"at": date(2026, 1, 1), "error": None} for key in range(1000)}
+    values[900]["error"] = BAD
+    with pytest.raises(StateSerializationError, match=r"key 900 .*TwoArguments"):
+        encoded(values)
+
+
+def test_an_object_is_read_back_again_when_it_holds_a_class_that_is_new():
+    account = Counted(1)
+    encoded({"k": account})
+    account.__dict__["error"] = BAD
+    with pytest.raises(StateSerializationError, match=r"key 'k' .*TwoArguments"):
+        encoded({"k": account})
 
 
 def test_plain_values_are_not_read_back(monkeypatch: pytest.MonkeyPatch):
