@@ -11,7 +11,8 @@ Whoever receives deliveries is told the name of the transaction, and may be told
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from engine.files.names import path_name
 from engine.files.parts import Part, PicklePart, read_pickles
 from engine.files.staging import Staging
 from engine.memory import ListStore, ListWriter
-from engine.task_errors import USER_RAISED, TaskError, user_error
+from engine.task_errors import USER_RAISED, MisuseError, TaskError, show, user_error
 from graphs.ids import Attempt
 
 Receive = Callable[[str, list[Any]], object]
@@ -234,7 +235,12 @@ def calling(sink: str, function: Callable[[list[Any]], object]) -> Receive:
 
     def receive(name: str, records: list[Any]) -> None:
         try:
-            function(records)
+            returned = function(records)
+            if isawaitable(returned) or isinstance(returned, Iterator):
+                raise MisuseError(
+                    f"sink {sink!r}: the function of Call returned {show(returned)}, and nothing would await it or "
+                    "iterate over it: have the function do its work before it returns, or call with map_async"
+                )
         except TaskError:
             raise
         except USER_RAISED as error:

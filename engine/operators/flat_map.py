@@ -11,7 +11,14 @@ from engine.task_errors import USER_RAISED, MisuseError, show
 from graphs.kinds import FlatMap
 from graphs.plan import Edge
 
-_TEXT = frozenset({str, bytes, bytearray})
+_REFUSED = {
+    **dict.fromkeys(
+        (str, bytes, bytearray),
+        "each letter of which would be a record: return a list with it, or list(text) for its letters",
+    ),
+    dict: "each key of which would be a record: return a list with it, or list(mapping) for its keys",
+}
+"""What can be iterated over, and is hardly ever meant to be."""
 
 
 class FlatMapOperator(OperatorRuntime):
@@ -36,7 +43,7 @@ class FlatMapOperator(OperatorRuntime):
                     result
                     for record in iterator
                     for made in [function(record)]
-                    for result in (made if type(made) not in _TEXT else self._refuse(made, record))
+                    for result in (made if type(made) not in _REFUSED else self._refuse(made, record))
                 ]
                 yielded: list[list[Any]] = []
             else:
@@ -58,12 +65,12 @@ class FlatMapOperator(OperatorRuntime):
 
     def _list(self, record: Any) -> list[Any]:
         made = self._function(record)
-        return list(made) if type(made) not in _TEXT else self._refuse(made, record)
+        return list(made) if type(made) not in _REFUSED else self._refuse(made, record)
 
     def _refuse(self, made: Any, record: Any) -> NoReturn:
         raise MisuseError(
-            f"operator {self.name!r}: the function of a flat_map returned {show(made)} for record {show(record)}, each "
-            "letter of which would be a record: return a list with it, or list(text) for its letters"
+            f"operator {self.name!r}: the function of a flat_map returned {show(made)} for record {show(record)}, "
+            f"{_REFUSED[type(made)]}"
         )
 
     def _send_yielded(self, yielded: list[list[Any]], hops: Hops) -> None:

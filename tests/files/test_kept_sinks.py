@@ -14,7 +14,7 @@ from engine.files.file_errors import DamagedOutputError, UnwritableRecordError
 from engine.files.names import path_name
 from engine.files.parts import PicklePart, read_pickles
 from engine.files.services import FileServices
-from engine.task_errors import UserFunctionError
+from engine.task_errors import MisuseError, UserFunctionError
 from graphs import Call, Collect, Print, Sink
 from graphs.ids import Attempt
 from recovery.orders import Sweep
@@ -291,3 +291,18 @@ def test_what_was_collected_is_read_once(tmp_path: Path):
     file.write_bytes(b"")
     commit(collecting, [2], transaction(2))
     assert opened.collected("out", read) == [1, 2], "the first file was not read again"
+
+
+class SentLater:
+    """What an async client returns: it sends nothing unless it is awaited."""
+
+    def __await__(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("function", [lambda records: SentLater(), lambda records: (r for r in records)])
+def test_a_call_that_returns_what_nobody_awaits_is_refused(tmp_path: Path, in_memory: bool, function: Any):
+    opened = writer(Call(function), opened=services(None if in_memory else tmp_path))
+    with pytest.raises(MisuseError, match=r"sink 'out': the function of Call returned .*map_async"):
+        commit(opened, [1], transaction(1))

@@ -72,6 +72,12 @@ def test_a_flat_map_that_returns_a_text_is_not_taken_for_its_letters(text: Any, 
     assert "return a list with it, or list(text) for its letters" in str(caught.value)
 
 
+@pytest.mark.parametrize("options", [{}, {"on_error": "dead_letter"}], ids=["plain", "careful"])
+def test_a_flat_map_that_returns_a_dict_is_not_taken_for_its_keys(options: Any):
+    with pytest.raises(MisuseError, match=r"returned \{'id': 2\} for record 2, each key .* return a list with it"):
+        flat_mapping(lambda n: {"id": n}, **options).feed("op", [2])
+
+
 def test_who_wants_letters_or_texts_gets_them():
     assert records_of(flat_mapping(list).feed("op", ["ab"])) == ["a", "b"]
     assert records_of(flat_mapping(str.split).feed("op", ["ab c"])) == ["ab", "c"]
