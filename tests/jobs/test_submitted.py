@@ -1,4 +1,4 @@
-"""The two recipes of the README for `ray job submit`, with kills, a stop in the middle, and the way on from there."""
+"""The two recipes of docs/cluster.md for `ray job submit`, with kills, a stop in the middle, and a continuation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.jobs.rays import Submitted, last_json, submitted
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs" / "cluster.md").read_text()
 FLOW = "examples.cyclic.transfers:flow"
 TOTAL = f"{ACCOUNTS} accounts, opened with {ACCOUNTS * OPENING:,}, closed with {ACCOUNTS * OPENING:,}"
 BOOKED = {"booked": SIZE * STOPS}
@@ -40,11 +40,11 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_readme_submits_as_it_is_tested_here():
-    assert "export RAY_AUTH_MODE=token" in README
-    assert "ray get-auth-token --generate" in README
-    assert "ray job submit --working-dir . -- backedge run" in README
-    assert '"${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/' in README
-    assert "pip wheel --no-deps" in README
+    assert "export RAY_AUTH_MODE=token" in PAGE
+    assert "ray get-auth-token --generate" in PAGE
+    assert "ray job submit --working-dir . -- backedge run" in PAGE
+    assert '"${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/' in PAGE
+    assert "pip wheel --no-deps" in PAGE
 
 
 def test_a_job_survives_two_kills_where_backedge_is_installed(cluster: Submitted, project: Path, tmp_path: Path):
