@@ -19,7 +19,7 @@ A driver makes no decision: it calls these methods and carries out the effects (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any, NoReturn
 
 from engine.iteration import Iteration
@@ -63,6 +63,7 @@ class TaskCore:
         self.is_ending = False
         self.had_ended = self.ended = restored is not None and restored.ended
         self.stale_items = 0
+        self._queues: list[Sized] = []
         if restored is not None:
             self._take_back(restored)
 
@@ -84,20 +85,23 @@ class TaskCore:
             raise ProtocolError(f"task {self.task.id} runs already")
         self.is_started = True
         self.busy = busy
+        self._queues = [inbox.queue for inbox in self.inboxes.values()]
+        if self.rounds is not None:
+            self._queues.append(self.rounds.aside)
         if self.ended:
             return self._say_end()
         effects: list[Effect] = []
         self._settle(self.inboxes.values(), effects)
         return self._proceed(effects)
 
-    def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
-        """Something arrived."""
+    def receive(self, channel: ChannelId, attempt: Attempt, item: Item, kept: Any = None) -> Sequence[Effect]:
+        """Something arrived. `kept` is to be queued in place of a payload that memory has no room for."""
         if attempt != self.attempt:
             self.stale_items += 1
             return NOTHING
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if isinstance(item, Data):
-            queued = inbox.receive(item)
+            queued = inbox.receive(item, kept)
             if self.ended and item.marker is None:
                 loop = next(c.edge.loop for c in self.task.inputs if c.id == channel)
                 raise MisuseError(
@@ -212,6 +216,23 @@ class TaskCore:
         return sorted(epoch for epoch in begun if epoch and not self.alignment.is_over(epoch, Mode.ALIGNED))
 
     # -- processing ----------------------------------------------------------------------------------------------
+
+    def has_queued(self) -> bool:
+        """Whether anything waits here. Mostly nothing does, which is quicker to see than what is ready."""
+        return any(self._queues)
+
+    def consumed(self, channel: ChannelId) -> int:
+        """The number of the last batch of this channel that was consumed."""
+        return self.inboxes[channel].consumed
+
+    def is_marker_next(self, channel: ChannelId) -> bool:
+        """Whether the next thing to process on this channel is a round marker."""
+        return self.inboxes[channel].has_marker()
+
+    @property
+    def last_captured(self) -> Epoch:
+        """The last epoch that was captured here, probes aside; 0 if none was."""
+        return self.alignment.captured[False]
 
     def ready(self) -> list[ChannelId]:
         """The channels that `take` may be called with, each once, in any order."""

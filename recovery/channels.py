@@ -68,7 +68,6 @@ class Inbox:
         "received",
         "received_digest",
         "skip",
-        "store",
         "within_actor",
     )
 
@@ -79,8 +78,6 @@ class Inbox:
         self.depth = depth
         self.within_actor = within_actor
         self.encode = encode
-        # Set by a driver that does not keep everything in memory: what is kept in place of a payload.
-        self.store: Callable[[Any], Any] | None = None
         self.in_front: Inbox | None = None
         self.logs: list[tuple[OpenEpoch, list[LogEntry]]] = []
         self.queue: deque[Queued | Barrier | End] = deque()
@@ -93,8 +90,8 @@ class Inbox:
         self.end_received = False
         self.ended = False
 
-    def receive(self, data: Data) -> Queued:
-        """Queue one batch; raises if it is not the next one."""
+    def receive(self, data: Data, kept: Any = None) -> Queued:
+        """Queue one batch, or what is kept in place of its payload; raises if it is not the next one."""
         if self.end_received:
             raise ProtocolError(f"channel {self.id}: batch {data.seq} came after END")
         if data.seq != self.received + 1:
@@ -104,7 +101,7 @@ class Inbox:
             )
         before = self.received_digest
         after = before if self.within_actor else zlib.crc32(data.payload, before)
-        payload = data.payload if self.store is None else self.store(data.payload)
+        payload = data.payload if kept is None else kept
         # `_make` costs two thirds of the constructor, which is Python code.
         queued = Queued._make((data.seq, payload, data.marker, before, after))
         self.received = data.seq

@@ -5,14 +5,15 @@ WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as
 - `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored. Where there is
   none yet, for probes have used up numbers, at the first epoch that follows one. `epoch=1` is before any cut;
 - `records=100000`: when the task has processed so many records in this run, those of earlier attempts included. It
-  processes exactly so many: what a batch holds beyond them, it does not get to. Two things are not counted exactly: a
-  source stops at the end of what it has read in one go, and what a process did in the quarter of a second before
-  another fault struck it is unknown;
+  processes exactly so many: what a batch holds beyond them, it does not get to. What a process did in the quarter of a
+  second before another fault struck it is not counted;
 - `loop=3`: as soon as a cut from epoch 3 on is complete that holds records in a loop. That cut is then restored;
 - `every=2s`: again and again, each time so long after all tasks run; only for `random`.
 
-For `epoch` and `records` the actor says that the fault is due and waits; for the others the supervisor knows. The
-supervisor then ends the process with SIGKILL. So a planned fault is known to have happened.
+An actor hears of captures as an observer of its tasks, and counts records in front of their user code, so neither the
+driver nor the core knows of faults. For `epoch` and `records` the actor says that the fault is due and waits; for the
+others the supervisor knows. The supervisor then ends the process with SIGKILL. So a planned fault is known to have
+happened.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-from graphs.deployment import Deployment, Task
+from engine.batch import Batch
+from engine.runtime import TaskRuntime
+from engine.sending import Emitted
+from graphs.deployment import Channel, Deployment, Task
+from graphs.ids import TaskId
 
 _FORM = re.compile(r"(?P<who>[^@]+)@(?P<when>epoch|records|loop|every)=(?P<amount>\d+(?:\.\d+)?)(?P<unit>s|ms)?")
 ROLES = ("head", "body", "source", "sink")
@@ -112,6 +117,46 @@ def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | Non
     """How many records a task may still process until the first of these faults is due; None if none counts them."""
     left = [kill.amount - processed for kill in kills if kill.when == "records" and kill.concerns(task)]
     return max(1, min(left)) if left else None
+
+
+class RecordsDue(Exception):
+    """The fault is due that counts the records of this task, which has processed so many since it was asked last."""
+
+    def __init__(self, task: TaskId, records: int) -> None:
+        super().__init__(task, records)
+        self.task = task
+        self.records = records
+
+
+class CountdownRuntime(TaskRuntime):
+    """Runs user code on so many records and no more, then raises `RecordsDue`.
+
+    It raises before anything that those records emitted is sent, and before anything behind them takes effect: what is
+    left of their batch must be in no cut.
+    """
+
+    def __init__(self, records: int, task: Task, *arguments: Any, **options: Any) -> None:
+        super().__init__(task, *arguments, **options)
+        self._left = records
+
+    def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
+        """Run the chain on the batch, or on as many of its records as are left."""
+        left = self._left
+        if len(batch) < left:
+            self._left -= len(batch)
+            return super().process(channel, batch, now_ms)
+        super().process(channel, batch.part(0, left), now_ms)
+        raise RecordsDue(self.task.id, left)
+
+    def produce(self, records_max: int, now_ms: int) -> Emitted:
+        """Read on, no further than to the record at which the fault is due."""
+        before = self.records_read
+        emitted = super().produce(min(records_max, self._left), now_ms)
+        count = self.records_read - before
+        self._left -= count
+        if not self._left:
+            raise RecordsDue(self.task.id, count)
+        return emitted
 
 
 IN_VAIN = 3

@@ -299,8 +299,8 @@ class ForgetfulHost(Host):
 
 
 class StaleAttemptAccepted(TaskCore):
-    def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> Sequence[Effect]:
-        return super().receive(channel, self.attempt, item)
+    def receive(self, channel: ChannelId, attempt: Attempt, item: Item, kept: Any = None) -> Sequence[Effect]:
+        return super().receive(channel, self.attempt, item, kept)
 
 
 class _EpochRequests(Requests):

@@ -43,6 +43,11 @@ def ring(tokens: int) -> Flow:
     return flow
 
 
+def hops_of(run: Attending) -> int:
+    """How many records have come round a loop so far."""
+    return sum(driver.hops for loop in run.loops.values() for driver in loop.turns)
+
+
 def records_of(run: Attending, task: TaskId) -> int:
     """What a task has taken or read so far."""
     return run.loops[run.deployment.tasks[task].actor].counts.records
@@ -118,7 +123,7 @@ def test_every_token_of_a_ring_is_in_the_log_of_a_cut(actors: Any):
     store = Snapshots()
     with Attending(ring(tokens=50), actors=actors, store=store, options=options()) as run:
         run.begin()
-        run.until(lambda: sum(loop.counts.hops for loop in run.loops.values()) > 500, "tokens go round")
+        run.until(lambda: hops_of(run) > 500, "tokens go round")
         for epoch in range(1, 6):
             run.trigger(epoch)
             run.until(lambda epoch=epoch: run.has_acknowledged(epoch), "all have acknowledged")
@@ -131,7 +136,7 @@ def test_a_ring_goes_on_after_a_restore_from_its_log():
     store = Snapshots()
     with Attending(ring(tokens=50), store=store, options=options()) as run:
         run.begin()
-        run.until(lambda: sum(loop.counts.hops for loop in run.loops.values()) > 500, "tokens go round")
+        run.until(lambda: hops_of(run) > 500, "tokens go round")
         run.trigger(1)
         run.until(lambda: run.has_acknowledged(1), "all have acknowledged")
     kept = {task.id: store.kept.get((task.id, Epoch(1))) for task in run.deployment.tasks.values()}
@@ -283,7 +288,7 @@ def test_a_ring_with_credit_for_one_batch_does_not_stand_still(actors: Any):
     limits = Limits(credit_bytes=1, loop_bytes_max=100)
     with Attending(ring(tokens=2_000), actors=actors, options=options(limits=limits)) as run:
         run.begin()
-        run.until(lambda: sum(loop.counts.hops for loop in run.loops.values()) > 20_000, "tokens go round")
+        run.until(lambda: hops_of(run) > 20_000, "tokens go round")
         assert any(loop.space.bytes_ever for loop in run.loops.values()), "some wait on disk"
 
 

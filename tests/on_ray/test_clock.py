@@ -92,7 +92,9 @@ def test_timers_fire_and_progress_is_told_though_the_systems_clock_is_set_back(m
     monkeypatch.setattr(time, "time_ns", lambda: system_ns() - set_back_ns[0])
     with Attending(waiting(), options=options()) as run:
         run.begin()
-        run.until(lambda: bool(run.loops["later/0"].hosts[TaskId("later", 0)].runtime.next_timer_ms), "a timer is set")
+        run.until(
+            lambda: bool(run.loops["later/0"].drivers[TaskId("later", 0)].runtime.next_timer_ms), "a timer is set"
+        )
         set_back_ns[0] = HOUR_MS * 1_000_000
         told = len([report for _, report in run.reports if isinstance(report, Progress)])
         run.until(run.have_ended, "all have ended")
@@ -119,7 +121,7 @@ def test_a_cut_says_when_its_timers_were_set_and_an_actor_goes_on_from_there():
     parts: dict[TaskId, Any] = {**restored, TaskId("later", 0): TaskRestore(operators=state)}
     with Attending(flow, options=options(), parts=parts) as run:
         run.begin()
-        run.until(lambda: "later/0" in run.loops and bool(run.loops["later/0"].hosts), "it is set up")
+        run.until(lambda: "later/0" in run.loops and bool(run.loops["later/0"].drivers), "it is set up")
         assert run.loops["later/0"].clock.now_ms() >= ahead_ms
         run.until(run.have_ended, "its timer has fired, and all have ended")
 

@@ -14,52 +14,35 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, decode, encode
-from engine.on_ray.transport.channel_ends import (
+from engine.channel_ends import (
     LOCAL_RECORD_BYTES,
     Arrivals,
     LocalChannel,
     RemoteBackEdge,
     RemoteChannel,
 )
-from engine.on_ray.transport.frames import Kind, Message, unpack_credit, unpack_header, unpack_item
 from engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
 from engine.task_errors import LoopOverflowError
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Channel
-from graphs.ids import Attempt, Epoch
+from graphs.ids import Epoch
 from recovery.channels import Inbox, Stored
 from recovery.credit import REPEAT_MS_MAX, Credit
 from recovery.messages import Barrier, Data, End, Item, Mode
 
-ATTEMPT = Attempt(1)
 KB = 1_000
 
 
 class Wire:
-    """Stands in for a link: keeps what is sent."""
+    """Keeps what an end sends, and the credit that the other one tells."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
-
-    def post(self, message: Message) -> None:
-        self.messages.append(message)
-
-    def items(self) -> list[Item]:
-        """What has been put on the wire of a channel."""
-        found: list[Item] = []
-        for header, payload in self.messages:
-            kind, _, _, number = unpack_header(header)
-            found.append(unpack_item(kind, number, payload))
-        return found
-
-    def said(self) -> list[Credit]:
-        """The messages of credit."""
-        headers = [(unpack_header(header), payload) for header, payload in self.messages]
-        return [unpack_credit(number, payload) for (kind, _, _, number), payload in headers if kind == Kind.CREDIT]
+        self.sent: list[Item] = []
+        self.said: list[Credit] = []
 
     def credits(self) -> list[int]:
         """The credit that has been given back."""
-        return [credit.consumed for credit in self.said()]
+        return [credit.consumed for credit in self.said]
 
 
 def channels() -> tuple[Channel, Channel]:
@@ -95,7 +78,7 @@ def space() -> Iterator[SpillSpace]:
 
 def test_a_regular_channel_is_full_when_its_credit_is_used_up():
     wire = Wire()
-    out = RemoteChannel(REGULAR, 0, ATTEMPT, wire, window=2 * KB)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, wire.sent.append, window=2 * KB)
     out.send(data(1))
     assert not out.is_full()
     out.send(data(2))
@@ -106,77 +89,84 @@ def test_a_regular_channel_is_full_when_its_credit_is_used_up():
 
 def test_barriers_and_ends_pass_a_full_channel():
     wire = Wire()
-    out = RemoteChannel(REGULAR, 0, ATTEMPT, wire, window=1)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, wire.sent.append, window=1)
     items = [data(1), Barrier(Epoch(1), Mode.ALIGNED, 1, 7), End(1, 7)]
     for item in items:
         out.send(item)
-    assert out.is_full() and wire.items() == items
+    assert out.is_full() and wire.sent == items
 
 
-def arrivals_of(channel: Channel, wire: Wire | None, space: SpillSpace, credit: int, memory: int = 10**9) -> Arrivals:
-    inbox = Inbox(channel.id, is_back=channel.is_back, depth=0, within_actor=wire is None, encode=encode)
-    return Arrivals(inbox, ATTEMPT, 3, wire, credit, 1, memory, space)  # type: ignore[arg-type]
+class Receiver:
+    """A receiving end with its inbox, as a driver uses them."""
 
+    def __init__(self, channel: Channel, wire: Wire | None, space: SpillSpace, credit: int, memory: int = 10**9):
+        self.inbox = Inbox(channel.id, is_back=channel.is_back, depth=0, within_actor=wire is None, encode=encode)
+        tell = None if wire is None else wire.said.append
+        self.end = Arrivals(tell, is_back=channel.is_back, window_max=credit, inputs=1, memory_bytes_max=memory)
+        self.space = space
 
-def arrive(arrivals: Arrivals, item: Data, now_ns: int = 0) -> None:
-    arrivals.inbox.receive(item)
-    arrivals.on_received(item.payload, now_ns)
+    def receive(self, item: Data, now_ns: int = 0) -> None:
+        payload = item.payload
+        kept = None
+        if self.end.is_to_spill():
+            kept = self.space.store(payload if isinstance(payload, bytes) else encode(payload))
+        self.inbox.receive(item, kept)
+        self.end.on_received(payload, now_ns)
 
-
-def consume(arrivals: Arrivals, now_ns: int = 0) -> None:
-    arrivals.inbox.consume()
-    arrivals.on_consumed(now_ns, 0)
+    def consume(self, now_ns: int = 0, free_ns: int = 0) -> Any:
+        payload = self.inbox.consume().payload
+        self.end.on_consumed(self.inbox.consumed, now_ns, free_ns)
+        return payload
 
 
 def test_the_receiver_gives_credit_for_what_it_has_consumed(space: SpillSpace):
     wire = Wire()
-    arrivals = arrivals_of(REGULAR, wire, space, credit=4 * KB)
+    arrivals = Receiver(REGULAR, wire, space, credit=4 * KB)
     for number in range(1, 8):
-        arrive(arrivals, data(number))
-    assert wire.credits() == [] and arrivals.bytes_waiting == 7 * KB
+        arrivals.receive(data(number))
+    assert wire.credits() == [] and arrivals.end.bytes_waiting == 7 * KB
     for _ in range(7):
-        consume(arrivals)
-    assert wire.said()[0] == Credit(1, KB, 2 * KB), "it begins with one batch, and doubles"
-    assert arrivals.window == 4 * KB, "as far as it may"
+        arrivals.consume()
+    assert wire.said[0] == Credit(1, KB, 2 * KB), "it begins with one batch, and doubles"
+    assert arrivals.end.window == 4 * KB, "as far as it may"
     assert wire.credits() == [KB, 2 * KB, 4 * KB, 6 * KB], "a quarter of the window is gathered first"
 
 
 def test_the_window_is_what_a_slow_receiver_consumes_in_half_a_second(space: SpillSpace):
     wire = Wire()
-    arrivals = arrivals_of(REGULAR, wire, space, credit=4_000 * KB)
+    arrivals = Receiver(REGULAR, wire, space, credit=4_000 * KB)
     for number in range(1, 101):
-        arrive(arrivals, data(number))
+        arrivals.receive(data(number))
     for number in range(100):
-        consume(arrivals, now_ns=number * 50_000_000)
-    assert wire.said()[-1].window == pytest.approx(10 * KB, rel=0.1)
+        arrivals.consume(now_ns=number * 50_000_000)
+    assert wire.said[-1].window == pytest.approx(10 * KB, rel=0.1)
 
 
 def test_time_in_which_nothing_may_be_taken_says_nothing_of_the_pace(space: SpillSpace):
-    arrivals = arrivals_of(REGULAR, Wire(), space, credit=4_000 * KB)
+    arrivals = Receiver(REGULAR, Wire(), space, credit=4_000 * KB)
     for number in range(1, 101):
-        arrive(arrivals, data(number))
+        arrivals.receive(data(number))
     for number in range(100):
-        arrivals.inbox.consume()
-        arrivals.on_consumed(number * 50_000_000, free_ns=number * 50_000_000 - 1_000)
-    assert arrivals.window > 100 * KB
+        arrivals.consume(number * 50_000_000, free_ns=number * 50_000_000 - 1_000)
+    assert arrivals.end.window > 100 * KB
 
 
 def test_a_receiver_that_becomes_slow_says_so_at_once(space: SpillSpace):
     wire = Wire()
-    arrivals = arrivals_of(REGULAR, wire, space, credit=40 * KB)
+    arrivals = Receiver(REGULAR, wire, space, credit=40 * KB)
     for number in range(1, 102):
-        arrive(arrivals, data(number))
+        arrivals.receive(data(number))
     for number in range(100):
-        consume(arrivals, now_ns=number * 1_000)
-    assert arrivals.window == 40 * KB
-    arrive(arrivals, data(102))
-    consume(arrivals, now_ns=1_000_000_000)
-    consume(arrivals, now_ns=2_000_000_000)
-    assert wire.said()[-1].window <= KB
+        arrivals.consume(now_ns=number * 1_000)
+    assert arrivals.end.window == 40 * KB
+    arrivals.receive(data(102))
+    arrivals.consume(now_ns=1_000_000_000)
+    arrivals.consume(now_ns=2_000_000_000)
+    assert wire.said[-1].window <= KB
 
 
 def test_credit_says_how_much_was_consumed_in_all_so_one_message_makes_up_for_those_lost():
-    out = RemoteChannel(REGULAR, 0, ATTEMPT, Wire(), window=2 * KB)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, Wire().sent.append, window=2 * KB)
     for number in range(1, 11):
         out.send(data(number))
     out.on_credit(Credit(7, 8 * KB, 2 * KB))
@@ -189,22 +179,22 @@ def test_credit_says_how_much_was_consumed_in_all_so_one_message_makes_up_for_th
 
 def test_credit_is_repeated_at_once_while_there_is_news_and_then_more_and_more_rarely(space: SpillSpace):
     wire = Wire()
-    arrivals = arrivals_of(REGULAR, wire, space, credit=40 * KB)
-    arrive(arrivals, data(1))
-    arrivals.repeat_credit(0)
+    arrivals = Receiver(REGULAR, wire, space, credit=40 * KB)
+    arrivals.receive(data(1))
+    arrivals.end.repeat_credit(0)
     assert wire.credits() == [], "nothing was consumed yet"
-    consume(arrivals)
+    arrivals.consume()
     told_at_ms: list[int] = []
     for now_ms in range(0, 60_000, 250):
         before = len(wire.credits())
-        arrivals.repeat_credit(now_ms)
+        arrivals.end.repeat_credit(now_ms)
         told_at_ms += [now_ms] * (len(wire.credits()) - before)
     assert told_at_ms[:5] == [0, 250, 750, 1_750, 3_750]
     assert max(b - a for a, b in pairwise(told_at_ms)) == REPEAT_MS_MAX, "and for ever: any of them may be lost"
     assert set(wire.credits()) == {KB}
-    arrive(arrivals, data(2))
-    consume(arrivals)
-    arrivals.repeat_credit(60_000)
+    arrivals.receive(data(2))
+    arrivals.consume()
+    arrivals.end.repeat_credit(60_000)
     assert wire.credits()[-1] == 2 * KB
 
 
@@ -213,26 +203,26 @@ def test_credit_is_repeated_at_once_while_there_is_news_and_then_more_and_more_r
 def test_two_ends_never_wait_for_each_other(space: SpillSpace, credit: int, record_ns: int):
     """Whatever the credit, a sender that sends when it may and a receiver that consumes all get everything across."""
     forth, back = Wire(), Wire()
-    out = RemoteChannel(REGULAR, 3, ATTEMPT, forth, window=1)  # type: ignore[arg-type]
-    arrivals = arrivals_of(REGULAR, back, space, credit)
+    out = RemoteChannel(REGULAR, forth.sent.append, window=1)
+    arrivals = Receiver(REGULAR, back, space, credit)
     now_ns = 0
     for number in range(1, 200):
         if out.is_full():
             while arrivals.inbox.queue:
                 now_ns += record_ns
-                consume(arrivals, now_ns)
-            for credit_said in back.said():
+                arrivals.consume(now_ns)
+            for credit_said in back.said:
                 out.on_credit(credit_said)
-            back.messages.clear()
+            back.said.clear()
         assert not out.is_full()
         item = data(number, size=1 + number * 37 % 500)
         out.send(item)
-        arrive(arrivals, item, now_ns)
-    assert len(forth.messages) == 199
+        arrivals.receive(item, now_ns)
+    assert len(forth.sent) == 199
 
 
 def test_a_sender_knows_how_many_records_fit_into_a_window():
-    out = RemoteChannel(REGULAR, 0, ATTEMPT, Wire(), window=1)  # type: ignore[arg-type]
+    out = RemoteChannel(REGULAR, Wire().sent.append, window=1)
     assert out.room_records() == 1
     out.records += 10
     out.send(data(1))
@@ -242,18 +232,17 @@ def test_a_sender_knows_how_many_records_fit_into_a_window():
 
 def test_a_channel_within_an_actor_is_bounded_as_others_are(space: SpillSpace):
     deliveries: deque[Any] = deque()
-    inbox = Inbox(REGULAR.id, is_back=False, depth=0, within_actor=True, encode=encode)
-    arrivals = Arrivals(inbox, ATTEMPT, 3, None, KB, 1, KB, space)
-    out = LocalChannel(REGULAR, deliveries, arrivals)
+    arrivals = Receiver(REGULAR, None, space, KB, KB)
+    out = LocalChannel(REGULAR, deliveries.append, arrivals.end)
     number, held = 0, list[int]()
     for _ in range(5):
         while not out.is_full():
             number += 1
             out.send(Data(number, Batch([number])))
-            arrive(arrivals, deliveries.popleft()[1])
+            arrivals.receive(deliveries.popleft())
         held.append(len(arrivals.inbox.queue))
         while arrivals.inbox.queue:
-            consume(arrivals)
+            arrivals.consume()
     assert held[0] == 1 and held[-1] == -(-KB // LOCAL_RECORD_BYTES) and held == sorted(held)
     assert out.batch_records_max == KB // (2 * LOCAL_RECORD_BYTES)
 
@@ -262,7 +251,7 @@ def test_a_channel_within_an_actor_is_bounded_as_others_are(space: SpillSpace):
 
 
 def back_edge(wire: Wire, space: SpillSpace, credit: int = KB, memory: int = 2 * KB) -> RemoteBackEdge:
-    return RemoteBackEdge(BACK, 3, ATTEMPT, wire, credit, memory, space)  # type: ignore[arg-type]
+    return RemoteBackEdge(BACK, wire.sent.append, credit, memory, space)
 
 
 def test_a_back_edge_is_never_full_and_keeps_the_order(space: SpillSpace):
@@ -272,10 +261,10 @@ def test_a_back_edge_is_never_full_and_keeps_the_order(space: SpillSpace):
     for item in items:
         out.send(item)
         assert not out.is_full()
-    assert wire.items() == items[:1], "without credit all the rest waits, barriers behind the data before them"
+    assert wire.sent == items[:1], "without credit all the rest waits, barriers behind the data before them"
     for received in range(1, 9):
         out.on_credit(Credit(received, received * KB, KB))
-    assert wire.items() == items
+    assert wire.sent == items
 
 
 def test_what_memory_does_not_hold_waits_on_disk(space: SpillSpace):
@@ -286,7 +275,7 @@ def test_what_memory_does_not_hold_waits_on_disk(space: SpillSpace):
         out.send(item)
     assert space.bytes_used == 6 * KB, "one is on its way, two are in memory"
     out.on_credit(Credit(1, 100 * KB, KB))
-    assert wire.items() == items
+    assert wire.sent == items
     assert space.bytes_ever == 6 * KB
 
 
@@ -299,37 +288,36 @@ def test_what_is_sent_behind_what_waits_waits_too_though_there_is_credit_again(s
     out.send(data(4))
     out.on_credit(Credit(3, 100 * KB, KB))
     out.send(data(5))
-    assert wire.items() == [data(number) for number in range(1, 6)]
+    assert wire.sent == [data(number) for number in range(1, 6)]
 
 
 def test_the_receiver_of_a_back_edge_gives_credit_for_what_it_has_received(space: SpillSpace):
     wire = Wire()
-    arrivals = arrivals_of(BACK, wire, space, credit=4 * KB)
+    arrivals = Receiver(BACK, wire, space, credit=4 * KB)
     for number in (1, 2):
-        arrive(arrivals, data(number))
+        arrivals.receive(data(number))
     assert wire.credits() == [2 * KB], "though nothing has been consumed"
-    consume(arrivals)
+    arrivals.consume()
     assert wire.credits() == [2 * KB], "and not once more for that"
 
 
 def test_what_the_receiver_of_a_back_edge_has_no_time_for_waits_on_disk_in_order(space: SpillSpace):
-    arrivals = arrivals_of(BACK, Wire(), space, credit=KB, memory=2 * KB)
+    arrivals = Receiver(BACK, Wire(), space, credit=KB, memory=2 * KB)
     sent = [encode(Batch([number] * 300)) for number in range(20)]
     for number, payload in enumerate(sent, 1):
-        arrive(arrivals, Data(number, payload))
+        arrivals.receive(Data(number, payload))
     assert 0 < space.bytes_used < sum(map(len, sent))
-    consumed = [arrivals.inbox.consume().payload for _ in sent]
-    arrivals.on_consumed(0, 0)
-    assert arrivals.bytes_waiting == 0
+    consumed = [arrivals.consume() for _ in sent]
+    assert arrivals.end.bytes_waiting == 0
     loaded = [payload.load() if isinstance(payload, Stored) else payload for payload in consumed]
     assert loaded == sent
 
 
 def test_a_back_edge_within_an_actor_spills_what_it_encodes_for_that(space: SpillSpace):
-    arrivals = arrivals_of(BACK, None, space, credit=KB, memory=0)
+    arrivals = Receiver(BACK, None, space, credit=KB, memory=0)
     for number in (1, 2):
-        arrive(arrivals, Data(number, Batch(["record"] * 10)))
-    first, second = arrivals.inbox.consume().payload, arrivals.inbox.consume().payload
+        arrivals.receive(Data(number, Batch(["record"] * 10)))
+    first, second = arrivals.consume(), arrivals.consume()
     assert isinstance(first, Batch), "what waits first is within the limit"
     assert isinstance(second, Stored) and decode(second.load()) == first
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, decode, encode
-from engine.on_ray.actor.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
+from engine.slices import CHEAP_RECORDS, CHUNK_NS, SLICE_NS, Pace, unit_of
 from graphs import Collect, Flow, Items
 from graphs.kinds import Map, MapBatches
 from recovery.messages import Barrier, Data, Mode
@@ -40,28 +40,29 @@ class Task:
         flow.read(Items(range(4)), name="numbers").rebalance().map(self.slow, name="slow").rebalance().write(
             Collect(), name="out"
         )
-        self.host, self.outputs = first_task_of("slow", flow, self.around)
-        channels = self.host.core.task.inputs
+        self.driver = first_task_of("slow", flow, self.around)
+        self.outputs = self.around.outs
+        channels = self.driver.core.task.inputs
         self.channel = next(c.id for c in channels if c.within_actor is is_local)
         self.other = next(c.id for c in channels if c.id != self.channel)
-        self.inbox = self.host.core.inboxes[self.channel]
+        self.inbox = self.driver.core.inboxes[self.channel]
         self.records: list[Any] = list(range(records))
         batch = Batch(self.records, 0)
         self.receive(Data(1, batch if is_local else encode(batch)))
 
     def receive(self, item: Any) -> None:
-        self.host.carry_out(self.host.core.receive(self.channel, ATTEMPT, item))
+        self.driver.receive(self.channel, ATTEMPT, item)
 
     def turn(self) -> int:
         """One turn; returns how long it took."""
         began_ns = self.around.time_ns
-        self.host.turn(8_192, 4_096, began_ns + SLICE_NS)
+        self.driver.turn(8_192, 4_096, began_ns + SLICE_NS)
         return self.around.time_ns - began_ns
 
     @property
     def sent(self) -> list[Any]:
         """What left, by the channels' order."""
-        items = [item for out in self.outputs for item in out.sent]
+        items = [item for out in self.outputs for item in out]
         return [r for item in items for r in _batch(item.payload).records]
 
 
@@ -102,28 +103,28 @@ def test_cheap_records_travel_in_batches_as_large_as_they_came():
     for seq in range(2, 20):
         task.receive(Data(seq, encode(Batch(task.records, 0))))
         task.turn()
-    assert task.host.paces[task.channel].is_cheap
+    assert task.driver.paces[task.channel].is_cheap
     before = len(task.slow.seen)
     for out in task.outputs:
-        out.sent.clear()
+        out.clear()
     task.receive(Data(20, encode(Batch(task.records, 0))))
     task.turn()
     assert len(task.slow.seen) == before + 5_000
-    assert [len(_batch(item.payload)) for out in task.outputs for item in out.sent] == [2_500, 2_500]
+    assert [len(_batch(item.payload)) for out in task.outputs for item in out] == [2_500, 2_500]
 
 
 def test_records_of_a_slice_leave_in_one_batch_for_each_channel():
     task = Task(1 * MS, records=100)
     task.turn()
     assert len(task.slow.seen) > 10
-    assert [len(out.sent) for out in task.outputs] == [1, 1]
+    assert [len(out) for out in task.outputs] == [1, 1]
 
 
 def test_time_that_runs_out_on_one_channel_is_given_to_the_next_one_first():
     task = Task(50 * MS, records=10)
     batch = Batch(["other"] * 10, 0)
-    is_local = task.host.inputs[task.other].within_actor
-    task.host.core.receive(task.other, ATTEMPT, Data(1, batch if is_local else encode(batch)))
+    is_local = task.driver.inputs[task.other].within_actor
+    task.driver.receive(task.other, ATTEMPT, Data(1, batch if is_local else encode(batch)))
     for _ in range(4):
         task.turn()
     assert task.slow.seen.count("other") == 2
@@ -134,13 +135,13 @@ def test_a_source_with_a_slow_function_behind_it_reads_no_more_than_fits_a_slice
     slow = Slow(around, 5 * MS)
     flow = Flow("slow")
     flow.read(Items(range(10_000)), name="numbers").map(slow, name="slow").rebalance().write(Collect(), name="out")
-    host, _ = first_task_of("numbers", flow, around)
+    driver = first_task_of("numbers", flow, around)
     for _ in range(4):  # until it knows where its records go
-        host.turn(8_192, 4_096, around.time_ns + SLICE_NS)
+        driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
     before = len(slow.seen)
     for _ in range(3):
         began_ns = around.time_ns
-        host.turn(8_192, 4_096, began_ns + SLICE_NS)
+        driver.turn(8_192, 4_096, began_ns + SLICE_NS)
         assert around.time_ns - began_ns <= SLICE_NS + 5 * MS
     assert len(slow.seen) - before == 3 * SLICE_NS // (5 * MS)
 
@@ -172,16 +173,15 @@ class Calling(Around):
 
 def test_a_source_chained_to_calls_reads_no_more_than_may_be_unanswered():
     around = Calling()
-    host, _ = first_task_of("numbers", asking(limit=8), around)
-    host.calls_max = 8
+    driver = first_task_of("numbers", asking(limit=8), around)
     for _ in range(20):
-        host.turn(8_192, 4_096, around.time_ns + SLICE_NS)
+        driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
     assert len(around.calls) == 8
-    assert host.runtime.records_read == 8
+    assert driver.runtime.records_read == 8
     for call_id in around.calls[:3]:
-        host.on_answer(call_id, "answered", None)
-    host.turn(8_192, 4_096, around.time_ns + SLICE_NS)
-    assert host.runtime.records_read == 11
+        driver.on_answer(call_id, "answered", None)
+    driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
+    assert driver.runtime.records_read == 11
 
 
 def test_a_batch_that_feeds_calls_is_taken_as_far_as_there_is_room():
@@ -189,14 +189,13 @@ def test_a_batch_that_feeds_calls_is_taken_as_far_as_there_is_room():
     flow = Flow("asking")
     numbers = flow.read(Items(range(4)), name="numbers").rebalance()
     numbers.map_async(_answer, concurrency=5, name="ask").rebalance().write(Collect(), name="out")
-    host, _ = first_task_of("ask", flow, around)
-    host.calls_max = 5
-    channel = next(c.id for c in host.core.task.inputs if not c.within_actor)
-    host.core.receive(channel, ATTEMPT, Data(1, encode(Batch(list(range(100)), 0))))
+    driver = first_task_of("ask", flow, around)
+    channel = next(c.id for c in driver.core.task.inputs if not c.within_actor)
+    driver.receive(channel, ATTEMPT, Data(1, encode(Batch(list(range(100)), 0))))
     for _ in range(10):
-        host.turn(8_192, 4_096, around.time_ns + SLICE_NS)
-    assert len(host.runtime.unanswered) == len(around.calls) == 5
-    assert host.core.inboxes[channel].skip == 5
+        driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
+    assert len(driver.runtime.unanswered) == len(around.calls) == 5
+    assert driver.core.inboxes[channel].skip == 5
 
 
 # -- the pace --------------------------------------------------------------------------------------------------------
@@ -246,10 +245,10 @@ def test_a_batch_is_given_whole_to_a_function_that_takes_whatever_there_is():
     flow.read(Items(range(4)), name="numbers").rebalance().map_batches(
         lambda records: [slow(record) for record in records], name="slow"
     ).rebalance().write(Collect(), name="out")
-    host, _ = first_task_of("slow", flow, around, unit=None)
-    channel = next(c.id for c in host.core.task.inputs if not c.within_actor)
-    host.core.receive(channel, ATTEMPT, Data(1, encode(Batch(list(range(50)), 0))))
-    host.turn(8_192, 4_096, around.time_ns + SLICE_NS)
+    driver = first_task_of("slow", flow, around)
+    channel = next(c.id for c in driver.core.task.inputs if not c.within_actor)
+    driver.receive(channel, ATTEMPT, Data(1, encode(Batch(list(range(50)), 0))))
+    driver.turn(8_192, 4_096, around.time_ns + SLICE_NS)
     assert len(slow.seen) == 50
 
 

@@ -12,25 +12,17 @@ import pickle
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from engine.answering import Call
 from engine.batch import encode
+from engine.channel_ends import Arrivals, SendCredit, SendItem
+from engine.driver_ports import FlowLimits, Observer, Ports
 from engine.on_ray.actor.background import Answered, Background, TaskFilesStore
 from engine.on_ray.actor.broken_rule import core_of
-from engine.on_ray.actor.host import Host
 from engine.on_ray.actor.run_clock import RunClock
-from engine.on_ray.actor.slices import SLICE_NS, unit_of
-from engine.on_ray.planned_faults import records_left
-from engine.on_ray.transport.channel_ends import (
-    Arrivals,
-    Delivery,
-    LocalChannel,
-    OutChannel,
-    RemoteBackEdge,
-    RemoteChannel,
-)
+from engine.on_ray.planned_faults import CountdownRuntime, RecordsDue, records_left
 from engine.on_ray.transport.control_messages import (
     CONNECT_TIMEOUT_S,
     SUPERVISOR,
@@ -44,22 +36,31 @@ from engine.on_ray.transport.control_messages import (
     Report,
     Restored,
     Stop,
+    TaskRemaining,
     TaskReport,
 )
-from engine.on_ray.transport.frames import Kind, pack_note, unpack_credit, unpack_header, unpack_item
+from engine.on_ray.transport.frames import (
+    Kind,
+    pack_credit,
+    pack_item,
+    pack_note,
+    unpack_credit,
+    unpack_header,
+    unpack_item,
+)
 from engine.on_ray.transport.mailbox import Mailbox
 from engine.on_ray.transport.spill_space import SpillSpace
 from engine.runtime import TaskRuntime
 from engine.services import Services
+from engine.slices import SLICE_NS
+from engine.task_driver import TaskDriver
 from engine.task_errors import TaskError
 from graphs.deployment import Channel, Task
-from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from graphs.ids import ChannelId, Epoch, TaskId
 from graphs.io import Collect
-from recovery.channels import Inbox
-from recovery.cut import TaskSnapshot
 from recovery.effects import Effect
 from recovery.lines import LineEnd, Said
-from recovery.messages import Data
+from recovery.messages import Item
 from recovery.orders import Complete, StartTasks
 from recovery.protocol_errors import ProtocolError
 from recovery.restored import TaskRestore
@@ -69,16 +70,28 @@ IDLE_MS = 200
 PROGRESS_MS = 250
 LOST_GRACE_S = 1.0
 READ_PAUSE_MS = 5
-LAST_OF_CHANNEL, LAST_OF_DATA = int(Kind.END), int(Kind.MARKER)
-BACK_EDGE_BYTES_MIN = 1_000_000
+LAST_OF_CHANNEL = int(Kind.END)
 GOING_ROUND_BATCHES = 2
 GOING_ROUND_RECORDS = 1_024
 
 MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
+Delivery = tuple[ChannelId, Item]
+
+
+class _FaultObserver(Observer):
+    """Tells the actor of captures, for the planned faults that wait for one."""
+
+    __slots__ = ("_on_captured",)
+
+    def __init__(self, on_captured: Callable[[TaskId, Epoch | None], None]) -> None:
+        self._on_captured = on_captured
+
+    def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
+        self._on_captured(task, epoch)
 
 
 class ActorLoop:
-    """One actor's part in one attempt."""
+    """One actor's part in one attempt: the ports of its tasks' drivers, and the turns that it gives them."""
 
     def __init__(
         self, begin: Begin, mailbox: Mailbox, store: TaskFilesStore | None, make_services: MakeServices
@@ -98,6 +111,7 @@ class ActorLoop:
         self.is_waiting_to_die = False
         self.early: list[tuple[bytes, bytes]] = []
         self.deliveries: deque[Delivery] = deque()
+        """What tasks of this actor have sent each other, until it is received."""
         self.background = Background(store, mailbox.wake)
         self.services = make_services(self._publish)
         self.make_core = core_of(begin.options.broken_rule)
@@ -113,12 +127,15 @@ class ActorLoop:
         self.take_max, self.read_max = begin.options.take_records_max, begin.options.read_records_max
         self.space = SpillSpace(begin.options.limits.spill_bytes_max)
         self.channels: list[Channel] = list(begin.deployment.channels.values())
-        self.hosts: dict[TaskId, Host] = {}
-        self.turns: list[Host] = []
+        self.index_of = {channel.id: index for index, channel in enumerate(self.channels)}
+        limits = begin.options.limits
+        self.limits = FlowLimits(limits.credit_bytes, limits.loop_bytes_max)
+        self.drivers: dict[TaskId, TaskDriver] = {}
+        self.turns: list[TaskDriver] = []
         self.first_turn = 0
-        self.reading: list[Host] = []
-        self.waiting: list[Host] = []
-        self.going_round: list[Inbox] = []
+        self.reading: list[TaskDriver] = []
+        self.waiting: list[TaskDriver] = []
+        self.going_round: list[Arrivals] = []
 
     # -- setting up ----------------------------------------------------------------------------------------------
 
@@ -126,25 +143,27 @@ class ActorLoop:
         """Make the tasks of this actor, with the state they take back."""
         for task in self.begin.deployment.tasks.values():
             if task.actor == self.begin.actor:
-                host = self.hosts[task.id] = self._host(task, self.begin.restores.get(task.id))
-                self.clock.at_least(host.runtime.restored_ms)
-        self.turns = list(self.hosts.values())
-        self.reading = [host for host in self.turns if host.is_source]
-        self.waiting = [host for host in self.turns if host.waits]
+                driver = self.drivers[task.id] = self._driver(task, self.begin.restores.get(task.id))
+                self.clock.at_least(driver.runtime.restored_ms)
+        self.turns = list(self.drivers.values())
+        self.reading = [driver for driver in self.turns if driver.is_source]
+        self.waiting = [driver for driver in self.turns if driver.waits]
         self.going_round = [
-            host.core.inboxes[channel.id]
-            for host in self.turns
-            for channel in host.core.task.inputs
+            driver.arrivals[channel.id]
+            for driver in self.turns
+            for channel in driver.core.task.inputs
             if channel.is_back and channel.within_actor
         ]
         if self.going_round:
             # What is taken at a time goes on as objects, and is to be in the cache still.
             self.take_max = min(self.take_max, GOING_ROUND_RECORDS)
-        self._connect()
+        for driver in self.turns:
+            driver.connect()
 
-    def _host(self, task: Task, restored: TaskRestore | None) -> Host:
+    def _driver(self, task: Task, restored: TaskRestore | None) -> TaskDriver:
+        deployment = self.begin.deployment
         core = self.make_core(task, self.attempt, encode, restored)
-        runtime = TaskRuntime(task, self.begin.deployment, self.services, seed=self.begin.options.seed)
+        runtime = self._runtime(task)
         runtime.open(None if restored is None else restored.operators)
         try:
             if restored is not None:
@@ -152,44 +171,14 @@ class ActorLoop:
         except BaseException:
             runtime.close()
             raise
-        plan = self.begin.deployment.plan
-        kinds = [plan.operators[name].kind for name in task.operators]
-        calls_max = min((kind.calls_max for kind in kinds if kind.calls_max), default=0)
-        host = Host(core, runtime, self, self.begin.options.limits.loop_bytes_max, calls_max, unit_of(kinds))
+        observer = _FaultObserver(self._on_captured) if self.begin.kills else Observer()
+        ports = Ports(self, self.background, self, self, self.background, self.space, observer)
+        return TaskDriver(core, runtime, ports, self.limits, deployment.plan)
+
+    def _runtime(self, task: Task) -> TaskRuntime:
         left = records_left(self.begin.kills, task, self.begin.processed.get(task.id, 0))
-        if left is not None:
-            host.records_left = left
-        return host
-
-    def _connect(self) -> None:
-        index_of = {channel.id: index for index, channel in enumerate(self.channels)}
-        arrivals = {host.id: self._arrivals(host, index_of) for host in self.turns}
-        for host in self.turns:
-            outputs = {c.id: self._way(c, index_of[c.id], arrivals) for c in host.core.task.outputs}
-            host.connect(outputs, arrivals[host.id])
-
-    def _arrivals(self, host: Host, index_of: Mapping[ChannelId, int]) -> dict[ChannelId, Arrivals]:
-        limits = self.begin.options.limits
-        tasks, arrivals = self.begin.deployment.tasks, dict[ChannelId, Arrivals]()
-        regular = sum(not channel.is_back for channel in host.core.task.inputs)
-        for channel in host.core.task.inputs:
-            link = None if channel.within_actor else self.links[tasks[channel.id.sender].actor]
-            inbox, index = host.core.inboxes[channel.id], index_of[channel.id]
-            window = max(limits.credit_bytes, BACK_EDGE_BYTES_MIN) if channel.is_back else limits.credit_bytes
-            arrivals[channel.id] = Arrivals(
-                inbox, self.attempt, index, link, window, regular, limits.loop_bytes_max, self.space
-            )
-        return arrivals
-
-    def _way(self, channel: Channel, index: int, arrivals: Mapping[TaskId, Mapping[ChannelId, Arrivals]]) -> OutChannel:
-        limits, receiver = self.begin.options.limits, channel.id.receiver
-        if channel.within_actor:
-            return LocalChannel(channel, self.deliveries, arrivals[receiver][channel.id])
-        link = self.links[self.begin.deployment.tasks[receiver].actor]
-        if not channel.is_back:
-            return RemoteChannel(channel, index, self.attempt, link, window=1)
-        window = max(limits.credit_bytes, BACK_EDGE_BYTES_MIN)
-        return RemoteBackEdge(channel, index, self.attempt, link, window, limits.loop_bytes_max, self.space)
+        make = TaskRuntime if left is None else partial(CountdownRuntime, left)
+        return make(task, self.begin.deployment, self.services, seed=self.begin.options.seed)
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -204,13 +193,13 @@ class ActorLoop:
                 has_more = self._turn(0 if has_more else self._idle_ms())
             return self.outcome
         except TaskError as error:
-            return Outcome("broken", str(error), self.counts, _picklable(error))
+            return Outcome("broken", str(error), self._counted(), _picklable(error))
         except ProtocolError as error:
-            return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self.counts)
+            return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self._counted())
         finally:
             self.background.close()
-            for host in self.hosts.values():
-                host.runtime.close()
+            for driver in self.drivers.values():
+                driver.runtime.close()
             self.mailbox.close(last=self.links[SUPERVISOR])
 
     def _greet(self) -> None:
@@ -234,25 +223,27 @@ class ActorLoop:
         self._deliver()
         has_more = bool(self.background.done)
         if self.is_started:
-            has_more |= self._take_turns(began_ns + SLICE_NS)
+            try:
+                has_more |= self._take_turns(began_ns + SLICE_NS)
+            except RecordsDue as due:
+                self._on_records_due(due)
         elif self.missing and time.monotonic() > self.connected_by_s:
             silent = ", ".join(sorted(self.missing))
-            self.outcome = Outcome("failed", f"actor {self.begin.actor} has heard nothing of {silent}", self.counts)
+            self.outcome = Outcome("failed", f"actor {self.begin.actor} has heard nothing of {silent}", self._counted())
         self.mailbox.flush()
         if self.is_waiting_to_die:
             return False
         if self.now_ms - self.told_at_ms >= PROGRESS_MS:
             self.told_at_ms = self.now_ms
             self._tell_progress()
-            for host in self.turns:
-                for arrivals in host.arrivals.values():
-                    arrivals.repeat_credit(self.steady_ms)
+            for driver in self.turns:
+                driver.repeat_credit(self.steady_ms)
             for said in self.line.due(_monotonic_ms()):
                 self._send_report(said)
             self.mailbox.look_after_links(self.attempt)
         if self.mailbox.lost:
             self._on_lost_link()
-        return has_more or any(map(Host.can_go_on, self.turns))
+        return has_more or any(map(TaskDriver.can_go_on, self.turns))
 
     def _on_lost_link(self) -> None:
         """What was sent over it is lost, and nobody has a copy: the attempt fails.
@@ -263,7 +254,7 @@ class ActorLoop:
             self.lost_at_s = time.monotonic()
         elif time.monotonic() - self.lost_at_s >= LOST_GRACE_S and self.outcome is None:
             story = f"actor {self.begin.actor} has lost messages: {self.mailbox.lost[0]}"
-            self.outcome = Outcome("failed", story, self.counts)
+            self.outcome = Outcome("failed", story, self._counted())
 
     def _take_turns(self, until_ns: int) -> bool:
         """Give every task a turn, until time is up: then the mailbox comes first, and the next task after it."""
@@ -283,20 +274,21 @@ class ActorLoop:
     def _idle_ms(self) -> int:
         if self.is_waiting_to_die or not self.is_started:
             return IDLE_MS
-        for host in self.reading:
-            if not host.core.ended:
+        for driver in self.reading:
+            if not driver.core.ended:
                 return READ_PAUSE_MS
-        left = [host.core.patience_until_ms - self.steady_ms for host in self.turns if host.core.awaits_time]
-        due = [timer for host in self.waiting if (timer := host.runtime.next_timer_ms) is not None]
+        cores = [driver.core for driver in self.turns]
+        left = [core.patience_until_ms - self.steady_ms for core in cores if core.awaits_time]
+        due = [timer for driver in self.waiting if (timer := driver.runtime.next_timer_ms) is not None]
         left += [timer - self.now_ms for timer in due]
         return min(IDLE_MS, max(0, min(left))) if left else IDLE_MS
 
     def _deliver(self) -> None:
         """Let the tasks of this actor receive what they have sent each other."""
-        deliveries, hosts, attempt = self.deliveries, self.hosts, self.attempt
+        deliveries, drivers, attempt = self.deliveries, self.drivers, self.attempt
         while deliveries:
             channel, item = deliveries.popleft()
-            hosts[channel.receiver].receive(channel, attempt, item, type(item) is Data)
+            drivers[channel.receiver].receive(channel, attempt, item)
 
     # -- messages ------------------------------------------------------------------------------------------------
 
@@ -309,12 +301,10 @@ class ActorLoop:
                 self.early.append((header, payload))
                 return
             channel = self.channels[index].id
-            item = unpack_item(kind, number, payload)
-            self.hosts[channel.receiver].receive(channel, self.attempt, item, kind <= LAST_OF_DATA)
+            self.drivers[channel.receiver].receive(channel, self.attempt, unpack_item(kind, number, payload))
         elif kind == Kind.CREDIT:
-            out = self.hosts[self.channels[index].id.sender].outputs[self.channels[index].id]
-            if isinstance(out, RemoteChannel):
-                out.on_credit(unpack_credit(number, payload))
+            channel = self.channels[index].id
+            self.drivers[channel.sender].on_credit(channel, unpack_credit(number, payload))
         elif kind == Kind.HELLO:
             self.missing.discard(pickle.loads(payload))
             self._say_restored()
@@ -328,7 +318,7 @@ class ActorLoop:
     def _obey(self, order: Any) -> None:
         match order:
             case Stop():
-                self.outcome = Outcome("stopped", counts=self.counts)
+                self.outcome = Outcome("stopped", counts=self._counted())
             case Die():
                 os.kill(os.getpid(), signal.SIGKILL)
             case StartTasks():
@@ -336,26 +326,52 @@ class ActorLoop:
             case _:
                 self.has_cut |= isinstance(order, Complete)
                 if not self.is_waiting_to_die:
-                    self.hosts[order.task].obey(order)
+                    self.drivers[order.task].obey(order)
 
     def _start(self) -> None:
         self.is_started = True
         self.mailbox.all_are_connected()
-        for host in self.turns:
-            host.start()
+        for driver in self.turns:
+            driver.start()
         early, self.early = self.early, []
         for header, payload in early:
             self._on_message(header, payload)
 
     def _on_done(self) -> None:
         done = self.background.done.popleft()
-        host = self.hosts[done.task]
+        driver = self.drivers[done.task]
         if isinstance(done, Answered):
-            host.on_answer(done.call_id, done.result, done.error)
+            driver.on_answer(done.call_id, done.result, done.error)
         else:
-            host.on_written(done.epoch, done.files, done.failure)
+            driver.on_written(done.epoch, done.files, done.failure)
 
-    # -- what the hosts need -------------------------------------------------------------------------------------
+    # -- ports of the drivers ------------------------------------------------------------------------------------
+
+    def way(self, channel: Channel) -> SendItem:
+        """Into the queue of this actor, or onto the wire to another one."""
+        id = channel.id
+        if channel.within_actor:
+            deliver = self.deliveries.append
+            return lambda item: deliver((id, item))
+        index, attempt = self.index_of[id], self.attempt
+        post = self.links[self.begin.deployment.tasks[id.receiver].actor].post
+        return lambda item: post(pack_item(attempt, index, item))
+
+    def credit_way(self, channel: Channel) -> SendCredit | None:
+        """Onto the wire to the sender's actor."""
+        if channel.within_actor:
+            return None
+        index, attempt = self.index_of[channel.id], self.attempt
+        post = self.links[self.begin.deployment.tasks[channel.id.sender].actor].post
+        return lambda credit: post(pack_credit(attempt, index, credit))
+
+    def receiving_end(self, channel: Channel) -> Arrivals:
+        """The other end of a channel within this actor."""
+        return self.drivers[channel.id.receiver].arrivals[channel.id]
+
+    def is_going_round(self) -> bool:
+        """Whether loops within this actor have enough to do for a turn."""
+        return any(arrivals.batches_waiting() >= GOING_ROUND_BATCHES for arrivals in self.going_round)
 
     def tell(self, report: Report) -> None:
         """Say something to the supervisor."""
@@ -369,34 +385,22 @@ class ActorLoop:
         """What a task's core has to say to the coordinator."""
         self.tell(TaskReport(task, effect, files))
 
-    def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
-        """Write a snapshot, in the background unless it is small."""
-        self.background.write(attempt, epoch, task, snapshot)
+    # -- faults and output ---------------------------------------------------------------------------------------
 
-    def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove what was written of an aborted epoch."""
-        self.background.discard(attempt, epoch, task)
-
-    def call(self, task: TaskId, call_id: int, call: Call) -> None:
-        """Call outside."""
-        self.background.call(task, call_id, call)
-
-    def is_going_round(self) -> bool:
-        """Whether loops within this actor have enough to do for a turn."""
-        return any(len(inbox.queue) >= GOING_ROUND_BATCHES for inbox in self.going_round)
-
-    def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
+    def _on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
         """A planned fault may be due."""
         for kill in self.begin.kills:
             is_due = kill.when == "epoch" and epoch is not None and epoch >= kill.amount
             # Probes use up numbers: at an epoch from 2 on there is to be a cut to restore.
-            if is_due and (self.has_cut or kill.amount == 1) and kill.concerns(self.hosts[task].core.task):
+            if is_due and (self.has_cut or kill.amount == 1) and kill.concerns(self.drivers[task].core.task):
                 self._wait_to_die(kill, task)
 
-    def on_records_due(self, task: TaskId) -> None:
+    def _on_records_due(self, due: RecordsDue) -> None:
         """The fault is due that counts the records of this task."""
-        kills = [k for k in self.begin.kills if k.when == "records" and k.concerns(self.hosts[task].core.task)]
-        self._wait_to_die(min(kills, key=lambda kill: kill.amount), task)
+        driver = self.drivers[due.task]
+        driver.records += due.records
+        kills = [k for k in self.begin.kills if k.when == "records" and k.concerns(driver.core.task)]
+        self._wait_to_die(min(kills, key=lambda kill: kill.amount), due.task)
 
     def _wait_to_die(self, kill: Any, task: TaskId) -> None:
         if not self.is_waiting_to_die:
@@ -411,16 +415,24 @@ class ActorLoop:
 
     def _say_restored(self) -> None:
         if not self.missing:
-            self.tell(Restored(tuple(self.hosts)))
+            self.tell(Restored(tuple(self.drivers)))
+
+    def _counted(self) -> Counts:
+        """What the tasks of this actor have done so far."""
+        counts, drivers = self.counts, self.turns
+        counts.spilled_bytes = self.space.bytes_ever
+        counts.records = sum(driver.records for driver in drivers)
+        counts.hops = sum(driver.hops for driver in drivers)
+        counts.by_task = {driver.id: driver.records for driver in drivers}
+        counts.in_loops = sum(arrivals.bytes_waiting for driver in drivers for arrivals in driver.looping)
+        return counts
 
     def _tell_progress(self) -> None:
-        self.counts.spilled_bytes = self.space.bytes_ever
-        self.counts.by_task = {host.id: host.records for host in self.turns}
-        self.counts.in_loops = sum(arrivals.bytes_waiting for host in self.turns for arrivals in host.looping)
-        # Not numbered: the next one says more.
-        self._send_report(
-            Said(0, Progress(self.counts, tuple(left for host in self.turns for left in host.remaining())))
+        remaining = tuple(
+            TaskRemaining(driver.id, epoch, left) for driver in self.turns for epoch, left in driver.remaining().items()
         )
+        # Not numbered: the next one says more.
+        self._send_report(Said(0, Progress(self._counted(), remaining)))
 
 
 def _monotonic_ms() -> int:

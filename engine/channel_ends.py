@@ -1,8 +1,12 @@
-"""Channels as an actor sees them: where they lead, and how much is on its way in them (`recovery/credit.py`, rule 9).
+"""The two ends of a channel as its tasks use them: what may be sent, what waits where, what is spilled (rule 9).
 
-- A task that has no room goes on receiving, so that barriers, ENDs and control are never kept from it.
+Pure: an end is given a function that puts things on the way, and told what arrived and when. `recovery/credit.py` has
+the rules of credit; here they meet batches.
+
+- Credit is spent in one place, `RemoteChannel.send`, and by data alone. Barriers, ENDs and control pass a full channel,
+  or an alignment could wait for the very channel that it holds.
 - A back edge is never full: what the receiver cannot take yet waits at the sender, in memory and then on disk, and
-  what it has no time for waits at the receiver in the same way.
+  what it has no time for waits at the receiver in the same way. A mark waits behind the data that was sent before it.
 - Between tasks of one actor a channel is a queue; its batches go by reference. Its window is the receiver's.
 - A batch is at most half a window. Its sender splits it, and knows how large records are from those that it has sent.
 """
@@ -10,45 +14,50 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from engine.batch import encode
-from engine.on_ray.transport.frames import pack_credit, pack_item
-from engine.on_ray.transport.mailbox import Link
-from engine.on_ray.transport.spill_space import Spilled, SpillSpace
 from graphs.deployment import Channel
-from graphs.ids import Attempt, ChannelId
-from recovery.channels import Inbox
+from recovery.channels import Stored
 from recovery.credit import Allowance, Consumption, Credit, Grant
 from recovery.messages import Data, Item
 
 LOCAL_RECORD_BYTES = 64
 SENT_RECORDS_MAX = 32_768
 FIRST_RECORDS_MAX = 64
-"""How large a batch may be before the receiver has said anything."""
+"""How many records a batch may have before the receiver has said anything."""
+BACK_EDGE_BYTES_MIN = 1_000_000
+"""The smallest window of a back edge, in bytes: what exceeds it waits at the sender, which costs a copy."""
 
-Delivery = tuple[ChannelId, Item]
+SendItem = Callable[[Item], None]
+SendCredit = Callable[[Credit], None]
+
+
+class SpillSpace(Protocol):
+    """Where payloads wait that memory has no room for."""
+
+    def store(self, payload: bytes) -> Stored:
+        """Put a payload away; the handle loads it again. Raises `LoopOverflowError` if there is no room."""
+        ...
 
 
 class LocalChannel:
     """A channel to a task of the same actor, with the same bound as one to another actor.
 
     It must hold more than a turn's batches: while its receiver waits for a barrier on another channel, the sender goes
-    on for those whom else it sends to.
+    on for its other receivers.
+
+    - send: puts an item into the queue. records: how many were sent in this attempt.
     """
 
-    __slots__ = ("_arrivals", "_deliveries", "id", "is_local", "records")
+    __slots__ = ("_arrivals", "id", "is_local", "records", "send")
 
-    def __init__(self, channel: Channel, deliveries: deque[Delivery], arrivals: Arrivals) -> None:
+    def __init__(self, channel: Channel, send: SendItem, arrivals: Arrivals) -> None:
         self.id = channel.id
         self.is_local = True
         self.records = 0
-        self._deliveries = deliveries
+        self.send = send
         self._arrivals = arrivals
-
-    def send(self, item: Item) -> None:
-        """Put it into the queue."""
-        self._deliveries.append((self.id, item))
 
     def is_full(self) -> bool:
         """Whether nothing more should be sent for now."""
@@ -57,13 +66,17 @@ class LocalChannel:
     @property
     def batch_records_max(self) -> int:
         """How many records a batch may have."""
-        if self._arrivals.inbox.is_back:
+        if self._arrivals.is_back:
             return SENT_RECORDS_MAX
         return min(SENT_RECORDS_MAX, max(1, self._arrivals.window // (2 * LOCAL_RECORD_BYTES)))
 
     def room_records(self) -> int:
         """How many more records fit into the window."""
         return max(1, (self._arrivals.window - self._arrivals.bytes_waiting) // LOCAL_RECORD_BYTES)
+
+    def on_credit(self, credit: Credit) -> bool:
+        """Credit within an actor is read from the receiver, never sent."""
+        return False
 
 
 class RemoteChannel(Allowance):
@@ -72,23 +85,23 @@ class RemoteChannel(Allowance):
     - records: how many were sent in this attempt. batch_records_max: how many a batch may have.
     """
 
-    __slots__ = ("_attempt", "_index", "_link", "batch_records_max", "id", "is_local", "records")
+    __slots__ = ("_send", "batch_records_max", "id", "is_local", "records")
 
-    def __init__(self, channel: Channel, index: int, attempt: Attempt, link: Link, window: int) -> None:
+    def __init__(
+        self, channel: Channel, send: SendItem, window: int, batch_records_max: int = FIRST_RECORDS_MAX
+    ) -> None:
         super().__init__(window)
         self.id = channel.id
         self.is_local = False
         self.records = 0
-        self.batch_records_max = FIRST_RECORDS_MAX
-        self._index = index
-        self._attempt = attempt
-        self._link = link
+        self.batch_records_max = batch_records_max
+        self._send = send
 
     def send(self, item: Item) -> None:
-        """Put it on the wire."""
+        """Put it on its way. This is where credit is spent."""
         if type(item) is Data:
             self.sent += len(item.payload)
-        self._link.post(pack_item(self._attempt, self._index, item))
+        self._send(item)
 
     def on_credit(self, credit: Credit) -> bool:
         """The receiver has consumed something."""
@@ -109,31 +122,23 @@ class RemoteBackEdge(RemoteChannel):
     """A back edge to a task of another actor: never full.
 
     The receiver gives credit back for what it has received. What it has not had time to receive waits here: in memory,
-    and on disk beyond `memory_bytes_max`.
+    and in the spill space beyond `memory_bytes_max`.
+
+    - waiting: what is still to be put on its way, in order.
     """
 
-    __slots__ = ("_memory", "_space", "_waiting", "_waiting_bytes")
+    __slots__ = ("_memory", "_space", "_waiting_bytes", "waiting")
 
-    def __init__(
-        self,
-        channel: Channel,
-        index: int,
-        attempt: Attempt,
-        link: Link,
-        window: int,
-        memory_bytes_max: int,
-        space: SpillSpace,
-    ) -> None:
-        super().__init__(channel, index, attempt, link, window)
-        self.batch_records_max = SENT_RECORDS_MAX
+    def __init__(self, channel: Channel, send: SendItem, window: int, memory_bytes_max: int, space: SpillSpace) -> None:
+        super().__init__(channel, send, window, SENT_RECORDS_MAX)
         self._memory = memory_bytes_max
         self._space = space
-        self._waiting: deque[Item] = deque()
+        self.waiting: deque[Item] = deque()
         self._waiting_bytes = 0
 
     def send(self, item: Item) -> None:
-        """Put it on the wire, or behind what waits for that."""
-        if not self._waiting and not super().is_full():
+        """Put it on its way, or behind what waits for that."""
+        if not self.waiting and not super().is_full():
             super().send(item)
             return
         if type(item) is Data:
@@ -141,7 +146,7 @@ class RemoteBackEdge(RemoteChannel):
                 item = item._replace(payload=self._space.store(item.payload))
             else:
                 self._waiting_bytes += len(item.payload)
-        self._waiting.append(item)
+        self.waiting.append(item)
 
     def is_full(self) -> bool:
         """Never: a loop must not wait for itself."""
@@ -150,10 +155,10 @@ class RemoteBackEdge(RemoteChannel):
     def on_credit(self, credit: Credit) -> bool:
         """The receiver has received something: what waits goes on its way."""
         is_news = Allowance.on_credit(self, credit)
-        while self._waiting and not super().is_full():
-            item = self._waiting.popleft()
+        while self.waiting and not super().is_full():
+            item = self.waiting.popleft()
             if type(item) is Data:
-                if isinstance(item.payload, Spilled):
+                if isinstance(item.payload, Stored):
                     item = item._replace(payload=item.payload.load())
                 else:
                     self._waiting_bytes -= len(item.payload)
@@ -165,62 +170,49 @@ OutChannel = LocalChannel | RemoteChannel
 
 
 class Arrivals(Grant):
-    """What has been received on one channel and not yet consumed, in bytes.
+    """The receiving end: what has been received on one channel and not yet consumed, in bytes.
 
-    Gives credit where there is a link for it. On a back edge what exceeds `memory_bytes_max` is put on disk.
+    Tells the sender its credit through `tell`; None where the sender reads it here, or where nothing is bounded.
 
-    - since_ns: since when something waits here. largest: the size of the largest batch since the window last changed.
+    - bytes_waiting: of the batches that were received and not consumed. since_ns: since when something waits here.
+    - largest: the size of the largest batch since the window last changed, in bytes.
     """
 
     __slots__ = (
-        "_attempt",
+        "_consumed_seq",
         "_consumption",
-        "_index",
-        "_link",
         "_memory",
-        "_position",
         "_sizes",
-        "_space",
+        "_tell",
         "_window_max",
         "bytes_waiting",
-        "inbox",
+        "is_back",
         "largest",
         "since_ns",
     )
 
     def __init__(
-        self,
-        inbox: Inbox,
-        attempt: Attempt,
-        index: int,
-        link: Link | None,
-        window_max: int,
-        inputs: int,
-        memory_bytes_max: int,
-        space: SpillSpace,
+        self, tell: SendCredit | None, *, is_back: bool, window_max: int, inputs: int, memory_bytes_max: int
     ) -> None:
-        super().__init__(window_max if inbox.is_back else 1)
-        self.inbox = inbox
+        super().__init__(window_max if is_back else 1)
+        self.is_back = is_back
         self.bytes_waiting = 0
         self.since_ns = 0
         self.largest = 0
         self._sizes: deque[int] = deque()
-        self._position = inbox.consumed
-        self._attempt = attempt
-        self._index = index
-        self._link = link
-        self._consumption = None if inbox.is_back else Consumption(inputs)
+        self._consumed_seq = 0
+        self._tell = tell
+        self._consumption = None if is_back else Consumption(inputs)
         self._window_max = window_max
         self._memory = memory_bytes_max
-        self._space = space
-        if inbox.is_back:
-            inbox.store = self._store
 
-    def _store(self, payload: Any) -> Any:
-        """What is kept in place of a payload that has just been received."""
-        if self.bytes_waiting <= self._memory:
-            return payload
-        return self._space.store(payload if isinstance(payload, bytes) else encode(payload))
+    def is_to_spill(self) -> bool:
+        """Whether the next batch is to be spilled: a loop that holds more than memory has room for must not stop."""
+        return self.is_back and self.bytes_waiting > self._memory
+
+    def batches_waiting(self) -> int:
+        """How many batches were received and not consumed."""
+        return len(self._sizes)
 
     def on_received(self, payload: Any, now_ns: int) -> None:
         """One batch has arrived."""
@@ -229,16 +221,16 @@ class Arrivals(Grant):
             self.since_ns = now_ns
         self._sizes.append(size)
         self.bytes_waiting += size
-        if self._link is not None and self._consumption is None:
+        if self._consumption is None and self._tell is not None:
             self.consumed += size
             if self.is_due():
-                self._tell()
+                self._tell(self.say())
 
-    def on_consumed(self, now_ns: int, free_ns: int) -> None:
-        """Some batches may have been taken; until `free_ns` none could be."""
+    def on_consumed(self, seq: int, now_ns: int, free_ns: int) -> None:
+        """All batches up to number `seq` have been taken; until `free_ns` none could be."""
         size = 0
-        while self._position < self.inbox.consumed:
-            self._position += 1
+        while self._consumed_seq < seq:
+            self._consumed_seq += 1
             one = self._sizes.popleft()
             size += one
             if one > self.largest:
@@ -252,15 +244,16 @@ class Arrivals(Grant):
         if is_over or self.is_due():
             self.window = self._consumption.window(self.window, self.largest, self._window_max)
             self.largest = 0
-            if self.is_due():
-                self._tell()
+            self.tell_if_due()
+
+    def tell_if_due(self) -> None:
+        """Tell the sender its credit, if there is news."""
+        if self.is_due():
+            credit = self.say()
+            if self._tell is not None:
+                self._tell(credit)
 
     def repeat_credit(self, now_ms: int) -> None:
-        """Say it again, in case it was lost."""
-        if self._link is not None and self.repeats_at(now_ms):
-            self._tell()
-
-    def _tell(self) -> None:
-        credit = self.say()
-        if self._link is not None:
-            self._link.post(pack_credit(self._attempt, self._index, credit))
+        """Tell it again, in case it was lost."""
+        if self._tell is not None and self.repeats_at(now_ms):
+            self._tell(self.say())

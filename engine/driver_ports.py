@@ -1,0 +1,134 @@
+"""What a `TaskDriver` needs of the world around it: the ports.
+
+The Ray actor (`engine/on_ray/actor/actor_loop.py`) and the simulated world (`engine/simulation/host.py`) implement
+these and nothing else; the driver between them and the core is the same. What a test or a demonstration wants to see
+or to count goes to the observer, so the driver has no switch for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.answering import Call
+from engine.batch import Batch
+from engine.channel_ends import Arrivals, SendCredit, SendItem, SpillSpace
+from graphs.deployment import Channel
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.cut import TaskSnapshot
+from recovery.effects import Effect
+from recovery.messages import Item
+
+
+class Channels(Protocol):
+    """The channels of a task. Each is asked for once, so that a batch costs no look-up."""
+
+    def way(self, channel: Channel) -> SendItem:
+        """The function that puts an item into this output channel, at once and in order."""
+        ...
+
+    def credit_way(self, channel: Channel) -> SendCredit | None:
+        """The function that tells the sender of this input channel its credit; None within an actor."""
+        ...
+
+    def receiving_end(self, channel: Channel) -> Arrivals:
+        """The other end of an output channel within this actor."""
+        ...
+
+    def is_going_round(self) -> bool:
+        """Whether loops within this actor have enough to do for a turn."""
+        ...
+
+
+class SnapshotWriter(Protocol):
+    """Makes snapshots durable, the large ones in the background."""
+
+    def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
+        """Put the snapshot together and write it; then the driver's `on_written`."""
+        ...
+
+    def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        """Remove what was written of an aborted epoch."""
+        ...
+
+
+class Clock(Protocol):
+    """The time.
+
+    - now_ms: the run's clock, which timers are set by. steady_ms: a clock that never steps, for patience. turn_ns: when
+      the actor's turn began. All three stand still within a turn; `clock_ns` does not.
+    """
+
+    now_ms: int
+    steady_ms: int
+    turn_ns: int
+
+    def clock_ns(self) -> int:
+        """The time by a clock that never steps."""
+        ...
+
+
+class Reporter(Protocol):
+    """The way to the coordinator."""
+
+    def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
+        """Report an effect of the core; `files` are those of the snapshot that it acknowledges."""
+        ...
+
+
+class OutsideCalls(Protocol):
+    """Makes the calls of `map_async`."""
+
+    def call(self, task: TaskId, call_id: int, call: Call) -> None:
+        """Call; then the driver's `on_answer`."""
+        ...
+
+
+class Observer:
+    """Is told what a task does, and changes nothing. This one looks away; traces and planned faults are subclasses."""
+
+    __slots__ = ()
+
+    def on_taken(self, task: TaskId, channel: ChannelId, seq: int) -> None:
+        """All batches of the channel up to this number have left its queue."""
+
+    def on_run(self, task: TaskId, what: str, channel: ChannelId | None, batch: Batch | None, detail: Any) -> None:
+        """User code is about to run: `engine/simulation/record.py` lists what there is."""
+
+    def on_sent(self, task: TaskId, channel: ChannelId, item: Item) -> None:
+        """An item is about to be put into a channel."""
+
+    def on_split(self, task: TaskId, channel: ChannelId) -> None:
+        """A batch was too large for its channel, and travels in parts."""
+
+    def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
+        """The state is captured; `epoch` is None for the last state."""
+
+    def on_committed(self, task: TaskId, names: tuple[str, ...]) -> None:
+        """The sinks are about to publish these transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """All ports of one task."""
+
+    channels: Channels
+    writer: SnapshotWriter
+    clock: Clock
+    reporter: Reporter
+    calls: OutsideCalls
+    spill: SpillSpace
+    observer: Observer
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """How much may wait in the channels of a task.
+
+    - credit_bytes: the largest window of a regular channel; None: no channel is ever full.
+    - loop_bytes_max: what a back edge may keep in memory, at either end; the rest is spilled.
+    """
+
+    credit_bytes: int | None = None
+    loop_bytes_max: int = 2**62

@@ -1,0 +1,591 @@
+"""Drives the core of one task: carries out its effects, runs user code, decides what to take, read, split and spill.
+
+It is the same on a cluster and in the simulator; the world around it is behind ports (`driver_ports.py`). It makes no
+decision about the protocol: what an item means, when to capture and what to log is the core's (`task.py`).
+
+- A batch is processed, what it emitted is sent, and only then the core looks at what stands behind it. So what a slice
+  emitted leaves before any capture.
+- The task takes and reads nothing while a channel that it sends into is full, or as many calls are out as there may be
+  (`_has_no_room`). It goes on receiving all the same.
+- What has arrived on a channel is taken in one go (`take`), or batches would get smaller from round to round. Where
+  records take time, batches are taken in parts (`slices.py`).
+- Whether a batch is spilled is decided before the core receives it: the core digests the payload and keeps the handle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pickle import UnpicklingError
+from typing import Any
+
+from engine.batch import Batch, decode, encode, merge
+from engine.channel_ends import (
+    BACK_EDGE_BYTES_MIN,
+    SENT_RECORDS_MAX,
+    Arrivals,
+    LocalChannel,
+    OutChannel,
+    RemoteBackEdge,
+    RemoteChannel,
+)
+from engine.driver_ports import FlowLimits, Ports
+from engine.input_turns import InputTurns
+from engine.runtime import TaskRuntime
+from engine.sending import Emitted
+from engine.slices import Pace, unit_of
+from engine.snapshotting import Snapshotting
+from engine.task import TaskCore
+from graphs.deployment import Channel
+from graphs.ids import Attempt, ChannelId, Epoch
+from graphs.plan import Plan
+from recovery import effects as core_effects
+from recovery.channels import Stored
+from recovery.credit import Credit, Room
+from recovery.effects import Effect, Process, Remaining, Stage
+from recovery.messages import Barrier, Data, Item
+from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
+from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
+
+UNBOUNDED = 2**62
+
+
+class TaskDriver:
+    """One task of one attempt.
+
+    - inputs: the live inputs, and those restored from a log, which stand for the edge that they were logged on.
+    - outputs, bounded: the sending ends, and those of them that can be full. arrivals: the receiving ends of the live
+      inputs. looping: those of the back edges.
+    - room: whether the task may send. calls_max: how many calls may be unanswered; 0 where no operator calls outside.
+    - called: the calls that were made and have no answer yet.
+    - paces, read_pace: how many records to give to user code at a time, by input and of the source.
+    - opened: the batch at the front of an input, decoded once for all its parts, with the payload it comes from.
+    - records, hops: how many records were processed or read in this attempt, and how many of them came round a loop.
+    - free_ns: when an epoch or a round last let go of inputs: what waited for that says nothing of the pace here.
+    """
+
+    def __init__(self, core: TaskCore, runtime: TaskRuntime, ports: Ports, limits: FlowLimits, plan: Plan) -> None:
+        self.core = core
+        self.runtime = runtime
+        self.ports = ports
+        self.limits = limits
+        self.id = core.task.id
+        self.is_source = core.task.is_source
+        self.inputs: dict[ChannelId, Channel] = {c.id: c for c in core.task.inputs}
+        for id in core.inboxes.keys() - self.inputs.keys():
+            self.inputs[id] = next(c for c in core.task.inputs if c.id.edge == id.edge)
+        self.outputs: dict[ChannelId, OutChannel] = {}
+        self.bounded: list[OutChannel] = []
+        self.room = self._new_room()
+        regular = sum(not channel.is_back for channel in core.task.inputs)
+        self.arrivals = {c.id: self._new_arrivals(c, regular) for c in core.task.inputs}
+        self.looping = [self.arrivals[c.id] for c in core.task.inputs if c.is_back]
+        self.snapshots = Snapshotting(self.id, core.attempt, ports.writer)
+        kinds = [plan.operators[name].kind for name in core.task.operators]
+        unit = unit_of(kinds)
+        self.calls_max = min((kind.calls_max for kind in kinds if kind.calls_max), default=0)
+        self.called: set[int] = set()
+        self.waits = runtime.waits
+        self.turns = InputTurns(in_rounds=core.rounds is not None)
+        self.paces = {channel: Pace(unit) for channel in self.inputs}
+        self.read_pace = Pace(unit)
+        self.opened: dict[ChannelId, tuple[Any, Batch]] = {}
+        self.records = 0
+        self.hops = 0
+        self.free_ns = 0
+        self._read_before = runtime.records_read
+
+    # -- channels ------------------------------------------------------------------------------------------------
+
+    def _new_room(self) -> Room:
+        return Room()
+
+    def _new_arrivals(self, channel: Channel, inputs: int) -> Arrivals:
+        return Arrivals(
+            self.ports.channels.credit_way(channel),
+            is_back=channel.is_back,
+            window_max=self._window_max(channel),
+            inputs=max(1, inputs),
+            memory_bytes_max=self.limits.loop_bytes_max,
+        )
+
+    def _window_max(self, channel: Channel) -> int:
+        credit_bytes = self.limits.credit_bytes
+        if credit_bytes is None:
+            return UNBOUNDED
+        return max(credit_bytes, BACK_EDGE_BYTES_MIN) if channel.is_back else credit_bytes
+
+    def connect(self) -> None:
+        """Find out where the outputs lead: all tasks of the attempt are there."""
+        for channel in self.core.task.outputs:
+            out = self.outputs[channel.id] = self._new_out(channel)
+            if self.limits.credit_bytes is not None:
+                self.room.add(channel, out)
+                if not channel.is_back:
+                    self.bounded.append(out)
+
+    def _new_out(self, channel: Channel) -> OutChannel:
+        send = self.ports.channels.way(channel)
+        if channel.within_actor:
+            return LocalChannel(channel, send, self.ports.channels.receiving_end(channel))
+        if channel.is_back:
+            return RemoteBackEdge(
+                channel, send, self._window_max(channel), self.limits.loop_bytes_max, self.ports.spill
+            )
+        if self.limits.credit_bytes is None:
+            return RemoteChannel(channel, send, UNBOUNDED, SENT_RECORDS_MAX)
+        # A window begins with one record: the receiver says how much more it has time for.
+        return RemoteChannel(channel, send, window=1)
+
+    def on_credit(self, channel: ChannelId, credit: Credit) -> bool:
+        """The receiver of an output channel has told its credit; returns whether that is news."""
+        return self.outputs[channel].on_credit(credit)
+
+    def repeat_credit(self, now_ms: int) -> None:
+        """Tell the senders their credit again, in case it was lost."""
+        for arrivals in self.arrivals.values():
+            arrivals.repeat_credit(now_ms)
+
+    def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> None:
+        """Something arrived."""
+        core, clock = self.core, self.ports.clock
+        if type(item) is not Data:
+            core.now_ms = clock.steady_ms
+            self.carry_out(core.receive(channel, attempt, item))
+        elif attempt != core.attempt:
+            core.receive(channel, attempt, item)
+        else:
+            arrivals = self.arrivals[channel]
+            core.receive(channel, attempt, item, self._stored(item.payload) if arrivals.is_to_spill() else None)
+            arrivals.on_received(item.payload, clock.turn_ns)
+
+    def _stored(self, payload: Any) -> Stored:
+        return self.ports.spill.store(payload if isinstance(payload, bytes) else encode(payload))
+
+    # -- a turn --------------------------------------------------------------------------------------------------
+
+    def turn(self, taken_max: int, read_max: int, until_ns: int) -> bool:
+        """Do once whatever can be done by then; returns whether there may be more to do before anything arrives."""
+        core, clock, turns = self.core, self.ports.clock, self.turns
+        turns.turns += 1
+        if core.awaits_time:
+            self.carry_out(core.on_tick(clock.steady_ms))
+        has_more = bool(self.snapshots.captures) and self.snapshots.encode_some(clock.clock_ns)
+        for channel in turns.in_turn(core.ready()) if core.has_queued() else ():
+            if self.has_no_room():
+                break
+            if self._is_held_up(self.inputs[channel]):
+                has_more = True
+                continue
+            self._take_in_time(channel, taken_max, until_ns)
+            if core.is_marker_next(channel) and not self.has_no_room():
+                # The last of a round: with the batch before it, for all the others wait for it.
+                self._take_in_time(channel, taken_max, until_ns)
+            if clock.clock_ns() >= until_ns:
+                turns.last_taken, has_more = channel, True
+                break
+        else:
+            turns.last_taken = None
+        if self.is_source and not core.is_ending and not core.ended:
+            has_more |= self._read_in_time(read_max, until_ns)
+        if self.waits and not core.ended:
+            has_more |= self._fire_due_timers()
+            self._call()
+        return has_more
+
+    def has_no_room(self) -> bool:
+        """Whether a channel that this task sends into is full, or as many calls are out as there may be."""
+        if self.room.is_full():
+            return True
+        return self.calls_max > 0 and len(self.runtime.unanswered) >= self.calls_max
+
+    def can_go_on(self) -> bool:
+        """Whether something waits that may be taken or encoded now."""
+        if self.snapshots.has_to_encode():
+            return True
+        return self.core.has_queued() and bool(self.core.ready()) and not self.has_no_room()
+
+    def _is_held_up(self, channel: Channel) -> bool:
+        """Whether an input must wait a little, for a loop has enough to do already."""
+        turns = self.turns
+        if turns.waits_for_loops_within(channel) and self.ports.channels.is_going_round():
+            return True
+        if not self.looping:
+            return False
+        waiting = (arrivals.bytes_waiting for arrivals in self.looping)
+        return turns.waits_for_own_loops(channel, waiting, self.limits.loop_bytes_max)
+
+    # -- taking --------------------------------------------------------------------------------------------------
+
+    def take(self, channel: ChannelId, records_max: int) -> None:
+        """Take what is at the front, and the batches behind it until there are so many records."""
+        core, clock_ns = self.core, self.ports.clock.clock_ns
+        taken = core.take(channel)
+        if len(taken) != 1 or type(taken[0]) is not Process:
+            # A marker, or what was set aside for a later round: no user code runs.
+            self.ports.observer.on_taken(self.id, channel, core.consumed(channel))
+            self._on_consumed(channel, clock_ns())
+            self.carry_out(taken)
+            return
+        batches = [self._batch(taken[0].payload).rest(taken[0].skip)]
+        records = len(batches[0])
+        while records < records_max and (payload := core.take_more(channel)) is not None:
+            batches.append(self._batch(payload))
+            records += len(batches[-1])
+        began_ns = clock_ns()
+        emitted = self._process(channel, batches)
+        now_ns = clock_ns()
+        self.paces[channel].note(records, now_ns - began_ns)
+        self._on_consumed(channel, now_ns)
+        self._took(channel, records, emitted)
+
+    def may_take_part(self, channel: ChannelId) -> bool:
+        """Whether there is a record at the front that is not the last one of its batch."""
+        front = self.core.front(channel)
+        return front is not None and len(self._opened(channel, front[0])) - front[1] > 1
+
+    def take_part(self, channel: ChannelId, records_max: int) -> None:
+        """Take the next so many records of the channel; its front is a batch."""
+        batches = self._chunk(channel, records_max)
+        emitted = self._process(channel, batches)
+        self._on_consumed(channel, self.ports.clock.clock_ns())
+        self._took(channel, sum(map(len, batches)), emitted)
+
+    def _take_in_time(self, channel: ChannelId, records_max: int, until_ns: int) -> None:
+        """Take what has arrived on a channel, as long as it is batches and there is time."""
+        core, clock_ns, pace = self.core, self.ports.clock.clock_ns, self.paces[channel]
+        if pace.is_cheap and not self.calls_max:
+            self.take(channel, pace.chunk(records_max))
+            return
+        if core.front(channel) is None:
+            self.take(channel, 1)
+            return
+        emitted: Emitted = []
+        records, began_ns = 0, clock_ns()
+        while True:
+            batches = self._chunk(channel, pace.chunk(self._within_calls(records_max - records)))
+            count = sum(map(len, batches))
+            emitted += self._process(channel, batches)
+            records += count
+            now_ns = clock_ns()
+            pace.note(count, now_ns - began_ns)
+            if now_ns >= until_ns or self._within_calls(records_max - records) <= 0 or core.more(channel) is None:
+                break
+            began_ns = now_ns
+        self._on_consumed(channel, now_ns)
+        self._took(channel, records, _merged(emitted))
+
+    def _chunk(self, channel: ChannelId, records_max: int) -> list[Batch]:
+        """The next records of a channel that has some: whole batches as long as they fit, or a part of one."""
+        core = self.core
+        front = core.front(channel)
+        if front is None:
+            raise ProtocolError(f"task {self.id}: no batch of channel {channel} is due")
+        payload, skip = front
+        batch = self._opened(channel, payload)
+        end = skip + records_max
+        if len(batch) > end:
+            core.take_part(channel, records_max)
+            part = batch.part(skip, end)
+            if batch is payload and isinstance(batch.records, list):
+                # What has been given to user code may change in any way, and is not to be looked at again.
+                batch.records[skip:end] = [None] * records_max
+            return [part]
+        core.take(channel)
+        batches = [batch.rest(skip)]
+        left = records_max - len(batches[0])
+        while left > 0 and (payload := core.more(channel)) is not None:
+            batch = self._opened(channel, payload)
+            left -= len(batch)
+            if left >= 0:
+                core.take_more(channel)
+                batches.append(batch)
+        return batches
+
+    def _process(self, channel: ChannelId, batches: list[Batch]) -> Emitted:
+        """Run user code on batches that were taken together."""
+        described, now_ms, observer = self.inputs[channel], self.ports.clock.now_ms, self.ports.observer
+        observer.on_taken(self.id, channel, self.core.consumed(channel))
+        emitted: Emitted = []
+        for batch in merge(batches) if len(batches) > 1 else batches:
+            observer.on_run(self.id, "batch", channel, batch, len(batches))
+            emitted += self.runtime.process(described, batch, now_ms)
+        return emitted
+
+    def _opened(self, channel: ChannelId, payload: Any) -> Batch:
+        """The batch at the front, decoded once for all its parts."""
+        opened = self.opened.get(channel)
+        if opened is None or opened[0] is not payload:
+            opened = self.opened[channel] = payload, self._batch(payload)
+        return opened[1]
+
+    def _batch(self, payload: Any) -> Batch:
+        if isinstance(payload, Stored):
+            payload = payload.load()
+        try:
+            return decode(payload) if isinstance(payload, bytes) else payload
+        except (UnpicklingError, EOFError) as error:
+            raise ChannelIntegrityError(
+                f"task {self.id}: {len(payload)} bytes are no batch ({error}): it was damaged on its way; the "
+                "attempt must be restored from its last cut"
+            ) from error
+
+    def _within_calls(self, records: int) -> int:
+        """How many of so many records may be given to operators that call outside: each may become a call."""
+        return min(records, self.calls_max - len(self.runtime.unanswered)) if self.calls_max else records
+
+    def _on_consumed(self, channel: ChannelId, now_ns: int) -> None:
+        arrivals = self.arrivals.get(channel)
+        if arrivals is not None:
+            arrivals.on_consumed(self.core.consumed(channel), now_ns, self.free_ns)
+
+    def _took(self, channel: ChannelId, records: int, emitted: Emitted) -> None:
+        """User code has seen these records: send what it emitted, and only then look behind them."""
+        self.records += records
+        if self.inputs[channel].is_back:
+            self.hops += records
+        self.emit(emitted)
+        behind = self.core.on_processed(channel)
+        if behind:
+            self.carry_out(behind)
+
+    # -- reading, timers, calls ----------------------------------------------------------------------------------
+
+    def may_read(self) -> bool:
+        """Whether the source may read. It pauses in a drain, and while a channel that it sends into is full."""
+        return self.room.drain is None and not self.has_no_room()
+
+    def read(self, records_max: int) -> int:
+        """Read so many records at most, and send them; returns how many there were."""
+        before = self.runtime.records_read
+        self.emit(self._produce(records_max))
+        count = self.runtime.records_read - before
+        self.records += count
+        return count
+
+    def exhaust(self) -> None:
+        """The source has nothing more to read."""
+        self.carry_out(self.core.on_exhausted())
+
+    def _produce(self, records_max: int) -> Emitted:
+        self.ports.observer.on_run(self.id, "produce", None, None, records_max)
+        return self.runtime.produce(records_max, self.ports.clock.now_ms)
+
+    def _read_in_time(self, read_max: int, until_ns: int) -> bool:
+        runtime = self.runtime
+        if runtime.exhausted:
+            if self.core.busy:
+                return False  # what is chained behind the source waits for a timer or a call
+            self.exhaust()
+            return True
+        if self.room.drain is not None or self.room.is_full():
+            return False
+        pace, clock_ns = self.read_pace, self.ports.clock.clock_ns
+        records_max = min(read_max, self.readable())
+        emitted: Emitted = []
+        first = before = runtime.records_read
+        while (wanted := pace.chunk(self._within_calls(records_max - before + first))) > 0:
+            began_ns = clock_ns()
+            emitted += self._produce(wanted)
+            count, before = runtime.records_read - before, runtime.records_read
+            now_ns = clock_ns()
+            pace.note(count, now_ns - began_ns)
+            if count < wanted or now_ns >= until_ns:
+                break
+        self.records += before - first
+        self.emit(_merged(emitted))
+        # What is chained behind the source may keep all of it.
+        return before > first
+
+    def readable(self) -> int:
+        """How many records may be read until a channel is full, if as many of them go there as of those before."""
+        read = self.runtime.records_read - self._read_before
+        return (
+            min(
+                (out.room_records() * read // out.records if out.records else read for out in self.bounded),
+                default=UNBOUNDED,
+            )
+            or 1
+        )
+
+    def fire_timers(self) -> None:
+        """Time has come."""
+        now_ms = self.ports.clock.now_ms
+        self.ports.observer.on_run(self.id, "timer", None, None, now_ms)
+        self.emit(self.runtime.fire_timers(now_ms))
+
+    def _fire_due_timers(self) -> bool:
+        due_ms = self.runtime.next_timer_ms
+        if due_ms is None or due_ms > self.ports.clock.now_ms:
+            return False
+        self.fire_timers()
+        return True
+
+    def _call(self) -> None:
+        for call_id in self.runtime.unanswered[: self.calls_max]:
+            if call_id not in self.called:
+                self.called.add(call_id)
+                self.ports.calls.call(self.id, call_id, self.runtime.call(call_id))
+
+    def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
+        """A call outside has an answer."""
+        self.called.discard(call_id)
+        self.ports.observer.on_run(self.id, "answer", None, None, call_id)
+        self.emit(self.runtime.on_answer(call_id, result, error))
+
+    # -- control -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """All tasks of the attempt are restored."""
+        self.carry_out(self.core.start(busy=self._is_busy()))
+
+    def obey(self, order: Order) -> None:
+        """An order of the coordinator."""
+        match order:
+            case Trigger(_, epoch, mode, within, patience_ms):
+                self.core.now_ms = self.ports.clock.steady_ms
+                self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms))
+            case Abort(_, epoch, mode):
+                self.room.on_over(epoch)
+                self.free_ns = self.ports.clock.clock_ns()
+                self.carry_out(self.core.on_abort(epoch, mode))
+            case Complete(_, epoch, names):
+                self.room.on_over(epoch)
+                self.carry_out(self.core.on_complete(epoch, names))
+            case TellToEnd():
+                self.carry_out(self.core.on_told_to_end())
+            case _:
+                raise ProtocolError(f"{order} is no order for a task")
+
+    def lose_patience(self) -> None:
+        """Time has passed while an epoch waits for inputs."""
+        self.carry_out(self.core.on_tick(self.ports.clock.steady_ms))
+
+    def on_written(self, epoch: Epoch | None, files: Any, failure: str | None) -> None:
+        """A snapshot is written, or could not be."""
+        if failure is None:
+            self.snapshots.written(epoch, files)
+            self.carry_out(self.core.on_written(epoch))
+        else:
+            self.carry_out(self.core.on_write_failed(epoch, failure))
+
+    def remaining(self) -> dict[Epoch, Remaining]:
+        """What is still to be done here for each epoch that is under way."""
+        found = self.core.remaining()
+        for epoch, remaining in found.items():
+            if remaining.stage is Stage.CAPTURED:
+                found[epoch] = remaining._replace(amount=-self.snapshots.pieces)
+        return found
+
+    # -- effects -------------------------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects in order; those that user code leads to follow."""
+        waiting = deque(effects)
+        while waiting:
+            waiting.extend(self._carry_out_one(waiting.popleft()))
+
+    def _carry_out_one(self, effect: Effect) -> Iterable[Effect]:
+        core, ports = self.core, self.ports
+        match effect:
+            case core_effects.Send(channel, item):
+                ports.observer.on_sent(self.id, channel, item)
+                self.outputs[channel].send(item)
+                if isinstance(item, Barrier):
+                    self.room.on_sent(item)
+            case core_effects.Capture(epoch):
+                self.snapshots.captured(epoch, self.runtime.capture(epoch or Epoch(0), core.attempt))
+                ports.observer.on_captured(self.id, epoch)
+                core.on_captured(epoch, tuple(t.name for t in self.runtime.transactions))
+                self.free_ns = ports.clock.clock_ns()
+            case core_effects.Write(epoch, record):
+                self.snapshots.write(epoch, record, core.last_captured)
+            case core_effects.Acknowledge(epoch):
+                ports.reporter.report(self.id, effect, self.snapshots.files.pop(epoch, None))
+            case core_effects.AcknowledgeEnd():
+                ports.reporter.report(self.id, effect, self.snapshots.files.get(None))
+            case core_effects.Decline() | core_effects.Committed():
+                ports.reporter.report(self.id, effect)
+            case core_effects.Discard(epoch):
+                self._discard(epoch)
+            case core_effects.Commit(epoch, names):
+                ports.observer.on_committed(self.id, names)
+                self.runtime.commit(names)
+                return core.on_committed(epoch)
+            case _:
+                return self._run_user_code(effect)
+        return ()
+
+    def _discard(self, epoch: Epoch) -> None:
+        self.snapshots.discard(epoch)
+
+    def _run_user_code(self, effect: Effect) -> Iterable[Effect]:
+        core, runtime, now_ms = self.core, self.runtime, self.ports.clock.now_ms
+        observe = self.ports.observer.on_run
+        self.free_ns = self.ports.clock.clock_ns()
+        match effect:
+            case core_effects.RunRoundEnd(path, iteration):
+                observe(self.id, "round_end", None, None, path)
+                self.emit(runtime.on_round_end(path, now_ms))
+                return core.on_round_hooks_ran(runtime.take_contributions(iteration) if iteration else None)
+            case core_effects.RunDecide(path, contributions):
+                return core.on_decided(runtime.decide(path, contributions))
+            case core_effects.RunReleaseRound():
+                observe(self.id, "release_round", None, None, None)
+                self.emit(runtime.release_round())
+                return core.on_round_released()
+            case core_effects.RunReleaseResult(iteration):
+                observe(self.id, "release_result", None, None, None)
+                self.emit(runtime.release_result())
+                return core.on_result_released(runtime.take_contributions(iteration) if iteration else None)
+            case core_effects.RunEnd():
+                observe(self.id, "end", None, None, None)
+                self.emit(runtime.end(now_ms))
+                return core.on_end_hooks_ran()
+            case _:
+                raise ProtocolError(f"task {self.id}: {effect} is no effect that a driver knows")
+
+    def emit(self, emitted: Iterable[tuple[ChannelId, Batch]]) -> None:
+        """Send what user code emitted, in batches of half a window at most."""
+        sent, outputs, observer = self.core.sent, self.outputs, self.ports.observer
+        for channel, batch in emitted:
+            out, records = outputs[channel], len(batch)
+            records_max = out.batch_records_max
+            out.records += records
+            if records <= records_max:
+                item = sent(channel, batch if out.is_local else encode(batch))
+                observer.on_sent(self.id, channel, item)
+                out.send(item)
+                continue
+            observer.on_split(self.id, channel)
+            for part in _parts(batch, records_max):
+                item = sent(channel, part if out.is_local else encode(part))
+                observer.on_sent(self.id, channel, item)
+                out.send(item)
+        if self.waits:
+            self._tell_busy()
+
+    def _is_busy(self) -> bool:
+        return self.runtime.next_timer_ms is not None or bool(self.runtime.unanswered)
+
+    def _tell_busy(self) -> None:
+        busy = self._is_busy()
+        if busy != self.core.busy:
+            self.carry_out(self.core.on_busy(busy))
+
+
+def _merged(emitted: Emitted) -> Emitted:
+    """What was emitted in several chunks, in as few batches as it would have been in one."""
+    by_channel: dict[ChannelId, list[Batch]] = {}
+    for channel, batch in emitted:
+        by_channel.setdefault(channel, []).append(batch)
+    if len(by_channel) == len(emitted):
+        return emitted
+    return [(channel, batch) for channel, batches in by_channel.items() for batch in merge(batches)]
+
+
+def _parts(batch: Batch, records_max: int) -> Iterator[Batch]:
+    """A batch that is too large for its channel, in parts."""
+    for start in range(0, len(batch), records_max):
+        rows = slice(start, start + records_max)
+        yield Batch(batch.records[rows], batch.hops if isinstance(batch.hops, int) else batch.hops[rows])
