@@ -19,15 +19,13 @@ from typing import Any, Protocol
 
 from graphs.deployment import Channel
 from recovery.channels import Stored
-from recovery.credit import Allowance, Consumption, Credit, Grant
+from recovery.credit import REPEAT_MS, Allowance, Consumption, Credit, Grant
 from recovery.messages import Data, Item
 
 LOCAL_RECORD_BYTES = 64
 SENT_RECORDS_MAX = 32_768
 FIRST_RECORDS_MAX = 64
 """How many records a batch may have before the receiver has said anything."""
-BACK_EDGE_BYTES_MIN = 1_000_000
-"""The smallest window of a back edge, in bytes: what exceeds it waits at the sender, which costs a copy."""
 
 SendItem = Callable[[Item], None]
 SendCredit = Callable[[Credit], None]
@@ -192,9 +190,16 @@ class Arrivals(Grant):
     )
 
     def __init__(
-        self, tell: SendCredit | None, *, is_back: bool, window_max: int, inputs: int, memory_bytes_max: int
+        self,
+        tell: SendCredit | None,
+        *,
+        is_back: bool,
+        window_max: int,
+        inputs: int,
+        memory_bytes_max: int,
+        repeat_ms: int = REPEAT_MS,
     ) -> None:
-        super().__init__(window_max if is_back else 1)
+        super().__init__(window_max if is_back else 1, repeat_ms)
         self.is_back = is_back
         self.bytes_waiting = 0
         self.since_ns = 0

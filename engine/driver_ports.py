@@ -16,6 +16,7 @@ from engine.batch import Batch
 from engine.channel_ends import Arrivals, SendCredit, SendItem, SpillSpace
 from graphs.deployment import Channel
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.credit import REPEAT_MS
 from recovery.cut import TaskSnapshot
 from recovery.effects import Effect
 from recovery.messages import Item
@@ -54,15 +55,22 @@ class SnapshotWriter(Protocol):
 
 
 class Clock(Protocol):
-    """The time.
+    """The time. All but `clock_ns` stands still within a turn."""
 
-    - now_ms: the run's clock, which timers are set by. steady_ms: a clock that never steps, for patience. turn_ns: when
-      the actor's turn began. All three stand still within a turn; `clock_ns` does not.
-    """
+    @property
+    def now_ms(self) -> int:
+        """The run's clock, which timers are set by."""
+        ...
 
-    now_ms: int
-    steady_ms: int
-    turn_ns: int
+    @property
+    def steady_ms(self) -> int:
+        """A clock that never steps, for the patience of epochs."""
+        ...
+
+    @property
+    def turn_ns(self) -> int:
+        """When the actor's turn began, by the clock of `clock_ns`."""
+        ...
 
     def clock_ns(self) -> int:
         """The time by a clock that never steps."""
@@ -94,7 +102,10 @@ class Observer:
         """All batches of the channel up to this number have left its queue."""
 
     def on_run(self, task: TaskId, what: str, channel: ChannelId | None, batch: Batch | None, detail: Any) -> None:
-        """User code is about to run: `engine/simulation/record.py` lists what there is."""
+        """User code is about to run. `what` and `detail` are those of `Ran` (`engine/simulation/record.py`), but that
+
+        the detail of a batch is how many batches were taken together for it, and that of an answer the call's id.
+        """
 
     def on_sent(self, task: TaskId, channel: ChannelId, item: Item) -> None:
         """An item is about to be put into a channel."""
@@ -127,8 +138,12 @@ class FlowLimits:
     """How much may wait in the channels of a task.
 
     - credit_bytes: the largest window of a regular channel; None: no channel is ever full.
+    - back_edge_bytes_min: the smallest window of a back edge. Beyond it batches wait at the sender.
     - loop_bytes_max: what a back edge may keep in memory, at either end; the rest is spilled.
+    - credit_repeat_ms: how soon credit is told again in case it was lost.
     """
 
     credit_bytes: int | None = None
+    back_edge_bytes_min: int = 1_000_000
     loop_bytes_max: int = 2**62
+    credit_repeat_ms: int = REPEAT_MS

@@ -229,6 +229,11 @@ class TaskCore:
         """Whether the next thing to process on this channel is a round marker."""
         return self.inboxes[channel].has_marker()
 
+    def has_several(self, channel: ChannelId) -> bool:
+        """Whether another batch stands behind the first one of this channel."""
+        queue = self.inboxes[channel].queue
+        return len(queue) > 1 and type(queue[0]) is Queued and type(queue[1]) is Queued
+
     @property
     def last_captured(self) -> Epoch:
         """The last epoch that was captured here, probes aside; 0 if none was."""

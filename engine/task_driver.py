@@ -21,7 +21,6 @@ from typing import Any
 
 from engine.batch import Batch, decode, encode, merge
 from engine.channel_ends import (
-    BACK_EDGE_BYTES_MIN,
     SENT_RECORDS_MAX,
     Arrivals,
     LocalChannel,
@@ -62,7 +61,14 @@ class TaskDriver:
     - opened: the batch at the front of an input, decoded once for all its parts, with the payload it comes from.
     - records, hops: how many records were processed or read in this attempt, and how many of them came round a loop.
     - free_ns: when an epoch or a round last let go of inputs: what waited for that says nothing of the pace here.
+
+    The classes are what a driver is made of. A rule is broken, for a test, by a subclass with others.
     """
+
+    room_class = Room
+    arrivals_class = Arrivals
+    remote_class = RemoteChannel
+    back_edge_class = RemoteBackEdge
 
     def __init__(self, core: TaskCore, runtime: TaskRuntime, ports: Ports, limits: FlowLimits, plan: Plan) -> None:
         self.core = core
@@ -76,7 +82,7 @@ class TaskDriver:
             self.inputs[id] = next(c for c in core.task.inputs if c.id.edge == id.edge)
         self.outputs: dict[ChannelId, OutChannel] = {}
         self.bounded: list[OutChannel] = []
-        self.room = self._new_room()
+        self.room = self.room_class()
         regular = sum(not channel.is_back for channel in core.task.inputs)
         self.arrivals = {c.id: self._new_arrivals(c, regular) for c in core.task.inputs}
         self.looping = [self.arrivals[c.id] for c in core.task.inputs if c.is_back]
@@ -97,23 +103,21 @@ class TaskDriver:
 
     # -- channels ------------------------------------------------------------------------------------------------
 
-    def _new_room(self) -> Room:
-        return Room()
-
     def _new_arrivals(self, channel: Channel, inputs: int) -> Arrivals:
-        return Arrivals(
+        return self.arrivals_class(
             self.ports.channels.credit_way(channel),
             is_back=channel.is_back,
             window_max=self._window_max(channel),
             inputs=max(1, inputs),
             memory_bytes_max=self.limits.loop_bytes_max,
+            repeat_ms=self.limits.credit_repeat_ms,
         )
 
     def _window_max(self, channel: Channel) -> int:
         credit_bytes = self.limits.credit_bytes
         if credit_bytes is None:
             return UNBOUNDED
-        return max(credit_bytes, BACK_EDGE_BYTES_MIN) if channel.is_back else credit_bytes
+        return max(credit_bytes, self.limits.back_edge_bytes_min) if channel.is_back else credit_bytes
 
     def connect(self) -> None:
         """Find out where the outputs lead: all tasks of the attempt are there."""
@@ -129,13 +133,13 @@ class TaskDriver:
         if channel.within_actor:
             return LocalChannel(channel, send, self.ports.channels.receiving_end(channel))
         if channel.is_back:
-            return RemoteBackEdge(
+            return self.back_edge_class(
                 channel, send, self._window_max(channel), self.limits.loop_bytes_max, self.ports.spill
             )
         if self.limits.credit_bytes is None:
-            return RemoteChannel(channel, send, UNBOUNDED, SENT_RECORDS_MAX)
+            return self.remote_class(channel, send, UNBOUNDED, SENT_RECORDS_MAX)
         # A window begins with one record: the receiver says how much more it has time for.
-        return RemoteChannel(channel, send, window=1)
+        return self.remote_class(channel, send, window=1)
 
     def on_credit(self, channel: ChannelId, credit: Credit) -> bool:
         """The receiver of an output channel has told its credit; returns whether that is news."""
@@ -246,10 +250,9 @@ class TaskDriver:
 
     def take_part(self, channel: ChannelId, records_max: int) -> None:
         """Take the next so many records of the channel; its front is a batch."""
-        batches = self._chunk(channel, records_max)
-        emitted = self._process(channel, batches)
+        records, emitted = self._chunk(channel, records_max)
         self._on_consumed(channel, self.ports.clock.clock_ns())
-        self._took(channel, sum(map(len, batches)), emitted)
+        self._took(channel, records, emitted)
 
     def _take_in_time(self, channel: ChannelId, records_max: int, until_ns: int) -> None:
         """Take what has arrived on a channel, as long as it is batches and there is time."""
@@ -263,9 +266,8 @@ class TaskDriver:
         emitted: Emitted = []
         records, began_ns = 0, clock_ns()
         while True:
-            batches = self._chunk(channel, pace.chunk(self._within_calls(records_max - records)))
-            count = sum(map(len, batches))
-            emitted += self._process(channel, batches)
+            count, out = self._chunk(channel, pace.chunk(self._within_calls(records_max - records)))
+            emitted += out
             records += count
             now_ns = clock_ns()
             pace.note(count, now_ns - began_ns)
@@ -275,8 +277,11 @@ class TaskDriver:
         self._on_consumed(channel, now_ns)
         self._took(channel, records, _merged(emitted))
 
-    def _chunk(self, channel: ChannelId, records_max: int) -> list[Batch]:
-        """The next records of a channel that has some: whole batches as long as they fit, or a part of one."""
+    def _chunk(self, channel: ChannelId, records_max: int) -> tuple[int, Emitted]:
+        """Run user code on the next records of a channel that has some: batches as long as they fit, or a part of one.
+
+        Returns how many records there were, and what user code emitted.
+        """
         core = self.core
         front = core.front(channel)
         if front is None:
@@ -290,7 +295,7 @@ class TaskDriver:
             if batch is payload and isinstance(batch.records, list):
                 # What has been given to user code may change in any way, and is not to be looked at again.
                 batch.records[skip:end] = [None] * records_max
-            return [part]
+            return records_max, self._process(channel, [part], "part")
         core.take(channel)
         batches = [batch.rest(skip)]
         left = records_max - len(batches[0])
@@ -300,15 +305,15 @@ class TaskDriver:
             if left >= 0:
                 core.take_more(channel)
                 batches.append(batch)
-        return batches
+        return sum(map(len, batches)), self._process(channel, batches)
 
-    def _process(self, channel: ChannelId, batches: list[Batch]) -> Emitted:
+    def _process(self, channel: ChannelId, batches: list[Batch], what: str = "batch") -> Emitted:
         """Run user code on batches that were taken together."""
         described, now_ms, observer = self.inputs[channel], self.ports.clock.now_ms, self.ports.observer
         observer.on_taken(self.id, channel, self.core.consumed(channel))
         emitted: Emitted = []
         for batch in merge(batches) if len(batches) > 1 else batches:
-            observer.on_run(self.id, "batch", channel, batch, len(batches))
+            observer.on_run(self.id, what, channel, batch, len(batches))
             emitted += self.runtime.process(described, batch, now_ms)
         return emitted
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, cast
 
+from engine.simulation.host import Host
 from engine.simulation.world import WorldOptions
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
@@ -119,7 +120,25 @@ def _inbox(inbox: Inbox) -> tuple[Any, ...]:
     return inbox.queue, inbox.skip, inbox.last_barrier, inbox.end_received, inbox.ended, waits
 
 
+def _host(host: Host) -> tuple[Any, ...]:
+    """Not what the driver has counted: in the explorer channels have no bounds, and no time passes in a turn."""
+    driver, snapshots = host.driver, host.driver.snapshots
+    encoding = snapshots.captures, snapshots.encoded, snapshots.records, tuple(host.writes)
+    return (
+        host.id,
+        host.attempt,
+        host.is_started,
+        host.orders,
+        host.aborts,
+        host.core,
+        host.runtime,
+        encoding,
+        driver.room.drain,
+    )
+
+
 _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    Host: _host,
     Inbox: _inbox,
     Outlet: lambda outlet: (),
     Data: lambda data: (data.payload,),

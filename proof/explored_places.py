@@ -205,13 +205,20 @@ class Places:
         others = [i for i in core.inboxes.values() if not i.is_back and not i.ended and i is not inbox]
         return not inbox.queue and any(other.id not in core.alignment.held for other in others)
 
+    def _loaded(self, place: int) -> tuple[Host | None, Files]:
+        """The process and the files, live, in the scene."""
+        host, files = cast("tuple[Host | None, Files]", load(self.met[place].content))
+        if host is not None:
+            host.around = self.scene
+        return host, files
+
     # -- what follows --------------------------------------------------------------------------------------------
 
     def tell(self, place: int, order: Order) -> int:
         """The place with one order more, if there is a process."""
         number = self._pushed.get((place, order))
         if number is None:
-            host, files = load(self.met[place].content)
+            host, files = self._loaded(place)
             if host is not None:
                 (host.aborts if isinstance(order, Abort) else host.orders).append(order)
             number = self._pushed[place, order] = self.number(host, files)
@@ -226,7 +233,9 @@ class Places:
 
     def _work_out(self, place: int, event: Happening, item: int) -> Outcome:
         scene = self.scene
-        host, files = cast("tuple[Host, Files]", load(self.met[place].content))
+        host, files = self._loaded(place)
+        if host is None:
+            raise LookupError(f"{event} at a place without a process")
         scene.hosts, scene.store.files = {host.id: host}, dict(files)
         if item >= 0:
             scene.wires = {event[1]: deque([self.wires.items[item]])}
@@ -250,15 +259,16 @@ class Places:
         self.scene.apply(event)
         is_step = event[0] == "receive" and not self.is_logged[self.number_of_channel[event[1]]]
         if is_step and event[1] in host.core.ready():
-            host.take(event[1], self.scene)
+            self.scene.apply(("take", host.id, event[1]))
         while (at_once := self._next_at_once(host)) is not None:
             self.scene.apply(at_once)
 
     def _next_at_once(self, host: Host) -> Happening | None:
         if host.orders and isinstance(host.orders[0], StartTasks | Complete):
             return ("order", host.id)
-        for epoch in host.captures:
-            if epoch not in host.encoded:
+        snapshots = host.driver.snapshots
+        for epoch in snapshots.captures:
+            if epoch not in snapshots.encoded:
                 return ("encode", host.id, epoch)
             if self.graph.writes_at_once and epoch in host.writes:
                 return ("write", host.id, epoch)
@@ -274,7 +284,7 @@ class Places:
         """The place with the files of that number."""
         number = self._refiled.get((place, files))
         if number is None:
-            host = load(self.met[place].content)[0]
+            host = self._loaded(place)[0]
             number = self._refiled[place, files] = self.number(host, self.files[files])
         return number
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from engine.driver_ports import FlowLimits
 from engine.simulation.breaks import BREAKS
 from engine.simulation.checker import check
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
@@ -92,7 +93,13 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
         restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100)), pause_ms_max=400),
         seed=seed,
         slices=slices,
-        window=rng.choice((None, 1, 1, 2, 5)),
+        turns=rng.random() < 0.5,
+        flow=FlowLimits(
+            credit_bytes=rng.choice((None, 1, 1, 300, 1_500)),
+            back_edge_bytes_min=rng.choice((1, 400, 1_000_000)),
+            loop_bytes_max=rng.choice((0, 400, 1_000_000)),
+            credit_repeat_ms=60,
+        ),
     )
     world = WindowedWorld(case.plan, case.inputs, options, parts)
     world.record.conserved = case.conserved

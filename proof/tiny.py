@@ -73,6 +73,7 @@ class TinyRuntime:
     """
 
     next_timer_ms = None
+    waits = False
     unanswered: tuple[int, ...] = ()
     transactions: tuple[Transaction, ...] = ()
 
@@ -89,6 +90,11 @@ class TinyRuntime:
         if restored:
             whole = restored[self.operator.name].whole
             self.state = {} if whole is None else pickle.loads(whole)
+
+    @property
+    def records_read(self) -> int:
+        """How many records the source has read."""
+        return self.state["read"]
 
     @property
     def exhausted(self) -> bool:

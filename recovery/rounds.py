@@ -30,7 +30,7 @@ from typing import Any
 
 from graphs.deployment import Task
 from graphs.ids import ChannelId, Epoch, TaskId
-from recovery.channels import Encode, Queued
+from recovery.channels import Encode, Queued, Stored
 from recovery.messages import Marker, Path, restored_marker_in
 from recovery.protocol_errors import ProtocolError
 
@@ -231,7 +231,10 @@ class Rounds:
 
 
 def _encoded(queued: Queued, encode: Callable[[Any], bytes]) -> bytes:
-    return queued.payload if isinstance(queued.payload, bytes) else encode(queued.payload)
+    payload = queued.payload
+    if isinstance(payload, Stored):
+        return payload.load()
+    return payload if isinstance(payload, bytes) else encode(payload)
 
 
 def _as_queued(payload: bytes) -> Queued:

@@ -12,22 +12,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel
 from engine.iteration import Iteration
-from engine.simulation.host import Host, Surroundings
 from engine.simulation.world import Parts
 from engine.state import KeyedState
 from engine.task import NOTHING, TaskCore
+from engine.task_driver import TaskDriver
 from graphs.deployment import Channel, Component, Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
-from recovery.channels import Inbox, Queued
+from recovery.channels import Inbox, Queued, Stored
 from recovery.coordinator import Coordinator
-from recovery.credit import Bounded, Grant, Room
+from recovery.credit import Bounded, Room
 from recovery.cut import Cut, OperatorState
 from recovery.effects import Acknowledge, Effect, Report, Send, Write
 from recovery.lines import LineEnd, Said
-from recovery.messages import Barrier, Item, Mode, marker_in
+from recovery.messages import Barrier, Data, Item, Mode, marker_in
 from recovery.orders import (
     Abort,
     AppendEntry,
@@ -277,22 +278,22 @@ class BlockingVariant(TaskCore):
 # -- durability, attempts, termination ---------------------------------------------------------------------------
 
 
-class HastyHost(Host):
+class HastyDriver(TaskDriver):
     """Acknowledges before the files are durable."""
 
-    def _carry_out_one(self, effect: Effect, around: Surroundings) -> Iterable[Effect]:
-        following = super()._carry_out_one(effect, around)
+    def _carry_out_one(self, effect: Effect) -> Iterable[Effect]:
+        following = super()._carry_out_one(effect)
         if isinstance(effect, Write) and effect.epoch is not None:
             report = self.core.logs.epochs[effect.epoch].report()
-            around.report(self.attempt, self.id, Acknowledge(effect.epoch, report))
+            self.ports.reporter.report(self.id, Acknowledge(effect.epoch, report))
         return following
 
 
-class ForgetfulHost(Host):
+class ForgetfulDriver(TaskDriver):
     """Drops what its sinks prepared for an epoch when that epoch is aborted."""
 
-    def _discard(self, epoch: Epoch, around: Surroundings) -> None:
-        super()._discard(epoch, around)
+    def _discard(self, epoch: Epoch) -> None:
+        super()._discard(epoch)
         for sink in self.runtime._sinks:  # pyright: ignore[reportPrivateUsage]
             for name in [name for name, transaction in sink.transactions.items() if transaction.epoch == epoch]:
                 del sink.transactions[name]
@@ -510,29 +511,107 @@ def _with_request(queued: Queued) -> Queued:
 # -- credit --------------------------------------------------------------------------------------------------------
 
 
-class CreditNotRepeated(Grant):
+class _UnrepeatedArrivals(Arrivals):
     __slots__ = ()
 
-    def repeats_at(self, now_ms: int) -> bool:
-        return False
+    def repeat_credit(self, now_ms: int) -> None:
+        pass
 
 
-class BackEdgeWaitsForCredit(Room):
+class CreditNotRepeated(TaskDriver):
+    arrivals_class = _UnrepeatedArrivals
+
+
+class _RoomForLoops(Room):
     __slots__ = ()
 
     def add(self, channel: Channel, out: Bounded) -> None:
         self._bounded.append(out)
 
 
-class NoDrainExemption(Room):
+class _BlockingBackEdge(RemoteBackEdge):
+    __slots__ = ()
+
+    def is_full(self) -> bool:
+        return bool(self.waiting)
+
+
+class BackEdgeWaitsForCredit(TaskDriver):
+    room_class = _RoomForLoops
+    back_edge_class = _BlockingBackEdge
+
+
+class _RoomInDrains(Room):
     __slots__ = ()
 
     def on_sent(self, barrier: Barrier) -> None:
         pass
 
 
+class NoDrainExemption(TaskDriver):
+    room_class = _RoomInDrains
+
+
+class _BarriersSpend(RemoteChannel):
+    __slots__ = ()
+
+    def send(self, item: Item) -> None:
+        if isinstance(item, Barrier):
+            self.sent += 100
+        super().send(item)
+
+
+class CreditCountsBarriers(TaskDriver):
+    """The sender spends credit for barriers, which the receiver never gives back."""
+
+    remote_class = _BarriersSpend
+
+
+class _HastyBackEdge(RemoteBackEdge):
+    __slots__ = ()
+
+    def send(self, item: Item) -> None:
+        if self.waiting and not (isinstance(item, Data) and item.marker is None):
+            self._send(item)
+        else:
+            super().send(item)
+
+
+class MarkerOvertakesABatch(TaskDriver):
+    """Barriers and markers leave at once, though batches before them wait for credit."""
+
+    back_edge_class = _HastyBackEdge
+
+
+class CreditLostAfterAnAbort(TaskDriver):
+    """Counts afresh what it has consumed when an epoch is aborted. Its senders do not."""
+
+    def obey(self, order: Order) -> None:
+        if isinstance(order, Abort):
+            for arrivals in self.arrivals.values():
+                arrivals.consumed = 0
+        super().obey(order)
+
+
+class _LogsOfMemory(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        super().start(log, logged)
+        for entries in log.entries.values():
+            entries[:] = [entry for entry in entries if not isinstance(entry.payload, Stored)]
+
+
+class SpilledBatchesUnlogged(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _LogsOfMemory()
+
+
 def _supervisor(supervisor: type[Supervisor]) -> Callable[[], Parts]:
     return lambda: Parts(supervisor=supervisor)
+
+
+def _driver(driver: type[TaskDriver]) -> Callable[[], Parts]:
+    return lambda: Parts(driver=driver)
 
 
 def _core(core: type[TaskCore]) -> Callable[[], Parts]:
@@ -556,8 +635,8 @@ BREAKS = {
         "the restored rest comes behind the live log", lambda: Parts(plan_restore=rest_behind_live_log)
     ),
     "abort-ignored": Break("a task goes on holding for an aborted epoch", _core(AbortIgnored)),
-    "acknowledged-before-durable": Break("a task acknowledges what is not written", lambda: Parts(host=HastyHost)),
-    "prepared-dropped-on-abort": Break("an abort drops prepared output", lambda: Parts(host=ForgetfulHost)),
+    "acknowledged-before-durable": Break("a task acknowledges what is not written", _driver(HastyDriver)),
+    "prepared-dropped-on-abort": Break("an abort drops prepared output", _driver(ForgetfulDriver)),
     "stale-attempt-accepted": Break("messages of a dead attempt count", _core(StaleAttemptAccepted)),
     "duplicate-barrier": Break("a barrier is sent twice", _core(DuplicateBarrier)),
     "end-not-counted-as-barrier": Break("an ended channel is waited for", _core(EndNotCountedAsBarrier)),
@@ -576,11 +655,13 @@ BREAKS = {
     "repeated-order-obeyed": Break(
         "an order that comes twice is obeyed twice, and a late one late", lambda: Parts(line_end=RepeatedOrderObeyed)
     ),
-    "credit-not-repeated": Break("credit that was lost is not sent again", lambda: Parts(grant=CreditNotRepeated)),
-    "back-edge-waits-for-credit": Break("a back edge can be full", lambda: Parts(room=BackEdgeWaitsForCredit)),
-    "no-drain-exemption": Break(
-        "a channel can be full during a drain", lambda: Parts(room=NoDrainExemption), "far_loop"
-    ),
+    "credit-not-repeated": Break("credit that was lost is not sent again", _driver(CreditNotRepeated)),
+    "back-edge-waits-for-credit": Break("a back edge can be full", _driver(BackEdgeWaitsForCredit)),
+    "no-drain-exemption": Break("a channel can be full during a drain", _driver(NoDrainExemption), "far_loop"),
+    "credit-counts-barriers": Break("barriers spend credit", _driver(CreditCountsBarriers)),
+    "credit-lost-after-an-abort": Break("an abort forgets what was consumed", _driver(CreditLostAfterAnAbort)),
+    "marker-overtakes-a-batch": Break("a mark does not wait behind its batches", _driver(MarkerOvertakesABatch)),
+    "spilled-batches-unlogged": Break("a log misses what is on disk", _core(SpilledBatchesUnlogged)),
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
     "source-skips-a-record": Break(
         "a source is restored one record too far", lambda: Parts(plan_restore=source_skips_a_record)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.simulation.plain_task import hops_in, rest_of
-from engine.simulation.trail import same_payload
+from engine.simulation.trail import frozen_hops, same_payload
 from graphs.deployment import Task
 from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
 from recovery.messages import Marker, Path, marker_in
@@ -67,13 +67,17 @@ class PlainRounds:
         return waiting
 
     def ran(self, channel: ChannelId, payload: bytes) -> str | None:
-        """User code runs on a batch of a channel: what is wrong with that."""
+        """User code runs on a batch of a channel, or on several together: what is wrong with that."""
         waiting = self._waiting(channel)
         if not waiting:
             return "a batch ran that was not taken"
-        if not same_payload(waiting.popleft(), payload):
-            return "another batch ran than the next one that was taken"
-        return None
+        first = waiting.popleft()
+        if same_payload(first, payload):
+            return None
+        ran, taken = frozen_hops(payload), frozen_hops(first)
+        while waiting and len(taken) < len(ran) and marker_in(waiting[0]) is None:
+            taken += frozen_hops(waiting.popleft())
+        return None if taken == ran else "other batches ran than the next ones that were taken"
 
     def round_ended(self, path: Path) -> None:
         """The hooks of a round ran: the next of its level begins."""

@@ -5,8 +5,8 @@ crash ends an attempt, and the next `Started` begins one. What a dead attempt st
 takes effect all the same, the damage shows.
 
 Order within one task: `Took` comes before the `Ran("batch")` of the same batch; a batch that was set aside has its
-`Took` then and its `Ran` later. The `Sent` that follow a `Ran` until the task's next event of another kind are what
-the user code emitted, round markers aside. `Captured` comes before the barriers that it sends.
+`Took` then and its `Ran` later. The `Sent` that follow a `Ran`, or several, until the task's next event of another kind
+are what the user code emitted, round markers aside. `Captured` comes before the barriers that it sends.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Ran(NamedTuple):
     """User code runs. `what` says which entry:
 
     - "produce": `detail` is the number of records asked for.
-    - "batch": `channel` and `payload`, the batch as it was before user code saw it, or the rest of it after parts.
+    - "batch": `channel` and `payload`, the batch as it was before user code saw it, or the rest of it after parts; or
+      several batches, as one, that were taken together.
     - "part": `channel` and `payload`, the next records of the batch at the front of its channel, which has more.
     - "round_end": `detail` is the path. "release_round", "release_result", "end": nothing more.
     - "timer": all timers that are due at `now_ms`.

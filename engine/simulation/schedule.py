@@ -33,7 +33,8 @@ LIVE_TICK_SHARE = 0.02
 NEVER_MS = 10**9
 ANSWERED = "every request is answered"
 LAGGING = (0.1, 0.03, 0.01)
-COUNTED = {"part": "batch_in_parts", "patience": "overtaking"}
+COUNTED = {"part": "batch_in_parts", "patience": "overtaking", "turn": "turn"}
+USES_RECORDS = ("take", "part", "together", "turn")
 SLOW_SHARE = 0.002
 CUT_STEPS_MAX, CUT_STEPS_A_CHANNEL = 2_500, 50
 SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.03)
@@ -157,7 +158,7 @@ class Schedule:
 
     def _is_slow(self, event: Happening) -> bool:
         """Whether a slow task would process records."""
-        return event[0] in ("take", "part") and event[1] == self.slow
+        return event[0] in USES_RECORDS and event[1] == self.slow
 
     def run(self) -> Outcome:
         """Both phases; violations of the protocol that show at once are in the outcome."""
@@ -216,7 +217,7 @@ class Schedule:
         """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
         world = self.world
         world.options.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
-        if world.options.window is not None and world.supervisor.attempt in self.gaps and world.hosts:
+        if world.options.flow.credit_bytes is not None and world.supervisor.attempt in self.gaps and world.hosts:
             # Its channel may be full for good, and no barrier comes to find it out: the link does, by its numbers.
             self.outcome.story.append(("found", "a gap in a link"))
             self._apply(("notice",))
@@ -285,7 +286,7 @@ class Schedule:
         if speed is None:
             if self._is_slow(event):
                 return LAGGING[-1]
-            is_back = event[0] in ("receive", "take") and self._is_back(event[-1])
+            is_back = event[0] in ("receive", "take", "together") and self._is_back(event[-1])
             lags = event[0] == "remove" or (is_back and self.rng.random() < self.lagging_share)
             speed = self.speeds[key] = self.rng.choice(LAGGING if lags else SPEEDS)
         return speed
@@ -318,7 +319,9 @@ class Schedule:
         candidates = sorted({*self.world.hosts, *self.world.unrestored})
         if not candidates or not self._has_waited():
             return False
-        busy = [task for task, host in self.world.hosts.items() if host.captures or host.core.logs.epochs]
+        busy = [
+            task for task, host in self.world.hosts.items() if host.driver.snapshots.captures or host.core.logs.epochs
+        ]
         if busy and self.rng.random() < 0.5:
             candidates = sorted(busy)
         count = 1 if self.rng.random() < 0.8 else min(2, len(candidates))
@@ -415,8 +418,8 @@ class Schedule:
         events: list[Happening] = [("take", channel) for channel in host.core.ready()]
         if host.is_source and not host.core.is_ending and not host.core.ended and not host.runtime.exhausted:
             events.append(("produce",))
-        events += [("write", epoch) for epoch in host.writes if epoch in host.encoded]
-        events += [("encode", epoch) for epoch in host.captures if epoch not in host.encoded]
+        events += [("write", epoch) for epoch in host.writes]
+        events += [("encode", epoch) for epoch in host.driver.snapshots.to_encode()]
         if host.orders:
             events.append(("order",))
         return ("zombie", index, self.rng.choice(events)) if events else None
@@ -492,7 +495,7 @@ class Schedule:
         return found is None or found.within_actor
 
     def _fail_write(self) -> bool:
-        writes = [("fail_write", t, e) for t, h in self.world.hosts.items() for e in h.writes if e in h.encoded]
+        writes = [("fail_write", t, e) for t, h in self.world.hosts.items() for e in h.writes]
         manifests = [("fail_append",) for append in self.world.appends if _is_manifest(append)]
         events: list[Happening] = [*writes, *manifests]
         if not events:
@@ -517,9 +520,10 @@ class Schedule:
 
     def _change_window(self) -> bool:
         world = self.world
-        if not isinstance(world, WindowedWorld) or not world.grants:
+        windows = world.windows() if isinstance(world, WindowedWorld) else {}
+        if not windows:
             return False
-        self._apply(("window", self.rng.choice(sorted(world.grants)), self.rng.choice((1, 1, 2, 8))))
+        self._apply(("window", self.rng.choice(sorted(windows)), self.rng.choice((1, 1, 300, 1_000))))
         return True
 
     def _disturb_line(self) -> bool:

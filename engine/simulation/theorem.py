@@ -81,6 +81,8 @@ class Replay:
         self.queues: dict[ChannelId, deque[tuple[int, bytes]]] = {}
         self.skips: Counter[ChannelId] = Counter()
         self.owed: dict[TaskId, Outputs] = {}
+        # Tasks that have run user code and sent nothing since: what several batches emit may leave together.
+        self.silent: set[TaskId] = set()
         self.contributions: dict[TaskId, Any] = {}
         self.is_past_cut = False
         self.was_given_up = any(attempt > trail.attempt for attempt in record.deployments)
@@ -118,11 +120,14 @@ class Replay:
                 case Sent():
                     self._on_sent(event)
                 case Took():
-                    self._settle(event.task)
+                    if event.task not in self.silent:
+                        self._settle(event.task)
                     self._on_took(event)
                 case Ran():
-                    self._settle(event.task)
+                    if event.task not in self.silent:
+                        self._settle(event.task)
                     self._on_ran(event)
+                    self.silent.add(event.task)
                 case Captured():
                     self._settle(event.task)
                     of_task = self.written.setdefault(event.task, {})
@@ -147,6 +152,7 @@ class Replay:
 
     def _on_sent(self, event: Sent) -> None:
         self.queues.setdefault(event.channel, deque()).append((event.seq, event.payload))
+        self.silent.discard(event.task)
         marker = marker_in(event.payload)
         if marker is not None:
             self._on_marker_sent(event, marker)
@@ -182,7 +188,7 @@ class Replay:
                     raise Damaged
                 raise self._broken(LEGAL, fault, event.channel, event.task)
         try:
-            self.owed[event.task] = plain.run(event)
+            self.owed.setdefault(event.task, Counter()).update(plain.run(event))
         except LookupError as error:
             raise self._broken(PLAIN, f"{event.what} is not possible: {error}", event.channel, event.task) from error
         self.contributions.pop(event.task, None)
@@ -214,7 +220,8 @@ class Replay:
                 return
 
     def _settle(self, task: TaskId) -> None:
-        """Everything that user code of the task sends at its last entry has been sent, and nothing else."""
+        """Everything that user code of the task sends at its last entries has been sent, and nothing else."""
+        self.silent.discard(task)
         owed = self.owed.pop(task, None)
         if owed is None:
             return

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.simulation.cut_checks import LOGGED, ONCE
 from engine.simulation.plain_operator import frozen
@@ -208,8 +209,13 @@ def same_payload(one: bytes, other: bytes) -> bool:
     if marker_in(one) is not None or marker_in(other) is not None:
         return False
     if COLUMNS in (one[:1], other[:1]):
-        return list(map(frozen, hops_in(one))) == list(map(frozen, hops_in(other)))
+        return frozen_hops(one) == frozen_hops(other)
     return hops_in(one) == hops_in(other)
+
+
+def frozen_hops(payload: bytes) -> list[Any]:
+    """The records of a batch with their hops, for comparison in whatever form they travel."""
+    return list(map(frozen, hops_in(payload)))
 
 
 def lineage(cut: Cut, cuts: Mapping[Epoch, Cut], trails: Mapping[Attempt, Trail]) -> list[Cut]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.answering import Answer, Call
 from engine.batch import encode
+from engine.channel_ends import Arrivals
 from engine.cut_view import CutView
 from engine.memory import MemoryServices
 from engine.simulation.calling import Calls
@@ -21,10 +22,12 @@ from engine.simulation.record import Aborted, Completed, Event, Record, Restored
 from engine.simulation.record import Finished as FinishedEvent
 from engine.simulation.simulated_store import SimulatedStore
 from engine.simulation.world_options import Parts, WorldOptions
+from engine.slices import SLICE_NS
 from graphs.deployment import Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.coordinator import Coordinator
+from recovery.credit import Credit
 from recovery.cut import Cut, TaskSnapshot
 from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
 from recovery.messages import Item
@@ -54,6 +57,9 @@ from recovery.supervisor import Stage, Supervisor
 from recovery.unpublished import with_unpublished
 
 TICK_MS = 10
+TOGETHER_RECORDS = 6
+TURN_COSTS_NS = (0, 3_000_000)
+"""What a look at the clock may cost in a turn: nothing, so that records are cheap, or more than a chunk should take."""
 
 Happening = tuple[Any, ...]
 """What can happen: the name of the event, then what it happens to."""
@@ -111,6 +117,28 @@ class World:
     def send(self, attempt: Attempt, channel: ChannelId, item: Item) -> None:
         """Put something on the wire."""
         self.wires.setdefault(channel, deque()).append((attempt, item))
+
+    def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
+        """Here channels have no bounds, so nobody needs it."""
+
+    def receiving_end(self, attempt: Attempt, channel: ChannelId) -> Arrivals | None:
+        """That of a channel within an actor, if its receiver is there."""
+        receiver = self.hosts.get(channel.receiver)
+        return None if receiver is None or receiver.attempt != attempt else receiver.driver.arrivals[channel]
+
+    def is_going_round(self, actor: str) -> bool:
+        """Whether a batch waits in a loop within this actor."""
+        return any(
+            host.driver.arrivals[channel.id].batches_waiting()
+            for host in self.hosts.values()
+            if host.core.task.actor == actor
+            for channel in host.core.task.inputs
+            if channel.is_back and channel.within_actor
+        )
+
+    def count(self, what: str) -> None:
+        """Count what a schedule has exercised."""
+        self.counts[what] += 1
 
     def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
         """Put something on the way to the coordinator."""
@@ -186,24 +214,29 @@ class World:
         return found
 
     def _enabled_at(self, task: TaskId, host: Host) -> list[Happening]:
-        found: list[Happening] = [("take", task, channel) for channel in host.core.ready()]
+        driver, core = host.driver, host.core
+        ready = core.ready()
+        if ready and driver.has_no_room():
+            self.counts["full_channels"] += driver.room.is_full()
+            ready = []
+        found: list[Happening] = [("take", task, channel) for channel in ready]
         if self.options.slices:
-            found += [("part", task, event[2]) for event in found if host.may_take_part(event[2])]
-        if host.core.alignment.overdue(self.now_ms):
+            found += [("part", task, channel) for channel in ready if driver.may_take_part(channel)]
+        if self.options.turns:
+            found += [("together", task, channel) for channel in ready if core.has_several(channel)]
+            found += [("turn", task, cost_ns) for cost_ns in TURN_COSTS_NS if ready]
+        if core.alignment.overdue(self.now_ms):
             found.append(("patience", task))
         if host.aborts:
             found.append(("abort", task))
-        if host.is_source and not host.core.is_ending and not host.core.ended:
-            if not host.runtime.exhausted:
+        if host.is_source and not core.is_ending and not core.ended:
+            if host.runtime.exhausted:
+                found += [("exhaust", task)] if not core.busy else []
+            elif driver.may_read():
                 found.append(("produce", task))
-            elif not host.core.busy:
-                found.append(("exhaust", task))
-        for epoch in host.captures:
-            if epoch not in host.encoded:
-                found.append(("encode", task, epoch))
-            elif epoch in host.writes:
-                found.append(("write", task, epoch))
-        if not host.core.ended:
+        found += [("encode", task, epoch) for epoch in driver.snapshots.to_encode()]
+        found += [("write", task, epoch) for epoch in host.writes]
+        if not core.ended:
             found += [("answer", task, call) for call in host.runtime.unanswered]
             due_ms = host.runtime.next_timer_ms
             if due_ms is not None and due_ms <= self.now_ms:
@@ -231,51 +264,62 @@ class World:
 
     def _do_receive(self, channel: ChannelId) -> None:
         attempt, item = self.wires[channel].popleft()
-        self._at(channel.receiver).receive(channel, attempt, item, self)
+        self._at(channel.receiver).driver.receive(channel, attempt, item)
 
     def _do_take(self, task: TaskId, channel: ChannelId) -> None:
-        self._at(task).take(channel, self)
+        self._at(task).driver.take(channel, 1)
+
+    def _do_together(self, task: TaskId, channel: ChannelId) -> None:
+        self._at(task).driver.take(channel, TOGETHER_RECORDS)
 
     def _do_part(self, task: TaskId, channel: ChannelId) -> None:
-        self._at(task).take_part(channel, self)
+        self._at(task).driver.take_part(channel, 1)
+
+    def _do_turn(self, task: TaskId, cost_ns: int) -> None:
+        """Whatever the driver finds to do in a turn; each look at its clock costs that much."""
+        host = self._at(task)
+        host.cost_ns = cost_ns
+        host.driver.turn(TOGETHER_RECORDS, self.options.records_max, host.turn_ns + SLICE_NS)
+        host.cost_ns = 0
 
     def _do_patience(self, task: TaskId) -> None:
-        self._at(task).lose_patience(self)
+        self._at(task).driver.lose_patience()
 
     def _do_produce(self, task: TaskId) -> None:
-        self._at(task).produce(self)
+        driver = self._at(task).driver
+        driver.read(min(self.options.records_max, driver.readable()))
 
     def _do_exhaust(self, task: TaskId) -> None:
-        self._at(task).exhaust(self)
+        self._at(task).driver.exhaust()
 
     def _do_timer(self, task: TaskId) -> None:
-        self._at(task).fire_timers(self)
+        self._at(task).driver.fire_timers()
 
     def _do_answer(self, task: TaskId, call: int) -> None:
-        self._at(task).answer(call, self)
+        self._at(task).answer(call)
 
     def _do_encode(self, task: TaskId, epoch: Epoch | None) -> None:
-        self._at(task).encode_some(epoch, self.options.entries_max)
+        self._at(task).driver.snapshots.encode_piece(epoch, self.options.entries_max)
 
     def _do_write(self, task: TaskId, epoch: Epoch | None) -> None:
-        self._at(task).write(epoch, self)
+        self._at(task).store_snapshot(epoch)
 
     def _do_fail_write(self, task: TaskId, epoch: Epoch | None) -> None:
-        self._at(task).fail_write(epoch, self)
+        self._at(task).fail_write(epoch)
 
     def _do_order(self, task: TaskId) -> None:
         host = self._at(task)
         order = self._opened_order(host, host.orders.popleft())
         if isinstance(order, StartTasks):
-            host.start(self)
+            host.start()
         elif order is not None:
-            host.obey(order, self)
+            host.driver.obey(order)
 
     def _do_abort(self, task: TaskId) -> None:
         host = self._at(task)
         order = self._opened_order(host, host.aborts.popleft(), is_abort=True)
         if order is not None:
-            host.obey(order, self)
+            host.driver.obey(order)
 
     def _give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
         """Put an order on its way."""
@@ -410,17 +454,17 @@ class World:
         host = self.zombies[index]
         match event:
             case ("take", channel):
-                host.take(channel, self)
+                host.driver.take(channel, 1)
             case ("produce",):
-                host.produce(self)
+                host.driver.read(self.options.records_max)
             case ("write", epoch):
-                host.write(epoch, self)
+                host.store_snapshot(epoch)
             case ("encode", epoch):
-                host.encode_some(epoch, self.options.entries_max)
+                host.driver.snapshots.encode_piece(epoch, self.options.entries_max)
             case _:
                 order = self._opened_order(host, host.orders.popleft())
                 if order is not None:
-                    host.obey(order, self)
+                    host.driver.obey(order)
 
     # -- the coordinator's side ----------------------------------------------------------------------------------
 
@@ -548,7 +592,7 @@ class World:
         runtime.open(None if restored is None else restored.operators)
         if restored is not None:
             runtime.commit(restored.transactions)
-        return self.parts.host(core, runtime, self.deployment, self.options.records_max)
+        return Host(core, runtime, self.deployment, self, self.options.flow, self.parts.driver)
 
     def _start(self, order: StartTasks) -> None:
         for host in self.hosts.values():

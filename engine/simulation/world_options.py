@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.driver_ports import FlowLimits
 from engine.runtime import TaskRuntime
-from engine.simulation.host import Host
 from engine.simulation.placement import PlanRestore
 from engine.state import KeyedState
 from engine.task import TaskCore
+from engine.task_driver import TaskDriver
 from graphs.expansion import Actors
 from recovery.coordinator import Coordinator, SnapshotOptions
-from recovery.credit import Grant, Room
 from recovery.lines import LineEnd
 from recovery.rescale import plan_restore
 from recovery.supervisor import RestartOptions, Supervisor
@@ -27,20 +27,18 @@ class Parts:
     coordinator: type[Coordinator] = Coordinator
     keyed_state: type[KeyedState] = KeyedState
     runtime: Callable[..., Any] = TaskRuntime
-    host: type[Host] = Host
+    driver: type[TaskDriver] = TaskDriver
     plan_restore: PlanRestore = plan_restore
     supervisor: type[Supervisor] = Supervisor
     line_end: type[LineEnd] = LineEnd
-    room: type[Room] = Room
-    grant: type[Grant] = Grant
 
 
 @dataclass
 class WorldOptions:
     """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts.
 
-    `slices`: batches may be processed in parts, a record at a time. `window`: how many batches may be on their way in a
-    regular channel at first; None: any number.
+    `slices`: batches may be processed in parts, a record at a time. `turns`: batches may be taken together, and drivers
+    may have whole turns, in which time passes. `flow`: how much may wait in the channels.
     """
 
     parallelism: int = 1
@@ -52,4 +50,5 @@ class WorldOptions:
     seed: int = 0
     traces: bool = True
     slices: bool = False
-    window: int | None = None
+    turns: bool = False
+    flow: FlowLimits = field(default_factory=FlowLimits)

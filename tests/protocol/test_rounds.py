@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Batch, encode
+from engine.batch import Batch, decode, encode
+from engine.simulation.host import SpilledInMemory
 from graphs.ids import ChannelId
 from recovery.effects import Decline
 from recovery.messages import Data, Mode, marker_in
@@ -197,6 +198,17 @@ def test_what_comes_for_a_later_round_is_set_aside():
     ahead(bench)
     assert bench.gathered[task_id("repeat/1")] == before
     assert bench.core("repeat/1").rounds.aside.keys() == {bench.channel("body/0->repeat/1")}
+
+
+def test_a_batch_that_was_spilled_and_then_set_aside_is_in_the_cut():
+    """What waits on disk is encoded already, and was encoded once more."""
+    bench = slower_head()
+    channel, core = bench.channel("body/0->repeat/1"), bench.core("repeat/1")
+    bench.emit(channel, 77)
+    item: Any = bench.wires[channel].popleft()
+    core.receive(channel, bench.attempt, item, SpilledInMemory(item.payload))
+    bench.take(channel)
+    assert [decode(payload).records for payload in core.rounds.snapshot(encode).aside[channel]] == [[77]]
 
 
 def test_what_was_set_aside_is_processed_in_its_round():

@@ -21,6 +21,7 @@ NAMED = {
     "partial-batch-doubled", "partial-batch-lost", "overtakes-unlogged",
     "overtaken-barrier-captures-again", "waits-behind-a-queue",
     "credit-not-repeated", "back-edge-waits-for-credit", "no-drain-exemption",
+    "credit-counts-barriers", "credit-lost-after-an-abort", "marker-overtakes-a-batch", "spilled-batches-unlogged",
 }  # fmt: skip
 
 
