@@ -159,7 +159,9 @@ class TaskDriver:
         elif attempt != core.attempt:
             core.receive(channel, attempt, item)
         else:
-            arrivals = self.arrivals[channel]
+            arrivals = self.arrivals.get(channel)
+            if arrivals is None:
+                raise ProtocolError(f"task {self.id} has no input channel {channel}")
             core.receive(channel, attempt, item, self._stored(item.payload) if arrivals.is_to_spill() else None)
             arrivals.on_received(item.payload, clock.turn_ns)
 

@@ -1,4 +1,4 @@
-"""A bench with some task cores on it, wired by hand. A test says what happens, step by step, and looks at what is left.
+"""A bench with some tasks on it, wired by hand. A test says what happens, step by step, and looks at what is left.
 
     bench = Bench(graph("items -> head", "head -> body", "body => head"))
     bench.emit("items->head", 1)        user code of `items` sends a record, a batch of its own
@@ -9,6 +9,8 @@
 
 `=>` is a back edge. A task is named "body", or "body/1" if it has brothers. Nothing happens by itself but what follows
 from an event: effects are carried out, files are durable at once unless `writes_at_once` is False.
+
+The tasks have the driver that ships. User code is a function of the bench's, and the ports lead to the bench.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ from dataclasses import replace
 from typing import Any
 
 from engine.batch import Batch, decode, encode
+from engine.channel_ends import Arrivals
+from engine.driver_ports import FlowLimits, Observer, Ports
 from engine.rerouting import reroute
+from engine.sending import Emitted
 from engine.task import TaskCore
+from engine.task_driver import TaskDriver
 from graphs import expand
-from graphs.deployment import Deployment
+from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.io import Items
 from graphs.kinds import Iterate, Map, Read
@@ -32,23 +38,7 @@ from graphs.plan import Operator, Routing
 from proof.tiny import tiny_plan
 from recovery.channels import Queued
 from recovery.cut import Cut, OperatorState, TaskSnapshot
-from recovery.effects import (
-    Acknowledge,
-    AcknowledgeEnd,
-    Capture,
-    Commit,
-    Decline,
-    Effect,
-    Process,
-    RunDecide,
-    RunEnd,
-    RunReleaseResult,
-    RunReleaseRound,
-    RunRoundEnd,
-    Send,
-    TaskRecord,
-    Write,
-)
+from recovery.effects import Acknowledge, AcknowledgeEnd, Decline, Discard, Effect, TaskRecord, Write
 from recovery.messages import Barrier, Data, Item, Mode, marker_in
 from recovery.rescale import plan_restore
 
@@ -109,14 +99,141 @@ def leave_in_place(operator: Operator, wholes: Sequence[bytes | None], paralleli
     return [*wholes, *[None] * parallelism][:parallelism]
 
 
+class BenchCapture:
+    """A state that is encoded at once."""
+
+    def __init__(self, states: dict[str, OperatorState]) -> None:
+        self.states = states
+
+    def encode_some(self, entries_max: int) -> bool:
+        return True
+
+    def discard(self) -> None:
+        """Nothing is held."""
+
+
+class BenchRuntime:
+    """User code of one task: the step that the bench has for it, or what an iteration's head does."""
+
+    waits = False
+    records_read = 0
+    next_timer_ms = None
+    unanswered: tuple[int, ...] = ()
+    transactions: tuple[Any, ...] = ()
+
+    def __init__(self, bench: Bench, task: Task) -> None:
+        self.bench = bench
+        self.task = task
+        self.id = task.id
+
+    def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
+        bench, emitted = self.bench, []
+        for record in batch.records:
+            bench.processed[self.id].append(record)
+            if self.task.iteration is not None:
+                if channel.edge.input == "returned":
+                    bench.gathered[self.id].append(record)
+                else:
+                    emitted += self._released("body", [record])
+            elif (step := bench.steps.get(self.id.name)) is not None:
+                sends = step(bench.states[self.id], record)
+                emitted += [(bench.channel(f"{self.id}->{receiver}"), Batch([sent])) for receiver, sent in sends]
+        return emitted
+
+    def on_round_end(self, path: tuple[int, ...], now_ms: int) -> Emitted:
+        self.bench.round_ends[self.id].append(path)
+        return []
+
+    def take_contributions(self, iteration: str) -> Any:
+        return str(self.id)
+
+    def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
+        self.bench.decisions[self.id].append((path, {str(task): value for task, value in contributions.items()}))
+        return path[-1] + 1 < self.bench.rounds
+
+    def release_round(self) -> Emitted:
+        return self._released("body", self._take_gathered())
+
+    def release_result(self) -> Emitted:
+        return self._released("result", self._take_gathered())
+
+    def end(self, now_ms: int) -> Emitted:
+        self.bench.on_end(self.id)
+        return []
+
+    def capture(self, epoch: Epoch, attempt: Attempt) -> BenchCapture:
+        return BenchCapture({self.id.name: OperatorState(whole=self.dump())})
+
+    def dump(self) -> bytes:
+        """The state at this moment."""
+        return pickle.dumps((self.bench.states[self.id], self.bench.gathered[self.id]))
+
+    def commit(self, names: Sequence[str]) -> None:
+        """The bench has no sinks."""
+
+    def _take_gathered(self) -> list[Any]:
+        records, self.bench.gathered[self.id] = self.bench.gathered[self.id], []
+        return records
+
+    def _released(self, output: str, records: list[Any]) -> Emitted:
+        targets = [c.id for c in self.task.outputs if c.edge.output == output]
+        return [(targets[turn_of(r, len(targets))], Batch([r])) for r in records if targets]
+
+
+class BenchPorts(Observer):
+    """The ports of one task: all lead to the bench."""
+
+    now_ms = steady_ms = turn_ns = 0
+
+    def __init__(self, bench: Bench, runtime: BenchRuntime) -> None:
+        self.bench = bench
+        self.runtime = runtime
+
+    def clock_ns(self) -> int:
+        return 0
+
+    def way(self, channel: Channel) -> Callable[[Item], None]:
+        return self.bench.wires[channel.id].append
+
+    def credit_way(self, channel: Channel) -> None:
+        return None
+
+    def receiving_end(self, channel: Channel) -> Arrivals:
+        return self.bench.drivers[channel.id.receiver].arrivals[channel.id]
+
+    def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
+        self.bench.told.append((task, effect))
+
+    def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Any) -> None:
+        record: TaskRecord = snapshot.record
+        self.bench.told.append((task, Write(epoch, record)))
+        self.bench.records[epoch, task] = record
+        if self.bench.writes_at_once:
+            self.bench.written.append((task, epoch))
+
+    def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        self.bench.told.append((task, Discard(epoch)))
+
+    def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
+        self.bench.captured[epoch, task] = self.runtime.dump()
+        self.bench.drivers[task].snapshots.encode_piece(epoch, entries_max=1)
+
+    def on_committed(self, task: TaskId, names: tuple[str, ...]) -> None:
+        self.bench.committed.append((task, names))
+
+
 class Bench:
-    """The cores of one attempt, their wires, their user code, and everything that they have told so far.
+    """The tasks of one attempt, their wires, their user code, and everything that they have told so far.
 
     - states: the state of the user code of each task, any picklable value. Restored from `restored`.
     - gathered: what the body of an iteration returned to each head in this round, which is state as well.
     - processed: the records that user code has seen, by task, in order.
     - told: every effect that is meant for the coordinator or the disk, with its task, in order.
+    - committed: the transactions that sinks were told to publish. written: snapshots that are durable, and whose tasks
+      have not been told yet.
     """
+
+    driver_class = TaskDriver
 
     def __init__(
         self,
@@ -153,15 +270,35 @@ class Bench:
         self.round_ends: dict[TaskId, list[tuple[int, ...]]] = {id: [] for id in deployment.tasks}
         self.decisions: dict[TaskId, list[tuple[tuple[int, ...], dict[str, Any]]]] = {id: [] for id in deployment.tasks}
         self.told: list[tuple[TaskId, Effect]] = []
+        self.committed: list[tuple[TaskId, tuple[str, ...]]] = []
+        self.written: list[tuple[TaskId, Epoch | None]] = []
         self.captured: dict[tuple[Epoch | None, TaskId], bytes] = {}
         self.records: dict[tuple[Epoch | None, TaskId], TaskRecord] = {}
+        self.drivers = {id: self._driver(id) for id in deployment.tasks}
+        for driver in self.drivers.values():
+            driver.connect()
         for id in deployment.tasks:
-            self.carry_out(id, self.cores[id].start(busy=False))
+            self.happen(id, self.drivers[id].start)
+
+    def _driver(self, id: TaskId) -> TaskDriver:
+        runtime: Any = BenchRuntime(self, self.deployment.tasks[id])
+        ports: Any = BenchPorts(self, runtime)
+        return self.driver_class(self.cores[id], runtime, Ports(*[ports] * 7), FlowLimits(), self.deployment.plan)
+
+    def happen(self, id: TaskId, event: Callable[..., Any], *details: Any) -> None:
+        """Let something happen at a task, with all that follows; snapshots become durable behind it."""
+        event(*details)
+        while self.written:
+            task, epoch = self.written.pop(0)
+            self.drivers[task].on_written(epoch, None, None)
 
     # -- names ---------------------------------------------------------------------------------------------------
 
     def core(self, task: str) -> TaskCore:
         return self.cores[task_id(task)]
+
+    def driver(self, task: str) -> TaskDriver:
+        return self.drivers[task_id(task)]
 
     def channel(self, name: str) -> ChannelId:
         """The channel "a->b", or "a->b (restored)"."""
@@ -175,18 +312,12 @@ class Bench:
     def emit(self, channel: str | ChannelId, *records: Any) -> None:
         """User code of the sender sends these, each a batch of its own."""
         id = self.channel(channel) if isinstance(channel, str) else channel
-        core = self.cores[id.sender]
-        for record in records:
-            batch = Batch([record])
-            payload = batch if core.outlets[id].within_actor else encode(batch)
-            self.wires[id].append(core.sent(id, payload))
+        self.drivers[id.sender].emit([(id, Batch([record])) for record in records])
 
     def emit_batch(self, channel: str, *records: Any) -> None:
         """User code of the sender sends these in one batch."""
         id = self.channel(channel)
-        batch = Batch(list(records))
-        within_actor = self.cores[id.sender].outlets[id].within_actor
-        self.wires[id].append(self.cores[id.sender].sent(id, batch if within_actor else encode(batch)))
+        self.drivers[id.sender].emit([(id, Batch(list(records)))])
 
     def deliver(self, channel: str | ChannelId, count: int = 1) -> None:
         """The next things on this wire are received."""
@@ -198,22 +329,22 @@ class Bench:
         """This very thing is received, whatever is on the wire."""
         id = self.channel(channel) if isinstance(channel, str) else channel
         of_attempt = self.attempt if attempt is None else Attempt(attempt)
-        self.carry_out(id.receiver, self.cores[id.receiver].receive(id, of_attempt, item))
+        self.happen(id.receiver, self.drivers[id.receiver].receive, id, of_attempt, item)
 
     def take(self, channel: str | ChannelId, count: int = 1) -> None:
         """The next batches of a ready channel are processed."""
         id = self.channel(channel) if isinstance(channel, str) else channel
         for _ in range(count):
-            self.carry_out(id.receiver, self.cores[id.receiver].take(id))
+            self.happen(id.receiver, self.drivers[id.receiver].take, id, 1)
 
     def take_part(self, channel: str, records: int = 1) -> None:
         """So many more records of the batch at the front are processed; it has more."""
         id = self.channel(channel)
-        self.carry_out(id.receiver, self.cores[id.receiver].take_part(id, records))
+        self.happen(id.receiver, self.drivers[id.receiver].take_part, id, records)
 
     def tick(self, task: str, now_ms: int) -> None:
         """The driver of the task tells the time."""
-        self.carry_out(task_id(task), self.core(task).on_tick(now_ms))
+        self.perform(task_id(task), self.core(task).on_tick(now_ms))
 
     def pass_over(self, channel: str) -> None:
         """The next batch on this wire is received and processed."""
@@ -230,30 +361,30 @@ class Bench:
         self, task: str | TaskId, epoch: int, mode: Mode = Mode.ALIGNED, patience_ms: int | None = None
     ) -> None:
         id = task_id(task) if isinstance(task, str) else task
-        self.carry_out(id, self.cores[id].on_trigger(Epoch(epoch), mode, None, patience_ms))
+        self.perform(id, self.cores[id].on_trigger(Epoch(epoch), mode, None, patience_ms))
 
     def abort(self, task: str, epoch: int, mode: Mode = Mode.ALIGNED) -> None:
-        self.carry_out(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))
+        self.perform(task_id(task), self.core(task).on_abort(Epoch(epoch), mode))
 
     def complete(self, task: str, epoch: int, *names: str) -> None:
-        self.carry_out(task_id(task), self.core(task).on_complete(Epoch(epoch), names))
+        self.perform(task_id(task), self.core(task).on_complete(Epoch(epoch), names))
 
     def exhaust(self, task: str) -> None:
-        self.carry_out(task_id(task), self.core(task).on_exhausted())
+        self.perform(task_id(task), self.core(task).on_exhausted())
 
     def tell_to_end(self, task: str) -> None:
-        self.carry_out(task_id(task), self.core(task).on_told_to_end())
+        self.perform(task_id(task), self.core(task).on_told_to_end())
 
     def set_busy(self, task: str, busy: bool) -> None:
-        self.carry_out(task_id(task), self.core(task).on_busy(busy))
+        self.perform(task_id(task), self.core(task).on_busy(busy))
 
     def write(self, task: str, epoch: int | None) -> None:
         """The files of this epoch are durable now (for `writes_at_once=False`)."""
-        self.carry_out(task_id(task), self.core(task).on_written(None if epoch is None else Epoch(epoch)))
+        self.happen(task_id(task), self.driver(task).on_written, None if epoch is None else Epoch(epoch), None, None)
 
     def fail_write(self, task: str, epoch: int | None) -> None:
         at = None if epoch is None else Epoch(epoch)
-        self.carry_out(task_id(task), self.core(task).on_write_failed(at, "the disk is full"))
+        self.happen(task_id(task), self.driver(task).on_written, at, None, "the disk is full")
 
     def moves(self) -> list[tuple[str, ChannelId]]:
         """Everything that wires and tasks can do next."""
@@ -266,80 +397,12 @@ class Bench:
             name, channel = moves[0]
             getattr(self, name)(channel)
 
-    # -- effects -------------------------------------------------------------------------------------------------
+    def perform(self, id: TaskId, effects: Iterable[Effect]) -> None:
+        """Have a task's driver do what its core says."""
+        self.happen(id, self.drivers[id].carry_out, effects)
 
-    def carry_out(self, id: TaskId, effects: Iterable[Effect]) -> None:
-        """Do what a core says, and what follows from it."""
-        waiting = deque(effects)
-        while waiting:
-            waiting.extend(self._carry_out_one(id, waiting.popleft()))
-
-    def _carry_out_one(self, id: TaskId, effect: Effect) -> Iterable[Effect]:
-        core = self.cores[id]
-        match effect:
-            case Send(channel, item):
-                self.wires[channel].append(item)
-            case Process(channel, payload, skip, until):
-                self._process(id, channel, payload, skip, until)
-                return core.on_processed(channel)
-            case Capture(epoch):
-                self.captured[epoch, id] = pickle.dumps((self.states[id], self.gathered[id]))
-                core.on_captured(epoch, ())
-            case Write(epoch, record):
-                self.told.append((id, effect))
-                self.records[epoch, id] = record
-                return core.on_written(epoch) if self.writes_at_once else ()
-            case RunEnd():
-                return core.on_end_hooks_ran()
-            case RunRoundEnd() | RunDecide() | RunReleaseRound() | RunReleaseResult():
-                return self._run_round(id, effect)
-            case Commit(epoch, _):
-                self.told.append((id, effect))
-                return core.on_committed(epoch)
-            case _:
-                self.told.append((id, effect))
-        return ()
-
-    def _process(self, id: TaskId, channel: ChannelId, payload: Any, skip: int, until: int | None) -> None:
-        batch = decode(payload) if isinstance(payload, bytes) else payload
-        for record in batch.records[skip:until]:
-            self.processed[id].append(record)
-            edge = next(c.edge for c in self.deployment.tasks[id].inputs if c.id.edge == channel.edge)
-            if self.deployment.tasks[id].iteration is None:
-                step = self.steps.get(id.name)
-                for receiver, sent in () if step is None else step(self.states[id], record):
-                    self.emit(f"{id}->{receiver}", sent)
-            elif edge.input == "returned":
-                self.gathered[id].append(record)
-            else:
-                self._release(id, "body", [record])
-
-    def _run_round(self, id: TaskId, effect: Effect) -> Iterable[Effect]:
-        core = self.cores[id]
-        match effect:
-            case RunRoundEnd(path, iteration):
-                self.round_ends[id].append(path)
-                return core.on_round_hooks_ran(None if iteration is None else str(id))
-            case RunDecide(path, contributions):
-                self.decisions[id].append((path, {str(task): value for task, value in contributions.items()}))
-                return core.on_decided(path[-1] + 1 < self.rounds)
-            case RunReleaseRound():
-                self._release(id, "body", self._take_gathered(id))
-                return core.on_round_released()
-            case RunReleaseResult(iteration):
-                self._release(id, "result", self._take_gathered(id))
-                return core.on_result_released(None if iteration is None else str(id))
-            case _:
-                raise TypeError(f"{effect} belongs to no round")
-
-    def _take_gathered(self, id: TaskId) -> list[Any]:
-        records, self.gathered[id] = self.gathered[id], []
-        return records
-
-    def _release(self, id: TaskId, output: str, records: list[Any]) -> None:
-        targets = [c.id for c in self.deployment.tasks[id].outputs if c.edge.output == output]
-        for record in records if targets else ():
-            self.emit(targets[turn_of(record, len(targets))], record)
+    def on_end(self, id: TaskId) -> None:
+        """The end hooks of a task run."""
 
     # -- what is left --------------------------------------------------------------------------------------------
 

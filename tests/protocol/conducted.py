@@ -5,7 +5,7 @@ Time passes, and wires and tasks move, only when a test says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphs.deployment import Deployment
@@ -62,9 +62,9 @@ class Conducted(Bench):
             raise RuntimeError("the coordinator starts when all tasks have")
         return self.coordinator
 
-    def carry_out(self, id: TaskId, effects: Iterable[Effect]) -> None:
+    def happen(self, id: TaskId, event: Callable[..., Any], *details: Any) -> None:
         before = len(self.told)
-        super().carry_out(id, effects)
+        super().happen(id, event, *details)
         if self.coordinator is not None:
             self._report(self.told[before:])
 
@@ -91,13 +91,13 @@ class Conducted(Bench):
             self.orders.append(order)
             match order:
                 case Trigger(task, epoch, mode, within):
-                    self.carry_out(task, self.cores[task].on_trigger(epoch, mode, within))
+                    self.perform(task, self.cores[task].on_trigger(epoch, mode, within))
                 case Abort(task, epoch, mode):
-                    self.carry_out(task, self.cores[task].on_abort(epoch, mode))
+                    self.perform(task, self.cores[task].on_abort(epoch, mode))
                 case TellToEnd(task):
-                    self.carry_out(task, self.cores[task].on_told_to_end())
+                    self.perform(task, self.cores[task].on_told_to_end())
                 case Complete(task, epoch, names):
-                    self.carry_out(task, self.cores[task].on_complete(epoch, names))
+                    self.perform(task, self.cores[task].on_complete(epoch, names))
                 case WriteManifest(manifest):
                     self.manifests.append(manifest)
                     self._obey(self._conductor().on_manifest_written(manifest.epoch, self.now_ms))

@@ -126,7 +126,7 @@ def test_a_channel_recorded_before_the_token_leaves_and_a_state_after_hold_it_no
     bench.trigger("P", 1, Mode.UNALIGNED)
     send_token(bench, P)
     core: Any = bench.core("P")
-    bench.carry_out(P, core.state_now(Epoch(1)))
+    bench.perform(P, core.state_now(Epoch(1)))
     bench.run()
     assert places_of_tokens(bench) == []
 

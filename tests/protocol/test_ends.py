@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recovery.effects import AcknowledgeEnd, RunEnd
+from recovery.effects import AcknowledgeEnd
 from recovery.messages import Mode
 from tests.protocol.bench_of_cores import Bench, graph
 
@@ -136,10 +136,8 @@ class CountsEndHooks(Bench):
         self.hooks: list[str] = []
         super().__init__(*arguments, **options)
 
-    def _carry_out_one(self, id: Any, effect: Any) -> Any:
-        if isinstance(effect, RunEnd):
-            self.hooks.append(id.name)
-        return super()._carry_out_one(id, effect)
+    def on_end(self, id: Any) -> None:
+        self.hooks.append(id.name)
 
 
 def test_a_restored_task_that_had_ended_only_says_so_again_and_runs_no_end_hook():

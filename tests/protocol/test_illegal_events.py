@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pytest
 
 from engine.batch import encode
+from engine.task_driver import TaskDriver
 from graphs.ids import ChannelId, Epoch
 from proof.cloning import dump
 from recovery.channels import Inbox
+from recovery.effects import Effect, RunDecide, RunEnd, RunRoundEnd
 from recovery.messages import Barrier, Data, End, Item, Marker, Mode, encode_marker
 from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 from tests.protocol.bench_of_cores import Bench, graph, task_id
@@ -123,19 +125,23 @@ def with_marker_of_round(number: int) -> Callable[[], Bench]:
     return before
 
 
+class _StoppedDriver(TaskDriver):
+    def _run_user_code(self, effect: Effect) -> Iterable[Effect]:
+        if isinstance(effect, RunRoundEnd | RunDecide | RunEnd):
+            return ()
+        return super()._run_user_code(effect)
+
+
 class Stopped(Bench):
     """User code of rounds and ends does not come back."""
 
-    def _carry_out_one(self, id: Any, effect: Any) -> Any:
-        if type(effect).__name__ in ("RunRoundEnd", "RunDecide", "RunEnd"):
-            return ()
-        return super()._carry_out_one(id, effect)
+    driver_class = _StoppedDriver
 
 
 def with_round_hooks_running() -> Bench:
     bench = Stopped(REPEAT)
     bench.exhaust("items")
-    bench.carry_out(task_id("items"), bench.core("items").on_end_hooks_ran())
+    bench.perform(task_id("items"), bench.core("items").on_end_hooks_ran())
     bench.run()
     return bench
 

@@ -107,5 +107,5 @@ def test_a_task_that_is_triggered_twice_captures_once():
     bench = Bench(graph("items -> sink"))
     core = bench.core("items")
     assert core.on_trigger(Epoch(1), Mode.ALIGNED, None)
-    bench.carry_out(task_id("items"), [])
+    bench.perform(task_id("items"), [])
     assert list(core.on_trigger(Epoch(1), Mode.ALIGNED, None)) == []

@@ -207,7 +207,7 @@ def test_a_batch_that_was_spilled_and_then_set_aside_is_in_the_cut():
     bench.emit(channel, 77)
     item: Any = bench.wires[channel].popleft()
     core.receive(channel, bench.attempt, item, SpilledInMemory(item.payload))
-    bench.take(channel)
+    core.take(channel)
     assert [decode(payload).records for payload in core.rounds.snapshot(encode).aside[channel]] == [[77]]
 
 
