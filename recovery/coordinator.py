@@ -268,7 +268,7 @@ class Coordinator:
         orders = self._fail(cut, reason, now_ms)
         for waiting in list(self.open.values()):
             orders += self._close_if_complete(waiting, now_ms)
-        return orders
+        return orders + self._finish_if_published()
 
     def on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
         """The task has published what the cut lists; every earlier cut's is published with it."""
@@ -298,7 +298,11 @@ class Coordinator:
         self.last_hop_ms = now_ms
 
     def on_stop(self, epoch: Epoch) -> list[Order]:
-        """The run ends with this complete cut, and not with one that is still open."""
+        """The run ends with this complete cut, and not with one that is still open.
+
+        A later one that is complete, or becomes so because it is being recorded, takes its place: the chain names it,
+        and what it lists has to be published.
+        """
         self.final = epoch
         orders: list[Order] = []
         for cut in [cut for cut in self.open.values() if not cut.is_being_recorded]:
@@ -488,10 +492,10 @@ class Coordinator:
         return tuple(epoch for epoch in (*self.completed, cut.epoch) if epoch not in dropped)
 
     def _finish_if_published(self) -> list[Order]:
-        if self.final is None or self.latest is None or self.final > self.latest or self.final in self.unpublished:
+        if self.final is None or self.latest is None or self.final > self.latest or self.latest in self.unpublished:
             return []
-        if self.is_finished:
+        if self.is_finished or any(cut.is_being_recorded for cut in self.open.values()):
             return []
         self.is_finished = True
-        self.requests.on_finished(self.final, is_stopped=self.is_stopping)
-        return [Finished(self.final)]
+        self.requests.on_finished(self.latest, is_stopped=self.is_stopping)
+        return [Finished(self.latest)]

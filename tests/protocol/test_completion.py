@@ -217,6 +217,40 @@ def test_a_run_that_is_told_to_stop_ends_with_that_cut():
     assert kinds(desk.wait(10**6), Trigger) == []
 
 
+@pytest.fixture
+def overlapping() -> Desk:
+    """Cut 1 is complete, and cut 2, which began before that, is being recorded."""
+    desk = Desk(PIPE)
+    desk.request()
+    desk.request(savepoint="mine")
+    desk.acknowledge_all(1)
+    desk.acknowledge_all(2)
+    desk.write_manifest(1)
+    return desk
+
+
+def test_a_run_does_not_stop_before_a_later_cut_that_is_complete_is_published(overlapping: Desk):
+    overlapping.write_manifest(2)
+    overlapping.coordinator.on_stop(1)
+    assert overlapping.commit("source", 1) + overlapping.commit("sink", 1) == []
+    assert overlapping.commit("source", 2) == []
+    assert overlapping.commit("sink", 2) == [Finished(2)]
+
+
+def test_a_run_does_not_stop_while_a_later_cut_is_being_recorded(overlapping: Desk):
+    overlapping.coordinator.on_stop(1)
+    assert overlapping.commit("source", 1) + overlapping.commit("sink", 1) == []
+    overlapping.write_manifest(2)
+    assert overlapping.commit("source", 2) == []
+    assert overlapping.commit("sink", 2) == [Finished(2)]
+
+
+def test_a_run_stops_once_a_later_cut_could_not_be_recorded(overlapping: Desk):
+    overlapping.coordinator.on_stop(1)
+    assert overlapping.commit("source", 1) + overlapping.commit("sink", 1) == []
+    assert kinds(overlapping.fail_manifest(2), Finished) == [Finished(1)]
+
+
 def test_manifests_are_written_one_at_a_time():
     desk = Desk(PIPE)
     desk.request()
