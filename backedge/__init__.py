@@ -30,6 +30,7 @@ from backedge.cases import Case, case_of
 from backedge.checked import Checked, run_checked
 from backedge.compare_command import compare
 from backedge.flows import WrongCallError
+from engine.batch import Hops
 from engine.cut_view import CutView
 from engine.files.file_errors import (
     DamagedOutputError,
@@ -48,6 +49,7 @@ from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError
 from engine.on_ray.supervisor.restore_plan import GraphMismatchError
+from engine.operators.base import CallingRuntime, OperatorRuntime, Place, TimedRuntime
 from engine.simulation.narrate import Narration, narrate
 from engine.simulation.simulate import ScheduleError, SimulationResult, simulate
 from engine.simulation.simulation import SimulationError
@@ -89,7 +91,8 @@ from graphs.graph_errors import (
 )
 from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
 from graphs.loop import Loop
-from graphs.plan import Plan
+from graphs.operator_kind import OperatorKind
+from graphs.plan import Edge, Plan
 from graphs.stream import KeyedStream, Stream
 from recovery.protocol_errors import FencedError, RescaleError
 from recovery.spark.prepare.prepare_input import Prepared, prepare, read_output
@@ -106,6 +109,7 @@ __all__ = [
     "BadNameError",
     "BadOptionError",
     "Call",
+    "CallingRuntime",
     "Case",
     "Checked",
     "Collect",
@@ -113,6 +117,7 @@ __all__ = [
     "CutView",
     "DamagedOutputError",
     "DuplicateNameError",
+    "Edge",
     "FedTwiceError",
     "FencedError",
     "Flow",
@@ -120,6 +125,7 @@ __all__ = [
     "Generate",
     "GraphError",
     "GraphMismatchError",
+    "Hops",
     "ImportShadowError",
     "InputChangedError",
     "InputsError",
@@ -147,8 +153,11 @@ __all__ = [
     "NoWayOutError",
     "NothingEntersError",
     "OpenLoopError",
+    "OperatorKind",
+    "OperatorRuntime",
     "OutputError",
     "Parquet",
+    "Place",
     "Plan",
     "PreparationError",
     "Prepared",
@@ -175,6 +184,7 @@ __all__ = [
     "Stream",
     "TaskError",
     "TextLines",
+    "TimedRuntime",
     "UnkeyableError",
     "UnkeyedStreamError",
     "UnknownOutputError",

@@ -48,7 +48,7 @@ def _split_anew(operator: Operator, own: list[Any], parallelism: int) -> list[An
         raise user_error(operator.name, error, hook="merge or split", can_set_aside=False) from error
     if not isinstance(states, list) or len(cast("list[Any]", states)) != parallelism:
         raise MisuseError(
-            f"operator {operator.name!r}: split(state, {parallelism}) gave {show(states)}: "
+            f"operator {operator.name!r}: its state for {parallelism} tasks is {show(states)}: "
             f"return a list of {parallelism} states, one a task"
         )
     return cast("list[Any]", states)

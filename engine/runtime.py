@@ -14,10 +14,8 @@ from typing import Any, TypeVar
 from engine.answering import Call
 from engine.batch import Batch
 from engine.capture import Capture, OperatorCapture, load_whole
-from engine.operators.base import Moment, OperatorRuntime, Place
+from engine.operators.base import CallingRuntime, Moment, OperatorRuntime, Place, TimedRuntime
 from engine.operators.iterate import IterateOperator
-from engine.operators.map_async import MapAsyncOperator
-from engine.operators.process import ProcessOperator
 from engine.operators.sink import SinkOperator
 from engine.operators.source import SourceOperator
 from engine.sending import Emitted, Send
@@ -81,8 +79,8 @@ class TaskRuntime:
         self._doors = {c.edge.name: operators[c.edge.receiver].door(c.edge) for c in task.inputs}
         self._sources = self._all(SourceOperator)
         self._sinks = self._all(SinkOperator)
-        self._processes = self._all(ProcessOperator)
-        self._callers = self._all(MapAsyncOperator)
+        self._timed = self._all(TimedRuntime)
+        self._callers = self._all(CallingRuntime)
         self._heads = self._all(IterateOperator)
 
     def _all(self, kind: type[Some]) -> list[Some]:
@@ -156,32 +154,31 @@ class TaskRuntime:
     @property
     def waits(self) -> bool:
         """Whether there is an operator that may wait for a time, or for an answer."""
-        return bool(self._processes or self._callers)
+        return bool(self._timed or self._callers)
 
     # -- timers and calls ----------------------------------------------------------------------------------------
 
     @property
     def next_timer_ms(self) -> int | None:
         """The time of the earliest timer."""
-        return min(
-            (t for t in [operator.timers.next_ms for operator in self._processes] if t is not None), default=None
-        )
+        times = [operator.next_timer_ms for operator in self._timed]
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def restored_ms(self) -> int:
         """The time of the cut that was restored, as far as a timer is to be measured by it; 0 where there is none."""
-        return max((operator.restored_ms for operator in self._processes), default=0)
+        return max((operator.restored_ms for operator in self._timed), default=0)
 
     def fire_timers(self, now_ms: int) -> Emitted:
         """Call the `on_timer` hooks that are due by now."""
         self._moment.now_ms = now_ms
-        for operator in self._processes:
+        for operator in self._timed:
             operator.fire_timers(now_ms)
         return self._take_emitted()
 
     @property
     def unanswered(self) -> tuple[int, ...]:
-        """The ids of the calls of map_async that have no answer yet, in the order of arrival."""
+        """The ids of the calls outside that have no answer yet, in the order of arrival."""
         return tuple(sorted(call_id for operator in self._callers for call_id in operator.waiting))
 
     def call(self, call_id: int) -> Call:
@@ -193,7 +190,7 @@ class TaskRuntime:
         self._caller(call_id).on_answer(call_id, result, error)
         return self._take_emitted()
 
-    def _caller(self, call_id: int) -> MapAsyncOperator:
+    def _caller(self, call_id: int) -> CallingRuntime:
         for operator in self._callers:
             if call_id in operator.waiting:
                 return operator

@@ -14,9 +14,10 @@ from graphs.iterate import add_iteration
 from graphs.kinds import Iterate, Read
 from graphs.loop import Loop, OnLimit, open_loop
 from graphs.naming import check_name, function_name
+from graphs.operator_kind import OperatorKind, check_kind
 from graphs.options import OnError, Placing, Step, check_function
 from graphs.plan import Plan
-from graphs.stream import Stream, add_process, add_step
+from graphs.stream import Stream, add_process, add_step, first_output
 
 T = TypeVar("T")
 
@@ -168,6 +169,21 @@ class Flow:
                 f"{', '.join(map(repr, inputs))}: give each of its inputs a stream, and no other"
             )
         return add_process(self.draft, operator, inputs, options, copy_output, named_inputs=True)
+
+    def apply(self, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], **options: Unpack[Placing]) -> Stream[Any]:
+        """An operator of your own with named inputs. `Stream.apply` is for one with a single input.
+
+        >>> from graphs import Items, OperatorKind
+        >>> class Join(OperatorKind):
+        ...     pass
+        >>> flow = Flow("join")
+        >>> flow.apply(Join(), {"left": flow.read(Items([1])), "right": flow.read(Items([2]))}).tails[0].operator
+        'Join'
+        """
+        check_kind(kind, "apply")
+        if not inputs:
+            raise InputsError(f"operator kind {kind.word} is given no input: give apply a stream for each, by name")
+        return Stream(self.draft, (Tail(add_step(self.draft, kind, inputs, options), first_output(kind)),))
 
     def plan(self) -> Plan:
         """The finished plan; raises what is wrong with the graph."""

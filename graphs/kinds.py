@@ -319,6 +319,10 @@ class Process(OfFunction):
         _check_copy_output(self.copy_output, of_class)
         super().check(what)
 
+    @property
+    def can_move(self) -> bool:
+        return hasattr(self.function, "split") and hasattr(self.function, "merge")
+
     def moved(self, states: Sequence[Any], parallelism: int) -> list[Any]:
         of_class: Any = self.function
         return of_class.split(of_class.merge(states), parallelism)

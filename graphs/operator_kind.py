@@ -99,6 +99,11 @@ class OperatorKind:
         """How many calls outside a task makes at a time; 0 for an operator that makes none."""
         return 0
 
+    @property
+    def can_move(self) -> bool:
+        """Whether `moved` can share the tasks' own states out among another number of tasks."""
+        return type(self).moved is not OperatorKind.moved
+
     def moved(self, states: Sequence[Any], parallelism: int) -> list[Any]:
         """The tasks' own states (`OperatorRuntime.capture_own`), for another number of tasks: one for each.
 

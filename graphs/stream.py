@@ -24,8 +24,8 @@ from graphs.kinds import (
     Write,
     check_process_class,
 )
-from graphs.operator_kind import OperatorKind
-from graphs.options import BatchFormat, OnError, Placing, Step, check_count, check_function, resources_of
+from graphs.operator_kind import OperatorKind, check_kind
+from graphs.options import BatchFormat, OnError, Placing, Step, check_count, check_function, is_no_output, resources_of
 from graphs.plan import Operator, Routing
 
 T_co = TypeVar("T_co", covariant=True)
@@ -150,6 +150,14 @@ class Stream(Generic[T_co]):
         'late'
         """
         return add_process(self.draft, operator, {"in": self}, options, copy_output, named_inputs=False)
+
+    def apply(self, kind: OperatorKind, **options: Unpack[Placing]) -> Stream[Any]:
+        """An operator of your own, or from another package: docs/extending.md shows how to write one.
+
+        Without `name=` it is called after its class. The result is the stream of its first output.
+        """
+        check_kind(kind, "apply")
+        return Stream(self.draft, (Tail(add_step(self.draft, kind, {"in": self}, options), first_output(kind)),))
 
     # Where records go
 
@@ -332,6 +340,16 @@ def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]]
     operator = Operator(name, kind, parallelism, keys, tuple(inputs), outputs, resources)
     draft.add(operator, {input: stream.tails for input, stream in inputs.items()})
     return name
+
+
+def first_output(kind: OperatorKind) -> str:
+    """The output that an operator's stream comes from."""
+    if not kind.outputs or any(map(is_no_output, kind.outputs)) or len(set(kind.outputs)) < len(kind.outputs):
+        raise BadOptionError(
+            f"operator kind {kind.word} has outputs {kind.outputs!r}: give a tuple of different names, "
+            "without ':', '/' or 'dead'"
+        )
+    return kind.outputs[0]
 
 
 def add_process(

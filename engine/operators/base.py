@@ -1,25 +1,31 @@
-"""What every operator is made of: where it stands, and what a task may ask of it.
+"""The runtime of an operator: where it stands, and what a task asks of it.
 
-An operator takes batches through the functions that `door` gives, and hands its output to the `Send` of an output.
-The path is chosen here, once: each operator has a quick path, and a careful one for on_error="dead_letter".
+The built-in operators subclass `OperatorRuntime` like one from another package does; docs/extending.md shows how. An
+operator takes batches through the functions that `accept` (or `door`) returns, one for each edge that leads to it, and
+hands its output to the `Send` of an output. Choose the path there, per batch and not per record: most operators have a
+quick one, and a careful one for on_error="dead_letter".
 """
 
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
 
+from engine.answering import Call
 from engine.batch import Hops, uniform
 from engine.capture import Capture, OperatorCapture
+from engine.extraction import key_function
 from engine.sending import Send, TakeRecords, drop, taking_records
 from engine.services import Services
-from engine.state import KeyedState
+from engine.state import KeyedState, decode_entries
 from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
 from graphs.ids import Attempt, Epoch, TaskId
-from graphs.plan import Edge, Operator
+from graphs.plan import Edge, Operator, Routing
+from graphs.routing import NEVER_NAN, canonical_key
 from recovery.cut import OperatorState
 
 
@@ -33,8 +39,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operator stands, and what it may use. `captures` lists the captures of its
-    task that may be open; `call_ids` numbers the calls of the task."""
+    """Where an operator runs, and what it may use.
+
+    - operator: the node of the plan, with its name, kind and keys. task: the operator's name and the task's index.
+    - parallelism: the number of tasks. moment: the clock and the round of an iteration, kept up to date by the task.
+    - seed: the run's, for random numbers that are the same in each attempt.
+    - sends, captures, call_ids, services, keyed_state: for the methods of `OperatorRuntime`, which are easier to use.
+    """
 
     operator: Operator
     task: TaskId
@@ -49,13 +60,22 @@ class Place:
 
 
 class OperatorRuntime:
-    """One operator in one task. What is defined here suits an operator without state and without hooks."""
+    """One operator in one task; `OperatorKind.start` makes it. What is defined here suits one without hooks.
+
+    Exactly once holds for what is in the values by key (`keyed_values`) and in what `capture_own` returns; every other
+    attribute is lost in a restore. Methods are called one at a time. A task that has raised is not used again: a
+    `TaskError` fails the run, any other exception counts as the death of the process, and the run goes on from its
+    last cut.
+    """
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.name = place.operator.name
         self.sets_aside = place.operator.kind.sets_aside
         self._send_dead = self.send_to("dead")
+        self._values: KeyedState | None = None
+
+    # -- records --------------------------------------------------------------------------------------------------
 
     def send_to(self, output: str) -> Send:
         """The `Send` of an output; one that nobody reads drops its records."""
@@ -67,28 +87,79 @@ class OperatorRuntime:
         return [(name, self.send_to(name)) for name in names]
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records that this edge brings."""
+        """The function that takes the batches of an edge: a list of records, and how often they have gone round loops.
+
+        The records belong to the operator from then on, which may change them. Hops are one int, or one for each
+        record: hand on those of the records that an output comes from.
+        """
         raise NotImplementedError(f"{type(self).__name__} takes no records")
 
     def door(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings. Here columns become records, unless an operator takes both."""
+        """Like `accept`, for an operator that takes columns (a `Columns`) too. Here columns become records."""
         return taking_records(self.accept(edge))
+
+    def key_of(self, edge: Edge) -> Callable[[Any], Any]:
+        """The function that gives the key of a record that comes over this edge, whose input is keyed."""
+        by = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
+
+        def key_of(record: Any) -> Any:
+            key = by(record)
+            return key if type(key) in NEVER_NAN else canonical_key(key)
+
+        return key_of
+
+    def send_some(self, send: Send, records: list[Any], hops: Hops, positions: list[int]) -> None:
+        """Send the records at these positions, if there are any."""
+        if positions:
+            send([records[position] for position in positions], pick(hops, positions))
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def keyed_values(self) -> KeyedState:
+        """Values by key, which are in every snapshot and move by key group to another number of tasks.
+
+        Call `touch(key)` for a value that is to be changed in place, and `replace(key, value)`.
+        """
+        if self._values is None:
+            self._values = self.place.keyed_state(self.name)
+        return self._values
+
+    def capture_own(self) -> Any:
+        """The state of the task beside its values by key; None: it has none. It is pickled at once."""
+        return None
+
+    def restore_own(self, state: Any) -> None:
+        """Take back what `capture_own` returned."""
+        raise NotImplementedError(f"{type(self).__name__} has capture_own and no restore_own")
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Get ready, fresh or with the state of a capture, whose `whole` is decoded already."""
+        if state is not None and self._values is not None:
+            self._values.restore((key, value) for key, value in decode_entries(state.groups))
+        if "own" in whole:
+            self.restore_own(whole["own"])
 
     def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
         """The state at this moment."""
-        return OperatorCapture()
+        capture = OperatorCapture(values=None if self._values is None else self._values.capture())
+        own = self.capture_own()
+        if own is not None:
+            capture.whole["own"] = own
+            capture.whole_can_move = self.place.operator.kind.can_move
+        return capture
+
+    # -- life -----------------------------------------------------------------------------------------------------
 
     def on_round_end(self, path: tuple[int, ...]) -> None:
-        """A round is complete here."""
+        """A round of an iteration is complete at this task."""
 
     def end(self) -> None:
-        """Nothing will come any more."""
+        """Nothing will come any more; what is sent here is the last. Not called again in a restored run."""
 
     def close(self) -> None:
-        """Let go of what user code has opened."""
+        """The task is over, well or not: close files and connections."""
+
+    # -- errors ---------------------------------------------------------------------------------------------------
 
     def close_instance(self, instance: Any) -> None:
         """Call `close` of an instance of the user's class. What it raises is told, and changes nothing any more."""
@@ -109,6 +180,42 @@ class OperatorRuntime:
         """Sets aside the records at these positions."""
         if positions:
             self._send_dead([records[position] for position in positions], pick(hops, positions))
+
+
+class TimedRuntime(OperatorRuntime, ABC):
+    """An operator that does something at a time, by the clock `place.moment.now_ms`."""
+
+    @property
+    @abstractmethod
+    def next_timer_ms(self) -> int | None:
+        """When to call `fire_timers` next; None: not at all."""
+
+    @abstractmethod
+    def fire_timers(self, now_ms: int) -> None:
+        """Do what is due by now."""
+
+    @property
+    def restored_ms(self) -> int:
+        """The time of the snapshot that was restored, behind which the clock must not fall; 0: there is none."""
+        return 0
+
+
+class CallingRuntime(OperatorRuntime, ABC):
+    """An operator that calls something outside, many at a time; the driver makes the calls and brings the answers.
+
+    Its kind has `calls_max`. Keep the records that wait for an answer in the state, to be asked again after a restore.
+    """
+
+    waiting: dict[int, bytes]
+    """The calls that have no answer yet: an id of `next(place.call_ids)`, and the pickled record."""
+
+    @abstractmethod
+    def call(self, call_id: int) -> Call:
+        """The function to call, the record to call it with, and the limit in seconds."""
+
+    @abstractmethod
+    def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
+        """A call has answered or failed: send on, set aside, or raise."""
 
 
 def try_each(function: Callable[[Any], Any], records: list[Any]) -> tuple[list[Any], list[int], list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.batch import Hops, copy_records
-from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.operators.base import OperatorRuntime, Place, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED
 from graphs.kinds import Filter
@@ -38,15 +38,11 @@ class FilterOperator(OperatorRuntime):
             raise self.failure(error, records, iterator) from error
         if kept:
             self._send(kept, hops)
-        self._send_kept(records, hops, positions)
+        self.send_some(self._send, records, hops, positions)
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
         arrived = copy_records(records)
         verdicts, passed, failed = try_each(lambda record: bool(self._function(record)), records)
         kept = [position for position, verdict in zip(passed, verdicts, strict=True) if verdict]
-        self._send_kept(records, hops, kept)
+        self.send_some(self._send, records, hops, kept)
         self.send_dead(arrived, hops, failed)
-
-    def _send_kept(self, records: list[Any], hops: Hops, positions: list[int]) -> None:
-        if positions:
-            self._send([records[position] for position in positions], pick(hops, positions))

@@ -9,7 +9,7 @@ from typing import Any
 from engine.answering import Call
 from engine.batch import Hops, spread
 from engine.capture import OperatorCapture, dump
-from engine.operators.base import OperatorRuntime, Place
+from engine.operators.base import CallingRuntime, Place
 from engine.sending import TakeRecords
 from engine.task_errors import user_error
 from graphs.ids import Attempt, Epoch
@@ -18,7 +18,7 @@ from graphs.plan import Edge
 from recovery.cut import OperatorState
 
 
-class MapAsyncOperator(OperatorRuntime):
+class MapAsyncOperator(CallingRuntime):
     """Keeps the records that wait for an answer; the driver makes the calls.
 
     They are kept encoded: a call gets a record of its own, and may change it, while the snapshot holds what arrived.

@@ -21,7 +21,7 @@ from typing import Any
 from engine.batch import Hops, copy_records, runs
 from engine.capture import OperatorCapture
 from engine.extraction import key_function
-from engine.operators.base import OperatorRuntime, Place
+from engine.operators.base import Place, TimedRuntime
 from engine.operators.context import Context
 from engine.operators.emission import Emission
 from engine.sending import TakeRecords
@@ -37,7 +37,7 @@ from recovery.cut import OperatorState
 Key = Callable[[Any], Any]
 
 
-class ProcessOperator(OperatorRuntime):
+class ProcessOperator(TimedRuntime):
     """Calls the hooks of an instance of the user's class."""
 
     def __init__(self, kind: Process, place: Place) -> None:
@@ -46,14 +46,14 @@ class ProcessOperator(OperatorRuntime):
         self._keys = place.operator.keys
         self._passes_input = kind.named_inputs
         self._is_keyed = bool(self._keys)
-        self._values = place.keyed_state(self.name)
+        self._state = self.keyed_values()
         self.timers = Timers()
         self._emission = Emission(self.outputs())
         self._context = Context(
-            place, self._values, self.timers, self._emission.records, self._is_keyed, copies=kind.copy_output
+            place, self._state, self.timers, self._emission.records, self._is_keyed, copies=kind.copy_output
         )
         self._hops_max = 0
-        self.restored_ms = 0
+        self._restored_ms = 0
         self._instance: Any = None
 
     def accept(self, edge: Edge) -> TakeRecords:
@@ -146,6 +146,16 @@ class ProcessOperator(OperatorRuntime):
 
     # -- other hooks ---------------------------------------------------------------------------------------------
 
+    @property
+    def next_timer_ms(self) -> int | None:
+        """The time of the earliest timer."""
+        return self.timers.next_ms
+
+    @property
+    def restored_ms(self) -> int:
+        """The time of the snapshot that was restored, as far as a timer is measured by it."""
+        return self._restored_ms
+
     def fire_timers(self, now_ms: int) -> None:
         """Call `on_timer` for the timers that are due by now. What it sets anew waits for the next time."""
         due: list[tuple[int, Any, int]] = []
@@ -232,24 +242,24 @@ class ProcessOperator(OperatorRuntime):
         if self.timers.unkeyed():
             whole["timers"] = self.timers.unkeyed()
             can_move = False
-        if NO_KEY in self._values.values:
-            whole["value"] = self._values.values[NO_KEY]
+        if NO_KEY in self._state.values:
+            whole["value"] = self._state.values[NO_KEY]
             can_move = False
         if hasattr(self._instance, "capture"):
             whole["own"] = self._call_own("capture")
-            can_move = can_move and hasattr(self._instance, "split") and hasattr(self._instance, "merge")
-        values = self._values.capture() if self._is_keyed else None
+            can_move = can_move and self.place.operator.kind.can_move
+        values = self._state.capture() if self._is_keyed else None
         return OperatorCapture(values=values, timers=self.timers.keyed(), whole=whole, whole_can_move=can_move)
 
     def _restore(self, state: OperatorState, whole: Mapping[str, Any]) -> None:
         entries = decode_entries(state.groups)
-        self._values.restore((entry[0], entry[1]) for entry in entries if len(entry) == 2)
+        self._state.restore((entry[0], entry[1]) for entry in entries if len(entry) == 2)
         if "value" in whole:
-            self._values.replace(NO_KEY, whole["value"])
+            self._state.replace(NO_KEY, whole["value"])
         timers = ((entry[0], entry[1], entry[2]) for entry in entries if len(entry) == 3)
         self.timers.restore(timers, whole.get("timers", ()))
         self._hops_max = whole.get("hops_max", 0)
-        self.restored_ms = whole.get("now_ms", 0)
+        self._restored_ms = whole.get("now_ms", 0)
         if "random" in whole:
             self._context.random.setstate(whole["random"])
         if "own" in whole:

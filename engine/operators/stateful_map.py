@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import length_hint
 from typing import Any
 
 from engine.batch import ATOMS, Hops, copy_records, copy_value, is_immutable
-from engine.capture import OperatorCapture
 from engine.extraction import key_function
 from engine.operators.base import OperatorRuntime, Place, pick, try_each
 from engine.sending import TakeRecords
-from engine.state import decode_entries
 from engine.task_errors import (
     NO_KEY,
     USER_RAISED,
@@ -21,11 +19,9 @@ from engine.task_errors import (
     user_error,
     user_frames,
 )
-from graphs.ids import Attempt, Epoch
 from graphs.kinds import StatefulMap
 from graphs.plan import Edge, Routing
 from graphs.routing import NEVER_NAN, canonical_key
-from recovery.cut import OperatorState
 
 _MISSING: Any = object()
 
@@ -42,7 +38,7 @@ class StatefulMapOperator(OperatorRuntime):
         super().__init__(place)
         self._function = kind.function
         self._send = self.send_to("out")
-        self._state = place.keyed_state(self.name)
+        self._state = self.keyed_values()
         initial = kind.initial
         # What a key without a value is looked up as: nobody can change it, or else each key gets one of its own.
         self._default = initial if is_immutable(initial) else _MISSING
@@ -55,15 +51,6 @@ class StatefulMapOperator(OperatorRuntime):
         if self.sets_aside:
             return lambda records, hops: self._run_carefully(records, hops, key)
         return lambda records, hops: self._run(records, hops, key)
-
-    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Take the values back."""
-        if state is not None:
-            self._state.restore((key, value) for key, value in decode_entries(state.groups))
-
-    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
-        """The values of all keys."""
-        return OperatorCapture(values=self._state.capture())
 
     def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
         function, default, state, sent = self._function, self._default, self._state, self._sent
