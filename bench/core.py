@@ -130,7 +130,7 @@ class Passage:
         self.channel = next(c.id for c in entering if c.is_back == is_back)
         cores = {id: core(task, ATTEMPT, encode) for id, task in deployment.tasks.items()}
         for each in cores.values():
-            each.start()
+            each.start(busy=False)
         self.sender, self.receiver = cores[self.channel.sender], cores[receiver]
         if kind == "open log":
             regular = next(c.id for c in entering if not c.is_back)
