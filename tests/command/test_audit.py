@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ def test_a_violation_is_told_with_statement_channel_epoch_and_figures(
     tables = tmp_path / "tables"
     assert main(["audit", str(forged.seal()), "--epoch", str(epoch), "--parquet", str(tables)]) == 1
     first, *findings = capsys.readouterr().out.splitlines()
-    assert first == "not consistent: 1 cut of job, statement 2 violated"
-    assert f"epoch {epoch}, statement 2 (a log is exactly what was in its channel)" in findings[0]
+    assert first.startswith("not consistent: 1 cut") and "statement 2 " in first
+    assert f"epoch {epoch}, statement 2 " in findings[0]
     assert f"channel {dropped['edge']} " in findings[0] and f"->{task}/" in findings[0]
     (file,) = tables.glob(f"findings/epoch={epoch}/*.parquet")
     assert parquet.read_table(file, partitioning=None).num_rows == len(findings)
@@ -75,16 +76,16 @@ def test_an_invariant_that_does_not_hold_is_told_with_a_row(spark: Any, job: Pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "named"),
     [
-        (["nowhere"], "nowhere does not exist: give the folder"),
-        (["JOB", "--epoch", "9999"], "epoch 9999 of job job in"),
-        (["JOB", "--key-file", "no-key"], "--key-file no-key cannot be read (No such file or directory)"),
-        (["JOB", "--key-file", "key"], "is not signed, and a key is given"),
-        (["JOB", "--invariant", "SELECT 1"], "has no name and query: write name=SELECT ..."),
-        (["JOB", "--invariant", "x=SELECT nothing FROM tasks"], "invariant 'x' cannot be asked: [UNRESOLVED_COLUMN"),
-        (["JOB", "--invariant", "x=SELEC"], "invariant 'x' cannot be asked: [PARSE_SYNTAX_ERROR]"),
-        (["JOB", "--invariant", "x=SELECT 1 / 0"], "invariant 'x' cannot be asked: [DIVIDE_BY_ZERO]"),
+        (["nowhere"], r"\bnowhere\b.*\bexist"),
+        (["JOB", "--epoch", "9999"], r"epoch 9999 of job job\b"),
+        (["JOB", "--key-file", "no-key"], r"--key-file no-key .*No such file or directory"),
+        (["JOB", "--key-file", "key"], r"\bnot signed\b"),
+        (["JOB", "--invariant", "SELECT 1"], r"'SELECT 1'.*\bname=SELECT"),
+        (["JOB", "--invariant", "x=SELECT nothing FROM tasks"], r"invariant 'x'.*\[UNRESOLVED_COLUMN"),
+        (["JOB", "--invariant", "x=SELEC"], r"invariant 'x'.*\[PARSE_SYNTAX_ERROR\]"),
+        (["JOB", "--invariant", "x=SELECT 1 / 0"], r"invariant 'x'.*\[DIVIDE_BY_ZERO\]"),
     ],
 )
 def test_what_cannot_be_judged_is_one_clear_line(
@@ -94,7 +95,7 @@ def test_what_cannot_be_judged_is_one_clear_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    complaint: str,
+    named: str,
 ):
     monkeypatch.chdir(tmp_path)
     Path("key").write_text("secret\n")
@@ -102,7 +103,7 @@ def test_what_cannot_be_judged_is_one_clear_line(
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if not line.startswith(PROGRESS)]
     assert len(lines) == 1, err
-    assert complaint in lines[0]
+    assert re.search(named, lines[0]), lines[0]
     assert not out
 
 
@@ -112,4 +113,4 @@ def test_a_missing_file_is_named(spark: Any, job: Path, tmp_path: Path, capsys: 
     name = next(file["name"] for task in forged.manifests[epoch]["tasks"] for file in task["files"])
     (forged.path / name).unlink()
     assert main(["audit", str(forged.path)]) == 2
-    assert f"{name} is missing, and a manifest names it" in capsys.readouterr().err.splitlines()[-1]
+    assert f"{name} is missing" in capsys.readouterr().err.splitlines()[-1]

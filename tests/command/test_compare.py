@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,17 +86,17 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("words", "fault"),
+    ("words", "named"),
     [
-        (["nowhere"], "no module 'nowhere' here"),
-        (["no_case"], "no_case has no reference()"),
-        (["plain_case.py", "--rounds", "3"], "flow() of plain_case takes no rounds"),
+        (["nowhere"], r"module 'nowhere'"),
+        (["no_case"], r"\bno_case\b.*\breference\(\)"),
+        (["plain_case.py", "--rounds", "3"], r"flow\(\).*\bplain_case\b.*\brounds\b"),
     ],
 )
-def test_a_wrong_call_is_refused_in_a_line(capsys: pytest.CaptureFixture[str], words: list[str], fault: str):
+def test_a_wrong_call_is_refused_in_a_line(capsys: pytest.CaptureFixture[str], words: list[str], named: str):
     assert main(["compare", *words]) == 2
     said = capsys.readouterr()
-    assert fault in said.err
+    assert re.search(named, said.err), said.err
     assert (said.out, said.err.count("\n")) == ("", 1)
 
 
@@ -159,6 +160,6 @@ class TestOnRay:
     ):
         assert main(["compare", "plain_case", "--kills", "1", "--plant-error"]) == 1
         said = capsys.readouterr().out
-        assert "plain_case, size 5: 5 rows, 2 of them differ" in said
-        assert "the run with kills and the reference: 2 of 5 rows differ: " in said
-        assert "the planned kill read-1/0@loop=1 did not happen" in said
+        assert re.search(r"plain_case.*\b5 rows, 2\b.*\bdiffer", said), said
+        assert re.search(r"reference\b.*\b2 of 5 rows differ\b", said), said
+        assert re.search(r"kill read-1/0@loop=1 did not happen", said), said

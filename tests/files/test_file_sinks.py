@@ -94,9 +94,7 @@ def test_committing_what_nobody_prepared_is_refused_and_changes_nothing(tmp_path
     opened = writer(JsonLines(str(tmp_path)))
     opened.write(batch(1))
     opened.prepare(transaction(1))
-    with pytest.raises(
-        LookupError, match=r"'out\.0\.attempt-1\.epoch-9', which is neither prepared.*epoch-1\) nor pub"
-    ):
+    with pytest.raises(LookupError, match=r"'out\.0\.attempt-1\.epoch-9'.*prepared.*\.epoch-1\b"):
         opened.commit(transaction(9))
     assert visible(tmp_path) == []
     assert UnknownTransactionError in OutputError.__subclasses__()
@@ -362,7 +360,7 @@ def test_a_full_disk_is_told_and_what_was_half_written_is_never_published(tmp_pa
             opened.prepare(transaction(2))
     disk.bytes_left = 10_000
     for again in (lambda: opened.write(batch(3)), lambda: opened.prepare(transaction(3))):
-        with pytest.raises(UnfinishedOutputError, match=r"failed to write .* go on from the last cut"):
+        with pytest.raises(UnfinishedOutputError, match=r"failed to write"):
             again()
     later = writer(kind(str(tmp_path)), opened=services(disk=disk))
     later.commit(transaction(1))

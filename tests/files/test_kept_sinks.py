@@ -60,7 +60,7 @@ def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(tmp_p
 @pytest.mark.parametrize("description", [Collect(), Print(), Call[Any](print)])
 def test_committing_what_nobody_prepared_is_refused(tmp_path: Path, in_memory: bool, description: Sink[Any]):
     opened = writer(description, opened=services(None if in_memory else tmp_path))
-    with pytest.raises(LookupError, match=r"'out' is asked to commit transaction 'out\.0\.attempt-1\.epoch-1'"):
+    with pytest.raises(LookupError, match=r"'out'.* commit .*'out\.0\.attempt-1\.epoch-1'"):
         opened.commit(transaction(1))
 
 
@@ -201,9 +201,7 @@ def test_a_record_changed_after_it_was_written_is_delivered_as_it_was(tmp_path: 
 
 def test_a_record_that_does_not_pickle_is_told_with_sink_and_record(tmp_path: Path):
     opened = writer(Collect(), opened=services(tmp_path))
-    with pytest.raises(
-        UnwritableRecordError, match=r"(?s)sink 'out' cannot write a record as pickle: .*record: \[1, <"
-    ):
+    with pytest.raises(UnwritableRecordError, match=r"(?s)sink 'out'.* pickle\b.*record: \[1, <"):
         opened.write([[0], [1, threading.Lock()]])
 
 
@@ -237,7 +235,7 @@ def test_nothing_is_decoded_that_is_not_what_was_written(tmp_path: Path, damage:
         mark.unlink()  # whoever writes a record reads it back once
         data = bytearray((tmp_path / "unsigned").read_bytes())
     path.write_bytes(data)
-    with pytest.raises(DamagedOutputError, match="part is not what was written"):
+    with pytest.raises(DamagedOutputError, match=r"\bpart\b"):
         list(read_pickles(path, b"key"))
     assert not mark.exists()
 
@@ -246,7 +244,7 @@ def test_a_file_of_something_else_among_what_is_collected_is_told(tmp_path: Path
     opened = services(tmp_path)
     commit(writer(Collect(), opened=opened), [1], transaction(1))
     (tmp_path / "out" / "committed" / "other").write_text("x")
-    with pytest.raises(DamagedOutputError, match="'other' is not the name of a transaction"):
+    with pytest.raises(DamagedOutputError, match=r"'other'.*transaction"):
         opened.collected("out")
 
 
@@ -269,7 +267,7 @@ def test_notes_of_what_was_delivered_go_when_no_cut_asks_for_them(tmp_path: Path
         )
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [path_name(transaction(5))]
     delivering.commit(transaction(5))
-    with pytest.raises(LookupError, match=r"neither prepared in .* nor published"):
+    with pytest.raises(LookupError, match=r"\bprepared\b.*\bpublished"):
         delivering.commit(transaction(4))
 
 

@@ -74,7 +74,7 @@ def test_nothing_staged_published_or_noted_is_an_error_and_not_done(tmp_path: Pa
     opened.commit(transaction(1))
     take_away(tmp_path)
     (tmp_path / NOTES / transaction(1)).unlink()
-    with pytest.raises(UnknownTransactionError, match="no note says that it was"):
+    with pytest.raises(UnknownTransactionError, match=r"\.epoch-1\b"):
         opened.commit(transaction(1))
 
 
@@ -110,7 +110,7 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path):
     opened = prepared(tmp_path, transaction(1))
     place = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
     place.write_text("precious")
-    with pytest.raises(OutputError, match="where there is another file: something else writes to this folder"):
+    with pytest.raises(OutputError, match="another file"):
         opened.commit(transaction(1))
     assert place.read_text() == "precious"
     place.unlink()
@@ -134,9 +134,9 @@ def test_a_folder_that_another_job_writes_to_is_refused_by_the_name_of_that_job(
     operators = [sink(JsonLines(str(tmp_path / "a")), "a"), sink(CSV(str(tmp_path / "b")), "b"), sink(Collect(), "c")]
     claim_output(operators, "first", "aaaa")
     claim_output(operators, "first", "aaaa")  # as a run does that resumes it
-    with pytest.raises(OutputError, match=r"sink 'a' is to write to .*/a, which job 'first' \(run aaaa\) writes to"):
+    with pytest.raises(OutputError, match=r"sink 'a'.*/a\b.*'first' \(run aaaa\)"):
         claim_output(operators, "second", "bbbb")
-    with pytest.raises(OutputError, match="which job 'first'"):
+    with pytest.raises(OutputError, match="job 'first'"):
         claim_output(operators, "first", "bbbb")
 
 

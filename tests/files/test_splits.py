@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,12 @@ def test_a_source_without_input_is_refused_before_anything_runs(tmp_path: Path, 
 
 
 def test_text_is_looked_for_in_files_of_any_ending(tmp_path: Path):
-    with pytest.raises(NoInputError, match="holds no file that is not hidden: put files there, or give another folder"):
+    with pytest.raises(NoInputError, match=rf"{re.escape(str(tmp_path))}\b.*\bhidden"):
         check_source(source(TextLines(str(tmp_path))))
 
 
 def test_a_source_of_a_kind_that_nothing_reads_is_refused():
-    with pytest.raises(NoInputError, match=r"source 'in' reads .*, which nothing here reads"):
+    with pytest.raises(NoInputError, match=r"source 'in' .*\breads"):
         check_source(source(Source[Any]()))
 
 
@@ -140,7 +141,7 @@ def test_a_file_that_goes_between_listing_and_reading_is_told(tmp_path: Path):
     operator = source(JsonLines(str(tmp_path)))
     opened = services(splits={"in": check_source(operator)})
     path.unlink()
-    with pytest.raises(InputChangedError, match=r"a\.jsonl is not there any more"):
+    with pytest.raises(InputChangedError, match=r"/a\.jsonl\b"):
         opened.reader(operator, 0, 1, None)
 
 
@@ -219,7 +220,7 @@ def test_rows_are_dicts_of_plain_values(tmp_path: Path):
 
 def test_a_file_that_is_not_parquet_is_told_before_anything_runs(tmp_path: Path):
     (tmp_path / "a.parquet").write_text("no")
-    with pytest.raises(MalformedInputError, match=r"a\.parquet is not Parquet .*: take the file out"):
+    with pytest.raises(MalformedInputError, match=r"/a\.parquet .*\bnot Parquet\b"):
         check_source(source(Parquet(str(tmp_path))))
 
 
@@ -229,7 +230,7 @@ def test_a_parquet_file_that_is_damaged_inside_is_told(tmp_path: Path):
     data[4:200] = b"\xff" * 196
     path.write_bytes(data)
     reading = reader(Parquet(str(path)))
-    with pytest.raises(MalformedInputError, match=r"a\.parquet row group 0: not Parquet"):
+    with pytest.raises(MalformedInputError, match=r"/a\.parquet row group 0: .*Parquet"):
         rest(reading)
 
 
@@ -238,7 +239,7 @@ def test_a_parquet_file_that_was_written_anew_is_told(tmp_path: Path):
     first = reader(Parquet(str(path)))
     first.read(10)
     write_parquet(path, 500, rows=20)
-    with pytest.raises(InputChangedError, match=r"a\.parquet has changed since the run listed it"):
+    with pytest.raises(InputChangedError, match=r"/a\.parquet has changed"):
         reader(Parquet(str(path)), positions=first.positions())
 
 

@@ -45,7 +45,7 @@ def test_line_ends_blank_lines_and_byte_order_marks_are_no_records(tmp_path: Pat
 @pytest.mark.parametrize("line", ['{"a": 1', "1,2", "{'a': 1}", '{"a": 1} x', "nan", '"a\tb"'])
 def test_a_malformed_line_is_told_with_its_file_and_number(tmp_path: Path, line: str):
     (tmp_path / "a.jsonl").write_text("1\n" * 2000 + line + "\n3\n")
-    with pytest.raises(MalformedInputError, match=r"/a\.jsonl line 2001: not JSON \(.*TextLines"):
+    with pytest.raises(MalformedInputError, match=r"/a\.jsonl line 2001: .*\bJSON\b.*TextLines"):
         rest(reader(JsonLines(str(tmp_path))), records_max=300)
 
 
@@ -61,7 +61,7 @@ def test_the_number_of_a_malformed_line_is_right_after_a_restore(tmp_path: Path)
 def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path, source: Any):
     path = tmp_path / "a.txt"
     path.write_bytes(b"1\n2\n\xff\n4\n")
-    with pytest.raises(MalformedInputError, match=r"a\.txt line 3: not UTF-8"):
+    with pytest.raises(MalformedInputError, match=r"a\.txt line 3: .*UTF-8"):
         rest(reader(source(str(path))))
 
 
@@ -108,7 +108,7 @@ def test_malformed_csv_is_told_with_its_line(tmp_path: Path, rest_of_file: str, 
 
 def test_a_csv_header_that_names_a_column_twice_is_refused(tmp_path: Path):
     (tmp_path / "a.csv").write_text("a,b,a\n1,2,3\n")
-    with pytest.raises(MalformedInputError, match="names a column twice"):
+    with pytest.raises(MalformedInputError, match=r"column .*twice"):
         rest(reader(CSV(str(tmp_path))))
 
 
@@ -189,7 +189,7 @@ def test_several_compressed_members_are_one_file(tmp_path: Path):
 def test_a_compressed_file_that_cannot_be_unpacked_is_told(tmp_path: Path, damage: str):
     data = gzip.compress(b"1\n" * 100_000)
     (tmp_path / "a.jsonl.gz").write_bytes(data[:-20] if damage == "torn" else b"1\n2\n" * 10)
-    with pytest.raises(MalformedInputError, match=r"a\.jsonl\.gz cannot be unpacked"):
+    with pytest.raises(MalformedInputError, match=r"a\.jsonl\.gz .*unpack"):
         rest(reader(JsonLines(str(tmp_path))))
 
 
@@ -211,7 +211,7 @@ def test_a_file_that_has_changed_is_told_and_nothing_of_it_is_read(tmp_path: Pat
     path.unlink()
     if left is not None:
         path.write_text(left)
-    with pytest.raises(InputChangedError, match=r"in/a\.jsonl (has changed|is not there any more)"):
+    with pytest.raises(InputChangedError, match=r"in/a\.jsonl "):
         reader(source, positions=first.positions())
 
 
@@ -221,7 +221,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_told(tmp_path: Path, monkeypatc
     opened = reader(JsonLines(str(path)))
     assert opened.read(1) == [0]
     path.write_text("1\n2\n")
-    with pytest.raises(InputChangedError, match=r"it ends behind 10 bytes"):
+    with pytest.raises(InputChangedError, match=r"a\.jsonl .*\b10 bytes"):
         rest(opened)
 
 
@@ -237,7 +237,7 @@ def test_lines_that_were_added_later_are_left_to_the_next_run(tmp_path: Path):
 def test_a_split_of_something_else_is_refused(tmp_path: Path):
     write_json(tmp_path / "a.jsonl", [1])
     for name in ("0-of-1", "../a.jsonl?size=2&start=0&stop=2", "a.jsonl?size=x", "a.jsonl?what=1"):
-        with pytest.raises(InputChangedError, match="the cut belongs to another source"):
+        with pytest.raises(InputChangedError, match="another source"):
             reader(JsonLines(str(tmp_path)), positions={name: 0})
 
 
@@ -245,7 +245,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
     monkeypatch.setattr(lines, "BLOCK_BYTES", 10)
     monkeypatch.setattr(lines, "LINE_BYTES_MAX", 100)
     (tmp_path / "a.jsonl").write_text("1\n" + "2" * 1000)
-    with pytest.raises(MalformedInputError, match=r"a\.jsonl line 2: longer than 100 bytes"):
+    with pytest.raises(MalformedInputError, match=r"a\.jsonl line 2: .*\b100 bytes"):
         rest(reader(JsonLines(str(tmp_path))))
 
 

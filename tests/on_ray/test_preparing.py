@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from dataclasses import replace
@@ -98,10 +99,10 @@ def test_cuts_are_kept_where_all_processes_find_them(given: str, hosts: int, fol
 @pytest.mark.parametrize(
     ("given", "hosts", "why"),
     [
-        ("/cuts", 2, "a folder of one host, and the cluster has 2"),
-        ("cuts", 3, "a folder of one host, and the cluster has 3"),
-        ("s3://bucket/cuts", 1, "cuts are kept in a folder, and this is none"),
-        ("file://host/cuts", 1, "cuts are kept in a folder, and this is none"),
+        ("/cuts", 2, r"'/cuts'.*\b2\b"),
+        ("cuts", 3, r"'cuts'.*\b3\b"),
+        ("s3://bucket/cuts", 1, r"'s3://bucket/cuts'.*\bfolder\b"),
+        ("file://host/cuts", 1, r"'file://host/cuts'.*\bfolder\b"),
     ],
 )
 def test_a_folder_that_some_process_cannot_reach_is_refused(given: str, hosts: int, why: str):
@@ -130,7 +131,7 @@ def test_a_run_in_an_empty_folder_is_fresh(tmp_path: Path, resume: str):
 
 def test_a_run_of_the_same_name_is_not_mixed_with(tmp_path: Path):
     options = begun(tmp_path)
-    with pytest.raises(RunExistsError, match=r"holds a run of 'loop' already: .*resume=\"latest\""):
+    with pytest.raises(RunExistsError, match=r"run of 'loop'.*resume=\"latest\""):
         is_fresh(PLAN, options, "never")
     assert not is_fresh(PLAN, options, "latest")
     assert is_fresh(PLAN, replace(options, job="other"), "never")
@@ -163,7 +164,7 @@ def test_a_function_that_cannot_travel_is_refused_with_its_operator():
         with lock:
             return number
 
-    with pytest.raises(BadOptionError, match=r"operator 'grow' of flow 'loop' cannot travel .* \(TypeError: .*lock"):
+    with pytest.raises(BadOptionError, match=r"'grow'.*'loop'.*TypeError: .*lock"):
         check_pickles(loop(function=guarded).plan())
     check_pickles(loop().plan())
 
@@ -172,7 +173,7 @@ def test_a_function_that_cannot_travel_is_refused_with_its_operator():
 
 
 def test_input_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(NoInputError, match="is not there"):
+    with pytest.raises(NoInputError, match=re.escape(f"{tmp_path}/nothing")):
         check_input(files(str(tmp_path / "nothing")).plan())
 
 
@@ -186,7 +187,7 @@ def test_output_of_another_run_is_not_mixed_with(tmp_path: Path):
     flow = Flow("written")
     flow.read(Range(3)).write(JsonLines(str(tmp_path)), name="out")
     (tmp_path / "part.jsonl").write_text("{}\n")
-    with pytest.raises(OutputError, match="holds 1 files already"):
+    with pytest.raises(OutputError, match=rf"{re.escape(str(tmp_path))}\b.*'part\.jsonl'"):
         check_output(flow.plan(), TaskOptions(), fresh=True)
     check_output(flow.plan(), TaskOptions(), fresh=False)
 
@@ -223,14 +224,14 @@ def test_a_drain_is_refused_at_the_start_where_a_loop_never_runs_dry(monkeypatch
     numbers = flow.read(Items([1, 2]), name="numbers")
     twice = flow.iterate(numbers, lambda stream: stream.map(lambda n: n + 1, name="grow"), rounds=2, name="twice")
     twice.write(Collect(), name="grown")
-    with pytest.raises(BadOptionError, match=r"policy='drain'.*'twice' is an iteration in rounds.*policy 'aligned'"):
+    with pytest.raises(BadOptionError, match=r"policy='drain'.*'twice'.*'aligned'"):
         start(flow, policy="drain", progress=False)
     endless = Flow("endless")
     again = endless.loop("again", endless=True)
     same = endless.read(Items([1]), name="one").merge(again).map(lambda n: n, name="same")
     again.feed(same)
     same.write(Collect(), name="seen")
-    with pytest.raises(BadOptionError, match=r"policy='drain'.*'again' is endless"):
+    with pytest.raises(BadOptionError, match=r"policy='drain'.*'again'.*\bendless\b"):
         start(endless, policy="drain", progress=False)
 
 
@@ -264,7 +265,7 @@ def test_what_is_in_the_log_of_a_cut_is_counted():
 def test_the_cut_of_another_graph_is_refused_with_what_was_in_it():
     other = loop()
     other.read(Range(3), name="more").write(Collect(), name="more_done")
-    with pytest.raises(GraphMismatchError, match=r"epoch 3 was taken of another graph"):
+    with pytest.raises(GraphMismatchError, match=r"epoch 3\b.*\banother graph\b"):
         place(expand(other.plan()), cut_of(loop()))
 
 

@@ -81,9 +81,9 @@ def test_of_all_who_claim_a_place_at_once_one_gets_it(tmp_path: Path):
 
 def test_an_entry_that_would_leave_a_gap_is_refused(tmp_path: Path):
     store = chain_of(tmp_path)
-    with pytest.raises(StoreError, match="there is no entry 6 for it to follow"):
+    with pytest.raises(StoreError, match=r"\bentry 6\b"):
         store.create(7, AttemptStart(Attempt(3), None))
-    with pytest.raises(ValueError, match="cannot have number 0"):
+    with pytest.raises(ValueError, match=r"\bnumber 0\b"):
         store.create(0, AttemptStart(Attempt(3), None))
     assert len(store.chain()) == 5
 
@@ -96,9 +96,9 @@ def test_a_manifest_that_names_other_files_than_are_given_is_refused(tmp_path: P
     without = {task: described for task, described in files.items() if task != RANK}
     of_another_attempt = {**files, RANK: write(store, snapshots_of(1, 2))[RANK]}
     for given in (None, without, of_another_attempt, {**files, RANK: files[SINK]}):
-        with pytest.raises(ValueError, match=r"for task rank/0 it names epoch 1|for task orders/0 .* given is no file"):
+        with pytest.raises(ValueError, match=r"task rank/0 .*epoch 1|task orders/0 .*file"):
             store.create(2, entry, given, DEPLOYMENT)
-    with pytest.raises(ValueError, match="without a deployment"):
+    with pytest.raises(ValueError, match=r"\bdeployment"):
         store.create(2, entry, files)
     assert len(store.chain()) == 1
     assert not list(tmp_path.rglob("manifest.json"))
@@ -118,9 +118,7 @@ def test_a_missing_entry_is_an_error(tmp_path: Path, number: int):
     store = chain_of(tmp_path)
     (tmp_path / "job" / "chain" / f"{number:08d}.json").unlink()
     for reader in (store, LocalStore(str(tmp_path), "job")):
-        with pytest.raises(
-            SnapshotCorruptError, match=rf"{number:08d}\.json is missing, and the chain .* goes on to 5"
-        ):
+        with pytest.raises(SnapshotCorruptError, match=rf"{number:08d}\.json is missing\b.*\b5\b"):
             reader.chain()
 
 
@@ -161,10 +159,10 @@ def test_entries_that_are_exchanged_or_brought_from_elsewhere_are_found(tmp_path
     here, there = (tmp_path / place / "job" / "chain" for place in ("here", "there"))
     right = (here / "00000003.json").read_bytes()
     (here / "00000003.json").write_bytes((there / "00000003.json").read_bytes())
-    with pytest.raises(SnapshotCorruptError, match="was brought from elsewhere"):
+    with pytest.raises(SnapshotCorruptError, match="elsewhere"):
         LocalStore(str(tmp_path / "here"), "job").chain()
     (here / "00000003.json").write_bytes((here / "00000004.json").read_bytes())
-    with pytest.raises(SnapshotCorruptError, match="is entry 4 of job"):
+    with pytest.raises(SnapshotCorruptError, match=r"\bentry 4 of job\b"):
         LocalStore(str(tmp_path / "here"), "job").chain()
     (here / "00000003.json").write_bytes(right)
     assert len(LocalStore(str(tmp_path / "here"), "job").chain()) == 5
@@ -176,7 +174,7 @@ def test_an_entry_that_is_written_anew_breaks_the_chain(tmp_path: Path):
         (tmp_path / "job" / "chain" / f"{number:08d}.json").rename(tmp_path / f"{number}")
     assert LocalStore(str(tmp_path), "job").create(4, AttemptStart(Attempt(7), None))
     (tmp_path / "5").rename(tmp_path / "job" / "chain" / "00000005.json")
-    with pytest.raises(SnapshotCorruptError, match=r"00000005\.json follows another entry than 4"):
+    with pytest.raises(SnapshotCorruptError, match=r"00000005\.json .*\bentry\b.*\b4\b"):
         LocalStore(str(tmp_path), "job").chain()
     assert store.holds_a_run
 
@@ -189,7 +187,7 @@ def test_an_entry_of_another_key_is_not_believed(tmp_path: Path):
         assert (tmp_path / name / "job" / "chain" / "00000001.json").exists()
     forged = (tmp_path / "there" / "job" / "chain" / "00000001.json").read_bytes()
     (tmp_path / "here" / "job" / "chain" / "00000001.json").write_bytes(forged)
-    with pytest.raises(SnapshotAuthError, match=r"00000001\.json is not signed, and a key is given"):
+    with pytest.raises(SnapshotAuthError, match=r"00000001\.json is not signed\b"):
         LocalStore(str(tmp_path / "here"), "job", b"key").chain()
 
 
@@ -197,14 +195,14 @@ def test_an_epoch_that_no_entry_records_is_no_cut(tmp_path: Path):
     store = chain_of(tmp_path)
     write(store, snapshots_of(6, 2))
     for read in (store.cut, store.manifest_of, store.drop, lambda epoch: store.task_snapshot(epoch, RANK)):
-        with pytest.raises(NoSuchCutError, match="epoch 6 is no complete cut"):
+        with pytest.raises(NoSuchCutError, match=r"\bepoch 6\b"):
             read(Epoch(6))
     assert (tmp_path / "job" / "epoch=6").exists()
 
 
 def test_a_task_that_a_cut_does_not_hold_is_named(tmp_path: Path):
     store = chain_of(tmp_path)
-    with pytest.raises(NoSuchCutError, match="holds nothing of task rank/1"):
+    with pytest.raises(NoSuchCutError, match=r"\btask rank/1\b"):
         store.task_snapshot(Epoch(2), RANK._replace(index=1))
 
 
@@ -240,7 +238,7 @@ def test_the_description_of_a_graph_is_kept_once(tmp_path: Path):
     with pytest.raises(SnapshotCorruptError, match=r"graph-cd34\.json is missing"):
         store.graph("cd34")
     (tmp_path / "job" / "graph-cd34.json").write_bytes((tmp_path / "job" / "graph-ab12.json").read_bytes())
-    with pytest.raises(SnapshotCorruptError, match="is of another job or graph"):
+    with pytest.raises(SnapshotCorruptError, match="another job or graph"):
         store.graph("cd34")
 
 
@@ -252,12 +250,12 @@ def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
     again = documents.sealed(body, None)
     assert again == path.read_bytes()
     path.write_bytes(again.replace(b'"format":4', b'"format":5'))
-    with pytest.raises(SnapshotCorruptError, match="its digest does not hold"):
+    with pytest.raises(SnapshotCorruptError, match="digest"):
         LocalStore(str(tmp_path), "job").chain()
     with pytest.MonkeyPatch.context() as later:
         later.setattr(documents, "FORMAT", 5)
         path.write_bytes(documents.sealed(body, None))
-    with pytest.raises(StoreError, match=r"00000001\.json has format 5, and this version reads 4"):
+    with pytest.raises(StoreError, match=r"00000001\.json .*\bformat 5\b.*\b4\b"):
         LocalStore(str(tmp_path), "job").chain()
 
 

@@ -78,7 +78,7 @@ def test_a_link_whose_answer_is_an_error_is_read_back(tmp_path: Path, server: Se
     if has_happened:
         assert folder.create(FILE, b"ours")
     else:
-        with pytest.raises(OutcomeUnknownError, match=r"whether .*a/b/file was created is unknown"):
+        with pytest.raises(OutcomeUnknownError, match=r"a/b/file .*\bunknown"):
             folder.create(FILE, b"ours")
         assert folder.create(FILE, b"ours")
 
@@ -87,7 +87,7 @@ def test_a_file_stays_though_its_folder_cannot_be_synced(tmp_path: Path, monkeyp
     """Another run may have read it by now and built on it."""
     folder, disk = Folder(str(tmp_path)), SyncFails(monkeypatch)
     for _ in range(2):
-        with pytest.raises(OutcomeUnknownError, match=r"is unknown .Input/output error"):
+        with pytest.raises(OutcomeUnknownError, match=r"unknown\b.*Input/output error"):
             folder.create(FILE, b"ours")
         assert folder.read(FILE) == b"ours"
     disk.fails = False
@@ -155,7 +155,7 @@ def test_a_manifest_is_not_removed_while_its_entry_may_exist(tmp_path: Path, ser
     with pytest.raises(OutcomeUnknownError):
         store.create(2, entry, files, DEPLOYMENT)
     disk_is_full[0] = True
-    with pytest.raises(OutcomeUnknownError, match="whether entry 2 exists is unknown"):
+    with pytest.raises(OutcomeUnknownError, match=r"\bentry 2\b.*\bunknown"):
         store.create(2, entry, files, DEPLOYMENT)
     assert (tmp_path / MANIFEST).exists()
     disk_is_full[0] = False

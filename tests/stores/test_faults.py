@@ -188,7 +188,7 @@ def test_with_a_key_even_a_forgery_of_everything_is_refused(tmp_path: Path, forg
     plant(job, tmp_path / "mark")
     forge_manifest(job, forgers)
     forge_entry(job, forgers)
-    with pytest.raises(SnapshotAuthError, match=r"00000002\.json is not signed"):
+    with pytest.raises(SnapshotAuthError, match=r"00000002\.json .*\bnot signed"):
         read_everything(job, b"key")
     shutil.rmtree(job / "chain")
     with pytest.raises(NoSuchCutError):
@@ -200,7 +200,7 @@ def test_a_signed_cut_of_another_job_is_refused(tmp_path: Path):
     job, other = signed(tmp_path), signed(tmp_path / "other")
     for name in (MANIFEST, ENTRY):
         shutil.copy(other / name, job / name)
-    with pytest.raises(SnapshotCorruptError, match="was brought from elsewhere"):
+    with pytest.raises(SnapshotCorruptError, match="elsewhere"):
         read_everything(job, b"key")
 
 
@@ -217,7 +217,7 @@ def test_a_manifest_that_names_a_file_outside_is_refused(job: Path, name: str):
 
     forge_manifest(job, None, lead_out)
     forge_entry(job, None)
-    with pytest.raises(SnapshotCorruptError, match="outside of it: it is forged"):
+    with pytest.raises(SnapshotCorruptError, match="forged"):
         read_everything(job, None)
 
 
@@ -238,7 +238,7 @@ def change_a_figure(document: dict[str, Any]) -> None:
 def test_a_manifest_that_tells_something_else_than_the_files_is_refused(job: Path, change: Callable[..., None]):
     forge_manifest(job, None, change)
     forge_entry(job, None)
-    with pytest.raises(SnapshotCorruptError, match="tells something else of task rank/0 than its files hold"):
+    with pytest.raises(SnapshotCorruptError, match=r"\btask rank/0\b"):
         read_everything(job, None)
 
 
@@ -254,7 +254,7 @@ def test_a_manifest_that_tells_something_else_than_the_files_is_refused(job: Pat
 def test_a_manifest_of_another_version_is_refused(job: Path, change: Callable[[dict[str, Any]], None]):
     forge_manifest(job, None, change)
     forge_entry(job, None)
-    with pytest.raises(SnapshotCorruptError, match=r"as this version writes it|this version reads"):
+    with pytest.raises(SnapshotCorruptError, match=r"\bthis version\b"):
         read_everything(job, None)
 
 
@@ -262,12 +262,12 @@ def test_a_table_of_other_columns_is_refused(job: Path):
     parquet.write_table(pa.table({"a": [1]}), job / ROUNDS)
     forge_manifest(job, None)
     forge_entry(job, None)
-    with pytest.raises(SnapshotCorruptError, match=r"rank\.0\.parquet is .* no table of this version: its columns are"):
+    with pytest.raises(SnapshotCorruptError, match=r"rank\.0\.parquet .*\bcolumns\b"):
         read_everything(job, None)
     (job / ROUNDS).write_bytes(b"PAR1 nothing")
     forge_manifest(job, None)
     forge_entry(job, None)
-    with pytest.raises(SnapshotCorruptError, match=r"rank\.0\.parquet is .* no table of this version"):
+    with pytest.raises(SnapshotCorruptError, match=r"rank\.0\.parquet .*\bthis version\b"):
         read_everything(job, None)
 
 
@@ -279,7 +279,7 @@ def test_a_file_replaced_by_a_link_is_refused(job: Path):
     for path in files_of(job):
         path.rename(outside)
         path.symlink_to(outside)
-        with pytest.raises(StoreError, match="a symbolic link: a store follows no links"):
+        with pytest.raises(StoreError, match="symbolic link"):
             read_everything(job, None)
         path.unlink()
         outside.rename(path)
@@ -293,7 +293,7 @@ def test_a_folder_replaced_by_a_link_is_refused(job: Path):
     for folder in sorted(folders):
         folder.rename(outside)
         folder.symlink_to(outside)
-        with pytest.raises(StoreError, match="a symbolic link: a store follows no links"):
+        with pytest.raises(StoreError, match="symbolic link"):
             read_everything(job, None)
         folder.unlink()
         outside.rename(folder)
@@ -304,12 +304,12 @@ def test_nothing_is_written_through_a_planted_link(job: Path):
     outside = job.parent / "outside"
     outside.mkdir()
     (job / "epoch=2").symlink_to(outside)
-    with pytest.raises(StoreError, match="a symbolic link"):
+    with pytest.raises(StoreError, match="symbolic link"):
         write(reopened(job), snapshots_of(2))
     (job / "epoch=2").unlink()
     (job / "epoch=2" / "attempt=1").mkdir(parents=True)
     (job / "epoch=2" / "attempt=1" / "table=state").symlink_to(outside)
-    with pytest.raises(StoreError, match="a symbolic link"):
+    with pytest.raises(StoreError, match="symbolic link"):
         write(reopened(job), snapshots_of(2))
     assert list(outside.iterdir()) == []
 
@@ -339,7 +339,7 @@ def test_removing_follows_no_link(job: Path):
     assert not (job / "epoch=1").exists()
     assert not (job / "epoch=2").exists()
     (job / "epoch=3").symlink_to(precious)
-    with pytest.raises(StoreError, match="a symbolic link"):
+    with pytest.raises(StoreError, match="symbolic link"):
         sweep(store, 3)
     assert (precious / "rank.0.parquet").read_text() == "mine"
 
@@ -347,7 +347,7 @@ def test_removing_follows_no_link(job: Path):
 def test_a_pipe_in_place_of_a_file_is_refused_and_nobody_waits_for_it(job: Path):
     (job / ROUNDS).unlink()
     os.mkfifo(job / ROUNDS)
-    with pytest.raises(StoreError, match="is no regular file"):
+    with pytest.raises(StoreError, match="regular file"):
         read_everything(job, None)
 
 

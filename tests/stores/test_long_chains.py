@@ -245,9 +245,7 @@ def test_a_bit_flipped_anywhere_in_a_past_is_found(tmp_path: Path, key: bytes | 
 def test_a_past_that_is_missing_is_an_error(tmp_path: Path):
     long_chain(tmp_path)
     past_of(tmp_path).unlink()
-    with pytest.raises(
-        SnapshotCorruptError, match=r"00000001\.json is missing, and the chain of the job goes on to 31"
-    ):
+    with pytest.raises(SnapshotCorruptError, match=r"00000001\.json is missing\b.*\b31\b"):
         again(tmp_path).chain()
 
 
@@ -256,7 +254,7 @@ def test_a_past_of_another_job_or_chain_is_an_error(tmp_path: Path):
     long_chain(tmp_path / "other")
     path, right = past_of(tmp_path), past_of(tmp_path).read_bytes()
     path.write_bytes(past_of(tmp_path / "other").read_bytes())
-    with pytest.raises(SnapshotCorruptError, match="brought from elsewhere"):
+    with pytest.raises(SnapshotCorruptError, match="elsewhere"):
         again(tmp_path).chain()
     path.write_bytes(right)
     entry = tmp_path / "job" / "chain" / f"{int(path.stem) + 1:08d}.json"

@@ -63,7 +63,7 @@ def test_a_job_of_a_bad_name_is_refused_and_nothing_is_written(tmp_path: Path, j
 
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path):
     (tmp_path / "root").write_text("mine")
-    with pytest.raises(StoreError, match=r"root/job: .*root is a file; give another folder"):
+    with pytest.raises(StoreError, match=r"root/job\b.*root\b.* file\b"):
         LocalStore(str(tmp_path / "root"), "job")
     assert (tmp_path / "root").read_text() == "mine"
 
@@ -73,10 +73,10 @@ def test_a_job_that_is_a_file_or_a_link_is_refused(tmp_path: Path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(StoreError, match="it is a file"):
+    with pytest.raises(StoreError, match=r"/file\b.* file\b"):
         LocalStore(str(tmp_path), "file")
     for job in ("link", "dangling"):
-        with pytest.raises(StoreError, match="it is a symbolic link"):
+        with pytest.raises(StoreError, match="symbolic link"):
             LocalStore(str(tmp_path), job)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -101,16 +101,16 @@ def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path):
             folder.chmod(0o755)
     (tmp_path / "job").mkdir(mode=0o555)
     with somebody_without_rights():
-        with pytest.raises(StoreError, match="this user may not write there; change its rights"):
+        with pytest.raises(StoreError, match=r"/job\b.*\b(write|rights)\b"):
             LocalStore(str(tmp_path), "job")
-        with pytest.raises(StoreError, match=r"cannot be made .*give a folder that this user may write to"):
+        with pytest.raises(StoreError, match=r"/job/below\b.*\b(write|rights)\b"):
             LocalStore(str(tmp_path / "job" / "below"), "other")
 
 
 def test_a_lost_identity_is_told_and_no_new_one_is_made(tmp_path: Path):
     begin(LocalStore(str(tmp_path), "job"))
     (tmp_path / "job" / "job.json").unlink()
-    with pytest.raises(SnapshotCorruptError, match=r"job\.json is missing, and chain of the job is there"):
+    with pytest.raises(SnapshotCorruptError, match=r"job\.json is missing\b.*\bchain\b"):
         LocalStore(str(tmp_path), "job")
     assert not (tmp_path / "job" / "job.json").exists()
 
@@ -130,7 +130,7 @@ def test_an_identity_that_was_changed_is_refused(tmp_path: Path):
 def test_a_folder_under_another_name_is_refused(tmp_path: Path):
     LocalStore(str(tmp_path), "job")
     (tmp_path / "job").rename(tmp_path / "renamed")
-    with pytest.raises(StoreError, match="says that the folder is of job 'job', and it is opened as 'renamed'"):
+    with pytest.raises(StoreError, match=r"'job'.*'renamed'"):
         LocalStore(str(tmp_path), "renamed")
 
 
@@ -142,7 +142,7 @@ def test_a_store_is_opened_with_the_key_it_was_made_with(tmp_path: Path, first: 
 
 
 def test_an_empty_key_is_refused(tmp_path: Path):
-    with pytest.raises(StoreError, match="key of a store is empty"):
+    with pytest.raises(StoreError, match=r"\bkey\b.*\bempty"):
         LocalStore(str(tmp_path), "job", b"")
     assert list(tmp_path.iterdir()) == []
 

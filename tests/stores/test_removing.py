@@ -42,7 +42,7 @@ def test_a_dropped_cut_is_gone_and_the_others_stay(store: LocalStore):
         complete(store, epoch)
     store.drop(Epoch(2))
     assert folders(store) == ["chain", "epoch=1", "epoch=3"]
-    with pytest.raises(NoSuchCutError, match="retention has dropped the cut"):
+    with pytest.raises(NoSuchCutError, match=r"\bretention\b"):
         store.cut(Epoch(2))
     for epoch in (1, 3):
         assert store.cut(Epoch(epoch)).epoch == epoch

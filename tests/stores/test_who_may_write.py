@@ -42,7 +42,7 @@ def test_only_the_owner_can_read_what_a_store_keeps(tmp_path: Path):
 def test_a_folder_that_others_may_write_to_is_refused_without_a_key(tmp_path: Path, mode: int):
     (tmp_path / "job").mkdir()
     (tmp_path / "job").chmod(mode)
-    with pytest.raises(StoreError, match=r"may be written to by other users \(mode \d+\).*`chmod go-w`.* BACKEDGE_KEY"):
+    with pytest.raises(StoreError, match=r"\(mode \d+\).*`chmod go-w`.* BACKEDGE_KEY"):
         LocalStore(str(tmp_path), "job")
     assert list((tmp_path / "job").iterdir()) == []
 
@@ -54,7 +54,7 @@ def test_a_folder_that_others_may_write_to_can_be_used_with_a_key(tmp_path: Path
     begin(store)
     complete(store, 1)
     assert LocalStore(str(tmp_path), "job", KEY).cut(store.chain()[-1].epoch).epoch == 1  # type: ignore[union-attr]
-    with pytest.raises(SnapshotAuthError, match="not signed with this key"):
+    with pytest.raises(SnapshotAuthError, match="key"):
         LocalStore(str(tmp_path), "job", b"of another")
 
 
@@ -64,7 +64,7 @@ def test_a_folder_that_is_opened_to_others_later_is_refused_before_anything_is_r
     complete(store, 1)
     Path(store.path).chmod(0o777)
     for read in (store.chain, lambda: store.cut(1), lambda: store.create(9, store.chain()[0])):  # type: ignore[arg-type]
-        with pytest.raises(StoreError, match="may be written to by other users"):
+        with pytest.raises(StoreError, match=r"\(mode \d+\)"):
             read()
 
 
@@ -74,7 +74,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, owner: int, is_refu
     if not is_refused:
         check_own(str(tmp_path), found)
         return
-    with pytest.raises(StoreError, match=rf"belongs to another user \(uid {owner}.*a folder of your own, or sign"):
+    with pytest.raises(StoreError, match=rf"\(uid {owner}\b.*\bsign"):
         check_own(str(tmp_path), found)
 
 
