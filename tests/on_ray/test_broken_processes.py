@@ -78,7 +78,8 @@ def disturbing(flag: str, change: Change) -> Flow:
 def replaced(flow: Flow, operator: str, function: Callable[..., object]) -> object:
     import dataclasses
 
-    return dataclasses.replace(flow.draft.operators[operator], function=function)
+    found = flow.draft.operators[operator]
+    return dataclasses.replace(found, kind=dataclasses.replace(found.kind, function=function))
 
 
 @pytest.mark.parametrize("change", [lost, doubled, reordered, torn])

@@ -14,6 +14,7 @@ from engine.on_ray.supervisor.restore_plan import check_graph
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
 from graphs.io import CSV, JsonLines, Parquet, TextLines
+from graphs.kinds import Read, Write
 from graphs.plan import Operator, Plan
 from recovery.stores.local import LocalStore
 
@@ -38,7 +39,8 @@ def _absolute(operator: Operator) -> Operator:
     files: Any = operator.function
     if not isinstance(files, JsonLines | CSV | Parquet | TextLines) or "://" in files.path:
         return operator
-    return replace(operator, function=replace(files, path=os.path.abspath(files.path)))
+    absolute: Any = replace(files, path=os.path.abspath(files.path))
+    return replace(operator, kind=Read(absolute) if operator.kind.is_source else Write(absolute))
 
 
 def storage_folder(given: str, hosts: int) -> str:
