@@ -12,6 +12,7 @@ and `iteration.py` what markers do, `channels.py` counts. Here stands how they m
   that a log is sealed on receipt, and an epoch that captures on receipt (`unaligned`) is captured there.
 - A source ends when exhausted, a head when told to, any other when all inputs have ended, and not while it is busy.
 - Ended, it ignores triggers; its last state acknowledges every epoch that it had not captured.
+- `Life` has its life cycle, with the transitions that there are.
 - What carries another attempt's number is counted and dropped.
 
 A driver makes no decision: it calls these methods and carries out the effects (`recovery/effects.py`).
@@ -20,6 +21,7 @@ A driver makes no decision: it calls these methods and carries out the effects (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
+from enum import Enum
 from typing import Any, NoReturn
 
 from engine.iteration import Iteration
@@ -39,8 +41,53 @@ from recovery.rounds import Rounds
 NOTHING: Sequence[Effect] = ()
 
 
+class Life(Enum):
+    """Where a task is in its life.
+
+    | from | by | to |
+    | --- | --- | --- |
+    | NEW | `start` | RUNNING |
+    | RUNNING | exhausted, told to end, inputs ended, iteration over: `RunEnd` follows | ENDING |
+    | ENDING | `on_end_hooks_ran` | ENDED |
+    | HAD_ENDED | `start`: only says END again, and runs no hooks | ENDED_AGAIN |
+
+    HAD_ENDED is the life of a task that had ended in the cut that it is restored from.
+
+    - takes: whether inputs are processed. is_over: whether it has ended, so that triggers have no effect.
+    """
+
+    NEW = ("new", False, False)
+    RUNNING = ("running", True, False)
+    ENDING = ("ending", False, False)
+    ENDED = ("ended", False, True)
+    HAD_ENDED = ("had ended", False, True)
+    ENDED_AGAIN = ("ended again", False, True)
+
+    def __init__(self, label: str, takes: bool, is_over: bool) -> None:
+        self.label = label
+        self.takes = takes
+        self.is_over = is_over
+
+
+TRANSITIONS = {
+    (Life.NEW, Life.RUNNING),
+    (Life.RUNNING, Life.ENDING),
+    (Life.ENDING, Life.ENDED),
+    (Life.HAD_ENDED, Life.ENDED_AGAIN),
+}
+
+
 class TaskCore:
-    """One task's part of the protocol."""
+    """One task's part of the protocol.
+
+    - inboxes, outlets: the receiving and the sending ends; the inboxes of restored logs among them.
+    - alignment, logs, snapshots: when to capture, what was in the channels, and what is not acknowledged yet.
+    - rounds, iteration: the rounds that the task is in, and what it does at their ends; None outside of iterations.
+    - life: see `Life`. busy: timers are set or calls are unanswered, so the task must not end.
+    - now_ms: the driver's clock as far as it has been told; it counts for the patience of epochs alone.
+    - declined: the cut between two rounds that was declined last, so that it is said once.
+    - stale_items: how many items of other attempts were dropped.
+    """
 
     def __init__(self, task: Task, attempt: Attempt, encode: Encode, restored: TaskRestore | None = None) -> None:
         self.task = task
@@ -55,13 +102,10 @@ class TaskCore:
         self.iteration = (
             Iteration(task, self.rounds, self.outlets.values(), self.alignment) if self.rounds is not None else None
         )
-        self.is_started = False
-        # The driver's clock, as far as it has been told; it counts for the patience of epochs alone.
+        self.life = Life.HAD_ENDED if restored is not None and restored.ended else Life.NEW
         self.now_ms = 0
         self.busy = False
         self.declined: Epoch | None = None
-        self.is_ending = False
-        self.had_ended = self.ended = restored is not None and restored.ended
         self.stale_items = 0
         self._queues: list[Sized] = []
         if restored is not None:
@@ -81,18 +125,28 @@ class TaskCore:
         `busy`: whether timers or unanswered calls were restored. Told later, a round whose markers were all given
         before the cut would be over before its calls are answered.
         """
-        if self.is_started:
+        if self.life not in (Life.NEW, Life.HAD_ENDED):
             raise ProtocolError(f"task {self.task.id} runs already")
-        self.is_started = True
+        self._become(Life.RUNNING if self.life is Life.NEW else Life.ENDED_AGAIN)
         self.busy = busy
         self._queues = [inbox.queue for inbox in self.inboxes.values()]
         if self.rounds is not None:
             self._queues.append(self.rounds.aside)
-        if self.ended:
+        if self.life.is_over:
             return self._say_end()
         effects: list[Effect] = []
         self._settle(self.inboxes.values(), effects)
         return self._proceed(effects)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the task has ended; it may still have to say so."""
+        return self.life.is_over
+
+    def _become(self, life: Life) -> None:
+        if (self.life, life) not in TRANSITIONS:
+            raise ProtocolError(f"task {self.task.id} is {self.life.label}, it cannot become {life.label}")
+        self.life = life
 
     def receive(self, channel: ChannelId, attempt: Attempt, item: Item, kept: Any = None) -> Sequence[Effect]:
         """Something arrived. `kept` is to be queued in place of a payload that memory has no room for."""
@@ -102,14 +156,14 @@ class TaskCore:
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if isinstance(item, Data):
             queued = inbox.receive(item, kept)
-            if self.ended and item.marker is None:
+            if self.life.is_over and item.marker is None:
                 loop = next(c.edge.loop for c in self.task.inputs if c.id == channel)
                 raise MisuseError(
                     f"loop {loop!r} had ended when records of {channel.sender} came back to {self.task.id}: on_end of "
                     "an operator in a loop may emit only what leaves the loop; emit the rest before, in on_record or "
                     "by a timer"
                 )
-            if inbox.logs:
+            if inbox.open_logs:
                 self.logs.receive(inbox, queued)
             return NOTHING
         return self._on_barrier(inbox, item) if isinstance(item, Barrier) else self._on_end(inbox, item)
@@ -182,7 +236,7 @@ class TaskCore:
         """The loop that this head belongs to has run dry for good. Told again, it has nothing more to do."""
         if not self.task.is_head or self.iteration is not None:
             raise ProtocolError(f"task {self.task.id} is not the head of a free-running loop, it cannot be told to end")
-        return NOTHING if self.is_ending or self.ended else self._finish()
+        return self._finish() if self.life is Life.RUNNING else NOTHING
 
     def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
         """The operators' state is captured; these transactions are prepared and not yet committed."""
@@ -241,7 +295,7 @@ class TaskCore:
 
     def ready(self) -> list[ChannelId]:
         """The channels that `take` may be called with, each once, in any order."""
-        if self.ended or self.is_ending:
+        if not self.life.takes:
             return []
         ready = [inbox.id for inbox in self.inboxes.values() if inbox.queue and inbox.has_batch()]
         if self.rounds is not None and self.rounds.aside:
@@ -254,8 +308,8 @@ class TaskCore:
     def take(self, channel: ChannelId) -> Sequence[Effect]:
         """Process one batch of a ready channel."""
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
-        if self.ended or self.is_ending:
-            raise ProtocolError(f"channel {channel} is not ready: its task is ending")
+        if not self.life.takes:
+            raise ProtocolError(f"channel {channel} is not ready: its task is {self.life.label}")
         if self.rounds is None:
             skip = inbox.skip
             return [Process(channel, inbox.consume().payload, skip)]
@@ -281,7 +335,7 @@ class TaskCore:
 
     def take_part(self, channel: ChannelId, records: int) -> Sequence[Effect]:
         """Process so many more records of the front batch, not its last one. The batch stays at the front."""
-        if records < 1 or self.ended or self.is_ending or (front := self.front(channel)) is None:
+        if records < 1 or not self.life.takes or (front := self.front(channel)) is None:
             raise ProtocolError(f"channel {channel}: {records} records of a batch cannot be taken now")
         payload, skip = front
         inbox = self.inboxes[channel]
@@ -302,7 +356,7 @@ class TaskCore:
         return inbox.front().payload if self._has_more(inbox) else None
 
     def _has_more(self, inbox: Inbox) -> bool:
-        if not inbox.has_batch() or self.ended or self.is_ending:
+        if not self.life.takes or not inbox.has_batch():
             return False
         return self.rounds is None or not (inbox.has_marker() or self.rounds.must_wait(inbox.live_id))
 
@@ -333,7 +387,7 @@ class TaskCore:
     def sent(self, channel: ChannelId, payload: Any) -> Data:
         """Number one batch that goes out now."""
         outlet = self.outlets.get(channel)
-        if outlet is None or self.ended:
+        if outlet is None or self.life.is_over:
             raise ProtocolError(f"task {self.task.id} may not send into {channel}: it has ended, or it is not its own")
         return outlet.number(payload)
 
@@ -355,9 +409,9 @@ class TaskCore:
 
     def on_end_hooks_ran(self) -> Sequence[Effect]:
         """After `RunEnd`."""
-        if self.ended or not self.is_ending:
+        if self.life is not Life.ENDING:
             raise ProtocolError(f"task {self.task.id} was running no end hooks")
-        self.ended = True
+        self._become(Life.ENDED)
         return self._say_end()
 
     def _no_inbox(self, channel: ChannelId) -> NoReturn:
@@ -397,7 +451,11 @@ class TaskCore:
         A head that had ended before a restore was verified then.
         """
         left = [inbox.last_barrier for inbox in self.inboxes.values() if inbox.is_back and not inbox.end_received]
-        return None if self.had_ended or not left else (min(b[False] for b in left), min(b[True] for b in left))
+        return (
+            None
+            if self.life is Life.ENDED_AGAIN or not left
+            else (min(b[False] for b in left), min(b[True] for b in left))
+        )
 
     def _go_on(self, inbox: Inbox, effects: list[Effect]) -> Sequence[Effect]:
         self._settle([inbox], effects)
@@ -433,7 +491,7 @@ class TaskCore:
     def _proceed(self, effects: list[Effect]) -> Sequence[Effect]:
         """What follows now: captures that are due, then the next step of a round, then the end."""
         self._capture_due(effects)
-        if self.ended or self.is_ending:
+        if self.life is not Life.RUNNING:
             return effects
         if self.iteration is not None:
             effects += self.iteration.advance(self.busy)
@@ -524,9 +582,9 @@ class TaskCore:
         return opened
 
     def _finish(self) -> list[Effect]:
-        if self.is_ending or self.ended:
-            raise ProtocolError(f"task {self.task.id} has ended already")
-        self.is_ending = True
+        if self.life is not Life.RUNNING:
+            raise ProtocolError(f"task {self.task.id} has ended already, or not started")
+        self._become(Life.ENDING)
         return [RunEnd()]
 
     def _say_end(self) -> Sequence[Effect]:

@@ -192,7 +192,7 @@ class TaskDriver:
                 break
         else:
             turns.last_taken = None
-        if self.is_source and not core.is_ending and not core.ended:
+        if self.is_source and core.life.takes:
             has_more |= self._read_in_time(read_max, until_ns)
         if self.waits and not core.ended:
             has_more |= self._fire_due_timers()

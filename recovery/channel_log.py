@@ -66,10 +66,15 @@ class OpenEpoch:
 
 
 class ChannelLogs:
-    """The open logs of one task. Each inbox knows those that are open on it, so that no batch has to look them up."""
+    """The open logs of one task.
+
+    - epochs: those that are captured here and not acknowledged. on: the logs that are open on each channel, with the
+      entries of that channel. An inbox knows how many they are, so a batch looks for them only if there are any.
+    """
 
     def __init__(self) -> None:
         self.epochs: dict[Epoch, OpenEpoch] = {}
+        self.on: dict[ChannelId, list[tuple[OpenEpoch, list[LogEntry]]]] = {}
 
     def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
         """Begin with what is queued on each logged channel; those whose barrier or END came are sealed at once."""
@@ -85,11 +90,12 @@ class ChannelLogs:
                     entries[0] = entries[0]._replace(skip=inbox.skip)
             if not is_complete:
                 log.open[inbox.id] = inbox
-                inbox.logs.append((log, entries))
+                self.on.setdefault(inbox.id, []).append((log, entries))
+                inbox.open_logs += 1
 
     def receive(self, inbox: Inbox, queued: Queued) -> None:
         """A batch was received: it goes into every log that is open on its channel."""
-        for log, entries in inbox.logs:
+        for log, entries in self.on[inbox.id]:
             if log.mode.is_probe:
                 log.counts[inbox.id] += 1
             else:
@@ -104,11 +110,11 @@ class ChannelLogs:
 
     def seal_all(self, inbox: Inbox) -> list[OpenEpoch]:
         """END came, which counts as every barrier; returns the logs that this completes."""
-        done = [self._close(log, inbox.id) for log, _ in inbox.logs]
+        done = [self._close(log, inbox.id) for log, _ in self.on.get(inbox.id, ())]
         return [log for log in done if log is not None]
 
     def _close(self, log: OpenEpoch, channel: ChannelId) -> OpenEpoch | None:
-        _stop(log, log.open.pop(channel))
+        self._stop(log, log.open.pop(channel))
         return None if log.open else log
 
     def drop(self, epoch: Epoch) -> bool:
@@ -117,9 +123,13 @@ class ChannelLogs:
         if log is None:
             return False
         for inbox in log.open.values():
-            _stop(log, inbox)
+            self._stop(log, inbox)
         return True
 
-
-def _stop(log: OpenEpoch, inbox: Inbox) -> None:
-    inbox.logs = [(other, entries) for other, entries in inbox.logs if other is not log]
+    def _stop(self, log: OpenEpoch, inbox: Inbox) -> None:
+        left = [(other, entries) for other, entries in self.on[inbox.id] if other is not log]
+        inbox.open_logs = len(left)
+        if left:
+            self.on[inbox.id] = left
+        else:
+            del self.on[inbox.id]

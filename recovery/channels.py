@@ -12,15 +12,12 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from graphs.ids import ChannelId, Epoch
 from recovery.cut import InputRecord, LogEntry, OutputRecord
 from recovery.messages import Barrier, Data, End, Marker, Mode
 from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
-
-if TYPE_CHECKING:
-    from recovery.channel_log import OpenEpoch
 
 Encode = Callable[[Any], bytes]
 
@@ -49,7 +46,15 @@ class Queued(NamedTuple):
 
 
 class Inbox:
-    """The receiving end. `in_front` is the restored channel that must be drained first, `logs` the logs open on it."""
+    """The receiving end.
+
+    - queue: what was received and has not been processed, or has not taken effect.
+    - received, consumed: the numbers of the last batches, each with the rolling digest up to it. skip: how many records
+      of the batch at the front are processed already.
+    - in_front: the restored channel that must be drained first. open_logs: how many logs take what is received here.
+    - last_barrier: the last epoch whose barrier was received, and (True) the last such probe.
+    - end_received: END was received. ended: it has taken effect.
+    """
 
     __slots__ = (
         "consumed",
@@ -63,7 +68,7 @@ class Inbox:
         "is_back",
         "last_barrier",
         "live_id",
-        "logs",
+        "open_logs",
         "queue",
         "received",
         "received_digest",
@@ -79,7 +84,7 @@ class Inbox:
         self.within_actor = within_actor
         self.encode = encode
         self.in_front: Inbox | None = None
-        self.logs: list[tuple[OpenEpoch, list[LogEntry]]] = []
+        self.open_logs = 0
         self.queue: deque[Queued | Barrier | End] = deque()
         self.received = 0
         self.received_digest = 0

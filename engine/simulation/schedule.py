@@ -416,7 +416,7 @@ class Schedule:
         index = self.rng.randrange(len(self.world.zombies))
         host = self.world.zombies[index]
         events: list[Happening] = [("take", channel) for channel in host.core.ready()]
-        if host.is_source and not host.core.is_ending and not host.core.ended and not host.runtime.exhausted:
+        if host.is_source and host.core.life.takes and not host.runtime.exhausted:
             events.append(("produce",))
         events += [("write", epoch) for epoch in host.writes]
         events += [("encode", epoch) for epoch in host.driver.snapshots.to_encode()]

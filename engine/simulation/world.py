@@ -229,7 +229,7 @@ class World:
             found.append(("patience", task))
         if host.aborts:
             found.append(("abort", task))
-        if host.is_source and not core.is_ending and not core.ended:
+        if host.is_source and core.life.takes:
             if host.runtime.exhausted:
                 found += [("exhaust", task)] if not core.busy else []
             elif driver.may_read():

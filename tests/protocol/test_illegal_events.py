@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from engine.batch import encode
+from engine.task import TRANSITIONS, Life
 from engine.task_driver import TaskDriver
 from graphs.ids import ChannelId, Epoch
 from proof.cloning import dump
@@ -348,3 +349,17 @@ def test_damage_and_misuse_are_two_kinds_of_error():
     with pytest.raises(ProtocolError) as misuse:
         bench.core("join").take(bench.channel("right->join"))
     assert not isinstance(misuse.value, ChannelIntegrityError)
+
+
+@pytest.mark.parametrize("before", Life)
+@pytest.mark.parametrize("after", Life)
+def test_a_task_becomes_only_what_the_table_of_its_life_has(before: Life, after: Life):
+    core = Bench(JOIN).core("join")
+    core.life = before
+    if (before, after) in TRANSITIONS:
+        core._become(after)
+        assert core.life is after
+    else:
+        with pytest.raises(ProtocolError, match="cannot become"):
+            core._become(after)
+        assert core.life is before
