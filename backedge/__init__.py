@@ -41,6 +41,7 @@ from engine.files.file_errors import (
     UnknownTransactionError,
     UnwritableRecordError,
 )
+from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
 from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.starting import run, start
@@ -89,7 +90,7 @@ from graphs.graph_errors import (
     UnreadLoopError,
     UnreadOutputWarning,
 )
-from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
+from graphs.io import ArrowRows, Call, Collect, Generate, Items, Print, Range, Sink, Source, SplitReader
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Plan
@@ -105,6 +106,7 @@ __version__ = VERSION
 
 __all__ = [
     "CSV",
+    "ArrowRows",
     "AuditFailedError",
     "BadNameError",
     "BadOptionError",
@@ -179,6 +181,7 @@ __all__ = [
     "SnapshotCorruptError",
     "Source",
     "SparkJobError",
+    "SplitReader",
     "StateSerializationError",
     "StoreError",
     "Stream",

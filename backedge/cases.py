@@ -27,8 +27,9 @@ from types import ModuleType
 from typing import Any
 
 from backedge.flows import WrongCallError, module_at, told_in_a_line
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from graphs.flow import Flow
-from graphs.io import CSV, Collect, JsonLines, Parquet
+from graphs.io import Collect
 from graphs.plan import Plan
 
 FORMS = {JsonLines: "json", CSV: "csv", Parquet: "parquet"}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import traceback
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from graphs.io import RAISED_BY_USERS
 
 _OWN_FOLDER = str(Path(__file__).parent)
 _SHOWN_MAX = 500
@@ -20,9 +21,7 @@ NO_KEY: Any = _NoKey.NO_KEY
 """Stands where a record, a state or a timer belongs to no key; None is a key like any other."""
 
 
-USER_RAISED = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
-"""What counts as raised by a user's function. SystemExit that left a task would end its process without a cause, and a
-cancelled call would leave its record without an answer. KeyboardInterrupt is the person at the keyboard."""
+USER_RAISED = RAISED_BY_USERS
 
 
 class TaskError(Exception):

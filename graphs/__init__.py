@@ -54,7 +54,7 @@ from graphs.graph_errors import (
     UnreadOutputWarning,
 )
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
-from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, Sink, Source, TextLines
+from graphs.io import Call, Collect, Generate, Items, Print, Range, Sink, Source, SplitReader
 from graphs.kinds import Map
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
@@ -63,7 +63,6 @@ from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, ta
 from graphs.stream import KeyedStream, Stream
 
 __all__ = [
-    "CSV",
     "KEY_GROUPS",
     "RESTORED_SENDER",
     "Attempt",
@@ -90,7 +89,6 @@ __all__ = [
     "InputsError",
     "Items",
     "IterationError",
-    "JsonLines",
     "KeyedStream",
     "Loop",
     "LoopError",
@@ -105,7 +103,6 @@ __all__ = [
     "OpenLoopError",
     "Operator",
     "OperatorKind",
-    "Parquet",
     "Plan",
     "Print",
     "Range",
@@ -113,10 +110,10 @@ __all__ = [
     "Routing",
     "Sink",
     "Source",
+    "SplitReader",
     "Stream",
     "Task",
     "TaskId",
-    "TextLines",
     "UnkeyableError",
     "UnkeyedStreamError",
     "UnknownOutputError",

@@ -87,7 +87,7 @@ class Stream(Generic[T_co]):
         columns, and what they look like in numpy: numbers among which are None have NaN in its place.
 
         >>> import numpy as np
-        >>> from graphs import Flow, Parquet
+        >>> from backedge import Flow, Parquet
         >>> def root(batch):
         ...     return {**batch, "root": np.sqrt(batch["n"])}
         >>> numbers = Flow().read(Parquet("numbers/"))

@@ -1,9 +1,9 @@
 """Sources and sinks on files, and how fast sources are read.
 
-A source falls into splits (`splits.py`): files, ranges of big text files, row groups. They are listed once, before
-anything runs (`checks.py`), and dealt to the tasks. A reader (`reader.py`) goes through its splits block by block
-(`line_formats.py`, `text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what it has read is positions, from
-which a restored run reads on without reading again.
+The formats (`file_formats.py`) are sources and sinks like anyone's. A source falls into splits (`splits.py`): files,
+ranges of big text files, row groups. They are listed once, before anything runs (`checks.py`), and dealt to the tasks.
+A split is read block by block (`line_formats.py`, `text_splits.py`, `parquet_split.py`) at a rate (`pace.py`), and what
+has been read is positions, from which a restored run reads on.
 
 A sink writes transactions (`writers.py`) in two steps that each survive a crash at any point: a part is made durable
 in a staging folder (`staging.py`, `parts.py`, `parquet_part.py`, `disk.py`) before the cut that lists it is complete,

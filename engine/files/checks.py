@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from engine.files.disk import Disk
 from engine.files.file_errors import NoInputError, OutputError
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.names import path_name
-from engine.files.splits import list_splits
-from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range, TextLines
+from engine.task_errors import TaskError, describe
+from graphs.io import Call, Collect, Print, Source
 from graphs.plan import Operator
 from recovery.stores.folder import Folder
 
@@ -22,8 +24,8 @@ OWNER = "owner.json"
 """The file in it that says which job and run write to this output folder."""
 
 
-def check_source(operator: Operator) -> tuple[str, ...]:
-    """The names of the splits of a source of files, none for other sources; `NoInputError` when there is no input.
+def check_source(operator: Operator) -> tuple[str, ...] | None:
+    """The names of the splits of a source, None where every task names its own; `NoInputError` without any input.
 
     What it returns is the input of the run: given to `FileServices`, all tasks share in the same splits, even when
     files come or go meanwhile.
@@ -33,15 +35,22 @@ def check_source(operator: Operator) -> tuple[str, ...]:
     Traceback (most recent call last):
     engine.files.file_errors.NoInputError: no/such/folder is not there: give the path of a file or a folder that exists
     """
-    source: Any = operator.function
-    if isinstance(source, Items | Range | Generate):
-        return ()
-    if not isinstance(source, JsonLines | CSV | Parquet | TextLines):
+    source: Source[Any] = copy(operator.function)
+    try:
+        source.validate()
+        splits = source.splits()
+    except TaskError:
+        raise
+    except Exception as error:
         raise NoInputError(
-            f"source {operator.name!r} reads {source!r}, which nothing here reads: give one of Items, Range, Generate, "
-            "JsonLines, CSV, Parquet, TextLines"
-        )
-    return tuple(split.name for split in list_splits(source))
+            f"source {operator.name!r} cannot read {operator.function!r}: {describe(error)}; make it readable, or read "
+            "something else"
+        ) from error
+    if splits is None:
+        return None
+    if len(set(splits)) < len(splits):
+        raise NoInputError(f"source {operator.name!r} has splits of one name in {list(splits)}: name each differently")
+    return tuple(splits)
 
 
 def check_sink(operator: Operator, fresh: bool = False, staging: str | None = None) -> None:

@@ -7,6 +7,7 @@ at a time would cost more than it is worth.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from engine.services import Reader
 
 BURST_S = 0.1
 BUNCH_S = 0.01
+IDLE_S = 0.02
 _ROUNDING = 1e-6
 
 
@@ -60,15 +62,22 @@ class Bucket:
 class PacedReader:
     """A reader that gives records at a rate, or as they come. Every reader of `FileServices` is one.
 
-    >>> from engine.memory import ListReader, each
-    >>> reader = PacedReader(ListReader(each("abcd".__getitem__), 4, {"0-of-1": 0}))
+    Where there was nothing to read, it is not asked again for a fiftieth of a second.
+
+    >>> from engine.source_reader import SourceReader
+    >>> from graphs.io import Items
+    >>> reader = PacedReader(SourceReader("letters", Items("abcd"), {"0-of-1": 0}))
     >>> reader.wait_s(), reader.read(3), reader.positions()
     (0.0, ['a', 'b', 'c'], {'0-of-1': 3})
     """
 
-    def __init__(self, reader: Reader, bucket: Bucket | None = None) -> None:
+    def __init__(
+        self, reader: Reader, bucket: Bucket | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._reader = reader
         self._bucket = bucket
+        self._clock = clock
+        self._idle_until_s: float | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -77,13 +86,15 @@ class PacedReader:
 
     def read(self, records_max: int) -> Records:
         """The next records; an empty list while the rate allows none."""
-        if self._bucket is None:
-            return self._reader.read(records_max)
-        allowed = self._bucket.available()
+        if self._idle_until_s is not None and self._clock() < self._idle_until_s:
+            return []
+        allowed = records_max if self._bucket is None else min(records_max, self._bucket.available())
         if allowed == 0:
             return []
-        records = self._reader.read(min(allowed, records_max))
-        self._bucket.take(len(records))
+        records = self._reader.read(allowed)
+        self._idle_until_s = None if records else self._clock() + IDLE_S
+        if self._bucket is not None:
+            self._bucket.take(len(records))
         return records
 
     def positions(self) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.columns import Records, to_columns
 from engine.files.arrow import parquet
 from engine.files.file_errors import MalformedInputError
 from engine.files.locations import Location
 from engine.files.splits import Position, Split, changed, footer_digest
+from graphs.io import ArrowRows
 
 ROWS_MAX = 8192
 """Rows that are unpacked at once."""
@@ -39,21 +39,26 @@ class ParquetSplit:
             raise self._unreadable(error) from error
         rows = position if isinstance(position, int) else position[0]
         while self._rows_read < rows:
-            self.read(rows - self._rows_read, keep=False)
+            self.read(rows - self._rows_read)
 
     @property
     def position(self) -> Position:
         """Rows read."""
         return self._rows_read
 
-    def read(self, records_max: int, keep: bool = True) -> Records:
-        """Up to so many rows; without `keep` they are passed over."""
+    @property
+    def is_done(self) -> bool:
+        """Whether every row was read."""
+        return self._split.is_read(self._rows_read)
+
+    def read(self, records_max: int) -> ArrowRows:
+        """Up to so many rows."""
         if self._batch is None or self._at == self._batch.num_rows:
             self._batch, self._at = self._next_batch(), 0
         rows = self._batch.slice(self._at, records_max)
         self._at += rows.num_rows
         self._rows_read += rows.num_rows
-        return to_columns(rows) if keep else []
+        return rows
 
     def _next_batch(self) -> Any:
         try:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from operator import length_hint
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from engine.files.checks import STAGING, check_source, output_folder
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.names import name_of, path_name, turn_of
 from engine.files.pace import Bucket, PacedReader
 from engine.files.parquet_part import ParquetPart
 from engine.files.parts import CsvPart, JsonPart, Part, read_pickles
-from engine.files.reader import FileReader
-from engine.files.splits import Split
 from engine.files.staging import Staging
 from engine.files.writers import FileWriter, KeptWriter, MemoryWriter, Receive, calling, committed_folder
-from engine.memory import ListReader, ListStore, RecordsAt, each
+from engine.memory import ListStore
 from engine.services import Services, Writer
-from engine.task_errors import USER_RAISED, TaskError, user_error
+from engine.source_reader import SourceReader, positions_of
 from graphs.ids import Attempt, TaskId
-from graphs.io import CSV, Call, Collect, Generate, Items, JsonLines, Parquet, Print, Range
+from graphs.io import Call, Collect, Print, Source, rate_of
 from graphs.plan import Operator
 from recovery.orders import Sweep
 
@@ -65,7 +63,7 @@ class FileServices(Services):
         *,
         run: str,
         attempt: Attempt = FIRST,
-        splits: Mapping[str, Sequence[str]] | None = None,
+        splits: Mapping[str, tuple[str, ...]] | None = None,
         key: bytes = b"",
         disk: Disk | None = None,
     ) -> None:
@@ -87,19 +85,13 @@ class FileServices(Services):
         self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None
     ) -> PacedReader:
         """The reader of one source task: its share of the splits, or those of `positions` and no others."""
-        source: Any = operator.function
-        rate: float | None = getattr(source, "rate", None)
+        source: Source[Any] = operator.function
+        rate = rate_of(source)
         bucket = None if rate is None else Bucket(rate / parallelism, self._clock)
-        if isinstance(source, Items | Range | Generate):
-            records_at, count = _sequence(operator.name, cast("Items[Any] | Range | Generate[Any]", source))
-            fresh = {f"{index}-of-{parallelism}": 0}
-            return PacedReader(ListReader(records_at, count, fresh if positions is None else positions), bucket)
-        if positions is not None:
-            restored = {Split.parse(name): position for name, position in positions.items()}
-            return PacedReader(FileReader(source, restored), bucket)
-        names = self._splits[operator.name] if operator.name in self._splits else check_source(operator)
-        splits = map(Split.parse, names[index::parallelism])
-        return PacedReader(FileReader(source, {split: split.first for split in splits}), bucket)
+        if positions is None:
+            listed = self._splits[operator.name] if operator.name in self._splits else check_source(operator)
+            positions = positions_of(source, index, parallelism, listed)
+        return PacedReader(SourceReader(operator.name, source, positions), bucket, self._clock)
 
     # -- sinks ---------------------------------------------------------------------------------------------------
 
@@ -190,24 +182,3 @@ class FileServices(Services):
                 "Parquet, Collect, Print, Call"
             )
         return lambda transaction, records: self._deliver(operator.name, transaction, records)
-
-
-def _sequence(name: str, source: Items[Any] | Range | Generate[Any]) -> tuple[RecordsAt, int | None]:
-    """The records at some positions, and how many there are."""
-    if isinstance(source, Items):
-        return each(source.records.__getitem__), len(source.records)
-    if isinstance(source, Range):
-        return each(range(source.start, source.stop).__getitem__), len(range(source.start, source.stop))
-    make = source.make
-
-    def make_each(positions: range) -> list[Any]:
-        iterator = iter(positions)
-        try:
-            return [make(position) for position in iterator]
-        except TaskError:
-            raise
-        except USER_RAISED as error:
-            position = positions[len(positions) - length_hint(iterator) - 1]
-            raise user_error(name, error, hook=f"make({position})", can_set_aside=False) from error
-
-    return make_each, source.count

@@ -26,18 +26,14 @@ from urllib.parse import parse_qs
 from engine.files.arrow import parquet
 from engine.files.file_errors import InputChangedError, MalformedInputError
 from engine.files.locations import Location, Stamp
-from graphs.io import CSV, JsonLines, Parquet, TextLines
 
 Position = int | tuple[int, ...]
-FileSource = JsonLines | CSV | Parquet | TextLines
 
 RANGE_BYTES_MAX = 64 * 1024 * 1024
 """Larger text files are read in several ranges, by as many tasks as there are."""
 
 _FOOTER_END_BYTES = 8
 """The length of the footer, and four letters."""
-
-_ENDINGS = {JsonLines: (".jsonl", ".ndjson", ".json"), CSV: (".csv",), Parquet: (".parquet",), TextLines: ("",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +93,7 @@ class Split:
         return bool(position[1]) if self.is_compressed else position[0] >= self.stop
 
 
-def list_splits(source: FileSource, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
-    """All splits of a source as it is now, in the order of the names of its files."""
-    location = Location(source.path)
-    endings = _ENDINGS[type(source)]
-    if not isinstance(source, Parquet):
-        endings = (*endings, *(f"{ending}.gz" for ending in endings))
-    splits: list[Split] = []
-    for path, stamp in location.files(endings).items():
-        if isinstance(source, Parquet):
-            splits += _row_groups(location, path, stamp)
-        elif isinstance(source, CSV) or path.lower().endswith(".gz"):
-            # A line end of CSV may stand in quotes, which only a reader from the start can tell.
-            splits.append(Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns))
-        else:
-            splits += _ranges(path, stamp, range_bytes_max)
-    return splits
-
-
-def check_unchanged(location: Location, positions: dict[Split, Position]) -> None:
+def check_files(location: Location, positions: dict[Split, Position]) -> None:
     """Raise if a file that is still to be read is not the one that was listed."""
     unread = [split for split, position in positions.items() if not split.is_read(position)]
     stamps = location.stamps(sorted({split.path for split in unread}))
@@ -150,7 +128,11 @@ def _time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
-def _ranges(path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+def ranges(path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
+    """The splits of a text file. One that is compressed is read as a whole."""
+    if path.lower().endswith(".gz"):
+        yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns)
+        return
     size = stamp.size
     count = max(1, -(-size // range_bytes_max))
     bounds = [size * number // count for number in range(count + 1)]
@@ -158,7 +140,8 @@ def _ranges(path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
         yield Split(path, size, start, stop, time_ns=stamp.time_ns)
 
 
-def _row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:
+def row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:
+    """The splits of a Parquet file."""
     try:
         file = location.open(path)
         metadata: Any = parquet().read_metadata(file)

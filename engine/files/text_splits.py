@@ -35,16 +35,28 @@ class TextSplit:
         """Behind the last record that was read."""
         return position_in(self.lines, self.split)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether every record was read."""
+        return self.split.is_read(self.position)
+
     def read(self, records_max: int) -> list[Any]:
-        """Up to so many records; fewer or none where lines hold none."""
+        """Up to so many records; none at the end alone."""
+        records = self._take(records_max)
+        while not records and not self.is_done:
+            records = self._take(records_max)
+        return records
+
+    def _take(self, records_max: int) -> list[Any]:
+        """The records of so many lines: fewer or none where lines hold none."""
         return [line.removesuffix("\r") for line in self.lines.take(records_max)]
 
 
 class JsonSplit(TextSplit):
     """One JSON value a line."""
 
-    def read(self, records_max: int) -> list[Any]:
-        """Up to so many records; fewer or none where lines are blank."""
+    def _take(self, records_max: int) -> list[Any]:
+        """The records of so many lines: none of those that are blank."""
         start = self.lines.offset
         lines = self.lines.take(records_max)
         records: list[Any] = []
@@ -97,8 +109,8 @@ class CsvSplit(TextSplit):
             self.lines = Lines(location, split, position)
             self._start()
 
-    def read(self, records_max: int) -> list[Any]:
-        """Up to so many records; fewer or none where lines are blank."""
+    def _take(self, records_max: int) -> list[Any]:
+        """The records of so many lines: none of those that are blank."""
         columns = self._columns
         return [dict(zip(columns, row, strict=True)) for row in self._rows(records_max, len(columns))]
 

@@ -94,7 +94,7 @@ def simulate(
     and go on). Each run must end, break no rule of the protocol, and leave in each sink what it holds without faults:
     the same records, in any order, compared by equality. Sums of floats depend on the order of adding: round them.
 
-    - inputs: records by the name of the source operator. `Items`, `Range` and `Generate` bring their own.
+    - inputs: records by the name of the source operator, in place of what the source reads. Others are really read.
     - invariant: called with a `CutView` of every complete cut; what returns False or raises fails the schedule.
     - parallelism: what a seed draws from; a restore may take another one. The run without faults has the first.
     - check_outputs: False for a flow whose output depends, as it may, on the order in which streams are merged, or on

@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, cast, get_args
+from operator import length_hint
+from typing import Any, Literal, get_args
 
 from engine.cut_view import CutView
+from engine.files.checks import check_source
+from engine.files.file_errors import NoInputError
 from engine.simulation.checker import check_protocol
 from engine.simulation.record import Record, Started
 from engine.simulation.schedule import FaultPlan, Schedule
@@ -20,7 +23,6 @@ from engine.task_errors import USER_RAISED, describe, user_frames
 from engine.travel import check_pickles
 from graphs.expansion import expand
 from graphs.flow import Flow, checked_flow
-from graphs.io import Generate, Items, Range
 from graphs.options import is_whole
 from graphs.plan import Operator, Plan
 from recovery.coordinator import SnapshotOptions, why_never_dry
@@ -152,9 +154,9 @@ class Simulation:
         watched = plan.stop_when is not None or invariant is not None
         self.plan = replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
         sources = [operator for operator in plan.operators.values() if operator.kind.is_source]
-        counts = [_count(source, self.inputs) for source in sources]
-        self.batch_min = sum(count or 0 for count in counts) // _BATCHES
-        self.world = _CreditedWorld if None in counts else ToldWorld
+        self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
+        endless = [s for s in sources if s.name not in self.inputs and not s.function.bounded]
+        self.world = _CreditedWorld if endless else ToldWorld
         self.faithful = self._run_faithfully()
 
     def _run_faithfully(self) -> Run:
@@ -239,7 +241,7 @@ def checked_seeds(seeds: Iterable[int]) -> Iterable[int]:
 
 
 def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    sources = {name: operator.function for name, operator in plan.operators.items() if operator.kind.is_source}
+    sources = [name for name, operator in plan.operators.items() if operator.kind.is_source]
     known = ", ".join(map(repr, sources))
     for name, records in inputs.items():
         if name not in sources:
@@ -250,12 +252,14 @@ def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str
             raise SimulationError(
                 f"the inputs of source {name!r} are a {type(records).__name__}: give a list of records"
             )
-    for name, source in sources.items():
-        if name not in inputs and not isinstance(source, Items | Range | Generate):
-            raise SimulationError(
-                f"source {name!r} reads {source!r}, which the simulator does not open: "
-                f"give its records, simulate(flow, inputs={{{name!r}: [...]}})"
-            )
+    for name in sources:
+        if name not in inputs:
+            try:
+                check_source(plan.operators[name])
+            except NoInputError as error:
+                raise SimulationError(
+                    f"{error}; or give its records, simulate(flow, inputs={{{name!r}: [...]}})"
+                ) from error
     return dict(inputs)
 
 
@@ -299,15 +303,9 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
         )
 
 
-def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int | None:
-    if source.name in inputs:
-        return len(inputs[source.name])
-    described = source.function
-    if isinstance(described, Items):
-        return len(cast("Items[Any]", described).records)
-    if isinstance(described, Range):
-        return max(0, described.stop - described.start)
-    return described.count
+def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int:
+    """How many records there are, as far as the source says it."""
+    return length_hint(inputs.get(source.name, source.function))
 
 
 def _rescaled(record: Record) -> int:

@@ -15,10 +15,11 @@ from engine.files.arrow import arrow, parquet
 from engine.files.checks import check_sink
 from engine.files.disk import Disk
 from engine.files.file_errors import UnwritableRecordError
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.parquet_part import ParquetPart
 from engine.files.services import FileServices
 from engine.memory import ListStore, ListWriter
-from graphs import CSV, Collect, Flow, JsonLines, Parquet
+from graphs import Collect, Flow
 from tests.columns.given import columns
 from tests.files.opened import JOB, Deliveries, reader, transaction, visible, writer
 from tests.runtime.tasks import Tasks

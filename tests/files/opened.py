@@ -9,7 +9,8 @@ from typing import Any
 
 from engine.files.disk import Disk
 from engine.files.services import FileServices
-from engine.files.splits import Split, list_splits
+from engine.files.splits import Position, Split
+from engine.source_reader import SourceReader
 from graphs import Sink, Source
 from graphs.ids import Attempt, TaskId
 from graphs.kinds import Read, Write
@@ -74,6 +75,10 @@ def reader(
     return services().reader(source(description), index, parallelism, positions)
 
 
+def file_reader(source: Source[Any], positions: Mapping[Split, Position]) -> SourceReader:
+    return SourceReader("in", source, {split.name: position for split, position in positions.items()})
+
+
 def writer(description: Sink[Any], index: int = 0, opened: FileServices | None = None, name: str = SINK) -> Any:
     return (opened or services()).writer(sink(description, name), TaskId(name, index))
 
@@ -92,7 +97,7 @@ def rest(reader: Any, records_max: int = 1000) -> list[Any]:
 
 def fresh(description: Any, range_bytes_max: int) -> dict[Split, Any]:
     """The splits of a source, in small ranges, each at its start."""
-    return {split: split.first for split in list_splits(description, range_bytes_max)}
+    return {split: split.first for split in description.list_splits(range_bytes_max)}
 
 
 def write_json(path: Path, records: Iterable[Any]) -> Path:

@@ -10,8 +10,9 @@ import pytest
 from engine.files.checks import check_sink
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.names import Turn, name_of, path_name, turn_of
-from graphs import CSV, Call, Collect, JsonLines, Parquet, Print, Sink
+from graphs import Call, Collect, Print, Sink
 from tests.files.disks import CrashingDisk
 from tests.files.opened import everything, services, sink, transaction, writer
 

@@ -14,10 +14,8 @@ import pytest
 from engine.files import line_formats as lines
 from engine.files.arrow import arrow, parquet
 from engine.files.file_errors import InputChangedError
-from engine.files.reader import FileReader
-from engine.files.splits import list_splits
-from graphs import CSV, JsonLines, Parquet, TextLines
-from tests.files.opened import reader, rest
+from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
+from tests.files.opened import file_reader, reader, rest
 
 SOURCES: dict[str, Callable[[str], Any]] = {"jsonl": JsonLines, "csv": CSV, "txt": TextLines, "jsonl.gz": JsonLines}
 COUNT, READ = 100, 10
@@ -100,7 +98,7 @@ def ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Any, 
     monkeypatch.setattr(lines, "BLOCK_BYTES", 32)
     path = write(tmp_path / "a.txt", text_of("txt", 100))
     source = TextLines(str(path))
-    splits = list_splits(source, range_bytes_max=150)
+    splits = source.list_splits(range_bytes_max=150)
     assert len(splits) > 2
     return path, source, {split: split.first for split in splits}
 
@@ -110,21 +108,21 @@ def ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Any, 
 def test_ranges_of_two_files_are_not_read_as_one(ranges: Any, content: bytes, begins: bool):
     path, source, positions = ranges
     one, two, *_ = positions
-    assert len(rest(FileReader(source, {one: positions[one]}))) > READ
-    second = FileReader(source, {two: positions[two]}) if begins else None
+    assert len(rest(file_reader(source, {one: positions[one]}))) > READ
+    second = file_reader(source, {two: positions[two]}) if begins else None
     exchange(path, content, keeps_time=False)
     with pytest.raises(InputChangedError, match=r"a\.txt .*\bchanged\b"):
-        rest(second or FileReader(source, {two: positions[two]}))
+        rest(second or file_reader(source, {two: positions[two]}))
 
 
 def test_a_range_of_which_something_was_read_is_known_by_it(ranges: Any):
     path, source, positions = ranges
     for split, position in positions.items():
-        first = FileReader(source, {split: position})
+        first = file_reader(source, {split: position})
         first.read(3)
         exchange(path, text_of("txt", 300), keeps_time=True)
         with pytest.raises(InputChangedError, match=r"a\.txt .*\bchanged\b"):
-            rest(FileReader(source, {split: first.positions()[split.name]}))
+            rest(file_reader(source, {split: first.positions()[split.name]}))
         exchange(path, text_of("txt", 100), keeps_time=True)
         assert rest(first)
 

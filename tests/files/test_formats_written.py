@@ -16,8 +16,8 @@ import pytest
 from engine.files.arrow import parquet
 from engine.files.disk import Disk
 from engine.files.file_errors import UnwritableRecordError
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.parquet_part import ParquetPart
-from graphs import CSV, JsonLines, Parquet
 from tests.files.opened import reader, rest, transaction, visible, writer
 
 FILES = [JsonLines, CSV, Parquet]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from graphs import Generate, Items, JsonLines
+from engine.files.file_formats import JsonLines
+from graphs import Generate, Items
 from tests.files.opened import Clock, services, source, write_json
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from engine.files.checks import claim_output, release_output
 from engine.files.file_errors import OutputError, UnknownTransactionError
-from graphs import CSV, Collect, JsonLines, Parquet
+from engine.files.file_formats import CSV, JsonLines, Parquet
+from graphs import Collect
 from graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk
 from tests.files.opened import RUN, everything, services, sink, swept, swept_by, transaction, visible, writer

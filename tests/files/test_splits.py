@@ -14,10 +14,11 @@ import pytest
 from engine.files.arrow import arrow, parquet
 from engine.files.checks import check_source
 from engine.files.file_errors import InputChangedError, MalformedInputError, NoInputError
+from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
 from engine.files.locations import Location
 from engine.files.splits import Split
 from engine.task_errors import UserFunctionError
-from graphs import CSV, Generate, Items, JsonLines, Parquet, Range, Source, TextLines
+from graphs import Generate, Items, Range, Source
 from tests.files.opened import reader, rest, services, source, write_json
 
 
@@ -106,13 +107,35 @@ def test_text_is_looked_for_in_files_of_any_ending(tmp_path: Path):
         check_source(source(TextLines(str(tmp_path))))
 
 
-def test_a_source_of_a_kind_that_nothing_reads_is_refused():
-    with pytest.raises(NoInputError, match=r"source 'in' .*\breads"):
-        check_source(source(Source[Any]()))
+class Unreachable(Items[int]):
+    """A source whose system is down."""
+
+    def validate(self) -> None:
+        raise ConnectionError("no route to the queue")
 
 
-def test_sources_that_are_no_files_have_no_splits_to_list():
-    assert [check_source(source(s)) for s in (Items([1]), Range(3), Generate(str))] == [(), (), ()]
+class SameNames(Items[int]):
+    def splits(self) -> list[str]:
+        return ["a", "b", "a"]
+
+
+def test_a_source_that_does_not_say_how_it_is_opened_cannot_be_made():
+    with pytest.raises(TypeError, match="open"):
+        Source[Any]()  # type: ignore[abstract]
+
+
+def test_a_source_that_finds_itself_unreadable_is_refused_in_one_line():
+    with pytest.raises(NoInputError, match=r"^source 'in' cannot read Unreachable.*no route to the queue.*readable"):
+        check_source(source(Unreachable([1])))
+
+
+def test_splits_of_one_name_are_refused():
+    with pytest.raises(NoInputError, match="source 'in' has splits of one name"):
+        check_source(source(SameNames([1])))
+
+
+def test_sources_of_numbered_records_have_no_splits_to_list():
+    assert [check_source(source(s)) for s in (Items([1]), Range(3), Generate(str))] == [None, None, None]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from engine.files.checks import check_sink, check_source
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.services import FileServices
-from graphs import CSV, Collect, Flow, JsonLines, Parquet
+from graphs import Collect, Flow
 from graphs.ids import Attempt, Epoch
 from tests.files.opened import JOB, RUN, Deliveries, reader, rest, swept, write_json
 from tests.runtime.tasks import States, Tasks, encoded

@@ -13,9 +13,8 @@ import pytest
 
 from engine.files import line_formats as lines
 from engine.files.file_errors import InputChangedError, MalformedInputError
-from engine.files.reader import FileReader
-from graphs import CSV, JsonLines, TextLines
-from tests.files.opened import fresh, reader, rest, write_json
+from engine.files.file_formats import CSV, JsonLines, TextLines
+from tests.files.opened import file_reader, fresh, reader, rest, write_json
 
 
 def test_json_lines_are_read_as_they_are_written(tmp_path: Path):
@@ -157,7 +156,7 @@ def test_ranges_and_restores_share_every_line_once(tmp_path: Path, monkeypatch: 
     found: list[str] = []
     for split, first in fresh(source, chance.choice([1, 2, 5, 40, 10_000])).items():
         position = first
-        while not (reading := FileReader(source, {split: position})).exhausted:
+        while not (reading := file_reader(source, {split: position})).exhausted:
             found += reading.read(chance.randrange(1, 5))
             position = reading.positions()[split.name]
     expected = text.split("\n")
@@ -169,7 +168,7 @@ def test_big_files_are_shared_by_tasks_and_small_ones_are_not(tmp_path: Path):
     splits = list(fresh(JsonLines(str(path)), range_bytes_max=1000))
     assert [split.stop - split.start for split in splits] == [972, 973, 972, 973]
     assert len(fresh(JsonLines(str(path)), range_bytes_max=3890)) == 1
-    records = [record for split in splits for record in rest(FileReader(JsonLines(str(path)), {split: split.first}))]
+    records = [record for split in splits for record in rest(file_reader(JsonLines(str(path)), {split: split.first}))]
     assert records == list(range(1000))
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from engine.files.file_formats import CSV
 from graphs import (
-    CSV,
     BadNameError,
     BadOptionError,
     Call,

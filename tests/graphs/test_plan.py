@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.files.file_formats import JsonLines, Parquet
 from graphs import (
     Collect,
     Edge,
     Flow,
     Generate,
     Items,
-    JsonLines,
-    Parquet,
     Plan,
     Print,
     Range,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from engine.files.file_formats import JsonLines
 from engine.memory import ListStore, ListWriter, MemoryServices
-from graphs import Generate, Items, JsonLines, Range, Source
+from graphs import Generate, Items, Range, Source
 from graphs.kinds import Read
 from graphs.plan import Operator
 
@@ -47,9 +50,9 @@ def test_given_inputs_replace_what_the_source_describes():
     assert reader_of(JsonLines("orders/"), {"source": ["given"]}).read(10) == ["given"]
 
 
-def test_a_source_that_is_not_in_memory_and_given_no_input_is_refused():
-    with pytest.raises(LookupError, match=r"source 'source' reads JsonLines\(.*give inputs=\{'source': \[\.\.\.\]\}"):
-        reader_of(JsonLines("orders/"), {"other": []})
+def test_a_source_that_is_given_no_input_is_opened(tmp_path: Path):
+    (tmp_path / "orders.jsonl").write_text("1\n2\n")
+    assert reader_of(JsonLines(str(tmp_path)), {"other": []}).read(10) == [1, 2]
 
 
 def test_changing_a_record_does_not_change_what_is_read_after_a_restart():

@@ -50,8 +50,8 @@ def looping(**loop: Any) -> Flow:
         (
             doubled(JsonLines("numbers/")),
             {},
-            "source 'numbers' reads JsonLines(path='numbers/', rate=None), which the simulator does not open: "
-            "give its records, simulate(flow, inputs={'numbers': [...]})",
+            "numbers/ is not there: give the path of a file or a folder that exists; "
+            "or give its records, simulate(flow, inputs={'numbers': [...]})",
         ),
         (
             doubled(Items([1])),

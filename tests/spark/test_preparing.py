@@ -14,10 +14,9 @@ import pytest
 from backedge import prepare, read_output
 from backedge.command import main
 from engine.columns import as_records
+from engine.files.file_formats import Parquet
 from engine.files.locations import Location
 from engine.files.parquet_split import ParquetSplit
-from engine.files.splits import list_splits
-from graphs.io import Parquet
 from graphs.routing import key_group, task_of_group
 from recovery.spark.prepare.key_layout import deal_groups
 from recovery.spark.prepare.recipe import PreparationError
@@ -139,7 +138,7 @@ def test_each_task_reads_just_the_keys_that_it_keeps(spark: SparkSession, tmp_pa
     made = prepare(spark, source, str(tmp_path / "out"), key="key", schema=f"key {kind}", tasks=3)
     assert made.tasks == 3 and len(made.files) == 3
     read: list[Any] = []
-    splits = list_splits(Parquet(made.data))
+    splits = Parquet(made.data).list_splits()
     for task in range(3):
         for split in splits[task::3]:
             records = as_records(ParquetSplit(Location(made.data), split, 0).read(10_000))

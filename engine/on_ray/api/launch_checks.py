@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from engine.on_ray.job_store import staging_of
 from engine.on_ray.supervisor.restore_plan import check_graph
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
-from graphs.io import CSV, JsonLines, Parquet, TextLines
+from graphs.io import Sink, Source
 from graphs.kinds import Read, Write
 from graphs.plan import Operator, Plan
 from recovery.stores.local import LocalStore
@@ -36,10 +35,10 @@ def with_absolute_paths(plan: Plan) -> Plan:
 
 
 def _absolute(operator: Operator) -> Operator:
-    files: Any = operator.function
-    if not isinstance(files, JsonLines | CSV | Parquet | TextLines) or "://" in files.path:
+    described: Any = operator.function
+    if not isinstance(described, Source | Sink):
         return operator
-    absolute: Any = replace(files, path=os.path.abspath(files.path))
+    absolute: Any = described.absolute()
     return replace(operator, kind=Read(absolute) if operator.kind.is_source else Write(absolute))
 
 
@@ -81,10 +80,10 @@ def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
 
 
 def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Raise unless all input is there; returns the splits of the sources of files."""
+    """Raise unless all input is there; returns the splits of the sources that list them."""
     sources = (operator for operator in plan.operators.values() if operator.kind.is_source)
     found = {operator.name: check_source(operator) for operator in sources}
-    return {name: splits for name, splits in found.items() if splits}
+    return {name: splits for name, splits in found.items() if splits is not None}
 
 
 def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:

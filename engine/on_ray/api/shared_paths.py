@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from graphs.graph_errors import BadOptionError
-from graphs.io import CSV, JsonLines, Parquet, TextLines
+from graphs.io import Sink, Source
 from graphs.plan import Plan
 
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -54,9 +54,9 @@ def checked_paths(
     if snapshots is not None:
         check_path("snapshots", os.fspath(snapshots), environment=environment)
     for operator in plan.operators.values():
-        files: Any = operator.function
-        if isinstance(files, JsonLines | CSV | Parquet | TextLines):
+        described: Any = operator.function
+        if isinstance(described, Source | Sink) and (path := described.relative_path) is not None:
             is_source = operator.kind.is_source
             what = f"{'source' if is_source else 'sink'} {operator.name!r} {'reads' if is_source else 'writes'}"
-            check_path(what, files.path, " or s3://BUCKET/" if is_source else "", environment)
+            check_path(what, path, " or s3://BUCKET/" if is_source else "", environment)
     return plan

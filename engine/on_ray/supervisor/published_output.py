@@ -6,11 +6,12 @@ from typing import Any
 
 from engine.cut_view import Transactions
 from engine.files.checks import output_folder, release_output
+from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.services import FileServices
 from engine.on_ray.job_store import open_services
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.ids import Attempt
-from graphs.io import CSV, Collect, JsonLines, Parquet, Print
+from graphs.io import Collect, Print
 from graphs.plan import Operator, Plan
 from recovery.orders import Sweep
 

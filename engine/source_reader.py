@@ -1,0 +1,84 @@
+"""Reads the splits of one task, one behind the other: what a source task does, whatever its source is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+from engine.batch import copy_records
+from engine.columns import Records, to_columns
+from engine.task_errors import TaskError, user_error
+from graphs.io import FunctionRaisedError, Source, SplitReader
+
+
+class SourceReader:
+    """Reads splits of a source, from their positions on. `name` is that of the operator.
+
+    One split is open at a time, unless it has nothing to read at the moment: then the others are asked, too.
+
+    >>> from graphs.io import Items
+    >>> reader = SourceReader("letters", Items("abcd"), {"1-of-2": 0})
+    >>> reader.read(1), reader.positions(), reader.exhausted
+    (['b'], {'1-of-2': 1}, False)
+    """
+
+    def __init__(self, name: str, source: Source[Any], positions: Mapping[str, Any]) -> None:
+        self._name = name
+        self._source = copy(source)
+        self._positions = dict(positions)
+        self._unread = deque(split for split, at in positions.items() if not source.is_read(split, at))
+        self._open: dict[str, SplitReader[Any]] = {}
+        self._source.check_unchanged(positions)
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing more will ever come."""
+        return not self._unread
+
+    def read(self, records_max: int) -> Records:
+        """The next records of the first split that has any; an empty list when there are none at the moment."""
+        for _ in range(len(self._unread)):
+            split = self._unread[0]
+            records = self._read(split, records_max)
+            if records:
+                return records
+            if self._unread and self._unread[0] == split:
+                self._unread.rotate(-1)
+        return []
+
+    def positions(self) -> dict[str, Any]:
+        """Split name -> position; splits that are read stay listed."""
+        return dict(self._positions)
+
+    def _read(self, split: str, records_max: int) -> Records:
+        opened = self._open.get(split)
+        if opened is None:
+            opened = self._open[split] = self._source.open(split, self._positions[split])
+        try:
+            found = opened.read(records_max)
+        except FunctionRaisedError as error:
+            if error.__cause__ is None or isinstance(error.__cause__, TaskError):
+                raise error.__cause__ or error from None
+            raise user_error(self._name, error.__cause__, hook=error.call, can_set_aside=False) from error.__cause__
+        self._positions[split] = opened.position
+        if opened.is_done:
+            del self._open[split]
+            self._unread.remove(split)
+        if not isinstance(found, list):
+            return to_columns(found)
+        return copy_records(found) if self._source.shares_records else found
+
+
+def positions_of(source: Source[Any], index: int, parallelism: int, splits: tuple[str, ...] | None) -> dict[str, Any]:
+    """The splits that one of several tasks begins with, at their first positions.
+
+    `splits` are those of the source as they were listed before the run.
+
+    >>> from graphs.io import Items
+    >>> positions_of(Items("abc"), 1, 2, None), positions_of(Items("abc"), 1, 2, ("x", "y", "z"))
+    ({'1-of-2': 0}, {'y': 0})
+    """
+    names = (f"{index}-of-{parallelism}",) if splits is None else splits[index::parallelism]
+    return {name: source.first_position(name) for name in names}

@@ -1,0 +1,83 @@
+"""What a source task makes of any source: splits one behind the other, others while one has nothing to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.files.pace import IDLE_S, PacedReader
+from engine.source_reader import SourceReader, positions_of
+from graphs import Items, Source
+
+
+class Lines:
+    """Lines of a dict; a line None stands for a moment at which there is nothing."""
+
+    def __init__(self, lines: list[str | None], position: int) -> None:
+        self._lines = lines
+        self.position = position
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= len(self._lines)
+
+    def read(self, records_max: int) -> list[str]:
+        found = self._lines[self.position : self.position + 1]
+        self.position += len(found)
+        return [line for line in found if line is not None]
+
+
+class Book(Source[str]):
+    def __init__(self, chapters: dict[str, list[str | None]]) -> None:
+        self.chapters = chapters
+        self.opened: list[str] = []
+
+    def splits(self) -> list[str]:
+        return list(self.chapters)
+
+    def open(self, split: str, position: Any) -> Lines:
+        self.opened.append(split)
+        return Lines(self.chapters[split], position)
+
+
+def test_splits_are_opened_one_behind_the_other():
+    book = Book({"one": ["a", "b"], "two": ["c"]})
+    reader = SourceReader("book", book, {"one": 0, "two": 0})
+    assert [reader.read(1), list(book.opened)] == [["a"], ["one"]]
+    assert [reader.read(1), reader.read(1), reader.exhausted] == [["b"], ["c"], True]
+    assert reader.positions() == {"one": 2, "two": 1}
+
+
+def test_a_split_without_anything_to_read_at_the_moment_lets_the_others_go_first():
+    reader = SourceReader("book", Book({"one": [None, "a"], "two": ["b"]}), {"one": 0, "two": 0})
+    assert [reader.read(9), reader.read(9), reader.read(9), reader.exhausted] == [["b"], ["a"], [], True]
+
+
+def test_an_idle_source_is_not_asked_again_at_once():
+    now = [0.0]
+    reader = PacedReader(SourceReader("book", Book({"one": [None, "a"]}), {"one": 0}), clock=lambda: now[0])
+    assert [reader.read(9), reader.read(9)] == [[], []]
+    now[0] = IDLE_S
+    assert reader.read(9) == ["a"]
+
+
+def test_a_restored_split_goes_on_behind_its_position():
+    reader = SourceReader("book", Book({"one": ["a", "b"], "two": ["c"]}), {"one": 1, "two": 1})
+    assert [reader.read(9), reader.read(9), reader.exhausted] == [["b"], [], True]
+
+
+def test_splits_are_dealt_in_turn_and_in_their_order():
+    splits = ("a", "b", "c", "d", "e")
+    dealt = [list(positions_of(Book({}), index, 2, splits)) for index in range(2)]
+    assert dealt == [["a", "c", "e"], ["b", "d"]]
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_records_are_copied_where_the_source_shares_them(shares: bool):
+    class Given(Items[dict[str, int]]):
+        shares_records = shares
+
+    record = {"n": 1}
+    (read,) = SourceReader("given", Given([record]), {"0-of-1": 0}).read(9)
+    assert (read is record) is not shares
