@@ -1,4 +1,4 @@
-"""What a word on a command line has to be; `argparse` says what is wrong with one that is not."""
+"""Readers of the words on a command line: each returns the value, or raises what `argparse` prints."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recovery.stores.store_errors import StoreError
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with a call in one line, without the dozen that tell of all options."""
+    """Reports a wrong call in one line, without the dozen lines of usage."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        self.exit(2, f"{self.prog}: {message}; --help tells of all options\n")
+        self.exit(2, f"{self.prog}: {message}; --help lists all options\n")
 
 
 def digits(text: str) -> int | None:
-    """The whole number from 0 on that a text is; None for any other.
+    """The integer of at least 0 that a text spells; None for any other text.
 
     >>> digits("12"), digits("-1"), digits("²"), digits("9" * 5000)
     (12, None, None, None)
@@ -30,18 +30,18 @@ def digits(text: str) -> int | None:
 
 
 def number(text: str) -> int:
-    """A whole number from 0 on."""
+    """An integer of at least 0."""
     found = digits(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r}: give an integer of at least 0")
     return found
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on."""
+    """An integer of at least 1."""
     found = digits(text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r}: give an integer of at least 1")
     return found
 
 
@@ -52,20 +52,20 @@ def seconds(text: str) -> float:
     except ValueError:
         found = 0
     if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: give seconds above 0")
     return found
 
 
 def place(text: str) -> str:
     """A path or a URI."""
-    # Nothing would mean the current folder, which nobody has named.
+    # An empty path would mean the current folder.
     if not text:
-        raise argparse.ArgumentTypeError("'' is no path: write . for the current folder")
+        raise argparse.ArgumentTypeError("'': give a path, . for the current folder")
     return text
 
 
 def key_from(key_file: str | None) -> bytes | None:
-    """The key of the cuts: from the file that is named, else from the environment, else none."""
+    """The key of the cuts: from the file, or else from the environment, or None."""
     try:
         return signing_key() if key_file is None else key_in_file(key_file, f"--key-file {key_file}")
     except StoreError as error:
@@ -74,5 +74,5 @@ def key_from(key_file: str | None) -> bytes | None:
 
 def add_key_file(add_argument: Callable[..., object]) -> None:
     """Add --key-file, which names the file with the key of the cuts."""
-    told = f"the key that signs the cuts, in a file; default: the environment variable {KEY_VARIABLE}, if it is set"
+    told = f"file with the key that signs the cuts; default: the environment variable {KEY_VARIABLE}, if it is set"
     add_argument("--key-file", type=place, metavar="FILE", help=told)

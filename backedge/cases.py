@@ -1,21 +1,21 @@
-"""A module that can be compared: it has a flow, and says in Spark what the flow has to come to.
+"""A module that can be compared: it has a flow, and computes in Spark what the flow must produce.
 
     SIZE = 1_000                      # the size, unless another is asked for
     SINK = "booked"                   # the sink whose records are the result
     KEYS = ("id",)                    # the columns of the reference that tell its rows apart
-    def flow(inputs, output, size): ...              # gives the Flow
-    def reference(spark, inputs): ...                # gives the rows that it has to come to
+    def flow(inputs, output, size): ...              # returns the Flow
+    def reference(spark, inputs): ...                # returns the rows that the flow must produce
 
-and if it likes
+and optionally
 
     TOLERANCES = {"rank": 1e-9}       # how far a column may be off, as a share of the value
     INVARIANTS = {"money": "SELECT ..."}             # what holds in every cut, as SQL that finds what does not
-    IN_LOOP = False                   # cuts of this one need not hold records in a loop
+    IN_LOOP = False                   # its cuts need not hold records in a loop
     def prepare(spark, inputs, size, seed): ...      # writes the input, below the folder `inputs`
-    def promised(spark, inputs, result): ...         # gives the rows that break what is promised beyond the reference
+    def promised(spark, inputs, result): ...         # returns the rows that break other promises
     def show(rows): ...                              # shows the result to a person
 
-`flow` and `reference` take what they name of inputs, output, size, rounds and seed.
+`flow` and `reference` may name any of the parameters inputs, output, size, rounds and seed.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class Case:
     promised: Callable[..., Any] | None
 
     def flow(self, **given: Any) -> Flow:
-        """The flow, with what its function takes of `given`."""
+        """The flow; its function is called with the parameters that it names."""
         with told_in_a_line(f"flow() of {self.name} raises"):
             flow = self.make_flow(**taken(self.make_flow, given))
         if not isinstance(flow, Flow):
-            raise WrongCallError(f"flow() of {self.name} gives something of type {type(flow).__name__}, not a Flow")
+            raise WrongCallError(f"flow() of {self.name} returns something of type {type(flow).__name__}, not a Flow")
         return flow
 
     def check_sink(self, plan: Plan) -> None:
-        """Raise unless the sink is one whose records can be read."""
+        """Raise unless the records of the sink can be read."""
         operator = plan.operators.get(self.sink)
         if operator is None or not isinstance(operator.function, (Collect, *FORMS)):
             raise WrongCallError(
-                f"SINK of {self.name} is {self.sink!r}, and that is no sink of its flow whose records can be read: "
+                f"SINK of {self.name} is {self.sink!r}, which is not a sink of its flow whose records can be read: "
                 "name one that is a Collect, JsonLines, Parquet or CSV"
             )
 
@@ -110,7 +110,7 @@ def _check(module: ModuleType, name: str) -> None:
 
 
 def taken(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function takes of what there is, by name.
+    """The arguments among `given` that a function takes, by name.
 
     >>> taken(lambda inputs, size=3: None, {"inputs": "in", "output": "out", "size": 5})
     {'inputs': 'in', 'size': 5}

@@ -1,4 +1,4 @@
-"""One run of a case, with what Spark says of it: what the examples do when they are called by name."""
+"""One run of a case, checked by Spark: what an example does when it is called by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT = RunOptions()
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of a run, its records, how they differ from the reference, and what an audit found."""
+    """A run, its records, how they differ from the reference, and the verdict of an audit."""
 
     result: RunResult
     rows: list[dict[str, Any]]
@@ -43,13 +43,13 @@ class Checked:
 
     @property
     def audit(self) -> str | None:
-        """What the audit came to, if there was one."""
+        """The outcome of the audit, if there was one."""
         if self.verdict is not None:
             return self.verdict.outcome
         return None if self.result.audit is None else self.result.audit["state"]
 
     def summary(self) -> dict[str, Any]:
-        """All but the records, as JSON takes it."""
+        """Everything except the records, ready for JSON."""
         found = {"rows": len(self.rows), "differing": self.judged.differing, "audit": self.audit}
         spark = {"spark_seconds": round(self.spark_seconds, 3), "failures": self.failures}
         return {**self.result.summary(), **found, **spark}
@@ -96,13 +96,13 @@ def run_checked(
 
 
 def _check_folder(folder: str, holds_a_run: bool, resume: Any) -> None:
-    """Say what is wrong about the call before Spark is started, which takes seconds."""
+    """Refuse a wrong call before Spark is started, which takes seconds."""
     if holds_a_run and resume == "never":
         raise WrongCallError(
-            f"{folder} holds a run already: go on with it by --resume latest, give another folder, or remove it"
+            f"{folder} holds a run already: continue it with --resume latest, give another folder, or remove it"
         )
     if isinstance(resume, int) and not holds_a_run:
-        raise WrongCallError(f"{folder} holds no run, and so no cut {resume}: give the folder of the run to go on with")
+        raise WrongCallError(f"{folder} holds no run, and so no cut {resume}: give the folder of the run to continue")
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

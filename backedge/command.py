@@ -22,7 +22,7 @@ NOBODY_READS = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code: 0 done, 1 what was to be run has failed, 2 a wrong call.
+    """Run the command line and return its exit code: 0 done, 1 failed, 2 a wrong call.
 
     >>> main(["graph", "shop"])
     2
@@ -36,21 +36,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         if _is_read():
-            raise  # it was another pipe or socket that broke
-        # What is left of the output has to go somewhere when Python flushes at the end.
+            raise  # another pipe or socket broke
+        # Python flushes at its end: let the rest of the output go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
 
 
 def _is_read() -> bool:
-    """Whether our output still has a reader: the system tells of a pipe that has none as an error."""
+    """Whether our output still has a reader: the system reports a pipe without one as an error."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     return not output.poll(0)
 
 
 def _obey(options: argparse.Namespace) -> int:
-    # What runs on Ray is imported when it is asked for: a drawing does not wait for it.
+    # Ray is imported by the commands that need it, so that a drawing does not wait for it.
     match options.command:
         case "run":
             from backedge.run_command import run_flow
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_flow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("flow", metavar="MODULE:NAME", help="a module, and the Flow in it or a function that gives one")
+    parser.add_argument("flow", metavar="MODULE:NAME", help="a module, and a Flow in it or a function that returns one")
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +167,7 @@ def _add_audit(audit: argparse.ArgumentParser) -> None:
 
 def _epochs(text: str) -> str:
     if text not in ("all", "latest") and digits(text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no epoch: give its number, all or latest")
+        raise argparse.ArgumentTypeError(f"{text!r}: give the number of an epoch, all or latest")
     return text
 
 

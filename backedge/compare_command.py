@@ -1,7 +1,7 @@
 """A case run clean, run with kills, and computed by Spark: the three are compared, and the last cuts are audited.
 
-`backedge compare` is here too, from the words on the command line to an exit code. 0: all is equal, and everything that
-was planned has happened. 1: something differs, or has not happened. 2: the call was wrong.
+`backedge compare` is here, too. Exit codes: 0 if all is equal and all planned kills happened, 1 if something differs or
+a kill did not happen, 2 if the call was wrong.
 """
 
 from __future__ import annotations

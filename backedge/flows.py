@@ -1,4 +1,4 @@
-"""From MODULE:NAME, as it stands on the command line, to a flow."""
+"""Finds the flow that MODULE:NAME on the command line names."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NOT_THE_USERS = ("<frozen", *_OURS, *(os.path.join(sysconfig.get_path(part), ""
 
 
 class WrongCallError(Exception):
-    """What the caller wrote means nothing; the message is one line."""
+    """A wrong call; the message is one line."""
 
 
 def flow_at(where: str, settings: Mapping[str, Any] | None = None) -> Flow:
-    """The flow that MODULE:NAME means: a Flow, or what a function gives that is called with the settings.
+    """Return the flow that MODULE:NAME names: a Flow, or the result of a function called with the settings.
 
     >>> flow_at("shop")
     Traceback (most recent call last):
@@ -50,13 +50,13 @@ def flow_at(where: str, settings: Mapping[str, Any] | None = None) -> Flow:
             raise WrongCallError(f"{where} is a Flow, not a function, and takes no --set {next(iter(settings))}=")
     if isinstance(flow, Flow):
         return flow
-    verb = "gives something" if isfunction(found) else "is"
+    verb = "returns something" if isfunction(found) else "is"
     fault = "is not there" if found is None else f"{verb} of type {type(flow).__name__}, not a Flow"
     raise WrongCallError(f"{name!r} in {module_name} {fault}; {_others(module)}")
 
 
 def settings_in(pairs: Sequence[str]) -> dict[str, Any]:
-    """The keyword arguments that --set gives: JSON where it is JSON, else text.
+    """The keyword arguments that --set gives: parsed as JSON if possible, else text.
 
     >>> settings_in(["size=3", "name=apples", "rates=[1, 2.5]", 'id="3"'])
     {'size': 3, 'name': 'apples', 'rates': [1, 2.5], 'id': '3'}
@@ -76,7 +76,7 @@ def settings_in(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def module_at(given: str) -> ModuleType:
-    """The module of that name or path, which may be one of the current folder."""
+    """Import the module of that name or path, from the current folder or an installed package."""
     name = given.removeprefix("./").removesuffix(".py").replace("/", ".")
     if not all(name.split(".")):
         raise WrongCallError(
@@ -85,7 +85,7 @@ def module_at(given: str) -> ModuleType:
     # A command installed into bin/ finds the modules of the current folder no sooner than it is told to.
     if "" not in sys.path:
         sys.path.insert(0, "")
-    with told_in_a_line(f"{name} cannot be imported, for it raises"):
+    with told_in_a_line(f"{name} cannot be imported: it raises"):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as missing:
@@ -99,7 +99,7 @@ def module_at(given: str) -> ModuleType:
 
 
 def _others(module: ModuleType) -> str:
-    """What could have been meant."""
+    """Name the flows and functions of a module, as suggestions."""
     values = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     flows = sorted(name for name, value in values.items() if isinstance(value, Flow))
     own = sorted(n for n, value in values.items() if isfunction(value) and value.__module__ == module.__name__)
@@ -108,7 +108,7 @@ def _others(module: ModuleType) -> str:
         for what, names in (("flow", flows), ("function", own))
         if names
     ]
-    return " and ".join(said) or "it holds no Flow, and no function that could give one"
+    return " and ".join(said) or "it holds no Flow and no function that could return one"
 
 
 def _accepted(function: FunctionType, where: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,7 +134,7 @@ def _accepted(function: FunctionType, where: str, settings: Mapping[str, Any]) -
 
 @contextmanager
 def told_in_a_line(what: str) -> Generator[None]:
-    """What the user's code raises is told in one line, with the place; what is a line already is left as it is."""
+    """Turn what user code raises into one line with the place; errors that are one line already pass."""
     try:
         yield
     except (WrongCallError, GraphError):
@@ -142,11 +142,11 @@ def told_in_a_line(what: str) -> Generator[None]:
     except Exception as error:
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         line = " ".join(f"{type(error).__name__}: {said}".split()).removesuffix(":")
-        raise WrongCallError(f"{what} {line}, at {_place(error)}: mend it there, or what it is given") from error
+        raise WrongCallError(f"{what} {line}, at {_place(error)}: fix the module or its arguments") from error
 
 
 def _place(error: Exception) -> str:
-    """The innermost line of the user's own code."""
+    """The innermost line of the user's code."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _shown(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)

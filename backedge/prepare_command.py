@@ -18,7 +18,7 @@ DONE, WRONG_CALL = 0, 2
 
 
 def prepare_input(options: argparse.Namespace) -> int:
-    """Does what `backedge prepare` was told to; returns the exit code."""
+    """Run `backedge prepare`; returns the exit code."""
     from recovery.spark.prepare.prepare_input import check_places, check_tasks, prepare
     from recovery.spark.sessions.spark_session import close_session, open_session
     from recovery.spark.spark_errors import SparkJobError

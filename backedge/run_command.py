@@ -1,7 +1,7 @@
 """`backedge run`: one run, from the words on the command line to an exit code.
 
-0: finished, and every planned fault happened. 1: the run has failed. 2: it could not begin. 130 and 143: interrupted,
-by Ctrl-C and by SIGTERM; the run is cancelled then, and its last cut stays.
+0: finished, and every planned fault happened. 1: the run failed. 2: it could not start. 130 and 143: interrupted by
+Ctrl-C or SIGTERM; the run is cancelled, and its last cut stays.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, TaskError,
 
 
 def run_flow(given: argparse.Namespace) -> int:
-    """Runs what `backedge run` was told to; returns the exit code."""
+    """Run the flow that the command line names; returns the exit code."""
     was_connected = cluster.is_connected()
     termination = _Termination()
     termination.watch()
     try:
         return _Run(given, was_connected, termination).go()
     except RunExistsError as refused:
-        return _say(f"{refused.fact}: go on with it by --resume latest, give another folder, or remove it", WRONG_CALL)
+        return _say(f"{refused.fact}: continue it with --resume latest, give another folder, or remove it", WRONG_CALL)
     except REFUSED as refused:
         return _say(" ".join(str(refused).split("\n")), WRONG_CALL)
     except KeyboardInterrupt:
@@ -81,7 +81,7 @@ class _Run:
     def go(self) -> int:
         options, folder = self.options, self.options.snapshots
         if folder is None and (self.faults.kills or options.audit != "never"):
-            # Not refused: whoever plans a kill wants to see the recovery, and any folder will do for that.
+            # A kill is planned to see the recovery, and any folder serves that purpose.
             folder = self.temporary = tempfile.mkdtemp(prefix="backedge-")
         # A key from the environment is not for a run that keeps no cuts.
         key = None if folder is None else options.key
@@ -90,7 +90,7 @@ class _Run:
         except BaseException:
             self._remove_temporary()
             raise
-        # Connecting to Ray has put Ray's own reaction in place.
+        # Connecting to Ray has installed Ray's own handler.
         self.termination.watch()
         if self.temporary is not None:
             _note(f"no --snapshots: cuts are kept in {folder} until the run has finished")
@@ -129,7 +129,7 @@ class _Run:
             summary["error"] = self.error
         if self.json_file is not None:
             self.json_file.write(summary)
-        # What other processes have printed comes first: the summary is the last line, for whoever reads it.
+        # The summary is the last line: what other processes have printed comes first.
         if not self.was_connected:
             cluster.disconnect()
         sys.stderr.flush()
@@ -148,12 +148,12 @@ def _unknown(job: str) -> dict[str, Any]:
 
 def _after_interruption(job: Job, folder: object) -> str:
     if folder is None:
-        return "cancelled; without --snapshots there is nothing to go on from"
+        return "cancelled; without --snapshots there is no cut to continue from"
     if job.result is not None and job.result.state == "finished":
         return "interrupted while its last cut was audited; the run itself has finished"
     epoch = None if job.result is None else job.result.last_epoch
     last = "its cuts are" if epoch is None else f"its last cut, {epoch}, is"
-    return f"cancelled; {last} in {folder}: run it again with --snapshots {folder} --resume latest to go on"
+    return f"cancelled; {last} in {folder}: to continue, run it again with --snapshots {folder} --resume latest"
 
 
 def _note(line: str) -> None:
@@ -166,7 +166,7 @@ def _say(line: str, code: int) -> int:
 
 
 class _Termination:
-    """SIGTERM unwinds the stack as Ctrl-C does. `came`: it has, whatever Ray makes of the exit on its way."""
+    """SIGTERM unwinds the stack as Ctrl-C does. `came`: it was received, even if Ray changes the exit on its way."""
 
     def __init__(self) -> None:
         self.came = False
@@ -174,15 +174,15 @@ class _Termination:
 
     @property
     def is_watching(self) -> bool:
-        """Not while Ray starts: it reacts to SIGTERM itself then, and exits."""
+        """False while Ray starts: then Ray handles SIGTERM itself, and exits."""
         return signal.getsignal(signal.SIGTERM) == self._terminate
 
     def watch(self) -> None:
-        """React from now on, in place of whoever did."""
+        """Handle SIGTERM from now on."""
         signal.signal(signal.SIGTERM, self._terminate)
 
     def leave(self) -> None:
-        """Have everything as it was."""
+        """Restore the previous handler."""
         signal.signal(signal.SIGTERM, self._before)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:

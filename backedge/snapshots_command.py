@@ -1,4 +1,4 @@
-"""`backedge snapshots`: which cuts a folder holds, and what is in one. Nothing is made or changed."""
+"""`backedge snapshots`: list the cuts of a folder, or show one. It only reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSED = (WrongCallError, GraphError, StoreError, OSError)
 
 
 def list_cuts(options: argparse.Namespace) -> int:
-    """`backedge snapshots list`: all cuts that are there, the oldest first. 1 where a job cannot be read, 2 if none."""
+    """`backedge snapshots list`: all cuts, oldest first. Exits with 1 if a job cannot be read, 2 if there is none."""
     cuts: list[Facts] = []
     faults: list[Exception] = []
     try:
@@ -95,11 +95,11 @@ def _jobs(options: argparse.Namespace) -> list[str]:
     root = _root(options)
     if "://" in root or not os.path.isdir(root):
         raise WrongCallError(
-            f"--snapshots {options.snapshots} is no folder: give the one that `backedge run` was given"
+            f"--snapshots {options.snapshots} is not a folder: give the one that `backedge run` wrote to"
         )
     jobs = [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name, JOB))]
     if not jobs:
-        raise WrongCallError(f"--snapshots {root} holds no job: give the folder that `backedge run` was given")
+        raise WrongCallError(f"--snapshots {root} holds no job: give the folder that `backedge run` wrote to")
     if options.job is not None and options.job not in jobs:
         raise WrongCallError(f"--job {options.job} is not in {root}: it holds {', '.join(jobs)}")
     return jobs if options.job is None else [options.job]

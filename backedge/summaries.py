@@ -1,4 +1,4 @@
-"""Where the summary of a run goes: to people, and as JSON to a file or a URI that a job can keep."""
+"""The summary of a run: as text for people, and as JSON written to a file or a URI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphs.wording import counted
 
 
 class JsonFile:
-    """A file for one JSON document, at a path or a URI. Whether it can be written is known before it has to be.
+    """A file for one JSON document, at a path or a URI. Raises at once if it cannot be written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ class JsonFile:
             raise WrongCallError(f"--json-out {given} cannot be written ({error}): give another path") from error
 
     def write(self, document: dict[str, Any]) -> None:
-        """Write it whole, over what was there."""
+        """Replace the file by this document, atomically where the place allows it."""
         data = (json.dumps(document) + "\n").encode()
         if self._path is None:
             with self._filesystem.open_output_stream(self._remote) as stream:

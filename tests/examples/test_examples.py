@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backedge import CutView, case_of, compare, simulate
+from backedge import CutView, RunOptions, case_of, compare, simulate
 from backedge.trials import Trial
 from examples.cyclic import command_line, counters, demo, payments, transfers
 from tests.jobs.rays import local_ray
@@ -52,8 +52,9 @@ class TestTheCommandLine:
     @pytest.mark.parametrize(
         ("words", "fault"),
         [
-            (["--size", "many"], "argument --size: 'many' is no number from 1 on"),
+            (["--size", "many"], "argument --size: 'many': give an integer of at least 1"),
             (["--every", "0"], "argument --every: '0': give seconds, at least 0.001"),
+            (["--resume", "first"], "argument --resume: 'first': give 'latest', 'never' or the number of a cut"),
             (["--what"], "unrecognized arguments: --what"),
         ],
     )
@@ -61,12 +62,11 @@ class TestTheCommandLine:
         with pytest.raises(SystemExit) as ended:
             command_line.call(transfers, words)
         assert ended.value.code == 2
-        assert capsys.readouterr().err == f"python -m examples.cyclic.transfers: {fault}; --help tells of all options\n"
+        assert capsys.readouterr().err == f"python -m examples.cyclic.transfers: {fault}; --help lists all options\n"
 
     @pytest.mark.parametrize(
         ("words", "fault"),
         [
-            (["--resume", "first"], "--resume 'first' is nothing to resume from"),
             (["--rounds", "3"], "flow() of examples.cyclic.transfers takes no rounds"),
         ],
     )
@@ -155,7 +155,7 @@ def test_a_run_that_is_not_there_and_a_folder_that_cannot_be_are_refused_before_
         (["--snapshots", str(tmp_path / "none"), "--resume", "3"], "holds no run, and so no cut 3"),
         (["--snapshots", str(tmp_path / "file" / "cuts")], "cannot be made (Not a directory)"),
         (["--snapshots", "s3://bucket/cuts"], "cuts are kept in a folder"),
-        (["--resume", "latest"], "say by --snapshots in which folder it is"),
+        (["--resume", "latest"], "name its folder with --snapshots"),
         (["--kill", "nobody@epoch=2"], "no task is called so"),
     ):
         assert command_line.call(transfers, words) == 2
@@ -168,7 +168,9 @@ def test_input_that_an_interruption_left_unfinished_is_no_run_and_is_written_ane
     (tmp_path / "inputs").mkdir()
     (tmp_path / "inputs" / "orders").write_text("half of th")
     (tmp_path / "inputs" / ".unfinished").write_text("")
-    trial = Trial(case_of("examples.cyclic.rollout_training"), str(tmp_path), size=None, rounds=None, seed=0)
+    trial = Trial(
+        case_of("examples.cyclic.rollout_training"), str(tmp_path), size=None, rounds=None, options=RunOptions()
+    )
     assert not trial.is_prepared
     trial.prepare()
     assert trial.is_prepared

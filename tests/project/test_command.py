@@ -96,7 +96,7 @@ def test_graph_that_cannot_run_is_refused_with_the_reason(module: str, capsys: p
         ("../module_with_flows:flow", "'../module_with_flows' names no module: run the command in the folder"),
         ("module_with_flows:flaw", "is not there; its flows are flow, open_loop and its functions are made, made_of"),
         ("module_with_flows:number", "'number' in module_with_flows is of type int, not a Flow"),
-        ("module_with_flows:made_wrong", "'made_wrong' in module_with_flows gives something of type int, not a Flow"),
+        ("module_with_flows:made_wrong", "'made_wrong' in module_with_flows returns something of type int, not a Flow"),
         ("module_with_flows:made_of", "made_of is a function that needs parts: give --set parts=VALUE"),
         ("os:getcwd", "'getcwd' in os is of type builtin_function_or_method, not a Flow; its functions are "),
     ],
@@ -111,10 +111,10 @@ def test_wrong_call_says_what_is_wrong(module: str, where: str, complaint: str, 
     [
         (
             "import missing_here\n",
-            "raises ModuleNotFoundError: No module named 'missing_here', at faulty.py:1: mend it",
+            "raises ModuleNotFoundError: No module named 'missing_here', at faulty.py:1: fix the module",
         ),
-        ("\nflow = (\n", "raises SyntaxError: '(' was never closed, at faulty.py:2: mend it"),
-        ("import json\njson.loads('}')\n", "(char 0), at faulty.py:2: mend it"),
+        ("\nflow = (\n", "raises SyntaxError: '(' was never closed, at faulty.py:2: fix the module"),
+        ("import json\njson.loads('}')\n", "(char 0), at faulty.py:2: fix the module"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_told_in_a_line_with_its_place(

@@ -38,5 +38,5 @@ def test_a_program_without_options_says_so_before_it_does_anything(name: str):
     done = subprocess.run(call, cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"python -m examples.cyclic.{name}: unrecognized arguments: --bogus; --help tells of all options\n"
+        f"python -m examples.cyclic.{name}: unrecognized arguments: --bogus; --help lists all options\n"
     )

@@ -26,7 +26,7 @@ class RunExistsError(ValueError):
         self.fact = fact
 
     def __str__(self) -> str:
-        return f'{self.fact}: go on with it by resume="latest", give another folder, or remove this one'
+        return f'{self.fact}: continue it with resume="latest", give another folder, or remove this one'
 
 
 def with_absolute_paths(plan: Plan) -> Plan:
