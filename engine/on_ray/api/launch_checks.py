@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from engine.files.checks import check_sink, check_source, claim_output
 from engine.on_ray.api.cut_lookup import find_cut, last_cut
@@ -12,7 +11,6 @@ from engine.on_ray.job_store import staging_of
 from engine.on_ray.supervisor.restore_plan import check_graph
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
-from graphs.io import Sink, Source
 from graphs.kinds import Read, Write
 from graphs.plan import Operator, Plan
 from recovery.stores.local import LocalStore
@@ -35,11 +33,11 @@ def with_absolute_paths(plan: Plan) -> Plan:
 
 
 def _absolute(operator: Operator) -> Operator:
-    described: Any = operator.function
-    if not isinstance(described, Source | Sink):
-        return operator
-    absolute: Any = described.absolute()
-    return replace(operator, kind=Read(absolute) if operator.kind.is_source else Write(absolute))
+    if isinstance(operator.kind, Read):
+        return replace(operator, kind=Read(operator.kind.source.absolute()))
+    if isinstance(operator.kind, Write):
+        return replace(operator, kind=Write(operator.kind.sink.absolute()))
+    return operator
 
 
 def storage_folder(given: str, hosts: int) -> str:
