@@ -93,6 +93,7 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
         restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100)), pause_ms_max=400),
         seed=seed,
         slices=slices,
+        together=rng.random() < 0.5,
         turns=rng.random() < 0.5,
         flow=FlowLimits(
             credit_bytes=rng.choice((None, 1, 1, 300, 1_500)),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.batch import decode
+from engine.driver_ports import FlowLimits
 from engine.simulation.world import Parts, World, WorldOptions
 from graphs.plan import Operator, Plan, Routing
 from proof.tiny import PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
@@ -64,6 +65,7 @@ class TinyGraph:
     """A plan, what goes in, and the bounds of its walk.
 
     - logs_regular: regular channels may be logged too; overtakes: tasks may capture past their queues at any moment.
+    - spills: what waits in a loop is spilled but for its first batch, and batches may be taken together.
     """
 
     name: str
@@ -75,6 +77,7 @@ class TinyGraph:
     writes_at_once: bool = True
     logs_regular: bool = False
     overtakes: bool = False
+    spills: bool = False
     records_max: int = 1
     runtime: Callable[..., Any] = field(default=TinyRuntime)
 
@@ -91,6 +94,8 @@ class TinyGraph:
             records_max=self.records_max,
             traces=False,
             slices=self.overtakes,
+            together=self.spills,
+            flow=FlowLimits(loop_bytes_max=0) if self.spills else FlowLimits(),
         )
         return World(self.plan, {}, options, Parts(parts.core, parts.coordinator, parts.keyed_state, self.runtime))
 
@@ -226,6 +231,7 @@ def graphs() -> tuple[TinyGraph, ...]:
             records_max=2,
             runtime=PairsRuntime,
         ),
+        _loop("a spilled loop, batches together", one, (0, 2, 0), (1, 2, 0), spills=True),
         _loop("a late write", one, *items, writes_at_once=False),
         _loop("a probe too early", {**one, "early_probes": 1}, *items),
         _loop("a death during the restore", {**one, "crashes": 2}, *items),

@@ -70,6 +70,12 @@ class SpilledInMemory(Stored):
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SpilledInMemory) and self.payload == other.payload
+
+    def __hash__(self) -> int:
+        return hash(self.payload)
+
     def load(self) -> bytes:
         """Its bytes."""
         return self.payload

@@ -222,8 +222,9 @@ class World:
         found: list[Happening] = [("take", task, channel) for channel in ready]
         if self.options.slices:
             found += [("part", task, channel) for channel in ready if driver.may_take_part(channel)]
-        if self.options.turns:
+        if self.options.together:
             found += [("together", task, channel) for channel in ready if core.has_several(channel)]
+        if self.options.turns:
             found += [("turn", task, cost_ns) for cost_ns in TURN_COSTS_NS if ready]
         if core.alignment.overdue(self.now_ms):
             found.append(("patience", task))

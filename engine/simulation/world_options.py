@@ -37,8 +37,8 @@ class Parts:
 class WorldOptions:
     """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts.
 
-    `slices`: batches may be processed in parts, a record at a time. `turns`: batches may be taken together, and drivers
-    may have whole turns, in which time passes. `flow`: how much may wait in the channels.
+    `slices`: batches may be processed in parts, a record at a time. `together`: several may be taken at once. `turns`:
+    drivers may have whole turns, in which time passes. `flow`: how much may wait in the channels.
     """
 
     parallelism: int = 1
@@ -50,5 +50,6 @@ class WorldOptions:
     seed: int = 0
     traces: bool = True
     slices: bool = False
+    together: bool = False
     turns: bool = False
     flow: FlowLimits = field(default_factory=FlowLimits)

@@ -72,6 +72,11 @@ def test_a_broken_rule_is_found_with_its_story(rule: str):
     assert " append\n" in found.violations[0]
 
 
+def test_a_log_that_misses_what_is_spilled_is_found():
+    found = Explorer(graph("a spilled loop, batches together"), BREAKS["spilled-batches-unlogged"].parts()).run()
+    assert found.violations
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", FOUND)
 @pytest.mark.parametrize("name", ["nested loops", "two heads, two bodies, shuffled"])

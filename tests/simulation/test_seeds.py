@@ -10,7 +10,6 @@ from proof.runner import run_seed, run_seeds
 TROPHIES = {
     609: "a restored round did not wait for the calls that its records had started",
     1779: "a restored round did not wait for the timers that its records had set",
-    25421: "a run that takes over was fenced for the death of a task that another run had started",
 }
 """Seeds that found a bug, under the schedules as they are now. Older finds stand as stories in tests/protocol."""
 
@@ -41,6 +40,11 @@ def test_every_fault_happens(summary):
     expected = {"crash", "kill_coordinator", "fail_write", "lose_report", "decline", "savepoint", "zombie", "transport"}
     expected |= {"slow_task", "batch_in_parts", "overtaking", "superseded_removal", "lose_credit", "window"}
     assert expected <= {fault for fault, count in summary.faults.items() if count}
+
+
+def test_batches_are_taken_together_and_split_and_spilled_and_drivers_have_whole_turns(summary):
+    assert {"taken_together", "split_batches", "spilled"} <= summary.happened.keys()
+    assert summary.faults["turn"] > 100
 
 
 def test_channels_are_full_and_messages_come_late_and_twice(summary):
