@@ -123,6 +123,9 @@ def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
         and sender.resources == receiver.resources
         # Markers of rounds go to all operators of a task, so a task is inside of an iteration as a whole or not at all.
         and paths[edge.sender] == paths[edge.receiver]
+        # What an operator sends as a round ends must be answered before the marker goes on. So what may wait gets it by
+        # a channel, in front of the marker.
+        and not (paths[edge.receiver] and receiver.kind.may_wait)
     )
 
 

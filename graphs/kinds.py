@@ -309,6 +309,10 @@ class Process(OfFunction):
     def records_at_once(self) -> int | None:
         return None if hasattr(self.function, "on_batch") else 1
 
+    @property
+    def may_wait(self) -> bool:
+        return hasattr(self.function, "on_timer")
+
     def check(self, what: str) -> None:
         of_class = f"process class {self.function.__name__}"
         outputs: tuple[Any, ...] = self.outputs

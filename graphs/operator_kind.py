@@ -100,6 +100,11 @@ class OperatorKind:
         return 0
 
     @property
+    def may_wait(self) -> bool:
+        """Whether what a record comes to may be sent later than the record arrived, for a call or a timer."""
+        return self.calls_max > 0
+
+    @property
     def can_move(self) -> bool:
         """Whether `moved` can share the tasks' own states out among another number of tasks."""
         return type(self).moved is not OperatorKind.moved

@@ -347,6 +347,15 @@ def _rounds_behind_loop(flow: Flow) -> None:
     _write(flow.iterate(done, lambda s: _pay(s, "pay"), rounds=4, name="iterate"))
 
 
+def _rounds_asking_last(flow: Flow) -> None:
+    """What is sent as a round ends is asked about within that round."""
+
+    def body(stream: Streams) -> Streams:
+        return _pay(stream, "pay").map_async(ask, name="ask")
+
+    _write(flow.iterate(_read(flow), body, rounds=4, name="iterate"))
+
+
 def _rounds_in_lanes(flow: Flow) -> None:
     """Nothing in the body is partitioned: each head sends to one task of it, and one lane may be far ahead."""
     _write(flow.iterate(_read(flow), lambda s: s.map(mark, name="mark"), rounds=6, name="iterate"))
@@ -398,7 +407,7 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "irreducible": (_irreducible,),
     "rounds": (_rounds, _rounds_until, _rounds_learning, _rounds_asking, _rounds_delayed),
     "rounds_nested": (_rounds_nested, _rounds_nested_last, _rounds_deep, _rounds_in_lanes_nested),
-    "rounds_behind_loop": (_rounds_behind_loop,),
+    "rounds_behind_loop": (_rounds_behind_loop, _rounds_asking_last),
     "rounds_in_lanes": (_rounds_in_lanes,),
     "pipelines": (_pipelines,),
     "broadcast": (_broadcast, _broadcast_loop),

@@ -37,6 +37,35 @@ def slept(body: Stream[int]) -> Stream[int]:
     return body.key_by(lambda number: number % 3).process(Sleep, name="sleep")
 
 
+class Adding:
+    """Adds up, and sends the sum on as the round ends."""
+
+    def on_record(self, ctx: Any, number: int) -> None:
+        ctx.state.set(ctx.state.get(0) + number)
+
+    def on_round_end(self, ctx: Any) -> None:
+        for _ in ctx.keys():
+            ctx.emit(ctx.state.get(0))
+            ctx.state.clear()
+
+
+def added_and_asked(body: Stream[int]) -> Stream[int]:
+    return body.key_by(lambda number: 0).process(Adding, name="add").map_async(ask, name="ask")
+
+
+def added_and_slept(body: Stream[int]) -> Stream[int]:
+    return body.key_by(lambda number: 0).process(Adding, name="add").process(Sleep, name="sleep")
+
+
+@pytest.mark.parametrize("body", [added_and_asked, added_and_slept])
+def test_a_round_waits_for_what_its_end_has_started(body: Any):
+    flow = Flow("ending")
+    numbers = flow.read(Items(NUMBERS), name="numbers")
+    flow.iterate(numbers, body, rounds=ROUNDS, name="iterate").write(Collect(), name="done")
+    result = simulate(flow, seeds=range(20), crashes=2, parallelism=(1, 2))
+    assert result.outputs["done"] == [sum(NUMBERS) + ROUNDS]
+
+
 @pytest.mark.parametrize("body", [asked, slept])
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_a_round_that_was_restored_waits_as_it_did_before(body: Any, policy: Any):
