@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from engine.batch import copy_records, decode
@@ -12,8 +12,10 @@ from engine.state import decode_entries
 from graphs.ids import ChannelId
 from graphs.plan import Operator, Plan
 from graphs.routing import canonical_key
-from recovery.cut import Cut, TaskSnapshot
+from recovery.cut import OperatorState
 from recovery.messages import marker_in
+from recovery.outline import CutOutline
+from recovery.taking_back import CutFiles
 
 Transactions = Mapping[str, tuple[str, list[Any]]]
 """Transaction name -> sink operator and records."""
@@ -23,7 +25,7 @@ class CutView:
     """One moment of the whole run that could have been: every record is in it exactly once.
 
     A record is not yet read, in the state of an operator, in a loop, or in the output. Policy "unaligned" has some in
-    channels besides. Everything that is asked for is decoded anew and may be changed.
+    channels besides. What is asked for is read then, and no more than that; it may be changed.
 
     >>> from engine.simulation.simulate import simulate
     >>> from graphs import Collect, Flow, Items
@@ -37,12 +39,15 @@ class CutView:
     [(3, 1), (4, 1), (3, 2)]
     """
 
-    def __init__(self, cut: Cut, plan: Plan, published: Transactions, prepared: Transactions) -> None:
+    def __init__(
+        self, cut: CutOutline, files: CutFiles, plan: Plan, published: Transactions, prepared: Transactions
+    ) -> None:
         """`published` may hold what earlier cuts list; of `prepared`, what this cut lists belongs to it."""
         self._cut = cut
+        self._files = files
         self._plan = plan
-        self._edges = {edge.name: edge for edge in plan.edges}
-        listed = {transaction.name for state in self._states() for transaction in state.transactions}
+        self._loops = {edge.name: edge.loop for edge in plan.edges}
+        listed = {name for task in cut.tasks.values() for name in task.transactions}
         later = [prepared[name] for name in sorted(listed & prepared.keys())]
         self._output = [*published.values(), *later]
 
@@ -64,9 +69,8 @@ class CutView:
             raise LookupError(f"there is no loop {loop!r}; the loops are {', '.join(map(repr, loops)) or 'none'}")
         found = [
             record
-            for snapshot in self._cut.snapshots.values()
-            for channel, payload, skip in _in_channels(snapshot)
-            if self._edges[channel.edge].loop == loop and marker_in(payload) is None
+            for channel, payload, skip in self._in_channels()
+            if self._loops[channel.edge] == loop and marker_in(payload) is None
             for record in as_records(decode(payload).rest(skip).records)
         ]
         if loop in self._plan.operators:
@@ -78,11 +82,24 @@ class CutView:
         self._named(sink, lambda operator: operator.kind.is_sink, "sink", "")
         return copy_records([record for name, records in self._output if name == sink for record in records])
 
-    def _states(self, operator: str | None = None) -> Iterator[Any]:
-        for snapshot in self._cut.snapshots.values():
-            for name, state in snapshot.operators.items():
-                if operator is None or name == operator:
-                    yield state
+    def _states(self, operator: str) -> Iterator[OperatorState]:
+        for id, task in self._cut.tasks.items():
+            if operator in task.operators:
+                yield self._files.state(id, operator)
+
+    def _in_channels(self) -> Iterator[tuple[ChannelId, bytes, int]]:
+        """What the cut holds between two tasks, logged, or set aside for a later round.
+
+        With each batch, how many of its records were processed before the cut.
+        """
+        for id, task in self._cut.tasks.items():
+            for channel, entries in self._files.logs(id).items() if task.logs else ():
+                for entry in entries:
+                    yield channel, entry.payload, entry.skip
+            rounds = None if task.rounds is None else self._files.rounds(id)
+            for channel, payloads in () if rounds is None else rounds.aside.items():
+                for place, payload in enumerate(payloads):
+                    yield channel, payload, 0 if place or rounds is None else rounds.skips.get(channel, 0)
 
     def _named(self, name: str, fits: Callable[[Operator], bool], kind: str, which: str) -> None:
         names = [operator.name for operator in self._plan.operators.values() if fits(operator)]
@@ -93,17 +110,3 @@ class CutView:
 
 def _keeps_values(operator: Operator) -> bool:
     return operator.kind.keeps_values and bool(operator.keys)
-
-
-def _in_channels(snapshot: TaskSnapshot) -> Iterable[tuple[ChannelId, bytes, int]]:
-    """What the cut holds between two tasks, logged, or set aside for a later round.
-
-    With each batch, how many of its records were processed before the cut.
-    """
-    for received in snapshot.inputs:
-        for entry in received.log:
-            yield received.channel, entry.payload, entry.skip
-    if snapshot.rounds is not None:
-        for channel, payloads in snapshot.rounds.aside.items():
-            for place, payload in enumerate(payloads):
-                yield channel, payload, 0 if place else snapshot.rounds.skips.get(channel, 0)

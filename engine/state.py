@@ -22,7 +22,8 @@ from engine.reading_back import check_reads_back, unreadable_class
 from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, numbers_at_once
 from graphs.routing import canonical_key, key_group
-from recovery.typed_groups import Column
+from recovery.stored_groups import Pairs, Pickles, StoredGroups
+from recovery.typed_groups import Column, Numbers
 
 PACKED_AT_ONCE_MAX = 200_000
 """So many take 3 ms; a million would hold the task up."""
@@ -230,16 +231,30 @@ class GroupEncoder:
 
 
 def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
-    """All entries of some groups, in the order of the groups.
+    """All entries of some groups: in the order of the groups, or as a store has them.
 
     >>> encoder = GroupEncoder("count", Entries({"a": 1}))
     >>> encoder.encode_some(10), decode_entries(encoder.groups())
     (1, [('a', 1)])
     """
     entries: list[tuple[Any, ...]] = []
+    if isinstance(groups, StoredGroups):
+        for part in groups.parts:
+            entries += _stored_entries(part)
+        return entries
     for group in sorted(groups):
         payload = io.BytesIO(groups[group])
         size = len(groups[group])
         while payload.tell() < size:
             entries += entries_in(pickle.load(payload))
     return entries
+
+
+def _stored_entries(part: Numbers | Pairs | Pickles) -> Iterable[tuple[Any, ...]]:
+    match part:
+        case Numbers(_, _, keys, values):
+            return zip(keys.tolist(), values.tolist(), strict=True)
+        case Pairs(_, keys, values):
+            return zip(keys, values, strict=True)
+        case Pickles():
+            return (entry for payload in part.each() for entry in entries_in(pickle.loads(payload)))

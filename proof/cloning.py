@@ -28,6 +28,7 @@ from recovery.cut import Cut, InputRecord, LogEntry, OutputRecord, TaskSnapshot
 from recovery.effects import Report, TaskRecord
 from recovery.messages import Barrier, Data, End, Mode
 from recovery.orders import AttemptStart, Manifest
+from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.termination import Termination
 
@@ -40,6 +41,7 @@ _BY_CONTENT = (
     Report,
     TaskRecord,
     TaskRestore,
+    RestorePlan,
     InputRecord,
     OutputRecord,
     Termination,

@@ -1,9 +1,12 @@
 """Which part of a cut each task takes back, under the same parallelism or another one (rule 8).
 
-State is filed under operators, so it is found again however operators are chained. Where the tasks at both ends of a
-channel are the same as before, its log goes in front of that very channel, which keeps its order. Otherwise there is
-one restored channel a target and edge, its records routed anew. Where an edge whose channels hold records would be a
-call within a task, its ends get tasks of their own (`fitting`).
+A restore is planned from the outline of a cut, before anything is read: a `RestorePlan` says which former tasks' files
+a task reads, and what it takes from them. `taking_back.py` carries it out, where the task is.
+
+State is filed under operators, so it is found again however operators are chained. With the same tasks as before, the
+log of a channel goes in front of that very channel, which keeps its order. Otherwise there is one restored channel a
+target and edge, its records routed anew. Where an edge whose channels hold records would be a call within a task, its
+ends get tasks of their own (`fitting`).
 
 What cannot be split is refused by name: a broadcast log that is not empty, the state of a class without split and
 merge, an operator that has ended in part, an iteration in the middle of a round.
@@ -11,90 +14,191 @@ merge, an operator that has ended in part, an iteration in the middle of a round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from graphs.deployment import Deployment, Task
 from graphs.expansion import with_channels
 from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
-from graphs.plan import Edge, Operator, Routing
-from graphs.routing import task_of_group
-from recovery.cut import Cut, LogEntry, OperatorState, TaskSnapshot
-from recovery.messages import marker_in
+from graphs.plan import Routing
+from graphs.routing import groups_of_task
+from recovery.outline import CutOutline, TaskOutline
 from recovery.protocol_errors import RescaleError
-from recovery.restored import RestoredLog, TaskRestore
-from recovery.rounds import Phase, RoundsSnapshot
-
-Reroute = Callable[[Edge, tuple[LogEntry, ...], int], Mapping[int, tuple[bytes, ...]]]
-"""Routes logged batches anew: (edge, batches, parallelism of the receiver) -> batches by the receiver's index."""
-
-MoveWhole = Callable[[Operator, Sequence[bytes | None], int], Sequence[bytes | None]]
-"""Splits anew what belonged to the tasks of an operator: (operator, `whole` of each, parallelism) -> of each."""
 
 
-def plan_restore(
-    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> dict[TaskId, TaskRestore]:
-    """The part of each task, or `RescaleError`."""
-    return _Restore(cut, deployment, reroute, move_whole).plan()
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """An operator's state as one former task left it."""
+
+    task: TaskId
 
 
-def fitting(cut: Cut, deployment: Deployment) -> Deployment:
+@dataclass(frozen=True, slots=True)
+class MovedState:
+    """An operator's state in task `index` of another number of tasks.
+
+    - groups: the key groups of this task, in the files of the tasks `keyed`.
+    - waiting: which of the inputs that wait there are this task's: of each (first, step).
+    - whole: the former tasks, in order, if they have state of their own: it is merged and split anew.
+    - transactions: the tasks whose prepared output this task takes over.
+    """
+
+    index: int
+    parallelism: int
+    groups: range
+    keyed: tuple[TaskId, ...]
+    waiting: Mapping[TaskId, tuple[int, int]]
+    whole: tuple[TaskId, ...] = ()
+    transactions: tuple[TaskId, ...] = ()
+    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    records: int = 0
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """The former tasks whose files are read."""
+        return tuple(sorted({*self.keyed, *self.whole, *self.transactions}))
+
+
+@dataclass(frozen=True, slots=True)
+class MovedLog:
+    """The logs of an edge that stood in front of former tasks, as one in front of this task.
+
+    `parallelism` is that of the receiver if the records are routed anew; None if all of them stay with this task.
+    """
+
+    edge: str
+    channels: tuple[ChannelId, ...]
+    parallelism: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What one task takes back, and where that lies.
+
+    - kept_logs: channels whose logs go in front of themselves, each with its restored rest.
+    - rounds: the former task whose state of rounds this one takes, as it is or moved (`rounds_moved`).
+    - unpublished: transactions of later cuts that this task publishes first.
+    """
+
+    task: TaskId
+    ended: bool = False
+    states: Mapping[str, KeptState | MovedState] = field(default_factory=dict[str, KeptState | MovedState])
+    kept_logs: tuple[ChannelId, ...] = ()
+    moved_logs: tuple[MovedLog, ...] = ()
+    rounds: TaskId | None = None
+    rounds_moved: bool = False
+    unpublished: tuple[str, ...] = ()
+
+    @property
+    def tasks(self) -> frozenset[TaskId]:
+        """The former tasks whose files are read."""
+        found = {self.rounds} if self.rounds is not None else set[TaskId]()
+        for state in self.states.values():
+            found.update((state.task,) if isinstance(state, KeptState) else state.tasks)
+        found.update(channel.receiver for channel in self.kept_logs)
+        found.update(channel.receiver for log in self.moved_logs for channel in log.channels)
+        return frozenset(found)
+
+
+def plan_restore(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
+    """The plan of each task, or `RescaleError`."""
+    return _Planning(cut, deployment).plans()
+
+
+def fitting(cut: CutOutline, deployment: Deployment) -> Deployment:
     """The deployment in which the cut can be restored: edges whose channels hold records are channels in it.
 
     Where parallelism has changed, operators may be chained that were apart when the cut was taken. What was on its way
     between them has a place only in a channel, in front of what comes after it.
     """
-    logged = {r.channel.edge for snapshot in cut.snapshots.values() for r in snapshot.inputs if r.log}
+    logged = {channel.edge for task in cut.tasks.values() for channel in task.logs}
     calls = logged - {channel.edge for channel in deployment.channels}
     return with_channels(deployment, calls) if calls else deployment
 
 
-class _Restore:
-    def __init__(self, cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole) -> None:
+class _Planning:
+    def __init__(self, cut: CutOutline, deployment: Deployment) -> None:
         self.cut = cut
         self.deployment = deployment
-        self.reroute = reroute
-        self.move_whole = move_whole
-        self.old: dict[str, dict[int, TaskSnapshot]] = {}
-        for snapshot in cut.snapshots.values():
-            for operator in snapshot.operators:
-                self.old.setdefault(operator, {})[snapshot.task.index] = snapshot
-        self.parallelism = {name: deployment.parallelism[name] for name in self.old}
-        self.is_same = cut.snapshots.keys() == deployment.tasks.keys()
+        self.old: dict[str, dict[int, TaskId]] = {}
+        for id, task in cut.tasks.items():
+            for operator in task.operators:
+                self.old.setdefault(operator, {})[id.index] = id
+        self.is_same = cut.tasks.keys() == deployment.tasks.keys()
 
-    def plan(self) -> dict[TaskId, TaskRestore]:
-        states = {name: self._states(name) for name in self.old}
-        logs = self._logs()
-        restored: dict[TaskId, TaskRestore] = {}
-        for task in self.deployment.tasks.values():
-            operators = {name: states[name][task.id.index] for name in task.operators}
-            restored[task.id] = TaskRestore(
-                operators=operators,
-                logs=tuple(logs.get(task.id, ())),
-                rounds=self._rounds(task),
+    def plans(self) -> dict[TaskId, RestorePlan]:
+        self._refuse()
+        kept, moved = self._logs()
+        return {
+            task.id: RestorePlan(
+                task=task.id,
                 ended=self._has_ended(task),
-                transactions=tuple(t.name for state in operators.values() for t in state.transactions),
+                states={name: self._state(name, task.id.index) for name in task.operators},
+                kept_logs=tuple(kept.get(task.id, ())),
+                moved_logs=tuple(moved.get(task.id, ())),
+                rounds=self._rounds(task),
+                rounds_moved=not self.is_same,
             )
-        return restored
+            for task in self.deployment.tasks.values()
+        }
+
+    # -- refusals ------------------------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        """Raise for what another parallelism cannot take over."""
+        for operator, tasks in self.old.items():
+            if self._keeps_parallelism(operator):
+                continue
+            for id in tasks.values():
+                outline = self.cut.tasks[id].operators[operator]
+                if outline.has_whole and not outline.whole_can_move:
+                    raise RescaleError(
+                        f"operator '{operator}' has state of its own that cannot be split over "
+                        f"{self.deployment.parallelism[operator]} tasks; give its class split and merge, or restore "
+                        f"with its former parallelism of {len(tasks)}"
+                    )
+        if not self.is_same and any(task.depth for task in self.deployment.tasks.values()):
+            for id, task in self.cut.tasks.items():
+                if task.rounds is not None and not task.ended and task.rounds.in_a_round:
+                    raise RescaleError(
+                        f"iteration task {id} is in the middle of round {task.rounds.current}: another "
+                        "parallelism needs a cut between two rounds; take a savepoint, which waits for one"
+                    )
 
     # -- state ---------------------------------------------------------------------------------------------------
 
     def _keeps_parallelism(self, operator: str) -> bool:
-        return len(self.old[operator]) == self.parallelism[operator]
+        return len(self.old[operator]) == self.deployment.parallelism[operator]
 
-    def _states(self, operator: str) -> Mapping[int, OperatorState]:
-        old = {index: snapshot.operators[operator] for index, snapshot in self.old[operator].items()}
+    def _state(self, operator: str, index: int) -> KeptState | MovedState:
+        old = self.old[operator]
         if self._keeps_parallelism(operator):
-            return old
-        return redistribute(self.deployment.plan.operators[operator], old, self.parallelism[operator], self.move_whole)
+            return KeptState(old[index])
+        parallelism = self.deployment.parallelism[operator]
+        tasks = tuple(old[former] for former in sorted(old))
+        outlines = [self.cut.tasks[id].operators[operator] for id in tasks]
+        splits = sorted((name, at) for outline in outlines for name, at in outline.splits.items())
+        waiting = {id: place for id in tasks if (place := _place_among_heirs(id.index, len(old), index, parallelism))}
+        return MovedState(
+            index=index,
+            parallelism=parallelism,
+            groups=groups_of_task(index, parallelism),
+            keyed=tuple(waiting),
+            waiting=waiting,
+            whole=tasks if any(outline.has_whole for outline in outlines) else (),
+            transactions=()
+            if index
+            else tuple(id for id, outline in zip(tasks, outlines, strict=True) if outline.has_transactions),
+            splits=dict(splits[index::parallelism]),
+            records=0 if index else sum(outline.records for outline in outlines),
+        )
 
     def _has_ended(self, task: Task) -> bool:
         flags: set[bool] = set()
         for operator in task.operators:
             old = self.old[operator]
             kept = self._keeps_parallelism(operator)
-            flags |= {old[task.id.index].ended} if kept else {snapshot.ended for snapshot in old.values()}
+            flags |= {self.cut.tasks[id].ended for id in ([old[task.id.index]] if kept else old.values())}
         if len(flags) > 1:
             raise RescaleError(
                 f"operator '{task.id.name}' has ended in some of its tasks and not in others: it cannot be restored "
@@ -104,114 +208,63 @@ class _Restore:
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
-    def _rounds(self, task: Task) -> RoundsSnapshot | None:
+    def _rounds(self, task: Task) -> TaskId | None:
         if not task.depth:
             return None
         old = self.old[task.operators[0]]
-        if self.is_same:
-            return old[task.id.index].rounds
-        for snapshot in self.cut.snapshots.values():
-            if snapshot.rounds is not None and not snapshot.ended and _is_in_a_round(snapshot.rounds):
-                raise RescaleError(
-                    f"iteration task {snapshot.task} is in the middle of round {snapshot.rounds.current}: another "
-                    "parallelism needs a cut between two rounds; take a savepoint, which waits for one"
-                )
-        rounds = next((s.rounds for s in old.values() if s.rounds is not None), None)
-        if rounds is None:
-            return None
-        # A head that has cut between two rounds has the marker of every back edge, and decides next.
-        back = {c.id: rounds.current for c in task.inputs if c.depth == task.depth}
-        return replace(rounds, given=back if rounds.phase is Phase.CUT else {}, aside={})
+        former = [old[task.id.index]] if self.is_same else old.values()
+        return next((id for id in former if self.cut.tasks[id].rounds is not None), None)
 
     # -- logs ----------------------------------------------------------------------------------------------------
 
-    def _logs(self) -> dict[TaskId, list[RestoredLog]]:
-        by_channel: dict[ChannelId, list[LogEntry]] = {}
-        for snapshot in self.cut.snapshots.values():
-            records = sorted(snapshot.inputs, key=lambda r: not r.channel.restored)
-            for record in records:
-                if record.log:
-                    by_channel.setdefault(record.channel._replace(restored=False), []).extend(record.log)
-        found: dict[TaskId, list[RestoredLog]] = {}
-        moved: dict[str, dict[int, list[LogEntry]]] = {}
-        for channel, entries in by_channel.items():
+    def _logs(self) -> tuple[dict[TaskId, list[ChannelId]], dict[TaskId, list[MovedLog]]]:
+        kept: dict[TaskId, list[ChannelId]] = {}
+        moved: dict[str, list[ChannelId]] = {}
+        for channel in _logged(self.cut.tasks.values()):
             if self.is_same and (channel in self.deployment.channels or channel.sender == RESTORED_SENDER):
-                # Only what is at the very front can have been processed in part: a live log follows a restored rest.
-                payloads = tuple(entry.payload for entry in entries)
-                restored = RestoredLog(channel._replace(restored=True), payloads, entries[0].skip)
-                found.setdefault(channel.receiver, []).append(restored)
+                kept.setdefault(channel.receiver, []).append(channel)
             else:
-                moved.setdefault(channel.edge, {}).setdefault(channel.receiver.index, []).extend(entries)
-        for edge, by_receiver in moved.items():
-            for log in self._moved(edge, by_receiver):
-                found.setdefault(log.channel.receiver, []).append(log)
-        for channel in self._set_aside_anew() - by_channel.keys():
-            found.setdefault(channel.receiver, []).append(RestoredLog(channel._replace(restored=True), ()))
-        return found
+                moved.setdefault(channel.edge, []).append(channel)
+        found: dict[TaskId, list[MovedLog]] = {}
+        for edge, channels in moved.items():
+            for receiver, log in self._moved(edge, channels):
+                found.setdefault(receiver, []).append(log)
+        return kept, found
 
-    def _set_aside_anew(self) -> set[ChannelId]:
-        """Channels of logs that were routed anew and are set aside in a round: their batches need the channel still."""
-        rounds = [snapshot.rounds for snapshot in self.cut.snapshots.values() if snapshot.rounds is not None]
-        return {channel for state in rounds for channel in state.aside if channel.sender == RESTORED_SENDER}
-
-    def _whole(self, edge: Edge, entries: Sequence[LogEntry]) -> Sequence[bytes]:
-        """The batches of several logs in a row, less the records that were processed: each log may begin with some."""
-        if any(entry.skip for entry in entries):
-            return self.reroute(edge, tuple(entries), 1).get(0, ())
-        return [entry.payload for entry in entries]
-
-    def _moved(self, name: str, by_receiver: Mapping[int, list[LogEntry]]) -> list[RestoredLog]:
+    def _moved(self, name: str, channels: list[ChannelId]) -> Iterable[tuple[TaskId, MovedLog]]:
         edge = next(edge for edge in self.deployment.plan.edges if edge.name == name)
         receivers = {c.receiver.index: c.receiver for c in self.deployment.channels if c.edge == name}
-        entries = tuple(entry for of_receiver in by_receiver.values() for entry in of_receiver)
-        if self._keeps_parallelism(edge.receiver) and not any(marker_in(entry.payload) for entry in entries):
+        if self._keeps_parallelism(edge.receiver):
             # What was sent to a task stays with it. Dealt out in turn, it could come to one that has ended.
-            return [_anew(name, receivers[i], self._whole(edge, of_task)) for i, of_task in by_receiver.items()]
+            for index in sorted({channel.receiver.index for channel in channels}):
+                of_task = tuple(channel for channel in channels if channel.receiver.index == index)
+                yield receivers[index], MovedLog(name, of_task, None)
+            return
         if edge.routing is Routing.BROADCAST:
+            batches = sum(count for task in self.cut.tasks.values() for c, count in task.logs.items() if c.edge == name)
             raise RescaleError(
-                f"edge '{name}' broadcasts, and its log holds {len(entries)} batches: they cannot be shared out "
+                f"edge '{name}' broadcasts, and its log holds {batches} batches: they cannot be shared out "
                 "anew; restore with the former parallelism, or take a cut with policy 'drain'"
             )
-        return [
-            _anew(name, receivers[index], batches)
-            for index, batches in self.reroute(edge, entries, len(receivers)).items()
-            if batches
-        ]
+        for receiver in receivers.values():
+            yield receiver, MovedLog(name, tuple(channels), len(receivers))
 
 
-def _anew(edge: str, receiver: TaskId, payloads: Sequence[bytes]) -> RestoredLog:
-    return RestoredLog(ChannelId(edge, RESTORED_SENDER, receiver, restored=True), tuple(payloads))
+def _logged(tasks: Iterable[TaskOutline]) -> list[ChannelId]:
+    """The channels that have a log; the restored rest of one and what was logged live behind it are one log."""
+    found: dict[ChannelId, None] = {}
+    for task in tasks:
+        for channel in sorted(task.logs, key=lambda channel: not channel.restored):
+            found.setdefault(channel._replace(restored=False))
+    return list(found)
 
 
-def redistribute(
-    operator: Operator, old: Mapping[int, OperatorState], parallelism: int, move_whole: MoveWhole
-) -> dict[int, OperatorState]:
-    """The state of an operator for another number of tasks: key groups by range, splits and pending inputs in turn."""
-    for state in old.values():
-        if state.whole is not None and not state.whole_can_move:
-            raise RescaleError(
-                f"operator '{operator.name}' has state of its own that cannot be split over {parallelism} tasks; give "
-                f"its class split and merge, or restore with its former parallelism of {len(old)}"
-            )
-    splits = sorted((name, data) for state in old.values() for name, data in state.splits.items())
-    pending = [item for index in sorted(old) for item in old[index].pending]
-    new = [
-        OperatorState(splits=dict(splits[index::parallelism]), pending=tuple(pending[index::parallelism]))
-        for index in range(parallelism)
-    ]
-    groups: list[dict[int, bytes]] = [{} for _ in new]
-    for state in old.values():
-        for group, data in state.groups.items():
-            groups[task_of_group(group, parallelism)][group] = data
-    wholes = move_whole(operator, [old[index].whole for index in sorted(old)], parallelism)
-    moved = {index: replace(state, groups=groups[index], whole=wholes[index]) for index, state in enumerate(new)}
-    transactions = tuple(t for index in sorted(old) for t in old[index].transactions)
-    moved[0] = replace(moved[0], transactions=transactions, records=sum(state.records for state in old.values()))
-    return moved
+def _place_among_heirs(former: int, formerly: int, index: int, parallelism: int) -> tuple[int, int] | None:
+    """The place of a task among those that take over the key groups of a former one, and how many these are.
 
-
-def _is_in_a_round(rounds: RoundsSnapshot) -> bool:
-    if rounds.phase is Phase.CUT:
-        return False
-    is_outermost_head = len(rounds.current) == 1 and rounds.phase is Phase.ROUND and rounds.is_head
-    return bool(rounds.given or rounds.aside) or is_outermost_head
+    >>> [_place_among_heirs(0, 2, index, 3) for index in range(3)]
+    [(0, 2), (1, 2), None]
+    """
+    first = former * parallelism // formerly
+    end = -(-(former + 1) * parallelism // formerly)
+    return (index - first, end - first) if first <= index < end else None

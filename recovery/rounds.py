@@ -68,6 +68,14 @@ class RoundsSnapshot:
     skips: dict[ChannelId, int] = field(default_factory=dict[ChannelId, int])
 
 
+def is_in_a_round(rounds: RoundsSnapshot) -> bool:
+    """Whether the task was in the middle of a round, which only the same parallelism can go on with."""
+    if rounds.phase is Phase.CUT:
+        return False
+    is_outermost_head = len(rounds.current) == 1 and rounds.phase is Phase.ROUND and rounds.is_head
+    return bool(rounds.given or rounds.aside) or is_outermost_head
+
+
 class Rounds:
     """The rounds of one task inside an iteration."""
 

@@ -7,16 +7,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from engine.files.services import FileServices
+from engine.moving import move_whole
 from engine.on_ray.transport.control_messages import TaskOptions
+from engine.rerouting import reroute
 from graphs.deployment import Deployment
 from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
-from recovery.cut import Cut, TaskSnapshot
+from recovery.cut import TaskSnapshot
 from recovery.orders import Entry, Manifest, Numbered, Sweep
+from recovery.rescale import RestorePlan
+from recovery.restored import TaskRestore
 from recovery.stores.keys import derived_key
 from recovery.stores.local import LocalStore
+from recovery.stores.manifests import CutDescription
 from recovery.stores.task_files import TaskFiles
+from recovery.taking_back import CutFiles, take_back
 
 LEFT_BYTES_MAX = 1_000_000
 RUN_LETTERS = 16
@@ -37,8 +43,12 @@ class JobStore(Protocol):
         """Create one entry; False if its place is taken."""
         ...
 
-    def cut(self, epoch: Epoch) -> Cut:
-        """A complete cut, verified."""
+    def manifest(self, epoch: Epoch) -> CutDescription:
+        """What the manifest of a complete cut tells, verified."""
+        ...
+
+    def files(self, cut: CutDescription) -> CutFiles:
+        """What its tasks have left, read part by part."""
         ...
 
     def drop(self, epoch: Epoch) -> None:
@@ -68,9 +78,13 @@ class ChainInMemory:
         self._entries.append(Numbered(number, entry))
         return True
 
-    def cut(self, epoch: Epoch) -> Cut:
+    def manifest(self, epoch: Epoch) -> CutDescription:
         """There are none."""
         raise LookupError(f"epoch {epoch} is in no store: this run keeps no snapshots")
+
+    def files(self, cut: CutDescription) -> CutFiles:
+        """There are none."""
+        raise LookupError(f"epoch {cut.epoch} is in no store: this run keeps no snapshots")
 
     def drop(self, epoch: Epoch) -> None:
         """There is nothing to remove."""
@@ -99,9 +113,13 @@ class ChainInFolder:
             return self._store.create(number, entry)
         return self._store.create(number, entry, files, deployment)
 
-    def cut(self, epoch: Epoch) -> Cut:
-        """A complete cut, verified."""
-        return self._store.cut(epoch)
+    def manifest(self, epoch: Epoch) -> CutDescription:
+        """What the manifest of a complete cut tells, verified."""
+        return self._store.manifest_of(epoch)
+
+    def files(self, cut: CutDescription) -> CutFiles:
+        """What its tasks have left, read part by part."""
+        return self._store.files_of(cut.tasks)
 
     def drop(self, epoch: Epoch) -> None:
         """Remove a cut that retention no longer keeps."""
@@ -113,7 +131,7 @@ class ChainInFolder:
 
 
 class TasksInFolder:
-    """Where the tasks of a run write their snapshots.
+    """Where the tasks of a run write their snapshots, and take them back from.
 
     Beside the supervisor they leave it to that process to have the disk keep small ones: it does so for all of a cut at
     once. With large ones it would have time for nothing else.
@@ -135,6 +153,10 @@ class TasksInFolder:
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the files of an aborted epoch."""
         self._store.discard_task(attempt, epoch, task)
+
+    def take_back(self, plan: RestorePlan, tasks: Mapping[TaskId, TaskFiles], deployment: Deployment) -> TaskRestore:
+        """What the task of a plan takes back from the files of former tasks."""
+        return take_back(plan, self._store.files_of(tasks), deployment, reroute, move_whole)
 
 
 def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFolder | None:

@@ -25,7 +25,7 @@ from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Inbox, Queued, Stored
 from recovery.coordinator import Coordinator
 from recovery.credit import Bounded, Room
-from recovery.cut import Cut, OperatorState
+from recovery.cut import OperatorState
 from recovery.effects import Acknowledge, Effect, Report, Send, Write
 from recovery.lines import LineEnd, Said
 from recovery.messages import Barrier, Data, Item, Mode, marker_in
@@ -42,10 +42,12 @@ from recovery.orders import (
     RestoreTasks,
     Sweep,
 )
+from recovery.outline import CutOutline
 from recovery.requests import Requests
-from recovery.rescale import MoveWhole, Reroute, plan_restore
+from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
 from recovery.supervisor import Supervisor
+from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
 
 
 @dataclass(frozen=True)
@@ -105,14 +107,12 @@ class ReplayLostInNewSnapshot(TaskCore):
 
 
 def rest_behind_live_log(
-    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> dict[TaskId, TaskRestore]:
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
     """A log in a restored run is the restored rest, then the live part. Here it is read the other way round."""
-    rests = {r.channel: len(r.log) for s in cut.snapshots.values() for r in s.inputs if r.channel.restored}
-    return {
-        task: replace(restored, logs=tuple(_turned(log, rests.get(log.channel, 0)) for log in restored.logs))
-        for task, restored in plan_restore(cut, deployment, reroute, move_whole).items()
-    }
+    restored = take_back(plan, files, deployment, reroute, move_whole)
+    rests = {channel: len(log) for channel, log in files.logs(plan.task).items()} if plan.kept_logs else {}
+    return replace(restored, logs=tuple(_turned(log, rests.get(log.channel, 0)) for log in restored.logs))
 
 
 def _turned(log: RestoredLog, rest: int) -> RestoredLog:
@@ -341,30 +341,49 @@ class TerminateWhileInFlight(Coordinator):
         return True
 
 
-def wrong_key_group(
-    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> dict[TaskId, TaskRestore]:
+def wrong_key_group(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
     """Under another parallelism each task takes the key groups of its neighbour."""
-    plan = plan_restore(cut, deployment, reroute, move_whole)
-    if cut.parallelism == deployment.parallelism:
-        return plan
-    turned: dict[TaskId, TaskRestore] = {}
-    for task, restored in plan.items():
+    plans = plan_restore(cut, deployment)
+    turned: dict[TaskId, RestorePlan] = {}
+    for task, plan in plans.items():
         width = deployment.parallelism[task.name]
-        neighbour = plan[TaskId(task.name, (task.index + 1) % width)]
-        operators = {
-            name: replace(state, groups=neighbour.operators[name].groups) for name, state in restored.operators.items()
-        }
-        turned[task] = replace(restored, operators=operators)
+        neighbour = plans[TaskId(task.name, (task.index + 1) % width)]
+        turned[task] = replace(
+            plan, states={name: _with_groups(state, neighbour.states[name]) for name, state in plan.states.items()}
+        )
     return turned
 
 
+def _with_groups(state: KeptState | MovedState, other: KeptState | MovedState) -> KeptState | MovedState:
+    if isinstance(state, KeptState) or isinstance(other, KeptState):
+        return state
+    return replace(state, groups=other.groups, keyed=other.keyed, waiting=other.waiting)
+
+
+class _UnfilteredFiles:
+    """Gives all key groups of a file, whichever are asked for."""
+
+    def __init__(self, files: CutFiles) -> None:
+        self.logs, self.rounds = files.logs, files.rounds
+        self._files = files
+
+    def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
+        return self._files.state(task, operator)
+
+
+def restores_another_tasks_key_groups(
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
+    """Under another parallelism each task takes all key groups of the files that it reads."""
+    return take_back(plan, _UnfilteredFiles(files), deployment, reroute, move_whole)
+
+
 def source_skips_a_record(
-    cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
-) -> dict[TaskId, TaskRestore]:
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
     """A source goes on behind the record that it should send next."""
-    plan = plan_restore(cut, deployment, reroute, move_whole)
-    return {task: replace(part, operators=_shifted(part.operators)) for task, part in plan.items()}
+    restored = take_back(plan, files, deployment, reroute, move_whole)
+    return replace(restored, operators=_shifted(restored.operators))
 
 
 def _shifted(operators: Mapping[str, OperatorState]) -> dict[str, OperatorState]:
@@ -632,7 +651,7 @@ BREAKS = {
     "log-not-replayed": Break("a restore forgets the logs", _core(LogNotReplayed)),
     "replay-lost-in-new-snapshot": Break("a new log misses the restored rest", _core(ReplayLostInNewSnapshot)),
     "restored-rest-behind-live-log": Break(
-        "the restored rest comes behind the live log", lambda: Parts(plan_restore=rest_behind_live_log)
+        "the restored rest comes behind the live log", lambda: Parts(take_back=rest_behind_live_log)
     ),
     "abort-ignored": Break("a task goes on holding for an aborted epoch", _core(AbortIgnored)),
     "acknowledged-before-durable": Break("a task acknowledges what is not written", _driver(HastyDriver)),
@@ -663,8 +682,12 @@ BREAKS = {
     "marker-overtakes-a-batch": Break("a mark does not wait behind its batches", _driver(MarkerOvertakesABatch)),
     "spilled-batches-unlogged": Break("a log misses what is on disk", _core(SpilledBatchesUnlogged)),
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
+    "restores-another-tasks-key-groups": Break(
+        "a task takes all key groups of the files that it reads",
+        lambda: Parts(take_back=restores_another_tasks_key_groups),
+    ),
     "source-skips-a-record": Break(
-        "a source is restored one record too far", lambda: Parts(plan_restore=source_skips_a_record)
+        "a source is restored one record too far", lambda: Parts(take_back=source_skips_a_record)
     ),
     "mutated-while-encoding": Break(
         "user code changes what is being encoded", lambda: Parts(keyed_state=SharedWhileEncoding)

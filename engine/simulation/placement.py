@@ -1,36 +1,41 @@
-"""Where the tasks of an attempt go, and what each takes back: the driver's part of a restore."""
+"""Where the tasks of an attempt go, and what each is to take back: the driver's part of a restore."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.moving import move_whole
-from engine.rerouting import reroute
 from graphs.deployment import Deployment
 from graphs.expansion import Actors, expand
 from graphs.ids import TaskId
 from graphs.plan import Plan
-from recovery.cut import Cut
+from recovery.outline import CutOutline
 from recovery.protocol_errors import RescaleError
-from recovery.rescale import MoveWhole, Reroute, fitting
+from recovery.rescale import RestorePlan, fitting
 from recovery.restored import TaskRestore
+from recovery.taking_back import CutFiles, MoveWhole, Reroute
 
 
 class PlanRestore(Protocol):
-    """Says what each task takes back from a cut."""
+    """Says what each task takes back from a cut, and from which files."""
+
+    def __call__(self, cut: CutOutline, deployment: Deployment, /) -> dict[TaskId, RestorePlan]: ...
+
+
+class TakeBack(Protocol):
+    """Reads what a task takes back."""
 
     def __call__(
-        self, cut: Cut, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole, /
-    ) -> dict[TaskId, TaskRestore]: ...
+        self, plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole, /
+    ) -> TaskRestore: ...
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A deployment, and the part of each task; None where the run begins."""
+    """A deployment, and the plan of each task; None where the run begins."""
 
     deployment: Deployment
-    restores: dict[TaskId, TaskRestore | None]
+    restores: dict[TaskId, RestorePlan | None]
 
 
 class Placement:
@@ -50,7 +55,7 @@ class Placement:
             self.made[parallelism] = expand(self.plan, parallelism, self.actors)
         return self.made[parallelism]
 
-    def place(self, current: Deployment, cut: Cut | None, wanted: int | None) -> Placed:
+    def place(self, current: Deployment, cut: CutOutline | None, wanted: int | None) -> Placed:
         """Deploy as wanted, if the cut allows it, else as the cut was taken."""
         if cut is None:
             deployment = current if wanted is None else self.deployment(wanted)
@@ -60,17 +65,15 @@ class Placement:
         if deployment is not former and deployment not in self.made.values():
             self.fitted.append(deployment)
         try:
-            return Placed(deployment, dict(self.plan_restore(cut, deployment, reroute, move_whole)))
+            return Placed(deployment, dict(self.plan_restore(cut, deployment)))
         except RescaleError:
             if deployment is former:
                 raise
             self.refused += 1
-            return Placed(former, dict(self.plan_restore(cut, former, reroute, move_whole)))
+            return Placed(former, dict(self.plan_restore(cut, former)))
 
-    def _taken_with(self, cut: Cut) -> Deployment:
+    def _taken_with(self, cut: CutOutline) -> Deployment:
         for deployment in (*self.made.values(), *self.fitted):
-            if deployment.tasks.keys() == cut.snapshots.keys() and dict(deployment.parallelism) == dict(
-                cut.parallelism
-            ):
+            if deployment.tasks.keys() == cut.tasks.keys() and dict(deployment.parallelism) == dict(cut.parallelism):
                 return deployment
         raise LookupError(f"no attempt had the tasks of epoch {cut.epoch}")

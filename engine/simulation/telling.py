@@ -13,6 +13,8 @@ from engine.simulation.world import Happening
 from graphs.ids import Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import Cut
+from recovery.outline import outline_of
+from recovery.taking_back import SnapshotsInMemory
 
 _STEPS = {
     "abort": "{0} learns that an epoch was given up",
@@ -131,7 +133,7 @@ def _named(what: Any) -> str:
 
 def records_in_loops(cut: Cut, plan: Plan) -> Counter[str]:
     """How many records a cut holds of each loop that is not empty."""
-    view = CutView(cut, plan, {}, {})
+    view = CutView(outline_of(cut), SnapshotsInMemory(cut.snapshots), plan, {}, {})
     loops = {edge.loop for edge in plan.edges if edge.loop is not None}
     return +Counter({loop: len(view.in_loop(loop)) for loop in sorted(loops)})
 

@@ -15,6 +15,8 @@ from engine.batch import encode
 from engine.channel_ends import Arrivals
 from engine.cut_view import CutView
 from engine.memory import MemoryServices
+from engine.moving import move_whole
+from engine.rerouting import reroute
 from engine.simulation.calling import Calls
 from engine.simulation.host import Host
 from engine.simulation.placement import Placement
@@ -51,9 +53,12 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
+from recovery.outline import outline_of
 from recovery.requests import Request
+from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.supervisor import Stage, Supervisor
+from recovery.taking_back import SnapshotsInMemory
 from recovery.unpublished import with_unpublished
 
 TICK_MS = 10
@@ -90,7 +95,8 @@ class World:
         self.unknown: set[int] = set()
         self.hanging: list[AppendEntry] = []
         self.removals: list[tuple[Attempt, Sweep | DropCut]] = []
-        self.unrestored: dict[TaskId, TaskRestore | None] = {}
+        self.unrestored: dict[TaskId, RestorePlan | None] = {}
+        self.restored_cut: Cut | None = None
         self.calls = Calls()
         self.unanswered: dict[str, Request] = {}
         self.counts: Counter[str] = Counter()
@@ -429,10 +435,17 @@ class World:
             self.appends.append(append)
 
     def _do_restore(self, task: TaskId) -> None:
-        restored = self.unrestored.pop(task)
+        plan = self.unrestored.pop(task)
+        restored = None if plan is None else self._take_back(plan)
         self.hosts[task] = self._new_host(self.deployment.tasks[task], restored)
         self.note(Restored(self.supervisor.attempt, task, restored))
         self.obey(self.supervisor.on_restored(task, self.supervisor.attempt))
+
+    def _take_back(self, plan: RestorePlan) -> TaskRestore:
+        cut = self.restored_cut
+        # Only what the plan names: a plan that forgets a file cannot be carried out.
+        files = SnapshotsInMemory({} if cut is None else {task: cut.snapshots[task] for task in plan.tasks})
+        return self.parts.take_back(plan, files, self.deployment, reroute, move_whole)
 
     def _do_crash(self, tasks: tuple[TaskId, ...]) -> None:
         for task in tasks:
@@ -527,7 +540,8 @@ class World:
             return False
         self.watched.add(cut.epoch)
         output = self.services.store
-        return self.plan.stop_when(CutView(cut, self.plan, output.committed, output.prepared))
+        files = SnapshotsInMemory(cut.snapshots)
+        return self.plan.stop_when(CutView(outline_of(cut), files, self.plan, output.committed, output.prepared))
 
     def _on_failed(self, reason: str) -> None:
         """The run has failed. If the cut that it was asked for is gone, its user asks for the latest instead."""
@@ -570,7 +584,8 @@ class World:
         """Deploy the attempt, with another parallelism if one is wanted and the cut allows it."""
         cut = None if epoch is None else self.store.cut(self.store.manifest(epoch), self.plan.hash)
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
-        placed = self.placement.place(self.deployment, cut, wanted)
+        placed = self.placement.place(self.deployment, None if cut is None else outline_of(cut), wanted)
+        self.restored_cut = cut
         self.deployment = placed.deployment
         self.unrestored = with_unpublished(placed.restores, unpublished, placed.deployment)
         for task in self.hosts.keys() - self.deployment.tasks.keys():

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.driver_ports import FlowLimits
 from engine.runtime import TaskRuntime
-from engine.simulation.placement import PlanRestore
+from engine.simulation.placement import PlanRestore, TakeBack
 from engine.state import KeyedState
 from engine.task import TaskCore
 from engine.task_driver import TaskDriver
@@ -17,6 +17,7 @@ from recovery.coordinator import Coordinator, SnapshotOptions
 from recovery.lines import LineEnd
 from recovery.rescale import plan_restore
 from recovery.supervisor import RestartOptions, Supervisor
+from recovery.taking_back import take_back
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Parts:
     runtime: Callable[..., Any] = TaskRuntime
     driver: type[TaskDriver] = TaskDriver
     plan_restore: PlanRestore = plan_restore
+    take_back: TakeBack = take_back
     supervisor: type[Supervisor] = Supervisor
     line_end: type[LineEnd] = LineEnd
 

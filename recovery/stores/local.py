@@ -45,7 +45,7 @@ from recovery.stores.schema import GRAPH
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.shapes import shown
 from recovery.stores.store_errors import NoSuchCutError, OutcomeUnknownError, SnapshotAuthError, SnapshotCorruptError
-from recovery.stores.task_files import CountRecords, StoredFile, TaskFiles, TaskReader, encode_task
+from recovery.stores.task_files import CountRecords, StoredCut, StoredFile, TaskFiles, TaskReader, encode_task
 
 
 class LocalStore:
@@ -246,8 +246,8 @@ class LocalStore:
     def cut(self, epoch: Epoch) -> Cut:
         """A complete cut. All of its files are verified before one is decoded."""
         described = self.manifest_of(epoch)
-        payloads = {task: self._payloads(files) for task, files in described.tasks.items()}
-        readers = {task: TaskReader(files, payloads[task]) for task, files in described.tasks.items()}
+        verified = {file: self._verified(file) for file in described.files}
+        readers = {task: TaskReader(files, verified.__getitem__) for task, files in described.tasks.items()}
         return Cut(
             epoch=described.epoch,
             attempt=described.attempt,
@@ -277,11 +277,11 @@ class LocalStore:
                 f"the cut of epoch {epoch} holds nothing of task {task}: it was taken with the tasks "
                 f"{', '.join(map(str, described.tasks))}; read the whole cut to restore with others"
             )
-        files = described.tasks[task]
-        return TaskReader(files, self._payloads(files)).snapshot()
+        return TaskReader(described.tasks[task], self._verified).snapshot()
 
-    def _payloads(self, files: TaskFiles) -> dict[Parts, bytes]:
-        return {self._checked(file.name): self._verified(file) for file in files.files}
+    def files_of(self, tasks: Mapping[TaskId, TaskFiles]) -> StoredCut:
+        """What these tasks of a cut have left, read part by part. A file is verified before it is decoded."""
+        return StoredCut(tasks, self._verified)
 
     def _verified(self, file: StoredFile) -> bytes:
         parts = self._checked(file.name)

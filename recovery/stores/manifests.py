@@ -14,6 +14,7 @@ from graphs.describing import describe_deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Entry, Manifest
+from recovery.outline import CutOutline, RoundsOutline
 from recovery.stores.documents import Document
 from recovery.stores.shapes import shown
 from recovery.stores.store_errors import SnapshotCorruptError
@@ -42,6 +43,12 @@ class CutDescription:
         return self.mode.value
 
     @property
+    def outline(self) -> CutOutline:
+        """What a restore of it is planned from."""
+        tasks = {task: files.outline for task, files in self.tasks.items()}
+        return CutOutline(self.epoch, self.graph_hash, self.parallelism, tasks)
+
+    @property
     def files(self) -> tuple[StoredFile, ...]:
         """Every file of the cut."""
         return tuple(file for task in self.tasks.values() for file in task.files)
@@ -50,6 +57,11 @@ class CutDescription:
     def size(self) -> int:
         """The bytes of all files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def records_in_logs(self) -> int:
+        """How many records all logs hold, as far as they can be counted."""
+        return sum(log.records or 0 for log in self.logs.values())
 
     @property
     def logs(self) -> dict[str, LogFigures]:
@@ -151,7 +163,12 @@ def _task_document(files: TaskFiles) -> Document:
         "channels": [_channel_document(figures) for figures in files.channels],
         "logs": [figures._asdict() for figures in files.logs],
         "state_rows": files.state_rows,
+        "rounds": None if files.rounds is None else _rounds_document(files.rounds),
     }
+
+
+def _rounds_document(rounds: RoundsOutline) -> Document:
+    return {"current": list(rounds.current), "in_a_round": rounds.in_a_round}
 
 
 def _operator_document(facts: OperatorFacts) -> Document:
@@ -212,7 +229,12 @@ def _task_files(document: Document) -> TaskFiles:
         channels=tuple(_channel_figures(figures) for figures in document["channels"]),
         logs=tuple(LogFigures(**figures) for figures in document["logs"]),
         state_rows=document["state_rows"],
+        rounds=None if document["rounds"] is None else _rounds_outline(document["rounds"]),
     )
+
+
+def _rounds_outline(document: Document) -> RoundsOutline:
+    return RoundsOutline(tuple(document["current"]), document["in_a_round"])
 
 
 def _operator_facts(document: Document) -> OperatorFacts:

@@ -103,6 +103,7 @@ _CHANNEL = {
 _OPERATOR = {
     "name": text,
     "whole_can_move": boolean,
+    "has_whole": boolean,
     "kind": optional(text),
     "records": _count,
     "splits": list_of(row(text, hexadecimal())),
@@ -121,6 +122,7 @@ _TASK = {
     "channels": list_of(record(_CHANNEL)),
     "logs": list_of(record({"loop": text, "batches": _count, "size": _count, "records": optional(_count)})),
     "state_rows": _count,
+    "rounds": optional(record({"current": list_of(_count), "in_a_round": boolean})),
 }
 _DEPLOYED_CHANNEL = {
     "edge": text,

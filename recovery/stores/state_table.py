@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
 
@@ -24,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recovery.cut import OperatorState
+from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.parquet_tables import pa, schema, to_rows
-from recovery.typed_groups import Numbers, TypedGroups, many
+from recovery.typed_groups import Numbers, TypedGroups
 
 STATE = schema(
     {
@@ -257,49 +257,54 @@ def state_table(state: OperatorState) -> Any:
     return rows.table()
 
 
-def groups_of(table: Any) -> dict[int, bytes]:
-    """Key group -> encoded entries, in the order of the groups."""
-    parts: dict[int, list[bytes]] = {}
+def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
+    """The key groups of a table; if some are wanted, only those."""
+    in_group = _is_there(table, "key_group")
+    if wanted is not None:
+        groups = np.asarray(table.column("key_group").fill_null(-1))
+        in_group &= (groups >= wanted.start) & (groups < wanted.stop)
     is_typed = ~_is_there(table, "data")
+    parts: list[Numbers | Pairs | Pickles] = []
     for types, columns in _TYPED.items():
-        is_of_these = is_typed & _is_there(table, columns[0]) & _is_there(table, columns[1])
+        is_of_these = in_group & is_typed & _is_there(table, columns[0]) & _is_there(table, columns[1])
         if is_of_these.any():
-            rows = table.select(["key_group", *columns]).filter(pa.array(is_of_these))
-            for group, payload in _as_many(rows, types[1]) if types in _MANY else _one_by_one(rows):
-                parts.setdefault(group, []).append(payload)
-    for kind, group, payload in _pickled_in(table):
-        if kind in {"value", "timer"}:
-            parts.setdefault(group, []).append(payload)
-    return {group: b"".join(parts[group]) for group in sorted(parts)}
+            parts.append(_typed_part(types, _rows(table.select(["key_group", *columns]), is_of_these)))
+    pickled = _rows(table.select(["key_group", "data"]), in_group & ~is_typed)
+    parts += [_pickles(batch) for batch in pickled.to_batches() if batch.num_rows]
+    return StoredGroups(tuple(parts))
 
 
 def rest_of(table: Any) -> tuple[tuple[bytes, ...], bytes | None]:
     """What waits, and what belongs to the task."""
-    rows = [(kind, data) for kind, _, data in _pickled_in(table) if kind in {"pending", "whole"}]
+    rows = to_rows(_rows(table.select(["kind", "data"]), ~_is_there(table, "key_group")))
     pending = tuple(data for kind, data in rows if kind == "pending")
     return pending, next((data for kind, data in rows if kind == "whole"), None)
 
 
-def _as_many(rows: Any, value_type: type) -> Iterator[tuple[int, bytes]]:
-    """Each group's values as one entry."""
-    code = "i" if value_type is int else "f"
-    groups, keys, values = (cast(Array, column.to_numpy()) for column in rows.columns)
-    order = np.argsort(groups, kind="stable")
-    groups, keys, values = groups[order], keys[order], values[order]
-    start = 0
-    for end in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]:
-        yield int(groups[start]), many(code, keys[start:end], values[start:end])
-        start = end
+def _rows(table: Any, which: npt.NDArray[np.bool_]) -> Any:
+    """These rows of a table. Rows that follow each other, as those of a range of groups do, are not copied."""
+    places = np.flatnonzero(which)
+    if not len(places):
+        return table.slice(0, 0)
+    if places[-1] - places[0] + 1 == len(places):
+        return table.slice(int(places[0]), len(places))
+    return table.filter(pa.array(which))
 
 
-def _one_by_one(rows: Any) -> Iterator[tuple[int, bytes]]:
-    for group, key, value in to_rows(rows):
-        yield group, pickle.dumps((key, value), 5)
+def _typed_part(types: Any, rows: Any) -> Numbers | Pairs:
+    groups, keys, values = rows.columns
+    if types in _MANY:
+        code = "i" if types[1] is int else "f"
+        return Numbers(code, np.asarray(groups), np.asarray(keys), np.asarray(values))
+    return Pairs(np.asarray(groups), keys.to_pylist(), values.to_pylist())
 
 
-def _pickled_in(table: Any) -> list[tuple[Any, ...]]:
-    """Kind, group and bytes of the rows that stayed as they were pickled."""
-    return to_rows(table.select(["kind", "key_group", "data"]).filter(pa.array(_is_there(table, "data"))))
+def _pickles(batch: Any) -> Pickles:
+    groups, data = batch.columns
+    _, ends, payload = data.buffers()
+    first = data.offset
+    offsets = np.frombuffer(ends, np.int32)[first : first + len(data) + 1]
+    return Pickles(np.asarray(groups), offsets, memoryview(payload))
 
 
 def _is_there(table: Any, column: str) -> npt.NDArray[np.bool_]:

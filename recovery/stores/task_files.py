@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
+from recovery.outline import OperatorOutline, RoundsOutline, TaskOutline, rounds_outline
+from recovery.rounds import RoundsSnapshot
 from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.documents import sha256
@@ -33,7 +35,7 @@ class StoredFile(NamedTuple):
 
 
 class OperatorFacts(NamedTuple):
-    """An operator of a task: whether what belongs to the task can move, what kind it is, and what it sent or wrote.
+    """An operator of a task: whether it has state of the task's own that can move, its kind, what it sent or wrote.
 
     `kind` is that of the plan, None if nobody told; `records` is told of sources and sinks, `splits` of sources: each
     split with its encoded position.
@@ -41,6 +43,7 @@ class OperatorFacts(NamedTuple):
 
     name: str
     whole_can_move: bool
+    has_whole: bool
     kind: str | None
     records: int
     splits: tuple[tuple[str, bytes], ...]
@@ -82,8 +85,8 @@ class LogFigures(NamedTuple):
 class TaskFiles:
     """What one task has written. `filed` names the epoch's folder: None for a last state.
 
-    `overtook`: whether the task captured past its queues. `is_settled`: whether it is durable already, or becomes so
-    with the manifest.
+    `rounds` is there for tasks of an iteration. `overtook`: whether the task captured past its queues. `is_settled`:
+    whether it is durable already, or becomes so with the manifest.
     """
 
     task: TaskId
@@ -97,8 +100,35 @@ class TaskFiles:
     channels: tuple[ChannelFigures, ...]
     logs: tuple[LogFigures, ...]
     state_rows: int
+    rounds: RoundsOutline | None = None
     overtook: bool = False
     is_settled: bool = field(default=True, compare=False)
+
+    @property
+    def logged(self) -> dict[ChannelId, int]:
+        """How many batches the log of each input channel holds, of those that have any."""
+        return {end.channel: end.log_count for end in self.channels if end.log_count}
+
+    @property
+    def outline(self) -> TaskOutline:
+        """What a restore is planned from."""
+        folder, names = attempt_folder(self.attempt, self.filed), {file.name for file in self.files}
+        return TaskOutline(
+            ended=self.ended,
+            operators={
+                facts.name: OperatorOutline(
+                    whole_can_move=facts.whole_can_move,
+                    has_whole=facts.has_whole,
+                    has_transactions=path_of(table_file(folder, "transactions", facts.name, self.task)) in names,
+                    splits=dict(facts.splits),
+                    records=facts.records,
+                )
+                for facts in self.operators
+            },
+            logs=self.logged,
+            rounds=self.rounds,
+            transactions=self.transactions,
+        )
 
     @property
     def log_batches(self) -> int:
@@ -148,7 +178,14 @@ def encode_task(
         epoch=snapshot.epoch,
         ended=snapshot.ended,
         operators=tuple(
-            OperatorFacts(name, state.whole_can_move, kinds.get(name), state.records, tuple(state.splits.items()))
+            OperatorFacts(
+                name=name,
+                whole_can_move=state.whole_can_move,
+                has_whole=state.whole is not None,
+                kind=kinds.get(name),
+                records=state.records,
+                splits=tuple(state.splits.items()),
+            )
             for name, state in snapshot.operators.items()
         ),
         files=tuple(StoredFile(path_of(parts), len(data), sha256(data)) for parts, data in payloads.items()),
@@ -156,6 +193,7 @@ def encode_task(
         channels=_figures(snapshot),
         logs=tuple(_log_figures(loop, logged, count_records) for loop, logged in by_loop.items()),
         state_rows=state_rows,
+        rounds=rounds_outline(snapshot.rounds),
         overtook=snapshot.overtook,
     )
     return Encoded(payloads, described)
@@ -192,59 +230,45 @@ def _log_figures(loop: str, logged: list[InputRecord], count_records: CountRecor
 
 
 class TaskReader:
-    """Makes a snapshot of files whose bytes have been verified."""
+    """Makes a snapshot, or parts of one, of files whose bytes `read` has verified."""
 
-    def __init__(self, described: TaskFiles, payloads: Mapping[Parts, bytes]) -> None:
+    def __init__(self, described: TaskFiles, read: Callable[[StoredFile], bytes]) -> None:
         self._described = described
-        self._payloads = payloads
+        self._read = read
         self._folder = attempt_folder(described.attempt, described.filed)
-        self._unread = set(payloads)
+        self._files = {file.name: file for file in described.files}
+        self._unread = set(self._files)
+        self._facts = {facts.name: facts for facts in described.operators}
 
     def snapshot(self) -> TaskSnapshot:
         """The snapshot that was written. A file that is part of none of it, or is missing, is an error."""
         described = self._described
-        logs, ends = self._logs(), described.channels
-        rounds = self._table("rounds", None, records.ROUNDS)
+        logs, ends = self.logs(), described.channels
         snapshot = TaskSnapshot(
             task=described.task,
             epoch=described.epoch,
             attempt=described.attempt,
-            operators={facts.name: self._operator(facts) for facts in described.operators},
+            operators={name: self.state(name) for name in self._facts},
             inputs=tuple(end.as_input(logs.get(end.channel, ())) for end in ends if end.direction == "in"),
             outputs=tuple(end.as_output() for end in ends if end.direction == "out"),
             ended=described.ended,
-            rounds=None if rounds is None else records.rounds_in(rounds),
+            rounds=self.rounds(),
             overtook=described.overtook,
         )
-        if self._unread or _figures(snapshot) != ends:
-            unread = ", ".join(map(path_of, sorted(self._unread))) or "logs"
-            raise SnapshotCorruptError(
-                f"the manifest of epoch {described.epoch} tells something else of task {described.task} than its files "
-                f"hold ({unread}): read it with the version that wrote it, or restore another cut"
-            )
+        if self._unread:
+            raise self._contradicts(", ".join(sorted(self._unread)))
         return snapshot
 
-    def _table(self, table: Table, of: str | None, schema: Any) -> Any | None:
-        parts = table_file(self._folder, table, of, self._described.task)
-        if parts not in self._payloads:
-            return None
-        self._unread.discard(parts)
-        return decode(self._payloads[parts], schema, path_of(parts))
-
-    def _logs(self) -> dict[ChannelId, tuple[LogEntry, ...]]:
-        logs: dict[ChannelId, tuple[LogEntry, ...]] = {}
-        for figures in self._described.logs:
-            log = self._table("log", figures.loop, records.LOG)
-            if log is not None:
-                logs.update(records.logs_in(log))
-        return logs
-
-    def _operator(self, facts: OperatorFacts) -> OperatorState:
-        state = self._table("state", facts.name, states.STATE)
-        transactions = self._table("transactions", facts.name, records.TRANSACTIONS)
+    def state(self, operator: str, groups: range | None = None) -> OperatorState:
+        """The state of one operator; of its key groups only these, if some are given."""
+        facts = self._facts[operator]
+        state = self._table("state", operator, states.STATE)
+        transactions = self._table("transactions", operator, records.TRANSACTIONS)
         pending, whole = ((), None) if state is None else states.rest_of(state)
+        if (whole is not None) != facts.has_whole:
+            raise self._contradicts(f"state of {operator}")
         return OperatorState(
-            groups={} if state is None else states.groups_of(state),
+            groups={} if state is None else states.groups_of(state, groups),
             splits=dict(facts.splits),
             pending=pending,
             whole=whole,
@@ -252,3 +276,56 @@ class TaskReader:
             transactions=() if transactions is None else records.transactions_in(transactions),
             records=facts.records,
         )
+
+    def logs(self) -> dict[ChannelId, tuple[LogEntry, ...]]:
+        """The log of each input channel that has any."""
+        logs: dict[ChannelId, tuple[LogEntry, ...]] = {}
+        for figures in self._described.logs:
+            log = self._table("log", figures.loop, records.LOG)
+            if log is not None:
+                logs.update(records.logs_in(log))
+        counts = {channel: len(entries) for channel, entries in logs.items()}
+        if counts != self._described.logged:
+            raise self._contradicts("logs")
+        return logs
+
+    def rounds(self) -> RoundsSnapshot | None:
+        """The state of rounds, of a task of an iteration."""
+        table = self._table("rounds", None, records.ROUNDS)
+        rounds = None if table is None else records.rounds_in(table)
+        if rounds_outline(rounds) != self._described.rounds:
+            raise self._contradicts("rounds")
+        return rounds
+
+    def _table(self, table: Table, of: str | None, schema: Any) -> Any | None:
+        name = path_of(table_file(self._folder, table, of, self._described.task))
+        if name not in self._files:
+            return None
+        self._unread.discard(name)
+        return decode(self._read(self._files[name]), schema, name)
+
+    def _contradicts(self, what: str) -> SnapshotCorruptError:
+        described = self._described
+        return SnapshotCorruptError(
+            f"the manifest of epoch {described.epoch} tells something else of task {described.task} than its files "
+            f"hold ({what}): read it with the version that wrote it, or restore another cut"
+        )
+
+
+class StoredCut:
+    """What the tasks of a cut have left in their files, read part by part (`recovery.taking_back.CutFiles`)."""
+
+    def __init__(self, tasks: Mapping[TaskId, TaskFiles], read: Callable[[StoredFile], bytes]) -> None:
+        self._readers = {task: TaskReader(files, read) for task, files in tasks.items()}
+
+    def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
+        """The state of an operator in a task; of its key groups only these, if some are given."""
+        return self._readers[task].state(operator, groups)
+
+    def logs(self, task: TaskId) -> Mapping[ChannelId, tuple[LogEntry, ...]]:
+        """The log of each input channel of a task that has any."""
+        return self._readers[task].logs()
+
+    def rounds(self, task: TaskId) -> RoundsSnapshot | None:
+        """The state of rounds in a task."""
+        return self._readers[task].rounds()

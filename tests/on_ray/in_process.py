@@ -18,7 +18,6 @@ from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.background import TaskFilesStore
 from engine.on_ray.job_store import open_services
 from engine.on_ray.planned_faults import Kill
-from engine.on_ray.supervisor.restore_plan import Part
 from engine.on_ray.transport.control_messages import (
     SUPERVISOR,
     Begin,
@@ -39,6 +38,8 @@ from recovery.effects import Acknowledge, AcknowledgeEnd
 from recovery.lines import LineEnd, Said
 from recovery.messages import Mode
 from recovery.orders import Complete, StartTasks, TellToEnd, Trigger
+from recovery.rescale import RestorePlan
+from recovery.restored import TaskRestore
 
 DEADLINE_S = 60.0
 Disturb = Callable[[Message], Iterable[Message]]
@@ -94,7 +95,7 @@ class Attending:
         actors: Actors = "task",
         *,
         attempt: int = 1,
-        parts: Mapping[TaskId, Part] | None = None,
+        parts: Mapping[TaskId, TaskRestore | None] | None = None,
         store: TaskFilesStore | None = None,
         options: TaskOptions | None = None,
         disturb: Mapping[tuple[str, str], Disturb] | None = None,
@@ -129,9 +130,10 @@ class Attending:
         addresses[SUPERVISOR] = self._mailbox.address
         if self._reroute is not None:
             addresses = {other: self._reroute(name, other, address) for other, address in addresses.items()}
-        parts = {id: self._parts.get(id) for id, task in self.deployment.tasks.items() if task.actor == name}
+        own = [id for id, task in self.deployment.tasks.items() if task.actor == name]
+        plans = {id: None if self._parts.get(id) is None else RestorePlan(id) for id in own}
         options, kills, processed = self._options, self._kills, self._processed
-        begin = Begin(self.attempt, name, self.deployment, parts, addresses, options, kills, processed)
+        begin = Begin(self.attempt, name, self.deployment, plans, addresses, options, kills=kills, processed=processed)
         plain_links = box.links
 
         def links(to: Mapping[str, Any], sender: int = 0) -> dict[str, Any]:
@@ -141,12 +143,17 @@ class Attending:
         box.links = links  # type: ignore[method-assign]
         try:
             make_services = partial(open_services, self._options, attempt=begin.attempt)
-            loop = ActorLoop(begin, box, self._store, make_services)
+            loop = ActorLoop(begin, box, self._store, make_services, self._take_back)
             self.loops[name] = loop
             self.outcomes[name] = loop.run()
         finally:
             box.close()
             self._mailbox.wake()
+
+    def _take_back(self, plan: RestorePlan) -> TaskRestore:
+        restored = self._parts[plan.task]
+        assert restored is not None
+        return restored
 
     def _way(self, link: Link, sender: str, receiver: str) -> Any:
         disturb = self._disturb.get((sender, receiver))

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from engine.batch import Batch, decode, encode
+from engine.moving import move_whole
 from engine.on_ray.planned_faults import Kill
-from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.transport.control_messages import FaultReached, Limits, Progress
 from engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
+from engine.rerouting import reroute
 from graphs import Collect, Flow, Generate, Items, Range, expand
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut
@@ -21,6 +22,7 @@ from recovery.effects import Committed, Decline
 from recovery.messages import Data, Mode
 from recovery.orders import Abort, Complete
 from tests.on_ray.in_process import Attending, Snapshots, options
+from tests.protocol.taking_back import restored_parts
 
 SOURCE, SINK = TaskId("numbers", 0), TaskId("kept", 0)
 
@@ -143,7 +145,7 @@ def test_a_ring_goes_on_after_a_restore_from_its_log():
     kept = {task: snapshot or store.kept[task, None] for task, snapshot in kept.items()}
     plan, parallelism = run.deployment.plan, run.deployment.parallelism
     cut = Cut(Epoch(1), Attempt(1), plan.hash, "aligned", False, kept, parallelism)
-    parts = place(expand(plan), cut)
+    parts = restored_parts(cut, expand(plan), reroute, move_whole)
     again = Snapshots()
     with Attending(ring(tokens=50), attempt=2, parts=parts, store=again, options=options()) as run:
         run.begin()

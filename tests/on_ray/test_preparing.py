@@ -36,13 +36,15 @@ from engine.on_ray.api.launch_checks import (
     with_absolute_paths,
 )
 from engine.on_ray.attaching import is_gone
-from engine.on_ray.supervisor.restore_plan import place, records_in_logs
+from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.transport.control_messages import TaskOptions
 from engine.travel import check_pickles
 from graphs import expand
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
-from recovery.orders import AttemptStart
+from recovery.messages import Mode
+from recovery.orders import AttemptStart, Manifest
+from recovery.outline import outline_of
 from recovery.stores.local import LocalStore
 
 
@@ -255,20 +257,23 @@ def test_where_a_run_begins_no_task_takes_anything_back():
     assert place(deployment, None) == dict.fromkeys(deployment.tasks)
 
 
-def test_what_is_in_the_log_of_a_cut_is_counted():
+def test_what_is_in_the_log_of_a_cut_is_counted_from_its_manifest(tmp_path: Path):
     entries = tuple(LogEntry(seq, encode(Batch(list(range(seq)))), 0, 0) for seq in (1, 2, 3))
-    parts = place(expand(loop().plan()), cut_of(loop(), entries))
-    assert records_in_logs(parts) == 6
-    assert records_in_logs(place(expand(loop().plan()), None)) == 0
+    store, cut, deployment = LocalStore(str(tmp_path), "loop"), cut_of(loop(), entries), expand(loop().plan())
+    files = {task: store.write_task(Attempt(1), Epoch(3), snapshot) for task, snapshot in cut.snapshots.items()}
+    manifest = Manifest(Epoch(3), Attempt(1), Mode.ALIGNED, dict.fromkeys(files, Epoch(3)), {})
+    assert store.create(1, AttemptStart(Attempt(1), None, "one"))
+    assert store.create(2, manifest, files, deployment)
+    assert store.manifest_of(Epoch(3)).records_in_logs == 6
 
 
 def test_the_cut_of_another_graph_is_refused_with_what_was_in_it():
     other = loop()
     other.read(Range(3), name="more").write(Collect(), name="more_done")
     with pytest.raises(GraphMismatchError, match=r"epoch 3\b.*\banother graph\b"):
-        place(expand(other.plan()), cut_of(loop()))
+        place(expand(other.plan()), outline_of(cut_of(loop())))
 
 
 def test_functions_may_be_edited_between_two_runs():
-    parts = place(expand(loop(function=lambda number: number + 1).plan()), cut_of(loop()))
+    parts = place(expand(loop(function=lambda number: number + 1).plan()), outline_of(cut_of(loop())))
     assert all(part is not None for part in parts.values())

@@ -18,11 +18,13 @@ from backedge import (
     GraphMismatchError,
     NoSuchCutError,
     RunExistsError,
+    SnapshotCorruptError,
     UserFunctionError,
     run,
     start,
 )
 from engine.on_ray import cluster
+from engine.task_errors import MisuseError
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores.local import LocalStore
 from tests.on_ray.drivers import COUNT, driver, next_line
@@ -44,6 +46,11 @@ def cancelled(flow: Flow, folder: Path, **options: Any) -> int:
     job.cancel()
     assert job.result is not None and job.result.state == "cancelled"
     return job.result.last_epoch or 0
+
+
+def attempts_of(folder: Path, job: str) -> int:
+    """How often a job was started, restarts included."""
+    return sum(isinstance(entry, AttemptStart) for entry in LocalStore(str(folder), job).chain())
 
 
 # -- drivers that end ----------------------------------------------------------------------------------------------
@@ -118,6 +125,62 @@ def test_a_run_goes_on_from_the_cut_that_is_asked_for_and_loses_nothing(tmp_path
     _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume=cuts[0])
     assert set(result.outputs["done"]) == set(trips_made(300))
     assert result.restores[0]["epoch"] == cuts[0]
+
+
+def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: Path):
+    """It is found by the actor that reads it, and no restart would help."""
+    cancelled(trips(count=300), tmp_path, actors="slice")
+    chain = LocalStore(str(tmp_path), "trips").chain()
+    epoch = max(entry.epoch for entry in chain if isinstance(entry, Manifest))
+    path = sorted(tmp_path.glob(f"trips/epoch={epoch}/**/table=state/**/*.parquet"))[0]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    job = start(trips(count=300), snapshots=tmp_path, actors="slice", resume="latest", progress=False)
+    with pytest.raises(SnapshotCorruptError, match=f"{path} was changed"):
+        job.wait()
+    assert attempts_of(tmp_path, "trips") == 2
+
+
+class Unsplittable:
+    """State of its own, whose split gives too few."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def on_record(self, ctx: Any, value: int) -> None:
+        self.seen += 1
+
+    def capture(self) -> int:
+        return self.seen
+
+    def restore(self, state: int) -> None:
+        self.seen = state
+
+    @staticmethod
+    def merge(states: list[int]) -> int:
+        return sum(states)
+
+    @staticmethod
+    def split(state: int, parallelism: int) -> list[int]:
+        return [state]
+
+
+def test_what_only_an_actor_can_refuse_fails_the_run_in_one_line(tmp_path: Path):
+    def unsplittable() -> Flow:
+        flow = Flow("unsplittable")
+        numbers = flow.read(Generate(lambda position: position, rate=1_000.0), name="numbers")
+        numbers.rebalance().process(Unsplittable, name="own").write(Collect(), name="done")
+        return flow
+
+    options: dict[str, Any] = {"snapshots": tmp_path, "every": 0.1, "actors": "slice", "progress": False}
+    job = start(unsplittable(), parallelism=2, **options)
+    until(job, lambda story: story.snapshots >= 1, "a cut is complete")
+    job.cancel()
+    job = start(unsplittable(), parallelism=3, resume="latest", **options)
+    with pytest.raises(MisuseError, match=r"'own': split\(state, 3\) gave \[\d+\]"):
+        job.wait()
+    assert attempts_of(tmp_path, "unsplittable") == 2
 
 
 def test_a_cut_that_is_not_there_is_refused(tmp_path: Path):

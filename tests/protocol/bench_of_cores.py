@@ -40,7 +40,7 @@ from recovery.channels import Queued
 from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.effects import Acknowledge, AcknowledgeEnd, Decline, Discard, Effect, TaskRecord, Write
 from recovery.messages import Barrier, Data, Item, Mode, marker_in
-from recovery.rescale import plan_restore
+from tests.protocol.taking_back import restored_parts
 
 Sends = Iterable[tuple[str, Any]]
 Step = Callable[[Any, Any], Sends]
@@ -255,7 +255,7 @@ class Bench:
         self.states: dict[TaskId, Any] = dict.fromkeys(deployment.tasks)
         self.states.update({task_id(name): state for name, state in (states or {}).items()})
         self.gathered: dict[TaskId, list[Any]] = {id: [] for id in deployment.tasks}
-        parts = {} if restored is None else plan_restore(restored, deployment, reroute, leave_whole)
+        parts = {} if restored is None else restored_parts(restored, deployment, reroute, leave_whole)
         for id, part in parts.items():
             whole = part.operators[id.name].whole
             if whole is not None:

@@ -19,10 +19,12 @@ from graphs.plan import Plan
 from graphs.routing import key_group, task_of_group
 from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot, Transaction
 from recovery.messages import Mode
+from recovery.outline import outline_of
 from recovery.protocol_errors import RescaleError
 from recovery.rescale import fitting, plan_restore
 from recovery.restored import TaskRestore
 from tests.protocol.bench_of_cores import Bench, Sends, graph, leave_whole
+from tests.protocol.taking_back import restored_parts
 
 KEYS = range(12)
 
@@ -84,13 +86,35 @@ def test_each_key_group_goes_to_the_task_that_keeps_it(parallelism: int):
     old = expand(PLAN, 2)
     groups = {0: {g: b"%d" % g for g in range(64)}, 1: {g: b"%d" % g for g in range(64, 128)}}
     cut = cut_of(old, {("count", index): OperatorState(groups=groups[index]) for index in (0, 1)})
-    restored = plan_restore(cut, expand(PLAN, parallelism), reroute, leave_whole)
+    restored = restored_parts(cut, expand(PLAN, parallelism), reroute, leave_whole)
     found = {index: restored[TaskId("count", index)].operators["count"].groups for index in range(parallelism)}
     assert sorted(group for groups in found.values() for group in groups) == list(range(128))
     for index, groups in found.items():
         assert all(
             task_of_group(group, parallelism) == index and data == b"%d" % group for group, data in groups.items()
         )
+
+
+def test_a_task_reads_the_files_that_hold_its_key_groups_and_no_others():
+    plans = plan_restore(outline_of(cut_of(expand(PLAN, 2))), expand(PLAN, 3))
+    first, second = TaskId("count", 0), TaskId("count", 1)
+    assert [plans[TaskId("count", index)].tasks for index in range(3)] == [{first}, {first, second}, {second}]
+    same = plan_restore(outline_of(cut_of(expand(PLAN, 2))), expand(PLAN, 2))
+    assert all(plan.tasks == {task} for task, plan in same.items())
+
+
+def test_state_of_the_tasks_own_is_read_by_each_task_for_it_is_merged_before_it_is_split():
+    states = {("count", index): OperatorState(whole=b"own") for index in (0, 1)}
+    plans = plan_restore(outline_of(cut_of(expand(PLAN, 2), states)), expand(PLAN, 3))
+    assert all(plans[TaskId("count", index)].tasks == {TaskId("count", 0), TaskId("count", 1)} for index in range(3))
+
+
+def test_a_plan_holds_no_state():
+    large = OperatorState(groups={3: b"x" * 1_000_000}, whole=b"x" * 1_000_000)
+    states = {("count", index): large for index in (0, 1)}
+    for parallelism in (2, 3):
+        plans = plan_restore(outline_of(cut_of(expand(PLAN, 2), states)), expand(PLAN, parallelism))
+        assert len(pickle.dumps(plans)) < 20_000
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
@@ -100,7 +124,7 @@ def test_splits_and_pending_inputs_are_shared_out_each_once(parallelism: int):
         ("items", index): OperatorState(splits={f"{index}-of-4": b"7"}, pending=(b"waits %d" % index,))
         for index in range(4)
     }
-    restored = plan_restore(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
+    restored = restored_parts(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
     parts = [restored[TaskId("items", index)].operators["items"] for index in range(parallelism)]
     assert sorted(name for part in parts for name in part.splits) == [f"{index}-of-4" for index in range(4)]
     assert sorted(item for part in parts for item in part.pending) == [b"waits %d" % index for index in range(4)]
@@ -114,14 +138,14 @@ def test_transactions_that_the_cut_lists_are_committed_by_one_task(parallelism: 
         ("sink", index): OperatorState(transactions=(Transaction(f"tx-{index}", Epoch(1), Attempt(1)),))
         for index in (0, 1)
     }
-    restored = plan_restore(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
+    restored = restored_parts(cut_of(old, states), expand(PLAN, parallelism), reroute, leave_whole)
     assert sorted(name for part in restored.values() for name in part.transactions) == ["tx-0", "tx-1"]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_what_sources_sent_and_sinks_wrote_is_counted_on(parallelism: int):
     states = {(name, index): OperatorState(records=10 + index) for name in ("items", "sink") for index in (0, 1)}
-    restored = plan_restore(cut_of(expand(PLAN, 2), states), expand(PLAN, parallelism), reroute, leave_whole)
+    restored = restored_parts(cut_of(expand(PLAN, 2), states), expand(PLAN, parallelism), reroute, leave_whole)
     counts = [restored[TaskId("items", index)].operators["items"].records for index in range(parallelism)]
     assert counts == ([10, 11] if parallelism == 2 else [21, 0, 0][:parallelism])
     assert sum(part.operators["sink"].records for part in restored.values() if "sink" in part.operators) == 21
@@ -135,7 +159,7 @@ def test_a_loop_log_is_routed_anew_by_key(parallelism: int):
     }
     logs = {back_channel(old, *ends): records for ends, records in keys.items()}
     new = expand(PLAN, parallelism)
-    restored = plan_restore(cut_of(old, logs=logs), new, reroute, leave_whole)
+    restored = restored_parts(cut_of(old, logs=logs), new, reroute, leave_whole)
     for index in range(parallelism):
         task = TaskId("count", index)
         expected = [key for key in KEYS if task_of_group(key_group(key), parallelism) == index]
@@ -148,14 +172,14 @@ def test_records_of_one_channel_and_key_keep_their_order():
     records = [7, -7, 7.0, -7.0]
     target = task_of_group(key_group(7), 2)
     cut = cut_of(old, logs={back_channel(old, 0, target): records})
-    restored = plan_restore(cut, expand(PLAN, 3), reroute, leave_whole)
+    restored = restored_parts(cut, expand(PLAN, 3), reroute, leave_whole)
     assert records_in(restored, TaskId("count", task_of_group(key_group(7), 3))) == records
 
 
 def test_under_the_same_parallelism_each_log_goes_in_front_of_its_own_channel():
     deployment = expand(PLAN, 2)
     logs = {back_channel(deployment, sender, receiver): [sender, receiver] for sender in (0, 1) for receiver in (0, 1)}
-    restored = plan_restore(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
+    restored = restored_parts(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
     found = {log.channel: records for part in restored.values() for log in part.logs for records in [log.payloads]}
     assert {channel: [decode(p).records[0] for p in payloads] for channel, payloads in found.items()} == {
         channel._replace(restored=True): records for channel, records in logs.items()
@@ -166,7 +190,7 @@ def test_a_restored_rest_goes_in_front_of_what_was_logged_live_behind_it():
     deployment = expand(PLAN, 1)
     channel = back_channel(deployment, 0, 0)
     logs = {channel: ["live"], channel._replace(restored=True): ["rest"]}
-    restored = plan_restore(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
+    restored = restored_parts(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
     assert records_in(restored, TaskId("count", 0)) == ["rest", "live"]
 
 
@@ -174,7 +198,7 @@ def test_the_rest_of_a_rerouted_log_goes_in_front_of_all_live_channels_of_its_ed
     deployment = expand(PLAN, 2)
     routed = ChannelId(BACK.name, RESTORED_SENDER, TaskId("count", 0), True)
     logs = {back_channel(deployment, 1, 0): ["live"], routed: ["rest"]}
-    restored = plan_restore(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
+    restored = restored_parts(cut_of(deployment, logs=logs), deployment, reroute, leave_whole)
     core = Bench(deployment, restored=cut_of(deployment, logs=logs), attempt=2).core("count/0")
     assert [log.channel.sender for log in restored[TaskId("count", 0)].logs].count(RESTORED_SENDER) == 1
     assert core.ready() == [routed]
@@ -216,15 +240,15 @@ def test_a_broadcast_log_that_is_not_empty_is_refused_by_name():
     old = expand(plan, 2)
     channel = next(c.id for c in old.channels.values() if c.is_back)
     with pytest.raises(RescaleError, match=r"edge '.*->listen.in' broadcasts, and its log holds 2 batches.*'drain'"):
-        plan_restore(cut_of(old, logs={channel: [1, 2]}), expand(plan, 3), reroute, leave_whole)
+        restored_parts(cut_of(old, logs={channel: [1, 2]}), expand(plan, 3), reroute, leave_whole)
 
 
 def test_an_empty_broadcast_log_and_the_same_parallelism_are_no_reason_to_refuse():
     plan = broadcasting_plan()
     old = expand(plan, 2)
     channel = next(c.id for c in old.channels.values() if c.is_back)
-    assert plan_restore(cut_of(old), expand(plan, 3), reroute, leave_whole).keys() == expand(plan, 3).tasks.keys()
-    restored = plan_restore(cut_of(old, logs={channel: [1, 2]}), old, reroute, leave_whole)
+    assert restored_parts(cut_of(old), expand(plan, 3), reroute, leave_whole).keys() == expand(plan, 3).tasks.keys()
+    restored = restored_parts(cut_of(old, logs={channel: [1, 2]}), old, reroute, leave_whole)
     assert records_in(restored, channel.receiver) == [1, 2]
 
 
@@ -232,8 +256,8 @@ def test_state_that_cannot_be_split_is_refused_by_name():
     old = expand(PLAN, 2)
     states = {("count", 0): OperatorState(whole=b"opaque", whole_can_move=False)}
     with pytest.raises(RescaleError, match=r"operator 'count' has state of its own that cannot be split over 3 tasks"):
-        plan_restore(cut_of(old, states), expand(PLAN, 3), reroute, leave_whole)
-    restored = plan_restore(cut_of(old, states), old, reroute, leave_whole)
+        restored_parts(cut_of(old, states), expand(PLAN, 3), reroute, leave_whole)
+    restored = restored_parts(cut_of(old, states), old, reroute, leave_whole)
     assert restored[TaskId("count", 0)].operators["count"].whole == b"opaque"
 
 
@@ -256,7 +280,7 @@ def test_state_that_its_class_can_merge_and_split_is_shared_out():
     flow.read(Items([]), name="items").rebalance().process(Sum, name="sum").write(Collect(), name="sink")
     old, new = expand(flow.plan(), 2), expand(flow.plan(), 3)
     states = {("sum", index): OperatorState(whole=pickle.dumps({"own": 10 + index}, 5)) for index in (0, 1)}
-    restored = plan_restore(cut_of(old, states), new, reroute, move_whole)
+    restored = restored_parts(cut_of(old, states), new, reroute, move_whole)
     wholes = [restored[TaskId("sum", index)].operators["sum"].whole or b"" for index in range(3)]
     assert [pickle.loads(whole)["own"] for whole in wholes] == [21, 0, 0]
 
@@ -264,12 +288,12 @@ def test_state_that_its_class_can_merge_and_split_is_shared_out():
 def test_an_operator_that_has_ended_in_part_is_refused_by_name():
     old = expand(PLAN, 2)
     with pytest.raises(RescaleError, match=r"operator 'items' has ended in some of its tasks and not in others"):
-        plan_restore(cut_of(old, ended=[TaskId("items", 0)]), expand(PLAN, 3), reroute, leave_whole)
+        restored_parts(cut_of(old, ended=[TaskId("items", 0)]), expand(PLAN, 3), reroute, leave_whole)
 
 
 def test_an_operator_that_has_ended_as_a_whole_has_ended_in_every_task_of_its_new_parallelism():
     old = expand(PLAN, 2)
-    restored = plan_restore(
+    restored = restored_parts(
         cut_of(old, ended=[TaskId("items", 0), TaskId("items", 1)]), expand(PLAN, 3), reroute, move_whole
     )
     assert {task for task, part in restored.items() if part.ended} == {TaskId("items", index) for index in range(3)}
@@ -277,7 +301,7 @@ def test_an_operator_that_has_ended_as_a_whole_has_ended_in_every_task_of_its_ne
 
 def test_under_the_same_parallelism_each_task_has_ended_or_not_as_before():
     deployment = expand(PLAN, 2)
-    restored = plan_restore(cut_of(deployment, ended=[TaskId("items", 1)]), deployment, reroute, leave_whole)
+    restored = restored_parts(cut_of(deployment, ended=[TaskId("items", 1)]), deployment, reroute, leave_whole)
     assert {task for task, part in restored.items() if part.ended} == {TaskId("items", 1)}
 
 
@@ -303,7 +327,7 @@ def cut_of_rounds(mode: Mode) -> Cut:
 def test_an_iteration_in_the_middle_of_a_round_is_refused_by_name():
     wider = graph(*REPEAT, iterations=["repeat"], body=2)
     with pytest.raises(RescaleError, match=r"repeat/0 is in the middle of round \(0,\).*take a savepoint"):
-        plan_restore(cut_of_rounds(Mode.ALIGNED), wider, reroute, leave_whole)
+        restored_parts(cut_of_rounds(Mode.ALIGNED), wider, reroute, leave_whole)
 
 
 def test_a_cut_between_two_rounds_goes_on_with_the_next_round_under_another_parallelism():
@@ -381,8 +405,8 @@ def test_an_edge_whose_channels_hold_records_stays_a_channel_where_its_ends_coul
     cut = cut_of(expand(WIDENING, 1), logs={LANE: [1, 2, 3]})
     wider = expand(WIDENING, 2)
     assert TaskId("many", 0) not in wider.tasks, "chained"
-    fitted = fitting(cut, wider)
-    restored = plan_restore(cut, fitted, reroute, move_whole)
+    fitted = fitting(outline_of(cut), wider)
+    restored = restored_parts(cut, fitted, reroute, move_whole)
     at_many = [record for index in (0, 1) for record in records_in(restored, TaskId("many", index))]
     assert sorted(at_many) == [1, 2, 3]
     assert fitted.parallelism == wider.parallelism and fitted.plan.hash == WIDENING.hash
@@ -396,12 +420,12 @@ def test_an_edge_whose_channels_hold_records_stays_a_channel_where_its_ends_coul
 @pytest.mark.parametrize("logs", [{}, {DEALT: [1]}])
 def test_an_edge_that_holds_nothing_is_chained_as_ever(logs: Any):
     cut, wider = cut_of(expand(WIDENING, 1), logs=logs), expand(WIDENING, 2)
-    assert fitting(cut, wider) is wider
+    assert fitting(outline_of(cut), wider) is wider
 
 
 def test_records_of_a_log_stay_with_their_task_and_never_come_to_one_that_has_ended():
     """Only the sender is widened; the other task of the receiver has ended."""
     cut = cut_of(expand(WIDENING, 1), logs={DEALT: [1, 2, 3]}, ended=[TaskId("two", 1), TaskId("items", 0)])
-    restored = plan_restore(cut, expand(WIDENING, 3), reroute, move_whole)
+    restored = restored_parts(cut, expand(WIDENING, 3), reroute, move_whole)
     assert records_in(restored, TaskId("two", 0)) == [1, 2, 3]
     assert restored[TaskId("two", 1)].ended and not restored[TaskId("two", 1)].logs

@@ -12,6 +12,7 @@ NAMED = {
     "capture-before-alignment", "log-not-replayed", "replay-lost-in-new-snapshot", "restored-rest-behind-live-log",
     "abort-ignored", "acknowledged-before-durable", "prepared-dropped-on-abort", "stale-attempt-accepted",
     "duplicate-barrier", "end-not-counted-as-barrier", "terminate-while-in-flight", "wrong-key-group-on-rescale",
+    "restores-another-tasks-key-groups",
     "mutated-while-encoding", "output-shares-state", "wall-clock-capture", "hold-at-round-markers",
     "heads-choose-the-cut-between-rounds", "blocking-variant", "source-skips-a-record",
     "early-barrier-declined", "request-outlives-its-attempt",

@@ -232,7 +232,7 @@ def torn(data: bytes, rng: random.Random) -> bytes:
             b'{"format":' + b"9" * 5_000 + b"}",
             b'{"format":1e999}',
             b'{"format":NaN}',
-            b'{"format":4,"format":4}',
+            b'{"format":5,"format":5}',
             b"null",
             b"\0" * 1_000,
         )

@@ -62,8 +62,10 @@ from recovery.effects import Effect
 from recovery.lines import LineEnd, Said
 from recovery.messages import Item
 from recovery.orders import Complete, StartTasks
-from recovery.protocol_errors import ProtocolError
+from recovery.protocol_errors import ProtocolError, RescaleError
+from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
+from recovery.stores.store_errors import StoreError
 
 MESSAGES_MAX = 512
 IDLE_MS = 200
@@ -75,6 +77,7 @@ GOING_ROUND_BATCHES = 2
 GOING_ROUND_RECORDS = 1_024
 
 MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
+TakeBack = Callable[[RestorePlan], TaskRestore]
 Delivery = tuple[ChannelId, Item]
 
 
@@ -94,7 +97,12 @@ class ActorLoop:
     """One actor's part in one attempt: the ports of its tasks' drivers, and the turns that it gives them."""
 
     def __init__(
-        self, begin: Begin, mailbox: Mailbox, store: TaskFilesStore | None, make_services: MakeServices
+        self,
+        begin: Begin,
+        mailbox: Mailbox,
+        store: TaskFilesStore | None,
+        make_services: MakeServices,
+        take_back: TakeBack,
     ) -> None:
         self.begin = begin
         self.mailbox = mailbox
@@ -114,6 +122,7 @@ class ActorLoop:
         """What tasks of this actor have sent each other, until it is received."""
         self.background = Background(store, mailbox.wake)
         self.services = make_services(self._publish)
+        self.take_back = take_back
         self.make_core = core_of(begin.options.broken_rule)
         self.names = sorted({task.actor for task in begin.deployment.tasks.values()})
         peers = {name: address for name, address in begin.addresses.items() if name != SUPERVISOR}
@@ -143,7 +152,9 @@ class ActorLoop:
         """Make the tasks of this actor, with the state they take back."""
         for task in self.begin.deployment.tasks.values():
             if task.actor == self.begin.actor:
-                driver = self.drivers[task.id] = self._driver(task, self.begin.restores.get(task.id))
+                plan = self.begin.restores.get(task.id)
+                restored = None if plan is None else self.take_back(plan)
+                driver = self.drivers[task.id] = self._driver(task, restored)
                 self.clock.at_least(driver.runtime.restored_ms)
         self.turns = list(self.drivers.values())
         self.reading = [driver for driver in self.turns if driver.is_source]
@@ -192,7 +203,7 @@ class ActorLoop:
             while self.outcome is None:
                 has_more = self._turn(0 if has_more else self._idle_ms())
             return self.outcome
-        except TaskError as error:
+        except (TaskError, StoreError, RescaleError) as error:
             return Outcome("broken", str(error), self._counted(), _picklable(error))
         except ProtocolError as error:
             return Outcome("failed", f"{type(error).__name__} in actor {self.begin.actor}: {error}", self._counted())
@@ -439,7 +450,7 @@ def _monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _picklable(error: TaskError) -> TaskError | None:
+def _picklable(error: Exception) -> Exception | None:
     """The error as the driver can have it: without its cause, which may be anything."""
     error.__cause__ = None
     try:

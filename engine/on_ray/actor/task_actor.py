@@ -16,6 +16,8 @@ from engine.on_ray.supervisor.silence import place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Outcome
 from engine.on_ray.transport.mailbox import Keys, Mailbox
 from engine.services import Services
+from recovery.rescale import RestorePlan
+from recovery.restored import TaskRestore
 
 GC_THRESHOLD = 100_000
 SWITCH_S = 0.0005
@@ -64,6 +66,12 @@ class TaskActor:
         try:
             is_beside = begin.addresses[SUPERVISOR].place == cluster.place()
             store = open_store(options, begin.deployment.plan, is_beside)
-            return ActorLoop(begin, self._mailbox, store, make_services).run()
+
+            def take_back(plan: RestorePlan) -> TaskRestore:
+                if store is None:
+                    raise RuntimeError(f"task {plan.task} is to take a state back, and the run keeps no snapshots")
+                return store.take_back(plan, begin.files, begin.deployment)
+
+            return ActorLoop(begin, self._mailbox, store, make_services, take_back).run()
         finally:
             self._mailbox.close()

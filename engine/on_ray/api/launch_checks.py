@@ -66,14 +66,14 @@ def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
     if options.root is None:
         return True
     if isinstance(resume, int):
-        check_graph(plan, find_cut(options.root, options.job, resume, options.key))
+        check_graph(plan, find_cut(options.root, options.job, resume, options.key).outline)
     store = LocalStore(options.root, options.job, options.key)
     if not store.holds_a_run:
         return True
     if resume == "never":
         raise RunExistsError(f"{store.path} holds a run of {options.job!r} already")
     if resume == "latest" and (cut := last_cut(store)) is not None:
-        check_graph(plan, store.manifest_of(cut))
+        check_graph(plan, store.manifest_of(cut).outline)
     return False
 
 

@@ -23,7 +23,7 @@ from engine.on_ray.planned_faults import Kill, Recurring
 from engine.on_ray.run_spec import RunFailedError, RunSpec
 from engine.on_ray.supervisor.crew import CrewError, NoRoomError
 from engine.on_ray.supervisor.published_output import Output
-from engine.on_ray.supervisor.restore_plan import place, records_in_logs
+from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.supervisor.silence import Silences
 from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
@@ -66,6 +66,7 @@ from recovery.protocol_errors import FencedError, RescaleError
 from recovery.requests import Reply, Request, RequestKind
 from recovery.rescale import fitting
 from recovery.stores.store_errors import OutcomeUnknownError, StoreError
+from recovery.stores.task_files import TaskFiles
 from recovery.supervisor import Supervisor
 from recovery.unpublished import with_unpublished
 
@@ -461,7 +462,8 @@ class Supervising:
         stop_when = self.deployment.plan.stop_when
         goes_on = self.coordinator is coordinator and coordinator.final is None
         if stop_when is not None and self.is_restorable and goes_on:
-            view = CutView(self.store.cut(epoch), self.deployment.plan, *self.output.transactions())
+            cut = self.store.manifest(epoch)
+            view = CutView(cut.outline, self.store.files(cut), self.deployment.plan, *self.output.transactions())
             try:
                 may_stop = stop_when(view)
             except USER_RAISED as error:
@@ -515,22 +517,24 @@ class Supervising:
                 f"epoch {epoch} is older than the latest cut, {later[-1]}: what was published since is published again"
             )
         try:
-            cut = None if epoch is None else self.store.cut(epoch)
+            cut = None if epoch is None else self.store.manifest(epoch)
         except OSError as error:
-            reason = f"the cut of epoch {epoch} could not be read: {error}"
+            reason = f"the manifest of epoch {epoch} could not be read: {error}"
             self.actors.overs.append(("", attempt, Outcome("failed", reason)))
             return
-        if cut is not None:
-            self.deployment = fitting(cut, self.deployment)
-        parts = with_unpublished(place(self.deployment, cut), unpublished, self.deployment)
+        outline = None if cut is None else cut.outline
+        if outline is not None:
+            self.deployment = fitting(outline, self.deployment)
+        parts = with_unpublished(place(self.deployment, outline), unpublished, self.deployment)
         self.files = {}
         self.supervisor.on_placed(self.deployment.tasks)
-        self.story.on_attempt(attempt, epoch, records_in_logs(parts))
+        self.story.on_attempt(attempt, epoch, 0 if cut is None else cut.records_in_logs)
         self.wait_told_at_s = WAIT_TOLD_S
         try:
             self.store.describe(self.deployment.plan)
             kills, processed = tuple(self.kills), self.story.by_task()
-            self.actors.begin(attempt, self.deployment, parts, self.spec.options, kills, processed)
+            files: Mapping[TaskId, TaskFiles] = {} if cut is None else cut.tasks
+            self.actors.begin(attempt, self.deployment, parts, files, self.spec.options, kills, processed)
         except CancelledError:
             return  # the request is heard with the next turn
         except (CrewError, OSError) as error:

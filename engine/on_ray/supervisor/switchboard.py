@@ -22,6 +22,7 @@ from engine.on_ray.transport.mailbox import Keys, Link, Mailbox
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId
 from recovery.lines import LineEnd, Said
+from recovery.stores.task_files import TaskFiles
 
 MESSAGES_MAX = 512
 STOP_TIMEOUT_S = 5.0
@@ -53,6 +54,7 @@ class Switchboard:
         attempt: Attempt,
         deployment: Deployment,
         parts: Mapping[TaskId, Part],
+        files: Mapping[TaskId, TaskFiles],
         options: TaskOptions,
         kills: tuple[Kill, ...],
         processed: Mapping[TaskId, int],
@@ -78,7 +80,9 @@ class Switchboard:
             addresses = {SUPERVISOR: self._mailbox.address}
             addresses |= {peer: arrivals[peer].address for peer in peers.get(name, ())}
             restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
-            begin = Begin(attempt, name, deployment, restores, addresses, options, kills, processed)
+            read = {task for part in restores.values() if part is not None for task in part.tasks}
+            needed = {task: files[task] for task in read}
+            begin = Begin(attempt, name, deployment, restores, addresses, options, needed, kills, processed)
             self.crew.begin(name, begin)
         self._unheard = set(arrivals)
         self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S

@@ -11,7 +11,8 @@ from engine.on_ray.transport.mailbox import Address
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Effect, Remaining
-from recovery.restored import TaskRestore
+from recovery.rescale import RestorePlan
+from recovery.stores.task_files import TaskFiles
 
 SUPERVISOR = "(supervisor)"
 # So long may it take until all have heard of each other, modules of the user's that Python has to load included.
@@ -52,15 +53,18 @@ class TaskOptions:
 class Begin:
     """What an actor needs to take part in an attempt.
 
-    `processed` has the records that its tasks have processed in earlier attempts of the run, for planned faults.
+    `restores` says what its tasks take back, and `files` describes the files that they read for it; no state is in
+    either. `processed` has the records that its tasks have processed in earlier attempts of the run, for planned
+    faults.
     """
 
     attempt: Attempt
     actor: str
     deployment: Deployment
-    restores: Mapping[TaskId, TaskRestore | None]
+    restores: Mapping[TaskId, RestorePlan | None]
     addresses: Mapping[str, Address]
     options: TaskOptions
+    files: Mapping[TaskId, TaskFiles] = field(default_factory=dict[TaskId, TaskFiles])
     kills: tuple[Kill, ...] = ()
     processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
 

@@ -1,0 +1,87 @@
+"""The outline of a cut: what its manifest says of it, which is all that a restore is planned from.
+
+No state is in it but the positions of source splits, which stand in the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from graphs.ids import ChannelId, Epoch, TaskId
+from recovery.cut import Cut, TaskSnapshot
+from recovery.messages import Path
+from recovery.rounds import RoundsSnapshot, is_in_a_round
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOutline:
+    """One operator in one task. `has_whole`: there is state of the task's own, which moves if `whole_can_move`.
+
+    `has_transactions`: it has prepared output that the cut lists.
+    """
+
+    whole_can_move: bool = True
+    has_whole: bool = False
+    has_transactions: bool = False
+    splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsOutline:
+    """Where a task of an iteration was: its round, and whether it was in the middle of it."""
+
+    current: Path
+    in_a_round: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutline:
+    """One task. `logs`: how many batches the log of each channel holds, of the channels that have any."""
+
+    ended: bool
+    operators: Mapping[str, OperatorOutline]
+    logs: Mapping[ChannelId, int] = field(default_factory=dict[ChannelId, int])
+    rounds: RoundsOutline | None = None
+    transactions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CutOutline:
+    """All tasks of a cut, and the parallelism that it was taken with."""
+
+    epoch: Epoch
+    graph_hash: str
+    parallelism: Mapping[str, int]
+    tasks: Mapping[TaskId, TaskOutline]
+
+
+def rounds_outline(rounds: RoundsSnapshot | None) -> RoundsOutline | None:
+    """The outline of the rounds of a task."""
+    return None if rounds is None else RoundsOutline(rounds.current, is_in_a_round(rounds))
+
+
+def outline_of(cut: Cut) -> CutOutline:
+    """The outline of a cut that is in memory."""
+    tasks = {task: _task_outline(snapshot) for task, snapshot in cut.snapshots.items()}
+    return CutOutline(cut.epoch, cut.graph_hash, cut.parallelism, tasks)
+
+
+def _task_outline(snapshot: TaskSnapshot) -> TaskOutline:
+    return TaskOutline(
+        ended=snapshot.ended,
+        operators={
+            name: OperatorOutline(
+                whole_can_move=state.whole_can_move,
+                has_whole=state.whole is not None,
+                has_transactions=bool(state.transactions),
+                splits=state.splits,
+                records=state.records,
+            )
+            for name, state in snapshot.operators.items()
+        },
+        logs={received.channel: len(received.log) for received in snapshot.inputs if received.log},
+        rounds=rounds_outline(snapshot.rounds),
+        transactions=tuple(t.name for state in snapshot.operators.values() for t in state.transactions),
+    )

@@ -1,0 +1,91 @@
+"""Key groups as a table of a store holds them: in columns, until somebody asks for the bytes of a group.
+
+A restore takes them as they are, so no entry is pickled in between, and pickles stay in the memory that they were read
+into until they are loaded.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recovery.typed_groups import Column, Numbers, many
+
+
+class Pairs(NamedTuple):
+    """Entries whose key and value are plain, and not both numbers."""
+
+    groups: Column
+    keys: list[Any]
+    values: list[Any]
+
+
+class Pickles(NamedTuple):
+    """Entries as they were pickled: entry `i` is in `data`, from `ends[i]` to `ends[i + 1]`."""
+
+    groups: Column
+    ends: Column
+    data: memoryview
+
+    def each(self) -> Iterator[memoryview]:
+        """The pickle of each entry."""
+        data, ends = self.data, self.ends.tolist()
+        return (data[start:end] for start, end in pairwise(ends))
+
+
+class StoredGroups(Mapping[int, bytes]):
+    """Group -> its entries, as pickles in a row.
+
+    >>> groups = StoredGroups((Pairs(np.array([3, 5]), ["a", "b"], [1, 2]),))
+    >>> list(groups), pickle.loads(groups[5])
+    ([3, 5], ('b', 2))
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Numbers | Pairs | Pickles, ...]) -> None:
+        self.parts = parts
+
+    def __getitem__(self, group: int) -> bytes:
+        found = b"".join(entry for part in self.parts for entry in _entries(part, group))
+        if not found:
+            raise KeyError(group)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted({int(group) for part in self.parts for group in np.unique(part.groups)}))
+
+    def __bool__(self) -> bool:
+        return any(len(part.groups) for part in self.parts)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _entries(part: Numbers | Pairs | Pickles, group: int) -> Iterator[bytes]:
+    places = np.flatnonzero(part.groups == group)
+    if not len(places):
+        return
+    match part:
+        case Numbers(code, _, keys, values):
+            yield many(code, keys[places], values[places])
+        case Pairs(_, keys, values):
+            for place in places.tolist():
+                yield pickle.dumps((keys[place], values[place]), 5)
+        case Pickles(_, ends, data):
+            for place in places.tolist():
+                yield bytes(data[ends[place] : ends[place + 1]])
+
+
+def joined(several: Sequence[Mapping[int, bytes]]) -> Mapping[int, bytes]:
+    """The key groups of several tasks, none of which is of two."""
+    parts: list[Numbers | Pairs | Pickles] = []
+    for groups in several:
+        if not isinstance(groups, StoredGroups):
+            return {group: data for groups in several for group, data in groups.items()}
+        parts += groups.parts
+    return StoredGroups(tuple(parts))

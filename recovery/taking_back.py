@@ -1,0 +1,195 @@
+"""How a task takes back what its plan says (rule 8), from the files of the tasks that a cut was taken with.
+
+Only what the plan names is read, where the task is. What the outline of a cut cannot tell is refused here: a log that
+holds the marker of a round, or state that its class fails to merge and split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from graphs.deployment import Deployment
+from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
+from graphs.plan import Edge, Operator
+from recovery.cut import LogEntry, OperatorState, TaskSnapshot, Transaction
+from recovery.messages import marker_in
+from recovery.protocol_errors import RescaleError
+from recovery.rescale import KeptState, MovedLog, MovedState, RestorePlan
+from recovery.restored import RestoredLog, TaskRestore
+from recovery.rounds import Phase, RoundsSnapshot
+from recovery.stored_groups import joined
+from recovery.unpublished import named
+
+Reroute = Callable[[Edge, tuple[LogEntry, ...], int], Mapping[int, tuple[bytes, ...]]]
+"""Routes logged batches anew: (edge, batches, parallelism of the receiver) -> batches by the receiver's index."""
+
+MoveWhole = Callable[[Operator, Sequence[bytes | None], int], Sequence[bytes | None]]
+"""Splits anew what belonged to the tasks of an operator: (operator, `whole` of each, parallelism) -> of each."""
+
+Logs = Mapping[ChannelId, tuple[LogEntry, ...]]
+
+NO_GROUPS = range(0)
+
+
+class CutFiles(Protocol):
+    """What the tasks of a cut have left, read part by part."""
+
+    def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
+        """The state of an operator in a task; of its key groups only these, if some are given."""
+        ...
+
+    def logs(self, task: TaskId) -> Logs:
+        """The log of each input channel of a task that has any."""
+        ...
+
+    def rounds(self, task: TaskId) -> RoundsSnapshot | None:
+        """The state of rounds in a task."""
+        ...
+
+
+class SnapshotsInMemory:
+    """The same, of snapshots that are in memory."""
+
+    def __init__(self, snapshots: Mapping[TaskId, TaskSnapshot]) -> None:
+        self._snapshots = snapshots
+
+    def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
+        """The state of an operator in a task; of its key groups only these, if some are given."""
+        state = self._snapshots[task].operators[operator]
+        if groups is None:
+            return state
+        return replace(state, groups={group: data for group, data in state.groups.items() if group in groups})
+
+    def logs(self, task: TaskId) -> Logs:
+        """The log of each input channel of a task that has any."""
+        return {received.channel: received.log for received in self._snapshots[task].inputs if received.log}
+
+    def rounds(self, task: TaskId) -> RoundsSnapshot | None:
+        """The state of rounds in a task."""
+        return self._snapshots[task].rounds
+
+
+def take_back(
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
+    """What the task of a plan takes back."""
+    states = {
+        name: files.state(state.task, name)
+        if isinstance(state, KeptState)
+        else _moved_state(deployment.plan.operators[name], state, files, move_whole)
+        for name, state in plan.states.items()
+    }
+    rounds = _rounds(plan, files, deployment)
+    transactions = [t.name for state in states.values() for t in state.transactions]
+    for name in plan.unpublished:
+        if name not in transactions:
+            sink = named(name)[0]
+            state = states.get(sink, OperatorState())
+            # Published before the task captures anything: neither epoch nor attempt ever becomes part of a cut.
+            states[sink] = replace(state, transactions=(*state.transactions, Transaction(name, Epoch(0), Attempt(0))))
+            transactions.append(name)
+    return TaskRestore(
+        operators=states,
+        logs=(*_kept_logs(plan, files, rounds), *_moved_logs(plan, files, deployment, reroute)),
+        rounds=rounds,
+        ended=plan.ended,
+        transactions=tuple(transactions),
+    )
+
+
+# -- state -------------------------------------------------------------------------------------------------------
+
+
+def _moved_state(operator: Operator, plan: MovedState, files: CutFiles, move_whole: MoveWhole) -> OperatorState:
+    """Key groups by range, splits and waiting inputs in turn, and what belongs to tasks as the operator splits it."""
+    groups: list[Mapping[int, bytes]] = []
+    pending: list[bytes] = []
+    wholes: dict[TaskId, bytes | None] = {}
+    transactions: list[Transaction] = []
+    for task in plan.tasks:
+        state = files.state(task, operator.name, plan.groups if task in plan.keyed else NO_GROUPS)
+        if task in plan.keyed:
+            groups.append(state.groups)
+            first, step = plan.waiting[task]
+            pending += state.pending[first::step]
+        if task in plan.whole:
+            wholes[task] = state.whole
+        if task in plan.transactions:
+            transactions += state.transactions
+    whole = None
+    if plan.whole:
+        whole = move_whole(operator, [wholes[task] for task in plan.whole], plan.parallelism)[plan.index]
+    return OperatorState(
+        groups=joined(groups),
+        splits=plan.splits,
+        pending=tuple(pending),
+        whole=whole,
+        transactions=tuple(transactions),
+        records=plan.records,
+    )
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------
+
+
+def _rounds(plan: RestorePlan, files: CutFiles, deployment: Deployment) -> RoundsSnapshot | None:
+    rounds = None if plan.rounds is None else files.rounds(plan.rounds)
+    if rounds is None or not plan.rounds_moved:
+        return rounds
+    # A head that has cut between two rounds has the marker of every back edge, and decides next.
+    task = deployment.tasks[plan.task]
+    back = {c.id: rounds.current for c in task.inputs if c.depth == task.depth}
+    return replace(rounds, given=back if rounds.phase is Phase.CUT else {}, aside={})
+
+
+# -- logs --------------------------------------------------------------------------------------------------------
+
+
+def _kept_logs(plan: RestorePlan, files: CutFiles, rounds: RoundsSnapshot | None) -> Iterable[RestoredLog]:
+    logs: Logs = files.logs(plan.task) if plan.kept_logs else {}
+    for channel in plan.kept_logs:
+        entries = _of_channel(logs, channel)
+        # Only what is at the very front can have been processed in part: a live log follows a restored rest.
+        payloads = tuple(entry.payload for entry in entries)
+        yield RestoredLog(channel._replace(restored=True), payloads, entries[0].skip)
+    # Batches of a log that was routed anew and are set aside in a round need their channel still.
+    aside = () if rounds is None else rounds.aside
+    for channel in aside:
+        if channel.sender == RESTORED_SENDER and channel not in plan.kept_logs:
+            yield RestoredLog(channel._replace(restored=True), ())
+
+
+def _moved_logs(plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute) -> Iterable[RestoredLog]:
+    edges = {edge.name: edge for edge in deployment.plan.edges}
+    for moved in plan.moved_logs:
+        edge, logs = edges[moved.edge], _logs_of(moved, files)
+        entries = tuple(e for channel in moved.channels for e in _of_channel(logs[channel.receiver], channel))
+        if any(marker_in(entry.payload) for entry in entries):
+            raise RescaleError(
+                f"the log of edge '{edge.name}' holds a round marker; another parallelism needs a cut between rounds"
+            )
+        if moved.parallelism is None:
+            batches = _without_processed(edge, entries, reroute)
+        else:
+            batches = reroute(edge, entries, moved.parallelism).get(plan.task.index, ())
+        if batches or moved.parallelism is None:
+            channel = ChannelId(edge.name, RESTORED_SENDER, plan.task, restored=True)
+            yield RestoredLog(channel, tuple(batches))
+
+
+def _logs_of(moved: MovedLog, files: CutFiles) -> dict[TaskId, Logs]:
+    return {task: files.logs(task) for task in sorted({channel.receiver for channel in moved.channels})}
+
+
+def _of_channel(logs: Logs, channel: ChannelId) -> tuple[LogEntry, ...]:
+    """The log of a channel: the restored rest of an earlier one, then what was logged live."""
+    return (*logs.get(channel._replace(restored=True), ()), *logs.get(channel, ()))
+
+
+def _without_processed(edge: Edge, entries: tuple[LogEntry, ...], reroute: Reroute) -> Sequence[bytes]:
+    """The batches of several logs in a row, less the records that were processed: each log may begin with some."""
+    if any(entry.skip for entry in entries):
+        return reroute(edge, entries, 1).get(0, ())
+    return [entry.payload for entry in entries]
