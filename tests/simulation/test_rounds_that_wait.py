@@ -44,7 +44,8 @@ class Adding:
         ctx.state.set(ctx.state.get(0) + number)
 
     def on_round_end(self, ctx: Any) -> None:
-        for _ in ctx.keys():
+        keys = ctx.keys()
+        for _ in keys:
             ctx.emit(ctx.state.get(0))
             ctx.state.clear()
 
