@@ -80,6 +80,8 @@ class Allowance:
 class Grant:
     """The receiver's end of a channel: what it has consumed, and what it has said of that.
 
+    - consumed: how much, in this attempt. window: how much may be on its way. said: the last message about both.
+
     >>> grant = Grant(window=8)
     >>> grant.consumed += 3
     >>> grant.is_due(), grant.say()

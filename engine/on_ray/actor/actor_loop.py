@@ -94,7 +94,21 @@ class _FaultObserver(Observer):
 
 
 class ActorLoop:
-    """One actor's part in one attempt: the ports of its tasks' drivers, and the turns that it gives them."""
+    """One actor's part in one attempt: the ports of its tasks' drivers, and the turns that it gives them.
+
+    - clock, now_ms: the run's clock, and what it said at the beginning of this turn. turn_ns, steady_ms: the same of a
+      clock that never steps.
+    - counts: as told last. outcome: why the loop ends, once it does.
+    - is_started: the tasks run. early: messages for them that came before. has_cut: there is a cut to restore.
+    - is_waiting_to_die: a planned fault is due here, and nothing is done any more.
+    - deliveries: what tasks of this actor have sent each other, until it is received.
+    - links: the ways to the other actors and to the supervisor. line: numbers the reports, and accepts the orders.
+    - missing: the peers that have not been heard of; connected_by_s: by when they must be. lost_at_s: when a link was
+      found broken.
+    - take_max, read_max: how many records a task takes from a channel, or reads, in a turn.
+    - turns, first_turn: the drivers in their order, and whose turn is next. reading, waiting: those of sources, and
+      those with timers or calls. going_round: the receiving ends of the loops within this actor.
+    """
 
     def __init__(
         self,
@@ -119,7 +133,6 @@ class ActorLoop:
         self.is_waiting_to_die = False
         self.early: list[tuple[bytes, bytes]] = []
         self.deliveries: deque[Delivery] = deque()
-        """What tasks of this actor have sent each other, until it is received."""
         self.background = Background(store, mailbox.wake)
         self.services = make_services(self._publish)
         self.take_back = take_back
