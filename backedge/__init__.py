@@ -1,9 +1,11 @@
-"""Dataflow graphs with cycles, which lose nothing when a process dies. These are the public names.
+"""Dataflow graphs with loops, on Ray; after a crash every record still counts exactly once. These are the public names.
 
-Write a flow: `Flow`, the streams it gives, the sources and sinks below. See it: `draw`, or `backedge graph`.
-What a flow does wrong is a `GraphError` of some kind, raised before anything runs; what a function of yours does wrong
-is a `TaskError`, mostly a `UserFunctionError`. Try it: `simulate` runs it in this process under crashes, and raises a
-`ScheduleError` if they change what the sinks hold. Run it on Ray: `run`, or `start` to do something meanwhile.
+- Write a flow: `Flow`, its streams, and the sources and sinks below. `draw` shows it.
+- Try it: `simulate` runs it in this process under crashes, and raises `ScheduleError` if they change the result.
+- Run it on Ray: `run` waits for the end, `start` returns at once. `RunOptions` lists their options;
+  `backedge.faults` kills processes on purpose.
+- A mistake in a flow is a `GraphError`, raised before anything runs. A function of yours that raises is reported as a
+  `TaskError`, usually a `UserFunctionError`.
 
 >>> from backedge import Collect, Flow, Items
 >>> flow = Flow("retries")

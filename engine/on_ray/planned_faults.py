@@ -2,17 +2,17 @@
 
 WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as `count/1`, or `random`. WHEN is
 
-- `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored. Where there is
-  none yet, for probes have used up numbers, at the first epoch that follows one. `epoch=1` is before any cut;
-- `records=100000`: when the task has processed so many records in this run, those of earlier attempts included. It
-  processes exactly so many: what a batch holds beyond them, it does not get to. What a process did in the quarter of a
-  second before another fault struck it is not counted;
-- `loop=3`: as soon as a cut from epoch 3 on is complete that holds records in a loop. That cut is then restored;
-- `every=2s`: again and again, each time so long after all tasks run; only for `random`.
+- `epoch=3`: after the capture of epoch 3 and before its manifest, so that an earlier cut is restored. If no earlier cut
+  is complete, because probes have used up numbers, it waits for the first epoch that follows one. `epoch=1` is before
+  any cut;
+- `records=100000`: when the task has processed exactly this many records in this run, earlier attempts included. The
+  work of a process in the quarter of a second before another fault struck it is not counted;
+- `loop=3`: as soon as a cut that holds records in a loop is complete, from epoch 3 on. That cut is then restored;
+- `every=2s`: repeatedly, each time this long after all tasks run; only for `random`.
 
 An actor hears of captures as an observer of its tasks, and counts records in front of their user code, so neither the
-driver nor the core knows of faults. For `epoch` and `records` the actor says that the fault is due and waits; for the
-others the supervisor knows. The supervisor then ends the process with SIGKILL. So a planned fault is known to have
+driver nor the core knows of faults. For `epoch` and `records` the actor reports that the fault is due and waits; for
+the others the supervisor knows. The supervisor then ends the process with SIGKILL. So a planned fault is known to have
 happened.
 """
 
@@ -34,7 +34,7 @@ ROLES = ("head", "body", "source", "sink")
 
 
 class KillSpecError(ValueError):
-    """A fault that nobody can plan."""
+    """A planned fault that is malformed, or concerns no task of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Kill:
         found = _FORM.fullmatch(text.strip())
         form = "write WHO@WHEN, such as head@epoch=3, body@records=100000, head@loop=2 or random@every=2s"
         if found is None:
-            raise KillSpecError(f"--kill {text!r} names no fault: {form}")
+            raise KillSpecError(f"--kill {text!r}: {form}")
         who, when, amount, unit = found["who"], found["when"], float(found["amount"]), found["unit"]
         if (when == "every") != (who == "random") or (unit is not None) != (when == "every"):
             raise KillSpecError(
@@ -114,7 +114,7 @@ NO_FAULTS = Faults()
 
 
 def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | None:
-    """How many records a task may still process until the first of these faults is due; None if none counts them."""
+    """How many records a task may process until the first of these faults is due; None if none counts records."""
     left = [kill.amount - processed for kill in kills if kill.when == "records" and kill.concerns(task)]
     return max(1, min(left)) if left else None
 
@@ -163,10 +163,10 @@ IN_VAIN = 3
 
 
 class Recurring:
-    """When the faults that happen again and again are due.
+    """When the repeated faults are due.
 
-    The pause counts from when all tasks run: were it from the fault before, a run that takes longer than that to come
-    back would never get further.
+    The pause counts from the moment when all tasks run. Counted from the previous fault, a run that takes longer than
+    the pause to recover would never get further.
     """
 
     def __init__(self, kills: Sequence[Kill]) -> None:
@@ -176,12 +176,12 @@ class Recurring:
         self._in_a_row: int | None = 0
 
     def on_cut(self) -> None:
-        """A cut is complete: what comes now finds it."""
+        """A cut is complete, so the run makes progress."""
         if self._in_a_row is not None:
             self._in_a_row = 0
 
     def on_kill(self) -> bool:
-        """One happens; says once when so many in a row have left no time for a cut that the run may never end."""
+        """A fault happens. Returns True once, when faults in a row have left no time for a cut."""
         if self._in_a_row is None:
             return False
         self._in_a_row += 1
@@ -195,7 +195,7 @@ class Recurring:
         self._due_ms = {kill: now_ms + kill.amount for kill in self._kills}
 
     def due(self, now_ms: int) -> list[Kill]:
-        """Those whose time has come; each is due once more after another pause."""
+        """The faults that are due; each is due again after another pause."""
         due = [kill for kill, due_ms in self._due_ms.items() if now_ms >= due_ms]
         self._due_ms.update((kill, now_ms + kill.amount) for kill in due)
         return due
@@ -204,7 +204,7 @@ class Recurring:
 def role_of(task: Task) -> str:
     """What a task is in its graph.
 
-    A task that is head and body at once, for its loop needs no other, is a head.
+    A task that is both head and body, because its loop has no other task, is a head.
     """
     if task.is_source:
         return "source"
@@ -218,4 +218,4 @@ def check_kills(kills: tuple[Kill, ...], deployment: Deployment) -> None:
     for kill in kills:
         if kill.who != "random" and not any(kill.concerns(task) for task in deployment.tasks.values()):
             tasks = ", ".join(f"{task.id} ({role_of(task)})" for task in deployment.tasks.values())
-            raise KillSpecError(f"--kill {kill}: no task is called so or has that role; there are {tasks}")
+            raise KillSpecError(f"--kill {kill}: no task has that name or role; there are {tasks}")

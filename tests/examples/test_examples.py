@@ -156,7 +156,7 @@ def test_a_run_that_is_not_there_and_a_folder_that_cannot_be_are_refused_before_
         (["--snapshots", str(tmp_path / "file" / "cuts")], "cannot be made (Not a directory)"),
         (["--snapshots", "s3://bucket/cuts"], "cuts are kept in a folder"),
         (["--resume", "latest"], "name its folder with --snapshots"),
-        (["--kill", "nobody@epoch=2"], "no task is called so"),
+        (["--kill", "nobody@epoch=2"], "no task has that name or role"),
     ):
         assert command_line.call(transfers, words) == 2
         said = capsys.readouterr().err

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import requires
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from packaging.requirements import Requirement
@@ -26,6 +27,17 @@ def test_readme_example_runs_as_it_stands(tmp_path: Path):
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
+
+
+@pytest.mark.slow
+def test_the_picture_is_drawn_from_a_run_that_is_killed_and_loses_nothing(tmp_path: Path):
+    command = [sys.executable, ROOT / "scripts" / "draw_run.py", tmp_path / "run.svg"]
+    drawn = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert drawn.returncode == 0, drawn.stderr
+    for picture in (tmp_path / "run.svg", ROOT / "docs" / "run.svg"):
+        said = " ".join(ElementTree.parse(picture).getroot().itertext())
+        assert "SIGKILL" in said and "each exactly once" in said
+        assert re.search(r"all tasks run again from cut \d+,.* with the [1-9]\d* orders", said, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -14,7 +14,7 @@ from recovery.supervisor import Supervisor
 
 
 def last_cut(store: LocalStore) -> Epoch | None:
-    """The cut from which a run goes on that is asked for the latest; None if it begins."""
+    """The cut from which `resume="latest"` continues; None if there is none."""
     return _read(store).continues_from
 
 
@@ -25,7 +25,7 @@ def _read(store: LocalStore) -> Supervisor:
 
 
 def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDescription:
-    """What a cut to go on from tells of itself. Makes nothing where there is no such job, as a store would."""
+    """The description of the cut to continue from. Creates nothing if there is no such job, unlike opening a store."""
     if not os.path.isfile(os.path.join(root, check_name(job, "job"), JOB)):
         raise NoSuchCutError(
             f"{root} holds no run of {job!r}, and so no cut {epoch} to resume from: give the folder that the run was "

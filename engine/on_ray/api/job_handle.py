@@ -1,4 +1,4 @@
-"""A run as its driver sees it: wait for it, look at it, ask it for something; and what came of it."""
+"""A run as its driver sees it: wait for it, look at it, ask for a savepoint, stop it; and its result."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CANCEL_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run. `outputs` has what each Collect sink was given.
+    """The result of a run. `outputs` holds the records of each Collect sink.
 
-    `kills` are the planned faults that happened, `missed_faults` those that did not: the run was over before. A restore
-    has the `seconds` from a death until all tasks ran again, None where its attempt died before they did;
-    `starting_seconds` is what that took in the beginning. `by_task` has the records that each task has processed, such
-    as "count/1": 400, in all attempts together.
-    `audit` is what an audit came to, if there was one: its state, and how many cuts were audited and skipped.
+    `kills` are the planned faults that happened, `missed_faults` those that did not because the run ended first. A
+    restore has the `seconds` from the death until all tasks ran again, or None if its attempt failed before that;
+    `starting_seconds` is the time until all tasks ran for the first time. `by_task` counts the records that each task
+    has processed in all attempts, such as "count/1": 400. `audit` is the outcome of an audit, if there was one, and how
+    many cuts were audited and skipped.
     """
 
     job: str
@@ -51,7 +51,7 @@ class RunResult:
     by_task: dict[str, int] = field(default_factory=dict[str, int])
 
     def summary(self) -> dict[str, Any]:
-        """All but the output, as JSON takes it."""
+        """Everything except the output, ready for JSON."""
         return {
             "job": self.job,
             "state": self.state,
@@ -73,7 +73,7 @@ class RunResult:
 
 
 class Job:
-    """A run that has been started. `planned` are its faults, such as "head@epoch=3"."""
+    """A run that has been started. `planned` are its planned faults, such as "head@epoch=3"."""
 
     def __init__(
         self,
@@ -92,26 +92,26 @@ class Job:
         self._lines = 0
         self._printed = 0
         self.result: RunResult | None = None
-        """What came of the run, once it is over: finished, failed or cancelled."""
+        """The result, once the run has finished, failed or been cancelled."""
         self._progress.say(description)
 
     def status(self) -> Story:
-        """How far it is."""
+        """How far the run is."""
         return cluster.get(self._supervisor.look.remote(0, 0))
 
     def savepoint(self, name: str) -> int:
-        """Take a cut that is kept by this name; returns its epoch, with which `resume=` goes back to it.
+        """Take a cut that is kept under this name. Returns its epoch; `resume=EPOCH` continues from it.
 
-        Raises `RequestFailedError` if the run ends without it, or if it has failed ten times. Restarts of the run
-        meanwhile do no harm.
+        Raises `RequestFailedError` if the run ends without it, or after ten failed attempts. The request survives
+        restarts of the run.
         """
         return self._request(RequestKind.SAVEPOINT, check_name(name, "savepoint"))
 
     def stop(self, savepoint: str = "stop") -> RunResult:
-        """End the run with a cut of that name, whose output is published; a run that resumes goes on from there.
+        """End the run with a cut of this name and publish its output; a later run can resume from it.
 
-        Raises `RequestFailedError` if that cut has failed ten times: the run goes on. If the run ends by itself first,
-        the result is that of a run that has finished.
+        Raises `RequestFailedError` after ten failed attempts to take the cut; the run then goes on. If the run ends by
+        itself first, the result is that of a finished run.
         """
         try:
             self._request(RequestKind.STOP, check_name(savepoint, "savepoint"))
@@ -146,7 +146,7 @@ class Job:
         answer = self._answers.get(request_id)
         if answer is None:
             ended = f"it has {self.result.state}" if self.result else f"its supervisor died: {error}"
-            answer = Reply(error=f"{kind.value} {name!r} was not taken, for the run is over: {ended}")
+            answer = Reply(error=f"{kind.value} {name!r} was not taken because the run is over: {ended}")
         return answer
 
     def cancel(self) -> None:
@@ -162,7 +162,7 @@ class Job:
             self._auditor.close()
 
     def wait(self) -> RunResult:
-        """Wait for the end; shows progress meanwhile. Interrupted, or told of a wrong cut, it cancels the run."""
+        """Wait for the end and show progress. Cancels the run on Ctrl-C, SIGTERM or a failed audit."""
         try:
             result = self._wait()
             return result if self._auditor is None else self._judge(self._auditor, result)
@@ -188,7 +188,7 @@ class Job:
             cause = getattr(error, "cause", None)
             why = f"died: {cluster.first_line(error)}" if cause is None else f"failed: {describe(cause)}"
             cluster.kill(self._supervisor)
-            kept = 'where it had snapshots, resume="latest" goes on from the last of them'
+            kept = 'if it kept snapshots, resume="latest" continues from the last one'
             raise RunFailedError(f"the supervisor of the run {why}; {kept}") from error
         result = self._close(story)
         cluster.kill(self._supervisor)
@@ -222,7 +222,7 @@ class Job:
         return self.result
 
     def _tell(self, lines: list[str], printed: list[str]) -> None:
-        """What has happened since, and what Print sinks have committed."""
+        """Show new events, and new output of Print sinks."""
         self._lines += len(lines)
         self._printed += len(printed)
         for line in lines:

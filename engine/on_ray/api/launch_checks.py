@@ -1,4 +1,4 @@
-"""What is looked at before anything runs: where input, output and cuts are, and whether they can be used."""
+"""Checks before anything runs: whether input, output and cuts are where they should be, and can be used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recovery.stores.local import LocalStore
 
 
 class RunExistsError(ValueError):
-    """The folder for the cuts holds a run of this name already. `fact` is the message without a way on."""
+    """The folder for the cuts already holds a run of this name. `fact` is the message without the fix."""
 
     def __init__(self, fact: str) -> None:
         super().__init__(fact)
@@ -50,7 +50,7 @@ def storage_folder(given: str, hosts: int) -> str:
         return given.removeprefix("file://")
     if "://" in given:
         raise BadOptionError(
-            f"snapshots={given!r}: cuts are kept in a folder, and this is none: give a folder that every host of the "
+            f"snapshots={given!r}: cuts are kept in a folder, which this is not: give a folder that every host of the "
             "cluster has mounted, as file:///FOLDER"
         )
     if hosts > 1:
@@ -62,7 +62,7 @@ def storage_folder(given: str, hosts: int) -> str:
 
 
 def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
-    """Whether the run begins anew; raises where one of its name is there that was not asked for or cannot go on."""
+    """Whether the run starts from nothing. Raises if the folder holds a run that `resume` does not ask for or fit."""
     if options.root is None:
         return True
     if isinstance(resume, int):
@@ -85,9 +85,9 @@ def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
-    """Raise unless all output can be written; then the folders of its files are claimed for this run.
+    """Raise unless all output can be written; then claim the output folders for this run.
 
-    Looked at before, so that a run that is refused claims nothing, and after: from then on nobody else may begin.
+    Checked before the claim, so that a refused run claims nothing, and after it: from then on no other run may start.
     """
     sinks = [operator for operator in plan.operators.values() if operator.kind.is_sink]
     for operator in sinks:
