@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from backedge.arguments import add_key_file, key_from
@@ -21,7 +21,7 @@ NO_FLAG = ("key", "progress")
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Add a flag for each option of a run, --key-file, and --kill for planned faults."""
     group = parser.add_argument_group("options of the run")
-    hints = get_type_hints(RunOptions)
+    hints = _types()
     for option in fields(RunOptions):
         if option.name in NO_FLAG:
             continue
@@ -41,6 +41,12 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     )
     faults = parser.add_argument_group("planned faults")
     faults.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", dest="kills", help=kill)
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """The type of each option. Python compiles the annotations for it: once for all calls of a command."""
+    return get_type_hints(RunOptions)
 
 
 def options_from(given: argparse.Namespace) -> RunOptions:
