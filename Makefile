@@ -1,8 +1,10 @@
 # Every target sets up first; when nothing changed that takes a fraction of a second.
 
 PYTHON_IN_VENV = .venv/bin/python
-# Most tests wait for processes to come up. The files in order: the longest are not among the last.
-BESIDE_EACH_OTHER = -n 2 --dist loadfile --no-loadscope-reorder --durations=20
+# Two files at a time: most tests wait for processes to come up. In order: the longest files are not among the last.
+TWO_FILES_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
+# What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
+PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
 
 .PHONY: setup demo examples map check test-fast test test-all bench
 
@@ -24,15 +26,15 @@ check: setup      ## format, lint, types, layers: seconds
 	.venv/bin/pyright
 	$(PYTHON_IN_VENV) -m pytest -q tests/project/test_layers.py tests/project/test_architecture.py
 
-test-fast: setup  ## all but the slow tests: under a minute
-	$(PYTHON_IN_VENV) -m pytest -q -m "not slow"
+test-fast: setup  ## all but the slow tests: 45 seconds
+	$(PYTHON_IN_VENV) -m pytest -q -m "not slow" $(TWO_FILES_AT_A_TIME)
 
-test: setup       ## every test but the long ones, then the fast ones as they run when asserts are compiled away
-	$(PYTHON_IN_VENV) -m pytest -m "not long" $(BESIDE_EACH_OTHER)
-	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" --ignore=tests/project $(BESIDE_EACH_OTHER)
+test: setup       ## every test but the long ones, then the pure core once more under python -O: 15 minutes on two cores
+	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(TWO_FILES_AT_A_TIME)
+	$(PYTHON_IN_VENV) -O -m pytest -q -m "not slow" $(PURE_CORE)
 
 test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
-	$(PYTHON_IN_VENV) -m pytest $(BESIDE_EACH_OTHER)
+	$(PYTHON_IN_VENV) -m pytest --durations=20 $(TWO_FILES_AT_A_TIME)
 
 BENCHES = core loop hop count snapshot recover superstep audit
 

@@ -1,6 +1,6 @@
 """Every test run has a home and a temporary folder of its own, so that no test sees or touches the user's.
 
-It has one Spark session, too: to start one takes seconds.
+Each test process starts at most one Spark and one Ray: starting one takes seconds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that asks for Spark or Ray is slow, whether or not it says so."""
+    for item in items:
+        if {"spark", "local_ray"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)

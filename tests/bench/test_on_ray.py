@@ -42,7 +42,9 @@ def ray() -> Iterator[None]:
         collect_what_ray_leaves()
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "hop" else pytest.mark.long) for name in PEERS]
+)
 def test_a_benchmark_on_ray_tells_its_figure_its_peers_and_the_ratios(name: str):
     options = Options(turns=1, seconds=0.5, records=20_000)
     told: dict[str, Any] = json.loads(importlib.import_module(f"bench.{name}").run(options).as_json())

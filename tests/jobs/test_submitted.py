@@ -82,6 +82,7 @@ def test_a_job_that_was_stopped_goes_on_from_its_last_cut(cluster: Submitted, pr
     assert cluster.actors() == []
 
 
+@pytest.mark.long
 def test_an_example_runs_from_spark_to_spark_as_a_job(cluster: Submitted, project: Path, tmp_path: Path):
     example = ["python", "-m", "examples.cyclic.connected_components", "--size", "300", "--every", "0.2", "--json"]
     kept = ["--snapshots", f"file://{tmp_path}/cuts", "--kill", "head@epoch=2", "--audit", "final"]

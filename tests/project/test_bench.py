@@ -68,6 +68,7 @@ def test_the_last_line_and_the_exit_code_say_whether_the_limits_hold(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_bench_core_ends_with_one_line_of_json():
     done = subprocess.run(
         [sys.executable, "-m", "bench", "core"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False

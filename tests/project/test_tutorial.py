@@ -39,6 +39,7 @@ def pattern(line: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_command_of_the_tutorial_does_what_it_says(folder: Path):
     said: list[str] = []
     commands = 0

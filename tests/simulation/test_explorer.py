@@ -19,6 +19,15 @@ LONG = ("two overlapping epochs, an abort", "rounds")
 """Walked by `python -m proof explore` alone: minutes."""
 
 SHORT = [graph.name for graph in graphs() if graph.name not in LONG]
+MINUTE = ("overtaking, batches in parts", "two heads, two bodies, shuffled")
+"""Graphs whose whole walk takes a minute, left to the long tests."""
+
+
+def marked(names: list[str], long: tuple[str, ...]) -> list[Any]:
+    """The names, those among them that take long marked so."""
+    return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in names]
+
+
 FOUND = (
     "no-loop-log",
     "log-without-the-queue",
@@ -46,7 +55,7 @@ def cuts_of(explorer: Explorer) -> set[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", marked(SHORT, MINUTE[:1]))
 def test_every_schedule_of_a_small_graph_is_right(name: str):
     found = Explorer(graph(name)).run()
     assert found.complete
@@ -86,7 +95,7 @@ def test_letting_a_task_go_first_hides_no_broken_rule(name: str, rule: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SHORT if name != "unaligned"])
+@pytest.mark.parametrize("name", marked([name for name in SHORT if name != "unaligned"], MINUTE))
 def test_letting_a_task_go_first_loses_no_cut(name: str):
     reduced, whole = (Explorer(graph(name), reduced=reduced) for reduced in (True, False))
     assert reduced.run().complete
@@ -95,6 +104,7 @@ def test_letting_a_task_go_first_loses_no_cut(name: str):
     assert len(cuts_of(whole)) > 10
 
 
+@pytest.mark.slow
 def test_a_walk_is_the_same_whatever_the_seed_of_hashes():
     program = (
         "from proof.explorer import Explorer\n"

@@ -131,6 +131,7 @@ def test_a_gap_in_the_chain_is_found():
     assert {violation.statement for violation in check_chain(world.record)} == {CHAIN}
 
 
+@pytest.mark.slow
 def test_schedules_draw_all_of_it():
     summary = run_seeds(range(150), 3)
     assert summary.failed == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from backedge import Collect, Flow, Range, simulate
 
 
@@ -19,6 +21,7 @@ class Late:
             ctx.emit(record)
 
 
+@pytest.mark.slow
 def test_cuts_are_taken_while_a_task_waits_for_a_timer_behind_inputs_that_have_ended():
     held: list[int] = []
     flow = Flow("late")

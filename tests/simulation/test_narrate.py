@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from backedge import Collect, Flow, Range, ScheduleError, narrate, simulate
 from examples.cyclic import retries
 
@@ -52,6 +54,7 @@ def test_the_seed_of_the_example_passes_in_simulate():
     assert result.restores_with_log == run.restores_with_log
 
 
+@pytest.mark.slow
 def test_the_example_prints_graph_story_and_loss():
     command = [sys.executable, "-W", "error", "-m", "examples.cyclic.retries"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)

@@ -71,10 +71,12 @@ def test_an_iteration_whose_body_has_only_forward_edges_passes():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_iteration_whose_body_has_only_forward_edges_passes_a_thousand_schedules():
     assert simulate(lanes(), seeds=range(100, 1_100)).schedules == 1_000
 
 
+@pytest.mark.slow
 def test_another_parallelism_may_chain_operators_that_had_records_between_them(monkeypatch: pytest.MonkeyPatch):
     kept_apart: list[bool] = []
 
@@ -345,6 +347,7 @@ def test_another_process_with_another_hash_seed_gives_the_same():
     assert len(printed) == 1
 
 
+@pytest.mark.slow
 def test_a_cut_of_an_iteration_holds_each_record_in_the_loop_or_in_the_output():
     flow = Flow("halve")
     numbers = flow.read(Range(12), name="numbers").key_by(lambda n: n % 3)

@@ -145,6 +145,7 @@ def test_a_coordinator_that_slept_after_its_entry_was_there_stops_and_harms_noth
     assert again(tmp_path).cut(Epoch(1)).epoch == 1
 
 
+@pytest.mark.slow
 def test_who_reads_while_it_is_shortened_sees_no_gap(tmp_path: Path):
     store = begun(tmp_path)
     append(store, of_no_task(1))

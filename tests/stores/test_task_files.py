@@ -275,9 +275,10 @@ def test_no_code_of_the_users_runs_when_state_is_written_or_read():
 
 
 @pytest.mark.slow
-def test_every_cut_of_simulated_runs_comes_back(tmp_path: Path):
+@pytest.mark.parametrize("runs", [10, pytest.param(30, marks=pytest.mark.long)])
+def test_every_cut_of_simulated_runs_comes_back(tmp_path: Path, runs: int):
     cuts_with_log = 0
-    for seed in range(30):
+    for seed in range(runs):
         _, world, _ = run_seed(seed, crashes=1)
         store = LocalStore(str(tmp_path), f"job-{seed}")
         for epoch, cut in world.record.cuts.items():
