@@ -96,6 +96,7 @@ from graphs.io import ArrowRows, Call, Collect, Generate, Items, Print, Range, S
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Plan
+from graphs.process_class import Context, Process, ProcessInputs
 from graphs.stream import KeyedStream, Stream
 from recovery.protocol_errors import FencedError, RescaleError
 from recovery.spark.prepare.prepare_input import Prepared, prepare, read_output
@@ -118,6 +119,7 @@ __all__ = [
     "Checked",
     "Collect",
     "ComparisonError",
+    "Context",
     "CutView",
     "DamagedOutputError",
     "DuplicateNameError",
@@ -166,6 +168,8 @@ __all__ = [
     "PreparationError",
     "Prepared",
     "Print",
+    "Process",
+    "ProcessInputs",
     "Range",
     "RecordSerializationError",
     "RequestFailedError",

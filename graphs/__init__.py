@@ -59,6 +59,7 @@ from graphs.kinds import Map
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Operator, Plan, Resources, Routing
+from graphs.process_class import Context, Process, ProcessInputs
 from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group
 from graphs.stream import KeyedStream, Stream
 
@@ -75,6 +76,7 @@ __all__ = [
     "Collect",
     "Component",
     "ComponentProof",
+    "Context",
     "Cycle",
     "Cycles",
     "Deployment",
@@ -105,6 +107,8 @@ __all__ = [
     "OperatorKind",
     "Plan",
     "Print",
+    "Process",
+    "ProcessInputs",
     "Range",
     "Resources",
     "Routing",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from graphs.building import build_draft
 from graphs.draft import Draft, Tail
@@ -15,11 +15,13 @@ from graphs.kinds import Iterate, Read
 from graphs.loop import Loop, OnLimit, open_loop
 from graphs.naming import check_name, function_name
 from graphs.operator_kind import OperatorKind, check_kind
-from graphs.options import OnError, Placing, Step, check_function
+from graphs.options import OnError, Placing, check_function
 from graphs.plan import Plan
-from graphs.stream import Stream, add_process, add_step, first_output
+from graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
+from graphs.stream import Stream, add_process, add_step, first_output, process_options
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Flow:
@@ -125,6 +127,36 @@ class Flow:
         kind = Iterate(rounds, until, measure, reduce, enclosing)
         return add_iteration(self.draft, start, body, name, kind)
 
+    @overload
+    def process(
+        self,
+        operator: type[ProcessInputs[Any, U]],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[U]: ...
+    @overload
+    def process(
+        self,
+        operator: type[object],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]: ...
     def process(
         self,
         operator: type[Any],
@@ -137,30 +169,33 @@ class Flow:
         num_cpus: float | None = None,
         num_gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
-        **inputs: Stream[Any],
+        **arguments: Any,
     ) -> Stream[Any]:
-        """An operator class with named inputs: `on_record(ctx, input, value)`. `copy_output` as in `Stream.process`.
+        """An operator class with named inputs: `on_record(ctx, input, value)`. Otherwise like `Stream.process`.
+
+        Of the keywords that are not options, those that `inputs` of the class names are its inputs, and the others are
+        its arguments. Without `inputs`, what is given a stream is an input.
 
         >>> from graphs import Items
         >>> class Learner:
         ...     inputs = ("samples", "weights")
+        ...     def __init__(self, rate=0.1):
+        ...         self.rate = rate
         >>> flow = Flow("learning")
         >>> samples, weights = flow.read(Items([1, 2])), flow.read(Items([0.5]))
-        >>> model = flow.process(Learner, samples=samples.rebalance(), weights=weights.broadcast(), parallelism=2)
+        >>> model = flow.process(Learner, samples=samples.rebalance(), weights=weights.broadcast(), rate=0.5)
         >>> model.tails[0].operator
         'Learner'
         """
-        given = {
-            "name": name,
-            "parallelism": parallelism,
-            "num_cpus": num_cpus,
-            "num_gpus": num_gpus,
-            "resources": resources,
-        }
-        options = cast(Step, {option: value for option, value in given.items() if value is not None})
-        options["on_error"] = on_error
+        options = process_options(name, parallelism, on_error, copy_output, num_cpus, num_gpus, resources)
         what = f"process class {getattr(operator, '__name__', repr(operator))}"
         declared: tuple[str, ...] | None = getattr(operator, "inputs", None)
+        streams = {keyword for keyword, value in arguments.items() if isinstance(value, Stream)}
+        inputs = {
+            keyword: value
+            for keyword, value in arguments.items()
+            if keyword in streams or (declared is not None and keyword in declared)
+        }
         if not inputs:
             raise InputsError(f"{what} is given no input: name at least one, as in process(Learner, samples=stream)")
         if declared is not None and set(declared) != set(inputs):
@@ -168,7 +203,9 @@ class Flow:
                 f"{what} has the inputs {', '.join(map(repr, declared))} and is given "
                 f"{', '.join(map(repr, inputs))}: give each of its inputs a stream, and no other"
             )
-        return add_process(self.draft, operator, inputs, options, copy_output, named_inputs=True)
+        check_inputs_are_no_arguments(operator, inputs)
+        others = {keyword: value for keyword, value in arguments.items() if keyword not in inputs}
+        return add_process(self.draft, operator, inputs, options, others, named_inputs=True)
 
     def apply(self, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], **options: Unpack[Placing]) -> Stream[Any]:
         """An operator of your own with named inputs. `Stream.apply` is for one with a single input.

@@ -6,8 +6,9 @@ The engine's half of each is in `engine/operators/`. It is named by a string, si
 
 from __future__ import annotations
 
+import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar
@@ -283,11 +284,15 @@ class StatefulMap(OfFunction):
 
 
 @dataclass(frozen=True)
-class Process(OfFunction):
-    """Calls the hooks of a class of the user's, `function`. With `named_inputs` a hook is told the record's input."""
+class OfClass(OfFunction):
+    """Calls the hooks of a class of the user's, `function`, made with `arguments`: each task has a copy of them.
+
+    With `named_inputs` a hook is told the record's input.
+    """
 
     named_inputs: bool = False
     copy_output: bool = True
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     runtime = "engine.operators.process:ProcessOperator"
     kind_word = "process"
@@ -332,7 +337,7 @@ class Process(OfFunction):
         return of_class.split(of_class.merge(states), parallelism)
 
     def new_instance(self) -> Any:
-        return self.function()
+        return self.function(**copy.deepcopy(dict(self.arguments)))
 
     def mean(self, at: PlainRecord) -> None:
         named = (at.input,) if self.named_inputs else ()

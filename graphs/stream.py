@@ -17,8 +17,8 @@ from graphs.kinds import (
     Map,
     MapAsync,
     MapBatches,
+    OfClass,
     OfFunction,
-    Process,
     Split,
     StatefulMap,
     Write,
@@ -27,6 +27,7 @@ from graphs.kinds import (
 from graphs.operator_kind import OperatorKind, check_kind
 from graphs.options import BatchFormat, OnError, Placing, Step, check_count, check_function, is_no_output, resources_of
 from graphs.plan import Operator, Routing
+from graphs.process_class import Process, check_arguments
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
@@ -135,21 +136,71 @@ class Stream(Generic[T_co]):
         """
         return self._step(MapAsync(function, concurrency, timeout, on_error=on_error_of(options)), options)
 
-    def process(self, operator: type[Any], *, copy_output: bool = True, **options: Unpack[Step]) -> Stream[Any]:
+    @overload
+    def process(
+        self,
+        operator: type[Process[Any, U]],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[U]: ...
+    @overload
+    def process(
+        self,
+        operator: type[object],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]: ...
+    def process(
+        self,
+        operator: type[Any],
+        /,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+        copy_output: bool = True,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]:
         """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its outputs.
+
+        Keywords that are not options are the arguments of the class, which every task makes an instance of; each has a
+        copy of them. They are part of the plan and not of its hash: as with code, a cut can be restored after they have
+        changed. Derive the class from `Process[In, Out]`, and a type checker knows its hooks and what it emits.
 
         What it emits is copied, unless nobody can change it. `copy_output=False` saves that: a promise that neither the
         class nor a function behind it changes an object once it was emitted.
 
         >>> from graphs import Flow, Items
-        >>> class Sort:
-        ...     outputs = ("out", "late")
+        >>> class Above:
+        ...     outputs = ("out", "below")
+        ...     def __init__(self, limit):
+        ...         self.limit = limit
         ...     def on_record(self, ctx, value):
-        ...         ctx.emit(value, output="late" if value < 0 else "out")
-        >>> Flow().read(Items([3, -1])).process(Sort).side("late").tails[0].output
-        'late'
+        ...         ctx.emit(value, output="below" if value < self.limit else "out")
+        >>> Flow().read(Items([3, -1])).process(Above, limit=0).side("below").tails[0].operator
+        'Above'
         """
-        return add_process(self.draft, operator, {"in": self}, options, copy_output, named_inputs=False)
+        options = process_options(name, parallelism, on_error, copy_output, num_cpus, num_gpus, resources)
+        return add_process(self.draft, operator, {"in": self}, options, arguments, named_inputs=False)
 
     def apply(self, kind: OperatorKind, **options: Unpack[Placing]) -> Stream[Any]:
         """An operator of your own, or from another package: docs/extending.md shows how to write one.
@@ -352,19 +403,37 @@ def first_output(kind: OperatorKind) -> str:
     return kind.outputs[0]
 
 
+def process_options(
+    name: str | None,
+    parallelism: int | None,
+    on_error: OnError,
+    copy_output: bool,
+    num_cpus: float | None,
+    num_gpus: float | None,
+    resources: Mapping[str, float] | None,
+) -> dict[str, Any]:
+    """The options of `process` that say something."""
+    options: dict[str, Any] = {"on_error": on_error, "copy_output": copy_output, "resources": resources}
+    options |= {"name": name, "parallelism": parallelism, "num_cpus": num_cpus, "num_gpus": num_gpus}
+    silent = {"on_error": "fail", "copy_output": True}
+    return {option: value for option, value in options.items() if value is not None and value is not silent.get(option)}
+
+
 def add_process(
     draft: Draft,
     operator: type[Any],
     inputs: Mapping[str, Stream[Any]],
-    options: Step,
-    copy_output: bool,
+    options: dict[str, Any],
+    arguments: Mapping[str, Any],
     *,
     named_inputs: bool,
 ) -> Stream[Any]:
     """Add a process operator; its class says which outputs it has. The stream of its first output."""
     check_process_class(operator)
-    kind = Process(operator, named_inputs, copy_output, on_error=on_error_of(options))
-    name = add_step(draft, kind, inputs, without_on_error(options))
+    check_arguments(operator, arguments, options)
+    on_error, copies = options.pop("on_error", "fail"), options.pop("copy_output", True)
+    kind = OfClass(operator, named_inputs, copies, arguments, on_error=on_error)
+    name = add_step(draft, kind, inputs, cast(Placing, options))
     return Stream(draft, (Tail(name, kind.outputs[0]),))
 
 

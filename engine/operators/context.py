@@ -18,7 +18,7 @@ from engine.task_errors import NO_KEY, MisuseError
 from engine.timers import Timers
 
 
-class Context:
+class HookContext:
     """Where a hook runs, and what it may do there.
 
     - `emit(record, output="late")`: send a record; without `output` to the first output of the class.
@@ -164,7 +164,7 @@ class StateAccess:
 
     __slots__ = ("_context", "_values")
 
-    def __init__(self, context: Context, values: KeyedState) -> None:
+    def __init__(self, context: HookContext, values: KeyedState) -> None:
         self._context = context
         self._values = values
 

@@ -22,14 +22,14 @@ from engine.batch import Hops, copy_records, runs
 from engine.capture import OperatorCapture
 from engine.extraction import key_function
 from engine.operators.base import Place, TimedRuntime
-from engine.operators.context import Context
+from engine.operators.context import HookContext
 from engine.operators.emission import Emission
 from engine.sending import TakeRecords
 from engine.state import decode_entries
 from engine.task_errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from engine.timers import Timers
 from graphs.ids import Attempt, Epoch
-from graphs.kinds import Process
+from graphs.kinds import OfClass
 from graphs.plan import Edge, Routing
 from graphs.routing import NEVER_NAN, canonical_key
 from recovery.cut import OperatorState
@@ -40,8 +40,9 @@ Key = Callable[[Any], Any]
 class ProcessOperator(TimedRuntime):
     """Calls the hooks of an instance of the user's class."""
 
-    def __init__(self, kind: Process, place: Place) -> None:
+    def __init__(self, kind: OfClass, place: Place) -> None:
         super().__init__(place)
+        self._kind = kind
         self._class: Any = kind.function
         self._keys = place.operator.keys
         self._passes_input = kind.named_inputs
@@ -49,7 +50,7 @@ class ProcessOperator(TimedRuntime):
         self._state = self.keyed_values()
         self.timers = Timers()
         self._emission = Emission(self.outputs())
-        self._context = Context(
+        self._context = HookContext(
             place, self._state, self.timers, self._emission.records, self._is_keyed, copies=kind.copy_output
         )
         self._hops_max = 0
@@ -210,7 +211,7 @@ class ProcessOperator(TimedRuntime):
         """Make the instance, start it, and give it its state."""
         function = self._class
         try:
-            self._instance = function()
+            self._instance = self._kind.new_instance()
         except USER_RAISED as error:
             raise user_error(self.name, error, hook="__init__", can_set_aside=False) from error
         if hasattr(function, "on_record") == hasattr(function, "on_batch"):

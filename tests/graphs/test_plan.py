@@ -22,7 +22,7 @@ from graphs import (
     Routing,
     build,
 )
-from graphs.kinds import Iterate, MapAsync, MapBatches, Process
+from graphs.kinds import Iterate, MapAsync, MapBatches, OfClass
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -121,7 +121,7 @@ def test_named_inputs_have_keys_of_their_own():
     plan = flow.plan()
     learn = plan.operators["learn"]
     assert (learn.inputs, learn.outputs) == (("samples", "weights"), ("model", "loss"))
-    assert learn.kind == Process(Learner, named_inputs=True, copy_output=True, on_error="fail")
+    assert learn.kind == OfClass(Learner, named_inputs=True, copy_output=True, on_error="fail")
     assert (learn.keys, learn.resources) == ({"samples": abs}, Resources(num_gpus=1))
     assert {"s.out->learn.samples", "w.out->learn.weights", "learn.model->models.in", "learn.loss->losses.in"} == set(
         edges(plan)

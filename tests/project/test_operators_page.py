@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import backedge
-from backedge import Flow, simulate
+from backedge import Collect, Flow, Items, simulate
 from engine.operators import process
-from engine.operators.context import Context
+from engine.operators.context import HookContext
 from graphs.io import Sink, Source
 from graphs.loop import Loop
 from graphs.stream import KeyedStream, Stream
@@ -31,7 +31,7 @@ def test_every_operator_is_named(kind: type[Any]):
 
 
 def test_all_that_a_hook_may_use_is_named():
-    assert set(re.findall(r"`([a-z_]+)\b", inspect.getdoc(Context) or "")) - {"late"} - WORDS == set()
+    assert set(re.findall(r"`([a-z_]+)\b", inspect.getdoc(HookContext) or "")) - {"late"} - WORDS == set()
 
 
 def test_every_way_to_begin_is_named():
@@ -51,7 +51,7 @@ def test_every_hook_is_named():
 
 
 def test_the_example_gives_what_the_page_says():
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     made: dict[str, Any] = {}
     exec(compile(example, "operators.md", "exec"), made)
     outputs = simulate(made["flow"], seeds=range(40), crashes=1).outputs
@@ -60,3 +60,12 @@ def test_the_example_gives_what_the_page_says():
         "given_up": [3],
     }
     assert sorted(outputs["halved"]) == [1.0, 1.5]
+
+
+def test_the_class_of_the_page_takes_its_argument():
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[1], "operators.md", "exec"), made)
+    flow = Flow("polite")
+    words = flow.read(Items(["a"] * 4)).key_by(len)
+    words.process(made["Polite"], every=2).write(Collect(), name="asked")
+    assert simulate(flow, seeds=range(5)).outputs["asked"] == ["please, a"] * 2

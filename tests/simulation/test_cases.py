@@ -9,7 +9,7 @@ import pytest
 from engine.simulation.plain import reference
 from engine.simulation.plain_operator import frozen
 from graphs import expand
-from graphs.kinds import FlatMap, Iterate, MapAsync, Process, StatefulMap
+from graphs.kinds import FlatMap, Iterate, MapAsync, OfClass, StatefulMap
 from graphs.plan import Routing
 from proof.generated_flows import IN_ROUNDS, NAMES, Case, generate
 
@@ -86,7 +86,7 @@ def test_the_cases_cover_what_the_simulator_promises() -> None:
     routings = {edge.routing for case in cases for edge in case.plan.edges}
     assert routings == set(Routing)
     kinds = {type(operator.kind) for case in cases for operator in case.plan.operators.values()}
-    assert {MapAsync, Iterate, Process, FlatMap, StatefulMap} <= kinds
+    assert {MapAsync, Iterate, OfClass, FlatMap, StatefulMap} <= kinds
 
 
 def test_a_policy_that_a_case_cannot_have_is_not_given_to_it() -> None:
