@@ -1,4 +1,4 @@
-"""From a draft to a plan: open ends are resolved, edges named, the graph checked and hashed."""
+"""Builds a plan from a draft: resolves open ends, names edges, checks the graph and hashes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_PACKAGES = ("graphs", "recovery", "engine", "backedge")
 
 
 def build_draft(draft: Draft) -> Plan:
-    """The plan of a draft, which stays as it is: more operators may be added, and another plan made."""
+    """Build the plan of a draft. The draft is not changed: it can grow further and be built again."""
     _check_ends(draft)
     operators = dict(draft.operators)
     connections = draft.connections + _unread_dead_letters(draft, operators)
@@ -45,9 +45,9 @@ def build_draft(draft: Draft) -> Plan:
 
 
 def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
-    """The same for graphs of the same structure: names, kinds, outputs, edges, routings, key columns, loops.
+    """A hash of the structure: names, kinds, outputs, edges, routings, key columns, loops.
 
-    User code, limits, parallelism and the order of declaration do not count: state fits in spite of them.
+    User code, limits, parallelism and the order of declaration do not count, because they do not affect state.
 
     >>> from graphs.kinds import Map
     >>> graph_hash([Operator("a", Map(abs)), Operator("b", Map(len))], []) == graph_hash(
@@ -63,7 +63,7 @@ def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
 def hash_of_structure(
     operators: Iterable[tuple[str, str, Sequence[str], Sequence[str]]], edges: Iterable[tuple[str, str, str, str]]
 ) -> str:
-    """The hash of a graph: operators with kind, inputs and outputs; edges with routing, key column and loop."""
+    """Hash operators with kind, inputs and outputs, and edges with routing, key column and loop."""
     form = {
         "operators": sorted([name, kind, list(inputs), list(outputs)] for name, kind, inputs, outputs in operators),
         "edges": sorted(map(list, edges)),
@@ -75,39 +75,39 @@ def _check_ends(draft: Draft) -> None:
     for loop in draft.loops.values():
         if loop.fed is None:
             raise OpenLoopError(
-                f"loop {loop.name!r} is never fed: call feed(stream) on it, with the stream that comes round"
+                f"loop {loop.name!r} is never fed: call feed(stream) on it, with the stream that closes the loop"
             )
         if not any(c.tail.loop == loop.name and c.tail.output == "out" for c in draft.connections):
             raise UnreadLoopError(
-                f"loop {loop.name!r} is fed and nobody reads it: merge it into the stream that its records come back to"
+                f"loop {loop.name!r} is fed but never read: merge it into the stream that its records return to"
             )
     kinds = [operator.kind for operator in draft.operators.values()]
     if not any(kind.is_source for kind in kinds):
         raise NoSourceError(f"flow {draft.name!r} reads nothing: start it with flow.read(source)")
     if not any(kind.is_sink for kind in kinds):
         raise NoSinkError(
-            f"flow {draft.name!r} writes nothing, so nobody would see what it does: end it with stream.write(sink)"
+            f"flow {draft.name!r} writes nothing, so it would have no result: end it with stream.write(sink)"
         )
 
 
 def _warn_of_unread_outputs(draft: Draft, plan: Plan) -> None:
-    """Warn, once for each, of outputs that an operator declares and nothing reads."""
+    """Warn once about each output that an operator declares and nothing reads."""
     read = {(edge.sender, edge.output) for edge in plan.edges}
     for name, operator in plan.operators.items():
         for output in operator.kind.optional_outputs:
             if (name, output) not in read | draft.warned:
                 draft.warned.add((name, output))
                 warnings.warn(
-                    f"operator {name!r} of flow {draft.name!r} has an output {output!r} that nobody reads, and what it "
-                    f"sends there is dropped: read it with .side({output!r}) and write it, or take it out of the "
-                    f"outputs of {function_name(operator.function) or operator.kind.word}",
+                    f"operator {name!r} of flow {draft.name!r} has an output {output!r} that is never read, so its "
+                    f"records are dropped: read it with .side({output!r}) and write it, or remove it from the outputs "
+                    f"of {function_name(operator.function) or operator.kind.word}",
                     UnreadOutputWarning,
                     stacklevel=_users_level(),
                 )
 
 
 def _users_level() -> int:
-    """How far up the stack the code is that is not ours, for a warning to point to."""
+    """The stack level of the user's code, so that a warning points there."""
     level, frame = 0, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OWN_PACKAGES:
         level, frame = level + 1, frame.f_back
@@ -115,7 +115,7 @@ def _users_level() -> int:
 
 
 def _unread_dead_letters(draft: Draft, operators: dict[str, Operator]) -> list[Connection]:
-    """Adds a sink for each stream of dead letters that nobody reads, so that they are kept and counted."""
+    """Add a sink for each unread stream of dead letters, so that they are kept and counted."""
     read = {(c.tail.loop or c.tail.operator) for c in draft.connections if c.tail.output == "dead"}
     unread = [
         Tail("", "dead", loop=loop.name)
@@ -128,8 +128,8 @@ def _unread_dead_letters(draft: Draft, operators: dict[str, Operator]) -> list[C
         name = f"{tail.loop or tail.operator}.dead_letters"
         if name in operators or name in draft.loops:
             raise DuplicateNameError(
-                f"operator {name!r} has the name of the sink for the dead letters of {tail.loop or tail.operator!r}: "
-                "rename it, or write those dead letters yourself"
+                f"the name of operator {name!r} is reserved for the dead letters of {tail.loop or tail.operator!r}: "
+                "rename the operator, or write those dead letters yourself"
             )
         operators[name] = Operator(name, Write(Collect()), outputs=())
         connections.append(Connection(tail, name, "in"))
@@ -137,7 +137,7 @@ def _unread_dead_letters(draft: Draft, operators: dict[str, Operator]) -> list[C
 
 
 def _resolve(draft: Draft, connection: Connection) -> list[Edge]:
-    """The edges of a connection: one, or for the open end of a loop one from each tail that it is fed with."""
+    """The edges of a connection: one, or for the open end of a loop one from each tail that feeds it."""
     tail = connection.tail
     if tail.loop is None:
         return [_edge(connection, tail, tail.output, loop=connection.iteration)]
@@ -149,7 +149,7 @@ def _resolve(draft: Draft, connection: Connection) -> list[Edge]:
             _edge(connection, Tail(sender, routing=tail.routing, by=tail.by), f"dead:{loop.name}") for sender in senders
         ]
     limits: dict[str, Any] = {"max_rounds": loop.max_rounds, "on_limit": loop.on_limit, "endless": loop.endless}
-    # What the consumer says about routing counts; where it says nothing, what was said of the stream that is fed.
+    # The consumer's routing takes precedence over that of the stream that feeds the loop.
     routed = fed if tail.routing is Routing.FORWARD else [source.routed(tail.routing, tail.by) for source in fed]
     return [_edge(connection, source, source.output, loop=loop.name, **limits) for source in routed]
 

@@ -1,9 +1,9 @@
-"""What is refused: graphs that could not run, could not end, or would not mean what they say.
+"""Refuses graphs that could not run, could not end, or would not do what they appear to do.
 
-A loop has a way out when a stream leaves it, or when `max_rounds` bounds the trips of its records. A filter, a
-flat_map or a process in the loop is none by itself: whether it drops every record in the end nobody can see, and what
-it drops is lost. Dead letters of failed calls are none either: nobody plans on them. And a stream that leaves is not
-enough where what goes round passes only operators that give back one record for each: it goes round for good.
+A loop has a way out if a stream leaves it or `max_rounds` limits the trips of its records. A filter, a flat_map or a
+process in the loop is not a way out: whether it drops every record eventually cannot be decided, and dropped records
+are lost. Dead letters of failed calls do not count either, because failures are not planned. A stream that leaves the
+loop is not enough if the loop consists of operators that return one record for each: those records never leave.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphs.plan import Edge, Plan
 
 
 def check(plan: Plan) -> Cycles:
-    """Raise the first fault found in a plan; its cycles where there is none."""
+    """Raise for the first fault found in a plan; return its cycles if there is none."""
     _check_every_cycle_is_named(plan)
     _check_every_back_edge_closes_a_cycle(plan)
     _check_free_loops_and_iterations_are_apart(plan)
@@ -25,8 +25,8 @@ def check(plan: Plan) -> Cycles:
     for loops in cycles.loops:
         if not loops.entries:
             raise NothingEntersError(
-                f"{_what(loops)} is entered by no record, so nothing would ever go round: "
-                f"merge a stream that comes from a source into one of {_list(loops.operators)}"
+                f"no record can enter {_what(loops)}, so it would always be empty: "
+                f"merge a stream from a source into one of {_list(loops.operators)}"
             )
     _check_inner_iterations_start_inside(plan)
     _check_iterations_are_bounded(plan, cycles)
@@ -38,8 +38,8 @@ def _check_every_cycle_is_named(plan: Plan) -> None:
     forward = [edge for edge in plan.edges if not edge.is_back]
     for members in cyclic_components(successors(plan.operators, forward)):
         raise UnnamedCycleError(
-            f"operators {_list(members)} form a cycle without a back edge, whose channels could wait for each other "
-            "for good: close it through flow.loop(name) and feed"
+            f"operators {_list(members)} form a cycle without a back edge, whose channels could deadlock: "
+            "close the cycle with flow.loop(name) and feed"
         )
 
 
@@ -50,17 +50,18 @@ def _check_every_back_edge_closes_a_cycle(plan: Plan) -> None:
             continue
         if edge.loop == edge.receiver:
             raise NoCycleError(
-                f"the body of iteration {edge.loop!r} returns a stream of {edge.sender!r}, which does not come from "
-                "the body's argument: apply operators to the argument, and merge other streams in before one of them"
+                f"the body of iteration {edge.loop!r} returns a stream of {edge.sender!r} that does not depend on "
+                "the body's argument: apply operators to the argument, and merge other streams into those"
             )
         raise NoCycleError(
-            f"loop {edge.loop!r} closes no cycle by edge {edge.name!r}: nothing comes back from {edge.receiver!r} to "
-            f"{edge.sender!r}: read the stream that is fed instead of the loop, or feed what comes from the loop"
+            f"edge {edge.name!r} of loop {edge.loop!r} closes no cycle, because no path leads from "
+            f"{edge.receiver!r} to {edge.sender!r}: feed a stream that comes from the loop, or read the fed stream "
+            "directly instead of the loop"
         )
 
 
 def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
-    """Rounds inside a loop that runs freely have no end to wait for, and the other way round."""
+    """An iteration cannot run inside a free-running loop, nor the reverse: neither knows when the other is done."""
     free = [edge for edge in plan.edges if edge.loop != edge.receiver]
     for members in cyclic_components(successors(plan.operators, free)):
         loop = next(e.loop for e in free if e.is_back and e.sender in members and e.receiver in members)
@@ -68,7 +69,7 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
         if inside:
             raise IterationError(
                 f"iteration {inside[0]!r} runs inside the free-running loop {loop!r}, where its start is never "
-                "complete: make the outer loop an iteration too, or do the inner rounds with a loop and max_rounds="
+                "complete: make the outer loop an iteration too, or replace the inner one by a loop with max_rounds="
             )
     for members in cyclic_components(successors(plan.operators, plan.edges)):
         inside = [name for name in members if plan.operators[name].kind.in_rounds]
@@ -76,7 +77,7 @@ def _check_free_loops_and_iterations_are_apart(plan: Plan) -> None:
         if inside and loops:
             raise IterationError(
                 f"the free-running loop {loops[0]!r} is inside the body of iteration {inside[0]!r}, whose rounds "
-                "would not know when it has run dry: make it an iteration inside the body, with flow.iterate"
+                "cannot tell when the loop has run dry: make it an iteration inside the body, with flow.iterate"
             )
 
 
@@ -90,9 +91,9 @@ def _check_inner_iterations_start_inside(plan: Plan) -> None:
         for edge in plan.edges:
             if edge.receiver == name and edge.input == "start" and edge.sender not in inside:
                 raise IterationError(
-                    f"iteration {name!r} is written inside the body of {kind.enclosing!r} and starts with a stream of "
-                    f"{edge.sender!r}, from outside, so that it would run once and not once a round: start it with a "
-                    "stream that comes from the body's argument, or write it before the outer iteration"
+                    f"iteration {name!r} is inside the body of {kind.enclosing!r} but starts from {edge.sender!r}, "
+                    "which is outside, so it would run once instead of once per round: start it from a stream that "
+                    "depends on the body's argument, or move it before the outer iteration"
                 )
 
 
@@ -110,35 +111,35 @@ def _check_iterations_are_bounded(plan: Plan, cycles: Cycles) -> None:
         for loops in cycles.loops:
             if loops.in_rounds and not behind.isdisjoint(loops.operators):
                 raise IterationError(
-                    f"{_what(loops)} never has all of its input, for {reason}: "
+                    f"{_what(loops)} never receives all of its input, because {reason}: "
                     "iterate over a bounded source, or use flow.loop"
                 )
 
 
 def _check_ways_out(plan: Plan) -> None:
     unlimited = [edge for edge in plan.edges if not _is_limited(plan, edge)]
-    # An iteration ends by an empty round, whether a stream leaves it or not.
+    # An iteration ends with an empty round, even if no stream leaves it.
     free = [edge for edge in unlimited if edge.loop != edge.receiver]
     for members in cyclic_components(successors(plan.operators, free)):
         loop = next(e.loop for e in free if e.is_back and e.sender in members and e.receiver in members)
         exits = [e for e in plan.edges if e.sender in members and e.receiver not in members and e.output != "dead"]
         if not exits:
             raise NoWayOutError(
-                f"loop {loop!r} has no way out: give it max_rounds=, or let a stream leave it, "
-                "or declare it endless=True if it shall never run dry"
+                f"loop {loop!r} has no way out: give it max_rounds=, let a stream leave it, "
+                "or declare it endless=True if it is never meant to run dry"
             )
     one_for_one = [edge for edge in unlimited if _is_one_for_one(plan, edge)]
     for members in cyclic_components(successors(plan.operators, one_for_one)):
         loop = next(e.loop for e in one_for_one if e.is_back and e.sender in members and e.receiver in members)
         fix = "give it rounds= or until=" if loop in plan.operators else "give it max_rounds=, declare it endless=True"
         raise NoWayOutError(
-            f"loop {loop!r} has no way out: its records pass {_list(members)}, one comes back for each, and so on: "
-            f"{fix}, or split or filter the stream that is fed"
+            f"loop {loop!r} has no way out: {_list(members)} return one record for each, so records go round for "
+            f"ever: {fix}, or split or filter the stream that feeds the loop"
         )
 
 
 def _is_limited(plan: Plan, edge: Edge) -> bool:
-    """Whether nothing can go round over this edge for good, or may do so because the user said it."""
+    """Whether records cannot use this edge for ever, or may because the user declared it."""
     head = plan.operators[edge.receiver].kind
     if edge.loop == edge.receiver and isinstance(head, Iterate):
         return head.rounds is not None or head.until is not None

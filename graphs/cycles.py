@@ -1,8 +1,8 @@
-"""The cycles of a plan: its components, back edges and heads, and which iterations an operator is inside of.
+"""Finds the cycles of a plan: components, back edges, heads, and the nesting of iterations.
 
-Back edges are the edges that the user named, by a loop or an iteration. Nesting is read off the graph, not off the
-program text: the strongly connected component around an iteration's head is inside of it, and what without its back
-edges is still strongly connected around another head is inside of both.
+Back edges are the edges that the user named with a loop or an iteration. Nesting follows from the graph, not from the
+program text: the strongly connected component around an iteration's head is inside that iteration; a part that remains
+strongly connected around another head without its back edges is inside both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphs.plan import Edge, Plan
 class Loops:
     """A strongly connected component with a cycle.
 
-    `irreducible` lists the back edges that can be reached past their head: their cycle has more than one way in.
+    `irreducible` lists back edges that can be reached without passing their head: their cycle has several entries.
     """
 
     name: str
@@ -33,19 +33,19 @@ class Loops:
 
     @property
     def in_rounds(self) -> bool:
-        """It is an iteration: its back edges go to their own head by its name."""
+        """Whether it is an iteration: its back edges have the name of the head they enter."""
         return any(edge.loop == edge.receiver for edge in self.back_edges)
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """All loops of a plan, upstream first, and for each operator the path of iterations it is in, outermost first."""
+    """All loops of a plan, upstream first, and the iterations around each operator, outermost first."""
 
     loops: tuple[Loops, ...]
     paths: Mapping[str, tuple[str, ...]]
 
     def depth(self, edge: Edge) -> int:
-        """In how many iterations both ends of an edge are. What enters or leaves by a head is outside of its iteration.
+        """The number of iterations that contain both ends. Edges that enter or leave at a head are outside it.
 
         >>> from graphs import Collect, Flow, Items
         >>> flow = Flow()
@@ -75,7 +75,7 @@ def find_cycles(plan: Plan) -> Cycles:
 
 
 def successors(operators: Iterable[str], edges: Iterable[Edge]) -> dict[str, list[str]]:
-    """The graph that these edges make of these operators; edges with an end elsewhere are left out."""
+    """The graph of these operators and edges; edges with an end elsewhere are left out."""
     graph: dict[str, list[str]] = {operator: [] for operator in operators}
     for edge in edges:
         if edge.sender in graph and edge.receiver in graph and edge.receiver not in graph[edge.sender]:
@@ -119,7 +119,7 @@ def _nest(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def _outermost(plan: Plan, heads: list[str], members: set[str]) -> str:
-    """The head of the enclosing iteration: the one that starts from outside. The others must start inside."""
+    """The head of the outermost iteration: the only one that starts from outside."""
     starts = {
         head: [e.sender in members for e in plan.edges if e.receiver == head and e.input == "start"] for head in heads
     }
@@ -127,7 +127,7 @@ def _outermost(plan: Plan, heads: list[str], members: set[str]) -> str:
     if len(from_outside) != 1:
         names = " and ".join(map(repr, from_outside or heads))
         raise IterationError(
-            f"iterations {names} run inside of each other, and not exactly one of them starts from outside: "
-            "start the inner one with a stream that comes from the enclosing body's argument"
+            f"iterations {names} are nested in each other, but exactly one of them must start from outside: "
+            "start the inner one from a stream that depends on the outer body's argument"
         )
     return from_outside[0]

@@ -1,4 +1,4 @@
-"""What runs where: a plan expanded to tasks and channels. Pure data; `expansion.py` makes it."""
+"""Tasks and channels of an expanded plan. Pure data, created by `expansion.py`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from graphs.plan import Edge, Plan
 
 @dataclass(frozen=True)
 class Channel:
-    """`depth` counts the iterations that both ends are inside of: markers of a path no longer than it travel here.
+    """A FIFO link between two tasks.
 
-    `within_actor`: both tasks share an actor, so batches pass by reference and are counted, not digested.
+    - depth: the number of iterations that contain both ends; markers with a path of at most that length travel here.
+    - within_actor: both tasks share an actor, so batches are passed by reference and counted, not digested.
     """
 
     id: ChannelId
@@ -27,7 +28,7 @@ class Channel:
 class Task:
     """A task, its operators in the order of the chain, and its channels in a fixed order.
 
-    `depth` counts the iterations that it is inside of. `iteration` names the one whose head it is, else None.
+    `depth` is the number of iterations around it. `iteration` names the iteration whose head it is, if any.
     """
 
     id: TaskId
@@ -43,7 +44,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Component:
-    """A strongly connected component of tasks that has a loop. `in_rounds`: an iteration, ending by its own rule."""
+    """A strongly connected component of tasks with a loop. `in_rounds`: an iteration, which ends by its own rule."""
 
     name: str
     tasks: frozenset[TaskId]
@@ -54,7 +55,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Components are in topological order, upstream first."""
+    """The tasks and channels of a plan. Components are in topological order, upstream first."""
 
     plan: Plan
     tasks: Mapping[TaskId, Task]
@@ -62,4 +63,4 @@ class Deployment:
     components: tuple[Component, ...]
     parallelism: Mapping[str, int]
     by_slice: bool = False
-    """Whether tasks of one number share an actor."""
+    """Whether tasks with the same index share an actor."""

@@ -1,4 +1,4 @@
-"""A plan and a deployment as plain JSON: what those read who look at a run later, without the code that ran it."""
+"""Describes plans and deployments as plain JSON, for readers without the user's code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphs.plan import Edge, Operator, Plan
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """The operators and edges of a graph, without the user's functions.
+    """Describe the operators and edges of a graph, without the user's functions.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("squares")
@@ -27,7 +27,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 
 def hash_of_description(description: Mapping[str, Any]) -> str:
-    """The hash that the described plan has.
+    """The hash of the described plan.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("squares")
@@ -42,7 +42,7 @@ def hash_of_description(description: Mapping[str, Any]) -> str:
 
 
 def describe_deployment(deployment: Deployment) -> dict[str, Any]:
-    """The tasks and channels of a graph: what runs where, and what leads where.
+    """Describe the tasks and channels of a deployment.
 
     >>> from graphs import Collect, Flow, Items, expand
     >>> flow = Flow("squares")

@@ -1,7 +1,7 @@
-"""Directed graphs, plainly: vertices are any hashable values, a graph maps each vertex to its successors.
+"""Algorithms on directed graphs: vertices are hashable values, a graph maps each vertex to its successors.
 
-Nothing here recurses, so that a chain of a million vertices is no deeper than one of ten. Every answer is in an order
-that depends on the graph's own order alone.
+Nothing here recurses, so a chain of a million vertices does not exhaust the stack. The order of every result depends
+only on the order of the graph.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ V = TypeVar("V", bound=Hashable)
 
 
 def upstream_first(successors: Mapping[V, Collection[V]]) -> list[V]:
-    """Every vertex before all that it leads to, cycles aside, and otherwise as the graph has them.
+    """Topological order, cycles aside; otherwise in the order of the graph.
 
     >>> upstream_first({"c": [], "a": ["b"], "b": ["c"], "d": ["c"]})
     ['a', 'b', 'd', 'c']
     """
     finished: list[V] = []
     seen: set[V] = set()
-    # A search in reverse finishes first what shall stand last.
+    # A search in reverse order finishes the last vertices first.
     for root in reversed(list(successors)):
         if root in seen:
             continue
@@ -45,7 +45,7 @@ def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
     >>> components({"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": []})
     [['a'], ['b', 'c'], ['d']]
     """
-    # Kosaraju: begun where a search of the graph finished last, a search of the reversed graph stays in a component.
+    # Kosaraju: starting where a search of the graph finished last, a search of the reversed graph stays in a component.
     predecessors = reverse(successors)
     found: list[list[V]] = []
     placed: set[V] = set()
@@ -59,7 +59,7 @@ def components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
 
 
 def cyclic_components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
-    """The components that hold a cycle: more than one vertex, or one that leads to itself.
+    """The components with a cycle: more than one vertex, or one that is its own successor.
 
     >>> cyclic_components({"a": ["b"], "b": ["b"]})
     [['b']]
@@ -68,7 +68,7 @@ def cyclic_components(successors: Mapping[V, Collection[V]]) -> list[list[V]]:
 
 
 def reachable(starts: Iterable[V], successors: Mapping[V, Collection[V]], without: Collection[V] = ()) -> set[V]:
-    """What the starts lead to, themselves included, on ways that avoid `without`.
+    """The vertices reachable from the starts, including these, on paths that avoid `without`.
 
     >>> sorted(reachable(["a"], {"a": ["b", "c"], "b": [], "c": ["d"], "d": []}, without=["c"]))
     ['a', 'b']
@@ -84,7 +84,7 @@ def reachable(starts: Iterable[V], successors: Mapping[V, Collection[V]], withou
 
 
 def reverse(successors: Mapping[V, Collection[V]]) -> dict[V, list[V]]:
-    """The graph with every edge turned round.
+    """The graph with every edge reversed.
 
     >>> reverse({"a": ["b"], "b": []})
     {'a': [], 'b': ['a']}

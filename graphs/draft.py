@@ -1,6 +1,6 @@
-"""A flow while it is being written down: operators, connections and loops, some of their ends still open.
+"""A flow under construction: operators, connections, and loops that may still be open.
 
-`building.py` turns a draft into a plan. Streams are made of tails: the outputs that a consumer would be connected to.
+`building.py` turns a draft into a plan. Streams consist of tails: the outputs that a consumer would be connected to.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from graphs.plan import Key, Operator, Routing
 
 @dataclass(frozen=True)
 class Tail:
-    """An output that a stream comes from, and how its records find the consumer's tasks.
+    """An output that a stream comes from, and the routing of its records to the consumer's tasks.
 
-    With `loop`, what the loop is fed: output "out" stands for the records that come round, "dead" for its dead letters.
+    With `loop`, the open end of a loop: output "out" are the records that come round, "dead" its dead letters.
     """
 
     operator: str
@@ -33,7 +33,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Connection:
-    """A tail and the input it was given to. `iteration` is set where it closes that iteration's rounds."""
+    """A tail and the input it is connected to. `iteration` names the iteration that it closes, if any."""
 
     tail: Tail
     receiver: str
@@ -54,8 +54,11 @@ class OpenLoop:
 
 @dataclass
 class Draft:
-    """`enclosing` lists the iterations whose bodies are being written right now, outermost first; `warned` the
-    outputs that the user was warned about."""
+    """A flow under construction.
+
+    - enclosing: the iterations whose bodies are being written right now, outermost first.
+    - warned: the outputs that the user has been warned about.
+    """
 
     name: str
     stop_when: Callable[..., bool] | None = None
@@ -66,7 +69,7 @@ class Draft:
     warned: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def add(self, operator: Operator, inputs: Mapping[str, tuple[Tail, ...]]) -> None:
-        """Add an operator and connect its inputs. Raises, and changes nothing, when its name is taken."""
+        """Add an operator and connect its inputs. Raises and changes nothing if its name is taken."""
         self.check_free(operator.name, f"operator {operator.name!r}")
         self.operators[operator.name] = operator
         for name, tails in inputs.items():
@@ -80,12 +83,12 @@ class Draft:
         else:
             return
         raise DuplicateNameError(
-            f"{what}: flow {self.name!r} already has {other}, and state is filed under names: "
+            f"{what}: flow {self.name!r} already has {other}, but state is filed under names, which must be unique: "
             "give one of them another name="
         )
 
     def name_for(self, kind: OperatorKind, given: str | None) -> str:
-        """The user's name, else the function's where state is filed under it, else an automatic one."""
+        """The given name; else the function's name if state is filed under it; else an automatic one."""
         if given is not None:
             return check_name(given, "operator")
         if kind.named_after is not None:
@@ -93,7 +96,7 @@ class Draft:
             if name is None:
                 raise MissingNameError(
                     f"a {kind.word} of an unnamed function has no name to file its state under: "
-                    "give it name=, or a function with a name"
+                    "give it name=, or use a named function"
                 )
             return check_name(name, "operator")
         taken = {*self.operators, *self.loops}

@@ -1,6 +1,6 @@
-"""Drawings of a plan: plain text for a terminal, Mermaid for a page, DOT for Graphviz.
+"""Draws a plan as plain text for a terminal, as Mermaid, or as DOT for Graphviz.
 
-Each loop and each iteration is a box of its own, heads are marked, and back edges have thick arrows.
+Each loop and iteration is drawn as a box, heads are marked, and back edges have thick arrows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Format = Literal["text", "mermaid", "dot"]
 
 
 def draw(plan: Plan | Flow, format: Format = "text") -> str:
-    """A plan, or that of a flow, as a drawing.
+    """Draw a plan, or the plan of a flow.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("halve")
@@ -50,7 +50,7 @@ def draw(plan: Plan | Flow, format: Format = "text") -> str:
 
 @dataclass
 class Box:
-    """A loop or an iteration, with the operators and the boxes in it; the outermost box is the flow."""
+    """A loop or an iteration with its operators and inner boxes; the outermost box is the flow."""
 
     label: str
     entries: list[Operator | Box] = field(default_factory=list["Operator | Box"])

@@ -1,4 +1,4 @@
-"""From a plan to tasks and channels: how many tasks, which operators share one, which tasks share an actor."""
+"""Expands a plan to tasks and channels: how many tasks, which operators form a task, which tasks share an actor."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ Actors = Literal["task", "slice", "auto"]
 
 
 def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int | None = None) -> Deployment:
-    """What runs where. An operator that says nothing about its parallelism gets `parallelism` tasks.
+    """Expand a plan. Operators without a parallelism of their own get `parallelism` tasks.
 
-    `actors`: "task", one a task; "slice", one for task i of every operator; "auto", a task each where there are as many
-    `cpus` (this machine's, unless given) as tasks, else slices. An operator with resources of its own gets its own.
+    `actors`: "task" is one actor per task; "slice" is one actor for the tasks with index i of all operators; "auto" is
+    "task" if there are at least as many `cpus` (by default this machine's) as tasks, else "slice". Tasks of an operator
+    with resources of its own always get their own actors.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
@@ -39,7 +40,7 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
         if edge.routing is Routing.HASH and sizes[edge.receiver] > KEY_GROUPS:
             raise BadOptionError(
                 f"operator {edge.receiver!r} is keyed and has parallelism={sizes[edge.receiver]}, but there are only "
-                f"{KEY_GROUPS} key groups, and the tasks beyond would have none: give at most parallelism={KEY_GROUPS}"
+                f"{KEY_GROUPS} key groups, so some tasks would be idle: give at most parallelism={KEY_GROUPS}"
             )
     layout = _layout(plan, sizes, frozenset())
     task_count = sum(sizes[name] for name in plan.operators if layout.first[name] == name)
@@ -49,7 +50,7 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
 
 
 def with_channels(deployment: Deployment, edges: Collection[str]) -> Deployment:
-    """The same with tasks of their own at the ends of these edges, although they could share one.
+    """The same deployment with the ends of these edges in separate tasks, even if they could be chained.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
@@ -76,9 +77,10 @@ def _deployed(layout: _Layout, *, by_slice: bool) -> Deployment:
 
 @dataclass(frozen=True)
 class _Layout:
-    """`first`: for each operator the first of its chain, which the chain's tasks are named after.
+    """The parts of a layout.
 
-    `apart`: edges whose ends are not to be chained.
+    - first: operator -> the first operator of its chain, after which the chain's tasks are named.
+    - apart: edges whose ends must not be chained.
     """
 
     plan: Plan
@@ -89,7 +91,7 @@ class _Layout:
 
 
 def _routable(edge: Edge, sizes: Mapping[str, int]) -> Edge:
-    """Between different numbers of tasks there is no task i to i: the records go round in turn."""
+    """A forward edge between different numbers of tasks becomes a rebalance."""
     if edge.routing is Routing.FORWARD and sizes[edge.sender] != sizes[edge.receiver]:
         return replace(edge, routing=Routing.REBALANCE, declared=edge.routing)
     return edge
@@ -110,7 +112,7 @@ def _chains(layout: _Layout) -> dict[str, str]:
 
 
 def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
-    """Whether the operator that these edges enter runs in the task of the one before it."""
+    """Whether the operator that these edges enter is chained to its predecessor."""
     if len(entering) != 1 or entering[0].is_back or entering[0].routing is not Routing.FORWARD:
         return False
     edge = entering[0]
@@ -121,7 +123,7 @@ def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
     return (
         not (sender.kind.in_rounds or receiver.kind.in_rounds)
         and sender.resources == receiver.resources
-        # Markers of rounds go to all operators of a task, so a task is inside of an iteration as a whole or not at all.
+        # Round markers go to all operators of a task, so a task is inside an iteration as a whole or not at all.
         and paths[edge.sender] == paths[edge.receiver]
         # What an operator sends as a round ends must be answered before the marker goes on. So what may wait gets it by
         # a channel, in front of the marker.
@@ -147,7 +149,7 @@ def _channels(layout: _Layout, homes: Mapping[TaskId, str]) -> dict[ChannelId, C
         sender, receiver = layout.first[edge.sender], layout.first[edge.receiver]
         if edge.receiver != receiver:
             continue  # an edge within a chain is a call, not a channel
-        # Markers of rounds go from every task that feeds an iteration back to every task of its head.
+        # Every task that feeds an iteration back sends round markers to every task of its head.
         one_to_one = edge.routing is Routing.FORWARD and edge.loop != edge.receiver
         depth = layout.cycles.depth(edge)
         for index in range(layout.sizes[edge.sender]):
@@ -185,7 +187,7 @@ def _tasks(layout: _Layout, homes: Mapping[TaskId, str], channels: Mapping[Chann
 
 
 def _upstream_first(layout: _Layout) -> list[str]:
-    """Operators in an order in which each of a chain stands behind the one before it."""
+    """Operators in an order that keeps the order within each chain."""
     following: dict[str, list[str]] = {name: [] for name in layout.plan.operators}
     ahead = [name for name in layout.plan.operators if layout.first[name] == name]
     for edge in layout.plan.edges:

@@ -1,94 +1,94 @@
-"""Everything that can be wrong with a graph. Each message says the fact, its context and the fix.
+"""Errors in a graph. Each message gives the fact, its context and the fix.
 
-All of these are raised while a graph is built, planned or expanded: a graph that cannot run never starts.
+All are raised while a graph is built, planned or expanded: a graph that cannot run never starts.
 """
 
 from __future__ import annotations
 
 
 class GraphError(Exception):
-    """A graph that cannot run. Catch this one to catch them all."""
+    """Base class: the graph cannot run."""
 
 
 class BadNameError(GraphError, ValueError):
-    """A name that cannot be a folder's name, and so cannot be filed under."""
+    """The name is not usable as a folder name, and state is filed under names."""
 
 
 class BadOptionError(GraphError, ValueError):
-    """An option out of its range, or one that contradicts another."""
+    """An option is out of range or contradicts another."""
 
 
 class DuplicateNameError(GraphError):
-    """Two operators, loops or iterations of one name: their state would be filed in one place."""
+    """Two operators, loops or iterations have the same name, so their state would be mixed up."""
 
 
 class MissingNameError(GraphError):
-    """An operator with state and no name to file it under."""
+    """An operator with state has no name to file it under."""
 
 
 class ForeignStreamError(GraphError):
-    """A stream of another flow."""
+    """The stream belongs to another flow."""
 
 
 class UnkeyedStreamError(GraphError):
-    """An operator that keeps state by key, on a stream that has no key."""
+    """An operator with keyed state is applied to a stream without a key."""
 
 
 class UnkeyableError(GraphError, TypeError):
-    """A key of a type that has no stable hash."""
+    """The type of a key has no stable hash."""
 
 
 class UnknownOutputError(GraphError):
-    """An output that the operator does not have."""
+    """The operator has no such output."""
 
 
 class InputsError(GraphError):
-    """Named inputs that are missing, or that the operator does not know."""
+    """Named inputs are missing or unknown."""
 
 
 class UnreadOutputWarning(UserWarning):
-    """An output that an operator declares and nobody reads: what is sent there is dropped."""
+    """An operator declares an output that nothing reads; its records are dropped."""
 
 
 class NoSourceError(GraphError):
-    """A flow that reads nothing, or an operator that no source reaches."""
+    """The flow has no source, or no source reaches an operator."""
 
 
 class NoSinkError(GraphError):
-    """A flow that writes nothing."""
+    """The flow has no sink."""
 
 
 class LoopError(GraphError):
-    """Something is wrong with a loop."""
+    """Base class of errors about loops."""
 
 
 class OpenLoopError(LoopError):
-    """A loop that is never fed."""
+    """The loop is never fed."""
 
 
 class FedTwiceError(LoopError):
-    """A loop that is fed twice."""
+    """The loop is fed twice."""
 
 
 class UnreadLoopError(LoopError):
-    """A loop that nobody reads."""
+    """The loop is never read."""
 
 
 class NoCycleError(LoopError):
-    """A back edge that closes no cycle."""
+    """A back edge closes no cycle."""
 
 
 class UnnamedCycleError(LoopError):
-    """A cycle without a back edge: its channels could wait for each other for good."""
+    """A cycle has no back edge, so its channels could deadlock."""
 
 
 class NothingEntersError(LoopError):
-    """A loop that no record can enter."""
+    """No record can enter the loop."""
 
 
 class NoWayOutError(LoopError):
-    """A loop that no record can leave, and that is not declared endless."""
+    """No record can leave the loop, and it is not declared endless."""
 
 
 class IterationError(GraphError):
-    """An iteration that could not end, or whose rounds would mean nothing."""
+    """An iteration could not end, or its rounds would be meaningless."""

@@ -1,4 +1,4 @@
-"""Names of things. Distinct ids are distinct types, so that no epoch is ever passed where an attempt belongs."""
+"""Ids. Distinct ids are distinct types, so that an epoch cannot be passed in place of an attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TaskId(NamedTuple):
 class ChannelId(NamedTuple):
     """A FIFO link. `edge` is the stable id of the logical edge.
 
-    A restored channel carries the loop log of the channel it stands in front of, and has an id of its own.
+    A restored channel carries the loop log of the channel it precedes, and has its own id.
     """
 
     edge: str
@@ -35,4 +35,4 @@ class ChannelId(NamedTuple):
 
 
 RESTORED_SENDER = TaskId("(restored)", 0)
-"""Stands for the sender of a log that was routed anew, under another parallelism."""
+"""Stands for the sender of a log that was rerouted for another parallelism."""

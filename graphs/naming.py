@@ -1,6 +1,7 @@
-"""Names: which ones are allowed, and which ones are given where the user gave none.
+"""Checks names and chooses default ones.
 
-State, logs and output are filed under names, in folders that other programs read: a name is a folder's name.
+State, logs and output are filed under names, in folders that other programs read, so a name must be a valid folder
+name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
 
 
 def check_name(name: object, what: str) -> str:
-    """The name itself when it can be a folder's name, on every system and in a table's partition.
+    """Return the name if it is usable as a folder name, on every system and as a table partition; else raise.
 
     >>> check_name("rank", "operator")
     'rank'
@@ -34,7 +35,7 @@ def check_name(name: object, what: str) -> str:
 
 
 def name_fault(name: str) -> str | None:
-    """What keeps a name from being a folder's name, or None.
+    """The reason why a name is not usable as a folder name, or None.
 
     >>> name_fault("a/b"), name_fault("a-b")
     ("holds '/'", None)
@@ -66,7 +67,7 @@ def automatic_name(base: str, taken: Container[str]) -> str:
 
 
 def function_name(function: Any) -> str | None:
-    """The name of a named function or class; None for a lambda, a partial, an instance.
+    """The name of a function or class; None for a lambda, a partial or an instance.
 
     >>> function_name(len), function_name(lambda: 0)
     ('len', None)

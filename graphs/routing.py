@@ -1,8 +1,8 @@
-"""From a key to the task that keeps its state: key -> one of 128 key groups -> task.
+"""Maps a key to the task that keeps its state: key -> one of 128 key groups -> task.
 
-A key's group is the same in every process and every run, for a record's value and for the same value in a column. Keys
-that are equal in Python have one group: 1, 1.0, True and numpy's 1 are one key, as they are in a dict. NaN is one key
-too, alone and in tuples, as in Spark, though in Python it differs from itself: `canonical_key` makes it one object.
+The group of a key is the same in every process and run, for a record's value and for the same value in a column. Keys
+that are equal in Python share a group: 1, 1.0, True and numpy's 1 are one key, as in a dict. NaN is one key too, alone
+and in tuples, as in Spark, although in Python it differs from itself: `canonical_key` makes it a single object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def key_groups(keys: npt.NDArray[Any] | Iterable[Any]) -> npt.NDArray[np.int64]:
         if array.dtype.kind not in "OUS":
             raise _unkeyable(array.dtype)
         keys = cast(list[Any], array.tolist())
-    # A column repeats its keys: each is hashed once.
+    # Columns repeat keys, so each distinct key is hashed once.
     values = list(keys)
     groups = {key: key_group(key) for key in set(values)}
     return np.fromiter((groups[key] for key in values), np.int64, len(values))
@@ -63,7 +63,7 @@ NEVER_NAN = frozenset({int, str, bool, bytes, type(None)})
 
 
 def canonical_key(key: Any) -> Any:
-    """The key itself, or one that is found in a dict where the key holds a NaN, which is not equal to itself.
+    """The key itself, with each NaN replaced by `math.nan`, so that it can be found in a dict.
 
     >>> canonical_key(float("nan")) is math.nan, canonical_key((1, ("a", float("nan")))) == (1, ("a", math.nan))
     (True, True)
@@ -117,7 +117,7 @@ def _code(key: Any) -> int:
         parts = cast(tuple[Any, ...], key)
         code = len(parts)
         for part in parts:
-            # The shift brings the well-spread upper bits down, so that the order of the parts matters in all of them.
+            # The shift mixes the upper bits into the lower ones, so that the order of the parts affects all bits.
             code = ((code ^ _code(part)) * _SPREAD) & _WORD
             code ^= code >> 32
         return code
@@ -137,7 +137,7 @@ def _groups(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 def _groups_of_floats(keys: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    # What does not fit a 64-bit integer, and what is no number, is rare: one by one.
+    # Values that do not fit a 64-bit integer, and NaN, are rare and handled one by one.
     odd = ~(np.abs(keys) < _EXACT)
     plain = np.where(odd, 0.0, keys)
     whole = np.trunc(plain) == plain
@@ -152,5 +152,5 @@ def _unkeyable(kind: Any) -> UnkeyableError:
     name = kind.__name__ if isinstance(kind, type) else str(kind)
     return UnkeyableError(
         f"a key of type {name} has no hash that is the same in every process: "
-        "use str, int, float, bool, bytes, None or a tuple of these, as in str(key)"
+        "use str, int, float, bool, bytes, None or a tuple of these, for example str(key)"
     )

@@ -1,12 +1,13 @@
-"""recovery: how a run survives. Pure, but for `stores/`: methods take what happened and return what to do.
+"""recovery: how a run survives. Pure except for `stores/`: methods take an event and return effects or orders.
 
-One task: `alignment.py` says when it captures, `channel_log.py` keeps what was in its channels at the cut,
-`channels.py` counts and digests both ends, `rounds.py` keeps iterations apart. `messages.py` is what travels in a
-channel, `effects.py` what a task's core tells its driver.
+Per task: `alignment.py` decides when it captures, `channel_log.py` logs the batches in its channels at the cut,
+`channels.py` counts and digests both ends, `rounds.py` separates the rounds of iterations. `messages.py` defines the
+items of a channel, `effects.py` what a task's core asks of its driver.
 
-The whole: `coordinator.py` starts, completes and aborts epochs of one attempt, `termination.py` reads off a cut that a
-loop has run dry, `supervisor.py` claims attempts in the job's chain. `orders.py` is what these tell their driver.
+Per run: `coordinator.py` starts, completes and aborts the epochs of an attempt, `termination.py` detects from a cut
+that a loop has run dry, `supervisor.py` claims attempts in the job's chain. `orders.py` defines what they ask of their
+driver.
 
-A cut: `cut.py` is what it holds, `restored.py` what one task takes back, `rescale.py` who takes what; `stores/` keeps
-it in a folder.
+A cut: `cut.py` defines its content, `restored.py` the part that one task restores, `rescale.py` redistributes it for
+another parallelism; `stores/` keeps it in a folder.
 """

@@ -1,18 +1,18 @@
-"""When a task captures: which channels are held, which epochs are over (rules 1, 3 and 4).
+"""Decides when a task captures: which channels are held, which epochs are over (rules 1, 3 and 4).
 
-- A regular channel whose barrier came is held until every live regular channel has given the same barrier.
+- A regular channel whose barrier has arrived is held until every live regular channel has given the same barrier.
 - A channel that has ended counts as having given every barrier.
 - The coordinator's trigger is a regular input of every source and every loop head.
 - A back edge is held too, once its barrier is at the front and the epoch is not captured: nothing behind it may be
   processed. It is not waited for.
 - An abort is never held up. It may come before, between or after trigger and barriers; an aborted epoch is never
   captured, and its later barriers are consumed without effect.
-- An aligned epoch may have a patience: from the moment the trigger or the first barrier is received, the task waits
-  that long for the other inputs, queues and all. Then it captures past them. The driver tells the time. Drains, cuts
-  between two rounds and probes have none.
-- Epoch numbers only grow; gaps are legal, so no one waits for "the last one plus one".
-- A channel that a drain holds counts as having given the probes for that drain. Not every probe: one that passed a
-  drain whose abort is late would overtake the epochs between, and two channels would hold them crosswise.
+- An aligned epoch may have a patience: once the trigger or the first barrier is received, the task waits that long for
+  the barriers behind the queues of its other inputs. Then it captures past the queues. The driver passes in the time.
+  Drains, cuts between two rounds and probes have no patience.
+- Epoch numbers only increase; gaps are legal, so nothing may wait for the last number plus one.
+- A channel that a drain holds counts as having given the probes for that drain, but not other probes: a probe that
+  passed a drain whose abort is late would overtake the epochs between, and two channels could hold them crosswise.
 
 Bookkeeping is per barrier, never per batch.
 """
@@ -33,23 +33,23 @@ class Alignment:
         self.held: dict[ChannelId, Epoch] = {}
         self.modes: dict[Epoch, Mode] = {}
         self.within: dict[Epoch, Epoch] = {}
-        # Until when (`now_ms`) this task waits for its inputs.
+        # The time (`now_ms`) until which this task waits for its inputs.
         self.deadlines: dict[Epoch, int] = {}
         self.triggered: set[Epoch] = set()
         self.aborted: dict[bool, set[Epoch]] = {False: set(), True: set()}
         self.captured: dict[bool, Epoch] = {False: Epoch(0), True: Epoch(0)}
 
     def is_over(self, epoch: Epoch, mode: Mode) -> bool:
-        """Whether the epoch was captured or aborted here, so that its barriers have no effect any more."""
+        """Whether the epoch was captured or aborted here, so that its barriers have no further effect."""
         return epoch <= self.captured[mode.is_probe] or epoch in self.aborted[mode.is_probe]
 
     def hold(self, channel: ChannelId, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> None:
-        """The barrier of an epoch that is not over is at the front of this channel."""
+        """Hold the channel: the barrier of an epoch that is not over is at its front."""
         self.held[channel] = epoch
         self._know(epoch, mode, within)
 
     def expect(self, epoch: Epoch, mode: Mode, patience_ms: int | None, now_ms: int) -> None:
-        """The trigger or a barrier was received, be it behind a long queue: the patience with the inputs begins."""
+        """Start the patience: the trigger or a barrier was received, perhaps behind a long queue."""
         if patience_ms is None or mode is not Mode.ALIGNED or self.is_over(epoch, mode):
             return
         due_ms = now_ms + patience_ms
@@ -57,12 +57,12 @@ class Alignment:
         self.modes[epoch] = mode
 
     def overdue(self, now_ms: int) -> list[Epoch]:
-        """The epochs to capture past the inputs now, lowest first: those whose patience is over, and any before."""
+        """The epochs to capture past the queues now, lowest first: those out of patience, and any before them."""
         last = max((epoch for epoch, due_ms in self.deadlines.items() if due_ms <= now_ms), default=None)
         return [] if last is None else sorted(epoch for epoch in self.deadlines if epoch <= last)
 
     def patience_left_ms(self, epoch: Epoch, now_ms: int) -> int | None:
-        """The patience that the next task has; None if this epoch has none."""
+        """The patience left for the next task; None if the epoch has none."""
         due_ms = self.deadlines.get(epoch)
         return None if due_ms is None else max(0, due_ms - now_ms)
 
@@ -74,7 +74,7 @@ class Alignment:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no epoch has been started here, nor given by any channel, that is not over."""
+        """Whether no epoch is under way here: neither triggered nor started by a barrier."""
         return not self.held and not self.triggered
 
     def _know(self, epoch: Epoch, mode: Mode, within: Epoch | None) -> None:
@@ -98,13 +98,13 @@ class Alignment:
         return held is not None and held in (epoch, self.within.get(epoch))
 
     def capture(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
-        """Note the capture; returns the channels that it releases."""
+        """Record the capture; return the channels that it releases."""
         self.captured[mode.is_probe] = epoch
         self.aborted[mode.is_probe] = {e for e in self.aborted[mode.is_probe] if e > epoch}
         return self._forget(lambda e, m: e == epoch or (m.is_probe == mode.is_probe and e < epoch))
 
     def abort(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
-        """Note the abort, said once or twice; returns the channels that it releases."""
+        """Record the abort, which may be repeated; return the channels that it releases."""
         if not self.is_over(epoch, mode):
             self.aborted[mode.is_probe].add(epoch)
         return self._forget(lambda e, m: e == epoch)

@@ -1,11 +1,11 @@
-"""The loop log: what was in a channel at the cut (rule 2).
+"""The loop log: the batches that were in a channel at the cut (rule 2).
 
-At the capture of an epoch the log takes what each logged channel has received before the barrier and not yet
-processed; then whatever is received on it until the barrier comes. Each channel is sealed by its own barrier. Epochs
-overlap: a batch goes into every log that is open on its channel.
+At the capture of an epoch, the log takes the batches that each logged channel has received before the barrier and not
+yet processed; then everything that is received on it until the barrier arrives. Each channel is sealed by its own
+barrier. Epochs overlap: a batch goes into every log that is open on its channel.
 
-Which channels are logged is the policy: the back edges under `aligned` and `drain` (where they are empty), all but
-the ones that have already given the barrier under `unaligned`, and in a task that has captured past its queues.
+The policy decides which channels are logged: the back edges under `aligned` and `drain` (where they are empty); all
+channels that have not given the barrier yet under `unaligned`, and in a task that captured past its queues.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from recovery.rounds import RoundsSnapshot
 class OpenEpoch:
     """One epoch of one task, from its capture until it is acknowledged.
 
-    - entries, counts: what was in each logged channel at the cut; a probe only counts.
-    - open: the channels whose barrier has not come, each with its inbox. Empty means that the log is sealed.
+    - entries, counts: the batches in each logged channel at the cut; a probe only counts them.
+    - open: the channels whose barrier has not arrived, each with its inbox. Empty means that the log is sealed.
     - drained: the inputs that a drain held at the capture.
-    - overtook: the task did not wait for all inputs to give the barrier.
+    - overtook: the task captured before all inputs had given the barrier.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OpenEpoch:
         self.open: dict[ChannelId, Inbox] = {}
 
     def task_record(self, *, ended: bool) -> TaskRecord:
-        """The channels at the capture, with what the log holds of each."""
+        """The channels at the capture, each with its logged batches."""
         inputs = tuple(
             InputRecord(r.channel, r.is_back, r.consumed, r.digest, tuple(self.entries.get(r.channel, ())), r.ended)
             for r in self.inputs
@@ -58,7 +58,7 @@ class OpenEpoch:
         return TaskRecord(inputs, self.outputs, ended, self.rounds, self.overtook)
 
     def report(self) -> Report:
-        """What the acknowledgement says."""
+        """The content of the acknowledgement."""
         counts = self.counts if self.mode.is_probe else {c: len(entries) for c, entries in self.entries.items()}
         in_flight = {channel: count for channel, count in counts.items() if count}
         ended = frozenset(record.channel for record in self.inputs if record.ended)
@@ -68,8 +68,9 @@ class OpenEpoch:
 class ChannelLogs:
     """The open logs of one task.
 
-    - epochs: those that are captured here and not acknowledged. on: the logs that are open on each channel, with the
-      entries of that channel. An inbox knows how many they are, so a batch looks for them only if there are any.
+    - epochs: the epochs captured here and not acknowledged yet.
+    - on: channel -> the logs open on it, with their entries for that channel. An inbox counts its open logs, so a batch
+      only looks them up if there are any.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class ChannelLogs:
         self.on: dict[ChannelId, list[tuple[OpenEpoch, list[LogEntry]]]] = {}
 
     def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
-        """Begin with what is queued on each logged channel; those whose barrier or END came are sealed at once."""
+        """Log what is queued on each logged channel; channels whose barrier or END has arrived are sealed at once."""
         self.epochs[log.epoch] = log
         for inbox in logged:
             queued, is_complete = inbox.queued_before(log.epoch, log.mode)
@@ -94,7 +95,7 @@ class ChannelLogs:
                 inbox.open_logs += 1
 
     def receive(self, inbox: Inbox, queued: Queued) -> None:
-        """A batch was received: it goes into every log that is open on its channel."""
+        """Add a received batch to every log that is open on its channel."""
         for log, entries in self.on[inbox.id]:
             if log.mode.is_probe:
                 log.counts[inbox.id] += 1
@@ -102,14 +103,14 @@ class ChannelLogs:
                 entries.append(inbox.log_entry(queued))
 
     def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
-        """The barrier came; returns the log if this was its last open channel."""
+        """The barrier has arrived: close the channel; return the log if this was its last open channel."""
         log = self.epochs.get(epoch)
         if log is None or channel not in log.open:
             return None
         return self._close(log, channel)
 
     def seal_all(self, inbox: Inbox) -> list[OpenEpoch]:
-        """END came, which counts as every barrier; returns the logs that this completes."""
+        """END has arrived, which counts as every barrier; return the logs that this completes."""
         done = [self._close(log, inbox.id) for log, _ in self.on.get(inbox.id, ())]
         return [log for log in done if log is not None]
 
@@ -118,7 +119,7 @@ class ChannelLogs:
         return None if log.open else log
 
     def drop(self, epoch: Epoch) -> bool:
-        """Forget an epoch: it was aborted, or it is written. Returns whether it was known."""
+        """Forget an epoch that was aborted or written. Returns whether it was known."""
         log = self.epochs.pop(epoch, None)
         if log is None:
             return False

@@ -1,23 +1,23 @@
 """The coordinator of one attempt: starts epochs, completes or aborts them, ends loops, finishes the run.
 
-- A cut is complete when every task has acknowledged, or ended with a durable last state, and the manifest is durable
-  with all that it names.
-  Then sinks commit what it lists: all that is prepared, by aborted epochs too.
-- Completing an epoch discards the open ones before it. An epoch that stands still, is declined, or whose manifest
-  cannot be written is aborted; after more failures in a row than tolerated the attempt fails.
-- An epoch stands still when what it waits for has not shrunk for `timeout_ms`: the tasks that have not acknowledged,
-  and what each of them still has to do (`Remaining`). Its age does not count, nor does other work, or a lost trigger
-  could hide behind a token that circles. If records moved while it was open, giving it up is no failure of the
-  attempt: a function that takes long for a record delays cuts and fails nothing.
+- A cut is complete when every task has acknowledged, or ended with a durable last state, and the manifest and all files
+  that it names are durable. Then sinks commit the transactions that it lists: all prepared ones, including those of
+  aborted epochs.
+- Completing an epoch discards earlier open epochs. An epoch is aborted if it stalls, is declined, or its manifest
+  cannot be written; after more consecutive failures than tolerated, the attempt fails.
+- An epoch stalls when its remaining work has not shrunk for `timeout_ms`: the tasks that have not acknowledged, and
+  what each of them still has to do (`Remaining`). Its age does not count. Neither does other work, or a circulating
+  token could hide a lost trigger. If records moved while the epoch was open, giving it up does not count as a failure:
+  a slow function delays cuts but fails nothing.
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A savepoint may overlap them. While a
-  cut between two rounds or a drain is open no other begins, for it would outdate it: what is asked for waits.
-- Requests for savepoints and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each that
-  waits, again if that epoch is aborted, and ends the run with the cut of a stop.
-- Probes are opened when a loop may have run dry, one at a time, and are not counted among the open epochs. Each holds
-  up the loop for a moment: so the pause doubles from one to the next, and is long while records are seen to go round.
-- When all tasks have ended, their last states are the final cut.
+  drain or a cut between two rounds is open, no other epoch begins, because it would outdate that one; requests wait.
+- Requests for savepoints and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each waiting
+  request, another one if that epoch is aborted, and ends the run with the cut of a stop.
+- A probe is opened when a loop may have run dry, one at a time; probes do not count as open epochs. Each probe holds up
+  the loop for a moment, so the pause between probes doubles, and is long while records are known to circulate.
+- When all tasks have ended, their last states form the final cut.
 
-Time comes in as `now_ms`. Reports of another attempt are refused by number.
+Time is passed in as `now_ms`. Reports of another attempt are refused by their number.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """How often, how long, how many. `mode` is the policy of periodic epochs; `keep` counts cuts, savepoints aside.
+    """Options of a run's snapshots. `mode` is the policy of periodic epochs; `keep` counts cuts, not savepoints.
 
-    `timeout_ms` is how long an epoch may stand still before it is given up. `patience_ms` is how long tasks wait for an
-    aligned epoch's barriers before they capture past the queues; None: as long as it takes.
+    `timeout_ms` is how long an epoch may stall before it is given up. `patience_ms` is how long tasks wait for the
+    barriers of an aligned epoch before they capture past their queues; None means for ever.
     """
 
     mode: Mode = Mode.ALIGNED
@@ -74,10 +74,10 @@ class SnapshotOptions:
 
 @dataclass(slots=True)
 class OpenCut:
-    """An epoch under way, as the coordinator sees it.
+    """An open epoch, as the coordinator sees it.
 
-    - progress_ms: when what it waits for last became less.
-    - remaining: what each task that has said so still has to do.
+    - progress_ms: when its remaining work last shrank.
+    - remaining: task -> what it still has to do, as last reported.
     - has_moved: whether records were processed anywhere since it began.
     """
 
@@ -94,19 +94,19 @@ class OpenCut:
 
 
 def why_never_dry(deployment: Deployment) -> str | None:
-    """Why a drain of this flow would never end, and what to do about it; None if every loop can run dry."""
+    """The reason why a drain of this flow would never end, with the fix; None if every loop can run dry."""
     for component in deployment.components:
         if component.in_rounds or component.endless:
             kind = "is an iteration in rounds" if component.in_rounds else "is endless"
             return (
-                f"a drain waits until every loop has run dry, and loop '{component.name}' {kind}; "
-                "use policy 'aligned', which logs what is in the loop"
+                f"a drain waits until every loop has run dry, but loop '{component.name}' {kind}: "
+                "use policy 'aligned', which logs the records in the loop"
             )
     return None
 
 
 class Coordinator:
-    """Epochs of one attempt."""
+    """The epochs of one attempt."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Coordinator:
         self.requests = Requests() if requests is None else requests
         self.requested: deque[tuple[Mode, list[TaskId] | None]] = deque()
         self.completed = list(completed)
-        # The cut that the attempt would be restored from if it failed now.
+        # The cut that would be restored if the attempt failed now.
         self.latest = restored
         self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
@@ -149,7 +149,7 @@ class Coordinator:
     # -- what happened -------------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> list[Order]:
-        """Time has passed: abort what took too long, start what is due."""
+        """Time has passed: abort stalled epochs, start due ones."""
         orders: list[Order] = []
         for cut in list(self.open.values()):
             if now_ms - cut.progress_ms >= self.options.timeout_ms and not cut.is_being_recorded:
@@ -167,7 +167,7 @@ class Coordinator:
         if self._periodic_is_due(now_ms):
             due_ms = self.last_start_ms + self.options.interval_ms
             orders += self._start(self.options.mode, now_ms)
-            # One that began late does not put off those behind it, unless it began very late.
+            # A late start does not delay the following epochs, unless it was very late.
             self.last_start_ms = max(due_ms, now_ms - self.options.interval_ms // 2)
         if self._probe_is_due(now_ms):
             self.last_probe_ms = now_ms
@@ -176,9 +176,9 @@ class Coordinator:
         return orders
 
     def serve_requests(self, now_ms: int) -> list[Order]:
-        """Open an epoch for each request that waits; while a drain or a cut between two rounds is open, none.
+        """Open an epoch for each waiting request, but none while a drain or a cut between two rounds is open.
 
-        A stop whose cut is the latest one has nothing left to do: the run ends with that cut.
+        If the latest cut was taken for a stop, the run ends with it.
         """
         orders: list[Order] = []
         for request in list(self.requests.waiting.values()):
@@ -192,9 +192,9 @@ class Coordinator:
         return orders
 
     def request(self, mode: Mode, now_ms: int, initiators: Iterable[TaskId] | None = None) -> list[Order]:
-        """Start an epoch: now, or when a drain or a cut between two rounds is over.
+        """Start an epoch now, or after an open drain or cut between two rounds.
 
-        `initiators` (unaligned only) stand for the usual ones.
+        `initiators` (unaligned only) replace the sources and heads as the tasks that are triggered.
         """
         self._check_request(mode)
         starts = None if initiators is None else list(initiators)
@@ -206,7 +206,7 @@ class Coordinator:
         return self._start(mode, now_ms, starts=starts)
 
     def on_acknowledge(self, task: TaskId, attempt: Attempt, epoch: Epoch, report: Report, now_ms: int) -> list[Order]:
-        """A task's part is written (or counted, for a probe)."""
+        """A task has written its part, or counted it for a probe."""
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None:
             return []
@@ -215,7 +215,7 @@ class Coordinator:
         return self._close_if_complete(cut, now_ms)
 
     def on_task_ended(self, task: TaskId, attempt: Attempt, end: AcknowledgeEnd, now_ms: int) -> list[Order]:
-        """A task's last state is durable: it stands for every epoch that the task had not captured."""
+        """A task has ended; its last state is durable and stands for every epoch that it had not captured."""
         if attempt != self.attempt:
             return []
         self.ended[task] = end
@@ -228,7 +228,7 @@ class Coordinator:
         return orders
 
     def on_decline(self, task: TaskId, attempt: Attempt, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
-        """A task cannot take part."""
+        """A task cannot take part in the epoch."""
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None or cut.is_being_recorded:
             return []
@@ -271,7 +271,7 @@ class Coordinator:
         return orders + self._finish_if_published()
 
     def on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
-        """The task has published what the cut lists; every earlier cut's is published with it."""
+        """The task has published what the cut and all earlier cuts list."""
         for published in [e for e in self.unpublished if e <= epoch]:
             self.unpublished[published].pop(task, None)
             if not self.unpublished[published]:
@@ -279,7 +279,7 @@ class Coordinator:
         return self._finish_if_published()
 
     def on_remaining(self, task: TaskId, attempt: Attempt, epoch: Epoch, remaining: Remaining, now_ms: int) -> None:
-        """What the task still has to do for the epoch."""
+        """A task reports what it still has to do for the epoch."""
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None or task in cut.reports:
             return
@@ -289,19 +289,19 @@ class Coordinator:
             cut.progress_ms = now_ms
 
     def on_records(self) -> None:
-        """Records were processed somewhere, or a task is still busy with one."""
+        """Records were processed somewhere, or a task is busy with one."""
         for cut in self.open.values():
             cut.has_moved = True
 
     def on_hops(self, now_ms: int) -> None:
-        """Records have just gone round a loop. Nobody needs to say so: it saves probes that would find them."""
+        """Records have just gone round a loop. A hint only: it saves probes that would find them."""
         self.last_hop_ms = now_ms
 
     def on_stop(self, epoch: Epoch) -> list[Order]:
-        """The run ends with this complete cut, and not with one that is still open.
+        """End the run with this complete cut; open epochs are aborted.
 
-        A later one that is complete, or becomes so because it is being recorded, takes its place: the chain names it,
-        and what it lists has to be published.
+        A later cut that is complete, or is being recorded and completes, takes its place: the chain names it, so the
+        output that it lists must be published.
         """
         self.final = epoch
         orders: list[Order] = []
@@ -365,7 +365,7 @@ class Coordinator:
         return Trigger(task, cut.epoch, cut.mode, cut.within, patience_ms)
 
     def _left_alone(self) -> list[TaskId]:
-        """Tasks that are busy, with timers or calls, when all that send to them have ended: no barrier will come."""
+        """Tasks that are still busy with timers or calls although all their senders have ended: they get no barrier."""
         return [
             task
             for task, senders in self.senders.items()
@@ -385,7 +385,7 @@ class Coordinator:
     def _check_reach(self, mode: Mode, starts: list[TaskId]) -> None:
         if mode is not Mode.UNALIGNED:
             raise ValueError(
-                f"policy '{mode.value}' starts at sources and loop heads; only 'unaligned' starts elsewhere"
+                f"policy '{mode.value}' starts at sources and loop heads; only 'unaligned' can start elsewhere"
             )
         reached = set(starts)
         front = list(starts)
@@ -397,9 +397,7 @@ class Coordinator:
         missed = sorted(task for task in self.deployment.tasks if task not in reached and task not in self.ended)
         if missed:
             names = ", ".join(str(task) for task in missed)
-            raise ValueError(
-                f"an epoch started at these tasks never reaches {names}; start one upstream of each as well"
-            )
+            raise ValueError(f"an epoch started at these tasks never reaches {names}; add a task upstream of each")
 
     def _reports(self, cut: OpenCut) -> dict[TaskId, Report]:
         is_probe = cut.mode.is_probe
@@ -453,16 +451,16 @@ class Coordinator:
         return self.termination.is_dry(component, reports, self.ended, for_drain=for_drain)
 
     def _give_up(self, cut: OpenCut, now_ms: int) -> list[Order]:
-        """The epoch stands still: say what it was waiting for."""
+        """Give up a stalled epoch, and report what it was waiting for."""
         reports = self._reports(cut)
         owing = sorted(task for task in self.deployment.tasks if task not in reports)
         named = [f"{task} ({cut.remaining.get(task, 'not reached')})" for task in owing[:TASKS_NAMED_MAX]]
         others = [f"{len(owing) - TASKS_NAMED_MAX} others"] if len(owing) > TASKS_NAMED_MAX else []
-        waiting = f"it was waiting for {', '.join(named + others)}" if owing else "its manifest waits for another"
+        waiting = f"it was waiting for {', '.join(named + others)}" if owing else "its manifest waited for another one"
         still_s = self.options.timeout_ms / 1000
         return self._fail(
             cut,
-            f"epoch {cut.epoch} was given up: it made no progress for {still_s:g} s, and {waiting}",
+            f"epoch {cut.epoch} was given up: no progress for {still_s:g} s; {waiting}",
             now_ms,
             cut.has_moved,
         )
@@ -485,7 +483,7 @@ class Coordinator:
         return [Abort(task, cut.epoch, cut.mode) for task in self.deployment.tasks]
 
     def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
-        """The cuts that remain when this one is complete: the manifest names them, and nobody restores another."""
+        """The cuts that remain when this one is complete. The manifest lists them; only these can be restored."""
         named = {*self.savepoints, *([cut.epoch] if cut.request is not None else [])}
         periodic = [epoch for epoch in (*self.completed, cut.epoch) if epoch not in named]
         dropped = set(periodic[: -self.options.keep])

@@ -1,4 +1,4 @@
-"""What a cut consists of: pure data, filed under unchained operators, channels and tasks.
+"""The parts of a cut: pure data, by operator (not chain), channel and task.
 
 A cut is the set of all task snapshots of one epoch. Its manifest is the record that it is complete.
 """
@@ -14,9 +14,9 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Output that a sink has prepared and not yet committed. `name` is unique among all attempts of a job.
+    """Output that a sink has prepared but not committed. `name` is unique among all attempts of a job.
 
-    `records` is how many it holds, counted by what wrote it; the operator's own count is in `OperatorState`.
+    `records` is counted by the writer; the operator's own count is in `OperatorState`.
     """
 
     name: str
@@ -27,15 +27,16 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """The state of one operator in one task, encoded, in the parts that another parallelism would move.
+    """The encoded state of one operator in one task, in the parts that rescaling moves.
 
     - groups: key group -> encoded keyed state of that group (values, timers).
     - splits: source split -> encoded position.
-    - pending: encoded inputs that wait for an answer (map_async) or their round (an iteration's head), one a record.
-    - whole: the rest, which belongs to this very task (random state, turn of a rebalance, a class's own capture).
-    - whole_can_move: another parallelism may leave `whole` behind, or the operator's class splits and merges it.
-    - records: how many a source has sent, or a sink has written, since the job began. It is evidence: no restore needs
-      it. Under another parallelism the first task takes the sum.
+    - pending: encoded inputs that wait for an answer (map_async) or for their round (head of an iteration), one per
+      record.
+    - whole: the rest, which belongs to this task (random state, the turn of a rebalance, what a class captures).
+    - whole_can_move: rescaling may drop `whole`, or the operator's class can split and merge it.
+    - records: sent by a source, or written by a sink, since the job began. Evidence only: a restore does not need it.
+      At another parallelism the first task takes the sum.
     """
 
     groups: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
@@ -48,11 +49,11 @@ class OperatorState:
 
 
 class LogEntry(NamedTuple):
-    """One batch of a loop log, encoded as it travelled, with the channel's digest before and after it.
+    """One batch of a loop log, encoded as it was sent, with the channel's digest before and after it.
 
-    While a log is being gathered its payloads may be elsewhere (`channels.Stored`); in a snapshot they are bytes.
-    `skip` is how many records at its start the state holds already: only the first batch of a log can have been
-    processed in part. Payload and digests are those of the whole batch.
+    While the log is open, a payload may be a handle (`channels.Stored`); in a snapshot it is bytes. `skip` is the
+    number of records at its start that were processed before the capture; only the first batch of a log can have one.
+    Payload and digests always cover the whole batch.
     """
 
     seq: int
@@ -64,7 +65,7 @@ class LogEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """An input channel at the capture: what was consumed, and what the log holds beyond it."""
+    """An input channel at the capture: the consumed batches, and those in the log."""
 
     channel: ChannelId
     is_back: bool
@@ -76,7 +77,7 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class OutputRecord:
-    """An output channel at the capture: how much was sent, and the digest of all of it."""
+    """An output channel at the capture: the number of batches sent, and their digest."""
 
     channel: ChannelId
     sent: int
@@ -85,9 +86,9 @@ class OutputRecord:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """One task at one epoch. `rounds` is the state of rule 11; `ended` tasks only send END again.
+    """One task at one epoch. `rounds` is the state of rule 11; a task that has `ended` only sends END again.
 
-    `overtook`: the task captured past its queues, so its regular channels are logged too.
+    `overtook`: the task captured past its queues, so its regular channels are logged, too.
     """
 
     task: TaskId
@@ -103,7 +104,7 @@ class TaskSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All snapshots of one epoch: the parallelism they were taken with, and the epoch's place in the lineage."""
+    """All snapshots of one epoch, with the parallelism at which they were taken."""
 
     epoch: Epoch
     attempt: Attempt

@@ -1,9 +1,9 @@
-"""What the core tells its driver to do.
+"""Effects: what the core asks its driver to do.
 
 Order: effects are carried out in the order of the list. An effect that runs user code (`Process` and the `Run...`
-ones) is the last of its list; the driver sends what the user code emitted, numbered by `TaskCore.sent`, and then
-calls the method that the effect names, whose effects follow. `Acknowledge` and `AcknowledgeEnd` come only after
-the driver has said that the files are written: durable, or to be made so before the manifest is.
+effects) is the last of its list: the driver sends what the user code emitted, numbered by `TaskCore.sent`, then calls
+the method named by the effect, whose effects follow. `Acknowledge` and `AcknowledgeEnd` come only after the driver has
+reported that the files are written: durable, or certain to be durable before the manifest is.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Process(NamedTuple):
 
 
 class RunRoundEnd(NamedTuple):
-    """Run the hooks of a round that is complete; then `on_round_hooks_ran(contribution)`.
+    """Run the hooks of a completed round; then `on_round_hooks_ran(contribution)`.
 
-    `iteration` is the one whose back edge this task feeds and whose round it is: its contribution is asked for.
+    `iteration` is the iteration of that round if this task feeds its back edge: then a contribution is required.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class RunReleaseRound(NamedTuple):
 class RunReleaseResult(NamedTuple):
     """Emit what the head gathered as the result; then `on_result_released(contribution)`.
 
-    `iteration` is the enclosing one, if the result goes straight back to its head: a contribution is asked for.
+    `iteration` is the enclosing one if the result goes straight back to its head: then a contribution is required.
     """
 
     iteration: str | None
@@ -80,7 +80,7 @@ class Capture(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """What the core adds to the operators' state, to make a snapshot of it."""
+    """The core's part of a snapshot, next to the operators' state."""
 
     inputs: tuple[InputRecord, ...]
     outputs: tuple[OutputRecord, ...]
@@ -101,14 +101,14 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an acknowledgement says: enough to complete a cut, and to read termination off a probe.
+    """The content of an acknowledgement: enough to complete a cut, and to detect termination with a probe.
 
-    - in_flight: the batches in each channel that is not empty at the cut.
+    - in_flight: channel -> batches in it at the cut; empty channels are left out.
     - ended: the input channels that have ended.
-    - drained: the input channels that a drain holds. What is queued behind its barrier is not seen here, so for
-      termination they do not stand for ended ones.
-    - busy: the task has timers, unanswered calls, or batches set aside.
-    - transactions: prepared by sinks and not yet committed, those of aborted epochs included.
+    - drained: the input channels that a drain holds. Batches behind its barrier are not visible here, so these channels
+      do not count as ended for termination.
+    - busy: the task has timers, unanswered calls, or batches that were set aside.
+    - transactions: prepared by sinks and not committed, including those of aborted epochs.
     """
 
     in_flight: Mapping[ChannelId, int]
@@ -119,17 +119,18 @@ class Report:
 
 
 class Stage(IntEnum):
-    """How far a task is with an epoch, the last stage first, so that a task that makes progress compares as less."""
+    """A task's progress with an epoch, the last stage first, so that progress compares as less."""
 
     CAPTURED = 0
     ALIGNING = 1
 
 
 class Remaining(NamedTuple):
-    """What a task still has to do for an open epoch. It only ever shrinks, so that an epoch that is stuck shows.
+    """What a task still has to do for an open epoch. It only shrinks, so a stalled epoch can be detected.
 
-    - channels: the inputs whose barrier has not been received.
-    - amount: while aligning, the batches ahead of the barriers that were received; then minus the pieces encoded.
+    - channels: inputs whose barrier has not been received.
+    - amount: while aligning, the batches ahead of the received barriers; afterwards, minus the number of encoded
+      pieces.
     """
 
     stage: Stage
@@ -152,10 +153,11 @@ class Acknowledge(NamedTuple):
 
 
 class AcknowledgeEnd(NamedTuple):
-    """Tell the coordinator that this task has ended, and that its last state is durable.
+    """Tell the coordinator that this task has ended and its last state is durable.
 
-    It stands for every epoch that the task had not captured: those after `captured`, or `probed` for probes. That of a
-    head stands for no more than its back edges have verified: epochs and probes up to `verified`; None is all.
+    The last state stands for every epoch that the task had not captured: those after `captured`, or after `probed` for
+    probes. For a head this is limited to what its back edges have verified: epochs and probes up to `verified`; None
+    means no limit.
     """
 
     report: Report
@@ -164,7 +166,7 @@ class AcknowledgeEnd(NamedTuple):
     verified: tuple[Epoch, Epoch] | None = None
 
     def stands_for(self, epoch: Epoch, *, is_probe: bool) -> bool:
-        """Whether the epoch needs no other acknowledgement of this task."""
+        """Whether the last state replaces this task's acknowledgement of the epoch."""
         is_later = epoch > (self.probed if is_probe else self.captured)
         return is_later and (self.verified is None or epoch <= self.verified[is_probe])
 
@@ -177,7 +179,7 @@ class Decline(NamedTuple):
 
 
 class Discard(NamedTuple):
-    """Drop what was captured or written for an aborted epoch. Prepared transactions stay."""
+    """Drop the captured or written snapshot of an aborted epoch. Prepared transactions stay."""
 
     epoch: Epoch
 

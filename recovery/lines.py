@@ -1,11 +1,11 @@
-"""A line between the supervisor and one actor, in one attempt: orders one way, reports the other, none of them lost.
+"""A reliable line between the supervisor and one actor in one attempt: orders one way, reports the other.
 
-What carries the messages may lose, delay or repeat them. So each direction is numbered from 1:
+The transport may lose, delay or repeat messages. So each direction is numbered from 1:
 
-- The receiver applies only the next number. An earlier one is a repetition, a later one stands behind a gap: both are
+- The receiver applies only the next number. A lower number is a repetition, a higher one follows a gap; both are
   dropped.
 - Each message also confirms the last number that its sender has applied from the other direction.
-- What is not confirmed within `REPEAT_MS` is sent again, from the oldest on, until it is.
+- Messages not confirmed within `REPEAT_MS` are sent again, oldest first, until they are.
 
 Both ends live as long as the attempt.
 """
@@ -21,7 +21,7 @@ REPEATED_MAX = 64
 
 
 class Said(NamedTuple):
-    """One message: its number, and what it says. Number 0 says nothing, it only confirms."""
+    """A numbered message. Number 0 has no content and only confirms."""
 
     number: int
     what: Any
@@ -30,8 +30,8 @@ class Said(NamedTuple):
 class LineEnd:
     """One end of a line.
 
-    - unconfirmed: what this end has said and the other has not confirmed yet, oldest first.
-    - heard: the last number that was applied here. repeated, early: how many messages were dropped, and why.
+    - unconfirmed: messages sent by this end and not confirmed yet, oldest first.
+    - heard: the last number that was applied here. repeated, early: numbers of messages dropped for either reason.
 
     >>> ours, theirs = LineEnd(), LineEnd()
     >>> lost, second = ours.say("trigger", 0), ours.say("abort", 0)
@@ -57,7 +57,7 @@ class LineEnd:
         self._owes = False
 
     def say(self, what: Any, now_ms: int) -> Said:
-        """The next message; the caller sends it."""
+        """Number the next message; the caller sends it."""
         self.said += 1
         message = Said(self.said, what)
         if not self.unconfirmed:
@@ -66,7 +66,7 @@ class LineEnd:
         return message
 
     def due(self, now_ms: int) -> list[Said]:
-        """The messages to send again now."""
+        """The messages to repeat now."""
         if not self.unconfirmed or now_ms < self._repeat_at_ms:
             return []
         self._repeat_at_ms = now_ms + self.repeat_ms
@@ -81,7 +81,7 @@ class LineEnd:
         self._repeat_at_ms = now_ms + self.repeat_ms
 
     def accepts(self, message: Said) -> bool:
-        """Whether to apply this message: only if it is the next one."""
+        """Whether to apply this message, that is, whether it is the next one."""
         if message.number == 0:
             return False
         self._owes = True
@@ -99,7 +99,7 @@ class LineEnd:
         return self._owes
 
     def confirm(self) -> int:
-        """The number that the next message to the other end confirms."""
+        """The number to confirm with the next message to the other end."""
         self._owes = False
         return self.heard
 

@@ -1,4 +1,4 @@
-"""What travels in a channel: data (batches and round markers), barriers, END."""
+"""The items of a channel: data (batches and round markers), barriers, END."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Path = tuple[int, ...]
 
 
 class Mode(Enum):
-    """How the tasks take one epoch. The barrier carries it, so that one run may mix them.
+    """The policy of one epoch. The barrier carries it, so one run may mix policies.
 
-    A probe is counted and not stored. It takes its own numbers' order: it neither outdates a snapshot nor is
-    outdated by one.
+    A probe is counted but not stored. Probes and snapshots are ordered independently: neither outdates the other.
     """
 
     ALIGNED = "aligned"
@@ -32,7 +31,7 @@ class Mode(Enum):
 
 
 class Marker(NamedTuple):
-    """Says that its channel carries nothing more of round `path`.
+    """The end of round `path` on its channel.
 
     `contributions` are the measured values of that round, by task. `cut_after` asks every head to capture that epoch
     when the round is complete.
@@ -52,11 +51,11 @@ class Data(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """Parts what was sent before the capture of `epoch` from what was sent after it.
+    """Separates data sent before the capture of `epoch` from data sent after it.
 
-    `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a
-    probe is for. `patience_ms` is how much longer a task may wait for its other inputs before it captures past them;
-    None: until they have all given the barrier.
+    `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a probe
+    serves. `patience_ms` is how much longer a task may wait for its other inputs before it captures past them; None
+    means until all have given the barrier.
     """
 
     epoch: Epoch
@@ -68,7 +67,7 @@ class Barrier(NamedTuple):
 
 
 class End(NamedTuple):
-    """Nothing follows."""
+    """The end of a channel."""
 
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     digest: int
@@ -80,13 +79,13 @@ _MARKER_PREFIX = b"M"
 
 
 def encode_marker(marker: Marker) -> bytes:
-    """A marker as bytes, of plain values; no encoded batch begins as it does."""
+    """Encode a marker as plain values, with a prefix that no encoded batch has."""
     contributions = tuple((tuple(task), value) for task, value in marker.contributions)
     return _MARKER_PREFIX + pickle.dumps((marker.path, contributions, marker.cut_after), protocol=5)
 
 
 def marker_in(payload: bytes) -> Marker | None:
-    """The marker that these verified bytes encode, or None for a batch."""
+    """The marker encoded in these verified bytes; None for a batch."""
     if payload[:1] != _MARKER_PREFIX:
         return None
     path, contributions, cut_after = pickle.loads(payload[1:])
@@ -94,10 +93,10 @@ def marker_in(payload: bytes) -> Marker | None:
 
 
 def restored_marker_in(payload: bytes) -> Marker | None:
-    """The marker that was logged or set aside as these bytes, without its request for a cut.
+    """The marker in logged or set-aside bytes, without its request for a cut.
 
-    A request does not outlive its attempt: no coordinator knows of it any more, so the heads would take a cut that no
-    one triggers elsewhere, and its barriers would be held for good.
+    The request ends with its attempt: no coordinator knows it any more, so the heads would take a cut that no other
+    task takes part in, and its barriers would be held for ever.
     """
     marker = marker_in(payload)
     return None if marker is None else marker._replace(cut_after=None)

@@ -1,4 +1,4 @@
-"""What the coordinator and the supervisor tell their driver to do, in the order of the list."""
+"""Orders of the coordinator and the supervisor to their driver, carried out in the order of the list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recovery.messages import Mode
 class Trigger(NamedTuple):
     """Start the epoch at this task.
 
-    `within` is the drain that a probe is for; `patience_ms` how long the task may wait for its inputs (see `Barrier`).
+    `within` is the drain that a probe serves; `patience_ms` how long the task may wait for its inputs (see `Barrier`).
     """
 
     task: TaskId
@@ -24,7 +24,7 @@ class Trigger(NamedTuple):
 
 
 class Abort(NamedTuple):
-    """Tell the task that the epoch will never complete. On a path that nothing holds up."""
+    """Tell the task that the epoch will never complete, on a path that nothing holds up."""
 
     task: TaskId
     epoch: Epoch
@@ -32,20 +32,20 @@ class Abort(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """Report to the user that an epoch will never complete, and why. It follows the epoch's aborts."""
+    """Report to the user that an epoch will never complete, and why. Follows the epoch's aborts."""
 
     epoch: Epoch
     reason: str
 
 
 class TellToEnd(NamedTuple):
-    """Tell a loop head that its loop has run dry for good."""
+    """Tell a loop head that its loop has run dry and must end."""
 
     task: TaskId
 
 
 class Complete(NamedTuple):
-    """Tell the task that the cut is complete, and which of its transactions it lists."""
+    """Tell the task that the cut is complete, and which of the task's transactions it lists."""
 
     task: TaskId
     epoch: Epoch
@@ -53,7 +53,7 @@ class Complete(NamedTuple):
 
 
 class DropCut(NamedTuple):
-    """Remove a cut that the last manifest no longer keeps. Should that fail, a later `Sweep` does it."""
+    """Remove a cut that the last manifest no longer keeps. If this fails, a later `Sweep` removes it."""
 
     epoch: Epoch
 
@@ -67,17 +67,17 @@ class CutId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Remove what attempts have left behind. Now or at any later time; if something cannot be removed, go on.
+    """Remove what attempts have left behind, now or at any later time. Skip what cannot be removed.
 
-    No removal can be fenced: a supervisor may stall, and carry this out when others have long taken over. So it removes
-    nothing but what the chain has made dead for good. `attempt` is the attempt whose supervisor gives this order, after
-    its claim: nothing of a later one is touched, and of its own only what can no longer become part of a cut. `is_over`
-    says that this attempt has come to its end.
+    No removal can be fenced: a supervisor may stall and carry it out long after another has taken over. So this removes
+    only what the chain has made dead for good. `attempt` is the attempt of the supervisor that gives the order, after
+    its claim: nothing of a later attempt is touched, and of its own only what can no longer become part of a cut.
+    `is_over` says that this attempt has ended.
 
-    - cuts: those that the chain keeps. Only they can be restored.
-    - last: the last cut that is complete; epochs before it will not be.
-    - prepared: transactions that are still to be published, or may be.
-    - noted: transactions that a restorable cut lists. A restore asks whether they were published.
+    - cuts: the cuts that the chain keeps; only these can be restored.
+    - last: the last complete cut; earlier epochs will never complete.
+    - prepared: transactions that must or may still be published.
+    - noted: transactions listed by a restorable cut; a restore needs to know whether they were published.
     """
 
     attempt: Attempt
@@ -88,25 +88,25 @@ class Sweep:
     noted: frozenset[str]
 
     def removes_epoch(self, epoch: Epoch, attempt: Attempt) -> bool:
-        """Whether the files that an attempt wrote for an epoch go."""
+        """Whether to remove the files that an attempt wrote for an epoch."""
         if (epoch, attempt) in self.cuts:
             return False
         return self._is_earlier(attempt) or (attempt == self.attempt and self.last is not None and epoch < self.last)
 
     def removes_last_states(self, attempt: Attempt) -> bool:
-        """Whether the last states of an attempt go, but for those that a cut names which is kept."""
+        """Whether to remove the last states of an attempt that no kept cut names."""
         return self._is_earlier(attempt)
 
     def removes_open(self, attempt: Attempt) -> bool:
-        """Whether output goes that an attempt has not prepared."""
+        """Whether to remove output that an attempt has not prepared."""
         return self._is_earlier(attempt)
 
     def removes_prepared(self, name: str, attempt: Attempt) -> bool:
-        """Whether a transaction goes that an attempt has prepared."""
+        """Whether to remove a transaction that an attempt has prepared."""
         return name not in self.prepared and self._is_earlier(attempt)
 
     def removes_note(self, name: str, attempt: Attempt) -> bool:
-        """Whether the note goes that a transaction of an attempt was published."""
+        """Whether to remove the note that a transaction of an attempt was published."""
         return name not in self.noted and attempt <= self.attempt
 
     def _is_earlier(self, attempt: Attempt) -> bool:
@@ -115,12 +115,12 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The record that a cut is complete. `files` tells for each task the epoch of its file; None is its last state.
+    """The record that a cut is complete. `files` maps each task to the epoch of its files; None is its last state.
 
-    A cut that was requested has the request's id, and the name it is kept by.
+    A requested cut has the id of the request, and the name it is kept by.
 
-    `kept` are the cuts that remain, this one included; None stands for all. The files of others go when this is
-    durable, and they can no longer be restored.
+    `kept` are the cuts that remain, including this one; None means all. Once this record is durable, other cuts can no
+    longer be restored, and their files are removed.
     """
 
     epoch: Epoch
@@ -136,7 +136,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """An attempt begins, from that cut or from nothing."""
+    """The start of an attempt, from the `restored` cut or from the beginning."""
 
     attempt: Attempt
     restored: Epoch | None
@@ -152,7 +152,7 @@ entry that reads back as it was written is the writer's own.
 
 
 class Numbered(NamedTuple):
-    """An entry at its place in the chain. The first has number 1, and entries that nobody needs may be gone."""
+    """An entry at its place in the chain. The first has number 1; entries that are no longer needed may be missing."""
 
     number: int
     entry: Entry
@@ -167,7 +167,7 @@ class WriteManifest(NamedTuple):
 class AppendEntry(NamedTuple):
     """Create entry `number` exclusively; then `on_appended`, or `on_taken` if another entry has that number.
 
-    If it is unknown whether the entry exists (the disk failed, a reply was lost): `on_unknown`. Until the answer is
+    If it is unknown whether the entry exists (a disk error, a lost reply), call `on_unknown`. Until the answer is
     known, nothing that the entry names is aborted or removed.
     """
 
@@ -176,10 +176,9 @@ class AppendEntry(NamedTuple):
 
 
 class RestoreTasks(NamedTuple):
-    """Give every task its part of that cut, or its beginning; then `on_restored` for each.
+    """Restore every task from that cut, or from the beginning; then `on_restored` for each.
 
-    `unpublished` are transactions of a later cut that the run goes back behind: they are published before a task runs,
-    for that cut was complete.
+    `unpublished` are transactions of a complete cut later than the restored one: they are published before a task runs.
     """
 
     attempt: Attempt
@@ -188,25 +187,25 @@ class RestoreTasks(NamedTuple):
 
 
 class StartTasks(NamedTuple):
-    """All tasks are restored: let them run."""
+    """All tasks are restored: start them."""
 
     attempt: Attempt
 
 
 class FailAttempt(NamedTuple):
-    """The attempt cannot go on; the job is restored from its last cut."""
+    """The attempt has failed; the job is restored from its last cut."""
 
     reason: str
 
 
 class PauseRestart(NamedTuple):
-    """Begin the next attempt after this pause: `is_due` says when, then `resume`."""
+    """Begin the next attempt after this pause, when `is_due` is true, with `resume`."""
 
     pause_ms: int
 
 
 class Fenced(NamedTuple):
-    """Another coordinator holds the job: stop, write nothing more."""
+    """Another coordinator has taken over the job: stop, and write nothing more."""
 
     number: int
 
@@ -218,7 +217,7 @@ class FailRun(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Everything has ended, the final cut is complete, its output is published."""
+    """All tasks have ended, the final cut is complete, and its output is published."""
 
     epoch: Epoch
 

@@ -1,19 +1,19 @@
-"""Errors of the protocol. Two kinds: a peer broke the rules, or our own driver called a method it may not call."""
+"""Errors of the protocol: a peer broke the rules, or a driver made an illegal call."""
 
 from __future__ import annotations
 
 
 class ProtocolError(RuntimeError):
-    """An input that no schedule may produce. The core that raises it has not changed."""
+    """An input that no legal schedule can produce. The core that raises it is unchanged."""
 
 
 class ChannelIntegrityError(ProtocolError):
-    """A channel delivered something else than was sent: a batch lost, doubled, swapped or damaged."""
+    """A channel did not deliver what was sent: a batch was lost, doubled, swapped or damaged."""
 
 
 class FencedError(RuntimeError):
-    """Another coordinator holds the job: it took the place in the chain that this one wanted."""
+    """Another coordinator has taken over the job: it created the chain entry that this one wanted."""
 
 
 class RescaleError(ValueError):
-    """A cut that cannot be restored under the parallelism asked for; names the operator or loop, and the way out."""
+    """The cut cannot be restored at the requested parallelism; names the operator or loop, and the fix."""

@@ -4,15 +4,15 @@
        ^                |
        +----------------+   the epoch was declined, aborted, overtaken or timed out, or the attempt failed
 
-- A request is accepted in every stage of the run, a restore included.
+- A request is accepted in every stage of the run, including a restore.
 - It is removed when it is answered, not when its epoch opens. After `TRIES_MAX` failed epochs the answer is an error.
-  The failure of an attempt does not count as a try: restarts have a limit of their own.
-- The manifest of its cut carries the request's id, and so does the chain of the job. A request that arrives again, or
-  survives a restart, is looked up there first: its cut is not taken twice.
+  The failure of an attempt does not count as a try, because restarts have their own limit.
+- The manifest of its cut carries the request's id, and so does the chain of the job. A request that is repeated or
+  survives a restart is looked up there first, so its cut is not taken twice.
 - A stop is answered when its output is published. A run that restores the cut of its own stop ends at once.
-- Every end of the run answers all requests. The final cut stands for savepoints and stops; after a stop, a waiting
-  savepoint was superseded; a failure gives its error.
-- Clients repeat a request under the same id until they have its answer, which is kept.
+- Every end of the run answers all requests: with the final cut for savepoints and stops; after a stop, waiting
+  savepoints are reported as superseded; after a failure, with its error.
+- Clients repeat a request with the same id until they have the answer, which is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRIES_MAX = 10
 
 
 class RequestKind(Enum):
-    """What is asked for."""
+    """The kind of a request."""
 
     SAVEPOINT = "savepoint"
     STOP = "stop"
@@ -35,7 +35,7 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A cut under a name, and for a stop the end of the run with it. The client chooses the id, a new one each time."""
+    """A request for a named cut, and for a stop also the end of the run. The client chooses a new id each time."""
 
     id: str
     kind: RequestKind
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a request: the epoch of its cut, or the reason why there is none."""
+    """The answer to a request: the epoch of its cut, or an error."""
 
     epoch: Epoch | None = None
     error: str | None = None
@@ -57,9 +57,9 @@ class Reply:
 class Requests:
     """The requests of one run.
 
-    - waiting: those without an open epoch, in order of arrival. open: those whose epoch is under way, by epoch.
-    - recorded: the cuts in the chain that were taken for a request, by its id.
-    - answers: kept for clients that repeat.
+    - waiting: requests without an open epoch, in order of arrival, by id. open: requests with an open epoch, by epoch.
+    - recorded: id of a request -> the cut in the chain that was taken for it.
+    - answers: kept for clients that repeat a request.
 
     >>> requests = Requests()
     >>> requests.ask(Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED))
@@ -84,7 +84,7 @@ class Requests:
         self._error: str | None = None
 
     def ask(self, request: Request) -> Reply | None:
-        """A client asks, perhaps again. Returns the answer if there is one."""
+        """A client makes or repeats a request. Returns the answer if there is one."""
         if request.id in self.answers:
             return self.answers[request.id]
         if self._final is not None or self._error is not None:
@@ -96,12 +96,12 @@ class Requests:
         return self.answers.get(request.id)
 
     def on_opened(self, request: Request, epoch: Epoch) -> None:
-        """The coordinator has started an epoch for this request."""
+        """The coordinator has opened an epoch for this request."""
         del self.waiting[request.id]
         self.open[epoch] = request
 
     def on_closed(self, epoch: Epoch, reason: str) -> None:
-        """The epoch is aborted: its request, if it has one, waits again unless it has failed too often."""
+        """The epoch was aborted: its request, if any, waits again unless it has failed too often."""
         request = self.open.pop(epoch, None)
         if request is None:
             return
@@ -112,12 +112,12 @@ class Requests:
             self._answer(request, Reply(error=f"the {request} failed {tries} times, the last time because {reason}"))
 
     def on_attempt_over(self) -> None:
-        """The attempt has failed, and its open epochs with it."""
+        """The attempt has failed together with its open epochs."""
         self.waiting = {request.id: request for request in (*self.open.values(), *self.waiting.values())}
         self.open.clear()
 
     def on_recorded(self, request_id: str, epoch: Epoch) -> None:
-        """The chain has a cut for this request. That answers a savepoint; a stop waits for the end of the run."""
+        """A cut for this request is in the chain. This answers a savepoint; a stop waits for the end of the run."""
         self.recorded[request_id] = epoch
         request = self.waiting.get(request_id) or self.open.get(epoch)
         if request is not None and request.id == request_id and request.kind is RequestKind.SAVEPOINT:
@@ -129,7 +129,7 @@ class Requests:
         self._answer_all()
 
     def on_failed(self, error: str) -> None:
-        """The run has ended without a final cut; the first end counts."""
+        """The run has ended without a final cut. Later ends are ignored."""
         if self._final is None and self._error is None:
             self._error = error
             self._answer_all()

@@ -1,4 +1,4 @@
-"""What one task takes back from a cut (rule 8)."""
+"""The part of a cut that one task restores (rule 8)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from recovery.rounds import RoundsSnapshot
 
 @dataclass(frozen=True, slots=True)
 class RestoredLog:
-    """The loop log of a channel, as a channel of its own in front of it.
+    """The loop log of a channel, restored as a separate channel in front of it.
 
-    Under another parallelism there is one a target, in front of every live channel of the edge: its sender is
+    At another parallelism there is one per receiving task, in front of every live channel of the edge; its sender is
     `RESTORED_SENDER`. The first `skip` records of the first batch were processed before the cut.
     """
 
@@ -25,7 +25,7 @@ class RestoredLog:
     skip: int = 0
 
     def stands_before(self, live: ChannelId) -> bool:
-        """Whether batches of that live channel wait until this log is drained."""
+        """Whether batches of this live channel wait until the log is drained."""
         if self.channel.sender == RESTORED_SENDER:
             return live.edge == self.channel.edge
         return live == self.channel._replace(restored=False)
@@ -33,7 +33,7 @@ class RestoredLog:
 
 @dataclass(frozen=True, slots=True)
 class TaskRestore:
-    """`transactions` are listed by the cut: they are committed (again) before the task runs."""
+    """The restored part of one task. `transactions` are listed by the cut and committed before the task runs."""
 
     operators: Mapping[str, OperatorState] = field(default_factory=dict[str, OperatorState])
     logs: tuple[RestoredLog, ...] = ()
@@ -43,9 +43,9 @@ class TaskRestore:
 
 
 def restored_inboxes(logs: Iterable[RestoredLog], live: Sequence[Inbox], encode: Encode) -> list[Inbox]:
-    """Each log as a channel that has ended, in front of those it came from.
+    """An inbox for each log, already ended, in front of the channels it came from.
 
-    A log that was routed anew stands in front of all channels of its edge, restored ones too.
+    A rerouted log precedes all channels of its edge, including restored ones.
     """
     made: list[Inbox] = []
     for log in sorted(logs, key=lambda log: log.channel.sender != RESTORED_SENDER):

@@ -1,10 +1,10 @@
-"""Termination, read off a consistent cut (rule 10), one component at a time, upstream first.
+"""Detects termination from a consistent cut (rule 10), component by component, upstream first.
 
-A loop has run dry for good when, in one cut: everything that enters it has ended, its channels hold nothing, and none
-of its tasks is busy. This is stable: nothing can start again. For a drain the same is read, with inputs that the drain
-holds in place of inputs that have ended.
+A loop has run dry when, in one cut, all its inputs from outside have ended, its channels are empty, and none of its
+tasks is busy. This property is stable: nothing can start again. For a drain, inputs that the drain holds count as
+ended.
 
-The cut comes from a probe: an epoch whose cut is counted and not stored. An iteration ends by its own rule.
+The cut comes from a probe: an epoch whose cut is counted but not stored. Iterations end by their own rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recovery.effects import Report
 
 
 class Termination:
-    """Which components can have run dry, and which have."""
+    """Decides which components may have run dry, and which have."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.free = tuple(c for c in deployment.components if not c.in_rounds)
@@ -30,16 +30,16 @@ class Termination:
         }
 
     def may_be_dry(self, component: Component, ended: Collection[TaskId]) -> bool:
-        """Whether all tasks that send into the component have ended, and it has not."""
+        """Whether all tasks that send into the component have ended while the component has not."""
         senders = {c.sender for channels in self._entering[component.name].values() for c in channels}
         return all(sender in ended for sender in senders) and any(head not in ended for head in component.heads)
 
     def is_dry(
         self, component: Component, reports: Mapping[TaskId, Report], ended: Collection[TaskId], *, for_drain: bool
     ) -> bool:
-        """Whether this cut shows that the component has run dry: for good, or for as long as a drain holds its inputs.
+        """Whether this cut shows that the component has run dry, for good or while a drain holds its inputs.
 
-        A task of it that has ended already (restored so, or told a moment ago) is dry: it had to be, to end.
+        A task that has already ended (before a restore, or told to a moment ago) must have been dry.
         """
         for task in component.tasks:
             if task in ended:

@@ -1,7 +1,7 @@
-"""Key groups whose keys and values are plain numbers: columns, and the bytes of a group for those who ask for them.
+"""Key groups whose keys and values are plain numbers, kept as columns and encoded to bytes on demand.
 
-In those bytes they are one pickle for many: ("columns", "i", "i" or "f", keys, values), with keys as 64-bit integers
-and values as 64-bit integers or floats, little-endian. A store that keeps columns takes them as they are.
+The bytes of a group are a pickle of ("columns", "i", "i" or "f", keys, values), with keys as 64-bit integers and values
+as 64-bit integers or floats, little-endian. A store that keeps columns uses the columns directly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Column = npt.NDArray[Any]
 
 
 class Numbers(NamedTuple):
-    """Entries in the order of their groups. `code` tells what the values are: "i" integers, "f" floats."""
+    """Entries ordered by group. `code` is the type of the values: "i" for integers, "f" for floats."""
 
     code: str
     groups: Column
@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
 
 
 class TypedGroups(Mapping[int, bytes]):
-    """Group -> its entries, in the order of the groups.
+    """Group -> its encoded entries, in the order of the groups.
 
     >>> groups = TypedGroups((Numbers("i", np.array([3, 3, 5]), np.array([7, 8, 9]), np.array([1, 2, 3])),))
     >>> list(groups), len(pickle.loads(groups[3])[3]) // 8
@@ -60,6 +60,6 @@ class TypedGroups(Mapping[int, bytes]):
 
 
 def many(code: str, keys: Column, values: Column) -> bytes:
-    """The bytes of many entries at once."""
+    """Encode many entries at once."""
     parts = (keys.astype("<i8", copy=False), values.astype(f"<{code}8", copy=False))
     return pickle.dumps((COLUMNS, "i", code, *(part.tobytes() for part in parts)), 5)

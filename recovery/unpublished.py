@@ -1,6 +1,6 @@
-"""Output of a cut that a run goes back behind: the cut was complete, so what it lists is published all the same.
+"""Publishes the output of a complete cut when a run resumes from an earlier one.
 
-The tasks do it before any of them runs, each for the sinks that it holds. Any task can publish what another prepared.
+The tasks publish it before any of them runs, each for its own sinks. Any task can publish what another has prepared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def with_unpublished(
         sink, index = named(name)
         holders = [task.id for task in deployment.tasks.values() if sink in task.operators]
         if not holders:
-            raise LookupError(f"transaction {name!r} is of sink {sink!r}, which this deployment does not have")
+            raise LookupError(f"transaction {name!r} belongs to sink {sink!r}, which this deployment does not have")
         holder = holders[index % len(holders)]
         plan = found[holder] or RestorePlan(holder)
         found[holder] = replace(plan, unpublished=(*plan.unpublished, name))

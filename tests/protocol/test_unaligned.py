@@ -134,7 +134,7 @@ def test_any_task_of_a_ring_reaches_all_of_it():
 
 
 def test_initiators_that_do_not_reach_every_task_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"never reaches items/0, left/0; start one upstream of each as well"):
+    with pytest.raises(ValueError, match=r"never reaches items/0, left/0"):
         bench = Bench(graph("items -> head", "left -> head", "head -> body", "body => head"))
         coordinator_of(bench).request(U, 0, initiators=[task_id("head")])
 
