@@ -2,7 +2,7 @@
 
 0: consistent, and the invariants that are given hold. 1: not consistent, and what is printed says which statement is
 violated, where, by which figures. 2: there is nothing to judge: no such job or epoch, a file missing or damaged, an
-invariant that is no query, no Java. 3: consistent, and an invariant does not hold.
+invalid invariant, no Java. 3: consistent, but an invariant does not hold.
 """
 
 from __future__ import annotations

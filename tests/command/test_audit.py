@@ -18,7 +18,7 @@ from tests.spark.simulated import write_run
 pytestmark = pytest.mark.slow
 
 SEED, CRASHES = 3, 10
-PROGRESS = tuple(f"backedge audit: {what}" for what in ("starting Spark", "verifying files: ", "judging cuts: "))
+PROGRESS = tuple(f"backedge audit: {what}" for what in ("starting Spark", "verifying files: ", "checking cuts: "))
 
 
 @pytest.fixture(scope="module")

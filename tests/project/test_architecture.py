@@ -26,7 +26,7 @@ def test_a_docstring_that_changed_is_noticed(tmp_path: Path):
         ROOT, project, ignore=lambda folder, names: [n for n in names if n not in COPIED] if folder == str(ROOT) else []
     )
     module = project / "graphs" / "ids.py"
-    module.write_text(module.read_text().replace('"""Names of things.', '"""Other words.', 1))
+    module.write_text(module.read_text().replace('"""', '"""Other words. ', 1))
     done = subprocess.run([sys.executable, project / "scripts/file_map.py", "--check"], capture_output=True, text=True)
     assert (done.returncode, "make map" in done.stderr) == (1, True)
 

@@ -39,7 +39,7 @@ def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(JavaError) as caught:
         check_java()
     said = str(caught.value)
-    assert said.startswith(f"Spark needs Java 17 or newer, and {tmp_path}/home/bin/java is {found} (JAVA_HOME is ")
+    assert said.startswith(f"Spark needs Java 17 or newer, but {tmp_path}/home/bin/java is {found} (JAVA_HOME is ")
     assert said.endswith("then try again")
     assert "\n" not in said
     assert isinstance(caught.value, SparkJobError)
@@ -48,7 +48,7 @@ def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_no_java_at_all_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(JavaError, match=r"no java is on PATH, and JAVA_HOME is not set: install one \(.*apt-get"):
+    with pytest.raises(JavaError, match=r"no java is on PATH, and JAVA_HOME is not set: install it \(.*apt-get"):
         check_java()
 
 
@@ -60,7 +60,7 @@ def test_a_java_home_without_java_counts_though_path_has_one(tmp_path: Path, mon
         check_java()
 
 
-@pytest.mark.parametrize(("script", "said"), [("exit 3", "does not run"), ("echo hello", "does not say which version")])
+@pytest.mark.parametrize(("script", "said"), [("exit 3", "does not run"), ("echo hello", "does not report")])
 def test_a_java_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str):
     program(tmp_path / "java", script)
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -67,8 +67,8 @@ def test_what_is_violated_stands_in_the_headline_in_a_list_and_beside_its_pictur
 
 def test_the_last_cut_in_which_nothing_is_wrong_is_named():
     wrong = cut(9, findings=[finding(1, "too many", 9)])
-    assert "Cut 8 is the last in which nothing is wrong." in Elements(page_of(verdict(cut(7), cut(8), wrong))).text
-    assert "Something is wrong in every cut." in Elements(page_of(verdict(wrong))).text
+    assert "Cut 8 is the last consistent cut." in Elements(page_of(verdict(cut(7), cut(8), wrong))).text
+    assert "No cut is consistent." in Elements(page_of(verdict(wrong))).text
 
 
 def test_of_many_findings_the_first_are_told_at_the_top_and_the_others_below_a_click():
@@ -82,25 +82,27 @@ def test_a_statement_has_a_mark_and_what_was_compared():
     page = Elements(page_of(verdict(cut(statements=results, invariants=[InvariantResult("money", 2)]))))
     assert len(page.of_class("holds")) - len(page.of_class("cut")) == 1
     assert len(page.of_class("fails")) == 2
-    assert {"4 channels, 3 digested", "3 found wrong, in cut 7; 2 logs", "7. money"} <= set(page.text)
+    assert {"4 channels, 3 digested", "3 violations in cut 7; 2 logs", "7. money"} <= set(page.text)
 
 
 def test_what_is_wrong_with_the_chain_alone_is_a_statement_that_fails():
     page = Elements(page_of(verdict(of_chain=[finding(8, "the chain goes back", None)])))
-    assert {"8. from one cut to the next nothing goes back", "1 found wrong, in the job", "the job"} <= set(page.text)
+    assert {"8. nothing moves backwards from one cut to the next", "1 violation in the job", "the job"} <= set(
+        page.text
+    )
 
 
 def test_a_statement_that_is_violated_in_many_cuts_says_in_how_many():
     results = [StatementResult(1, "one", 2, "4 channels")]
     page = Elements(page_of(verdict(*(cut(number, statements=results) for number in range(1, 6)))))
-    assert "10 found wrong, in 5 cuts; 4 channels" in page.text
+    assert "10 violations in 5 cuts; 4 channels" in page.text
 
 
 def test_restarts_lead_from_the_cut_that_was_restored():
     attempts = [{"attempt": 1, "restored": None}, {"attempt": 2, "restored": 3}, {"attempt": 3, "restored": 5}]
     late = cut(6, attempt=3, findings=[finding(1, "too many", 6)])
     page = page_of(verdict(cut(2), cut(3), late, attempts=attempts))
-    assert "attempt 2 went on from cut 3" in page and "attempt 3 went on from cut 5" in page
+    assert "attempt 2 resumed from cut 3" in page and "attempt 3 resumed from cut 5" in page
     elements = Elements(page)
     dots = [attributes["class"] for tag, attributes in elements.found if (attributes.get("class") or "")[:3] == "dot"]
     assert sorted(filter(None, dots)) == ["dot consistent", "dot consistent", "dot unaudited", "dot violated"]
@@ -115,9 +117,9 @@ def test_what_leads_to_a_cut_leads_into_what_is_folded_there():
 
 
 def test_a_page_says_when_the_verdict_does_not_list_all_channels():
-    told = "Figures are of 3 of 5,000 channels: those with something wrong, then the fullest."
-    assert told in Elements(page_of(verdict(cut(sizes={"channels": 5000})))).text
-    assert not any("Figures are of" in text for text in Elements(page_of(verdict())).text)
+    note = "Figures cover 3 of 5,000 channels: those with findings first, then the fullest."
+    assert note in Elements(page_of(verdict(cut(sizes={"channels": 5000})))).text
+    assert not any("Figures cover" in text for text in Elements(page_of(verdict())).text)
 
 
 def test_the_last_cut_and_those_in_which_something_is_wrong_are_unfolded():

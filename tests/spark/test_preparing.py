@@ -208,19 +208,19 @@ def test_a_failure_leaves_what_was_there(spark: SparkSession, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"key": "idd"}, "has no column 'idd', which is to be the key: it has id, day"),
+        ({"key": "idd"}, "has no column 'idd', which is to be the key: its columns are id, day"),
         ({"unique": ["idd"]}, "has no column 'idd', which is to be unique"),
-        ({"schema": "id BIGINT, size INT"}, "has no column 'size', which the schema names: it has id, day"),
+        ({"schema": "id BIGINT, size INT"}, "has no column 'size', which the schema names: its columns are id, day"),
         ({"schema": "id BIGINTT"}, "UNSUPPORTED_DATATYPE"),
-        ({"schema": "BIGINT"}, "names no columns"),
-        ({"key": "day"}, "is of type date, and a key is text, a number, true or false, or bytes"),
+        ({"schema": "BIGINT"}, "has no columns"),
+        ({"key": "day"}, "has type date, but a key must be"),
         ({"where": "size > 1"}, "UNRESOLVED_COLUMN"),
         ({"where": "id >"}, "PARSE_SYNTAX_ERROR"),
         ({"where": "day"}, "DATATYPE_MISMATCH"),
         ({"clean": {"id": "nosuch(id)"}}, "UNRESOLVED_ROUTINE"),
-        ({"format": "xml"}, "format 'xml' cannot be read: give one of csv, json, parquet"),
+        ({"format": "xml"}, "format 'xml' is not supported: give one of csv, json, parquet"),
         ({"format": "json"}, "holds no file ending in .json"),
-        ({"tasks": 0}, "tasks=0 is no parallelism: give a number from 1 to 128"),
+        ({"tasks": 0}, "tasks=0 is not a valid parallelism: give a number from 1 to 128"),
     ],
 )
 def test_what_cannot_be_prepared_is_told_in_one_line(
@@ -264,10 +264,10 @@ def test_a_wrong_call_is_one_line_and_touches_nothing(
     theirs = written(tmp_path / "theirs", "letter.txt", "dear")
     mixed = written(tmp_path / "mixed", "a.csv", "id\n1\n") and written(tmp_path / "mixed", "b.json", "{}")
     wrong = [
-        ([f"{source}/no", "out"], "is not there: give the path of a file or a folder"),
+        ([f"{source}/no", "out"], "does not exist: give the path of a file or a folder"),
         ([theirs, "out"], "holds no file ending in .csv"),
         ([mixed, "out"], "files of several formats, such as 'a.csv' and 'b.json'"),
-        ([source, theirs], "is no earlier preparation that could be replaced"),
+        ([source, theirs], "exists and is not an earlier preparation"),
         ([source, f"{source}/out"], "lie in one another"),
         ([source, str(tmp_path)], "lie in one another"),
         (["s3://bucket/in", "out"], "s3://bucket/in is not on this machine"),

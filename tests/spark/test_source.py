@@ -50,10 +50,10 @@ def test_a_cut_is_chosen_by_job_and_epoch(spark: SparkSession, path: Path):
 @pytest.mark.slow
 def test_what_is_asked_for_wrongly_is_said(spark: SparkSession, path: Path):
     at = str(path)
-    assert "SparkJobError: no table is named: give option('table', ...) one of cuts, tasks" in refusal(spark, at)
-    assert "there is no table 'x': give" in refusal(spark, at, table="x")
+    assert "SparkJobError: no table is named: set option('table', ...) to one of cuts, tasks" in refusal(spark, at)
+    assert "there is no table 'x': set" in refusal(spark, at, table="x")
     assert "no folder is named: give load(...)" in refusal(spark, None, table="state")
-    assert "'soon' is no epoch: give option('epoch', ...) a number" in refusal(spark, at, table="log", epoch="soon")
+    assert "'soon' is not an epoch: set option('epoch', ...)" in refusal(spark, at, table="log", epoch="soon")
     assert "epoch 3 of job job in" in refusal(spark, at, table="log", epoch="3")
     assert "UnreadableError: /nowhere does not exist" in refusal(spark, "/nowhere", table="log")
 
@@ -66,7 +66,7 @@ def test_a_file_that_was_changed_is_not_decoded(spark: SparkSession, path: Path,
     data[40] ^= 1
     file.write_bytes(data)
     said = refusal(spark, str(tmp_path), table="state", epoch="1")
-    assert f"UnreadableError: {file} is not what the manifest names: bring it back from a copy" in said
+    assert f"UnreadableError: {file} does not match the manifest" in said
 
 
 def test_what_is_shipped_imports_where_nothing_of_ours_is_installed(tmp_path: Path):

@@ -173,5 +173,5 @@ def test_a_file_that_is_missing_is_named(spark: SparkSession, tmp_path: Path):
     complete(store, 1)
     missing = Path(store.path, "epoch=1/attempt=1/table=state/operator=rank/rank.0.parquet")
     missing.unlink()
-    with pytest.raises(UnreadableError, match=rf"{missing} is missing, and a manifest names it: bring it back"):
+    with pytest.raises(UnreadableError, match=rf"{missing} is missing but listed in a manifest"):
         cut_tables(spark, JobFolder.open(str(tmp_path)), [1])

@@ -42,8 +42,8 @@ def verdict(*invariants: InvariantResult, findings: Any = ()) -> Verdict:
     [
         (verdict(), True, None, "consistent"),
         (verdict(HOLDS), True, True, "consistent"),
-        (verdict(HOLDS, BROKEN), True, False, "consistent, and an invariant does not hold"),
-        (verdict(UNREAD), True, False, "consistent, and an invariant does not hold"),
+        (verdict(HOLDS, BROKEN), True, False, "consistent, but an invariant does not hold"),
+        (verdict(UNREAD), True, False, "consistent, but an invariant does not hold"),
         (verdict(HOLDS, findings=[WRONG]), False, True, "not consistent"),
         (verdict(BROKEN, findings=[WRONG]), False, False, "not consistent"),
     ],
@@ -65,8 +65,8 @@ def test_each_verdict_tells_its_scope():
     assert first == "consistent: 1 cut of job; 8 channels compared by digest, 4 within actors only counted"
     assert lines[-3:] == [
         "invariants do not hold: 2 of 3",
-        '  epoch 7, invariant debts: 2 rows wrong, the first is {"n":1}',
-        "  epoch 7, invariant sums: 3 values could not be read, so nothing is known of them",
+        '  epoch 7, invariant debts: violated by 2 rows; first: {"n":1}',
+        "  epoch 7, invariant sums: not decided, as 3 values could not be read",
     ]
     assert told.to_json()["scope"] in first
     page = page_of(told.to_json())

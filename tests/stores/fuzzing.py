@@ -21,8 +21,8 @@ from backedge.command import main
 from proof.runner import run_seed
 from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
 from recovery.spark.audit.manifest_checks import has_readable_files
-from recovery.spark.cut_tables.described import DESCRIBED, rows_of
 from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, rows_of
 from recovery.spark.report.verdict_page import page_of
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores import chain as chains
@@ -277,7 +277,7 @@ def judge(job: Fuzzed) -> str:
     for cut in documents.cuts.values():
         if has_readable_files(cut):
             manifests = {cut.epoch: cut.manifest}
-            for table in DESCRIBED:
+            for table in MANIFEST_TABLES:
                 rows_of(table, folder, manifests)
     return "consistent" if verdict.consistent else "not consistent"
 

@@ -1,1 +1,1 @@
-"""recovery.spark.compare: two tables as bags of rows, and what a run published as a table."""
+"""recovery.spark.compare: compares two tables as multisets of rows; reads a run's output as a table."""

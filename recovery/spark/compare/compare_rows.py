@@ -1,9 +1,9 @@
-"""Compares what an engine gave with what Spark computes: two tables, as bags of rows.
+"""Compares the output of a run with Spark's result: two tables, as multisets of rows.
 
-Two values are the same as Spark groups them: null is null, NaN is NaN, -0.0 is 0.0, a map is the set of its entries,
-structs and arrays are what they hold. Numbers are compared as numbers, whatever their widths; one that the type of
-the reference cannot hold differs. A column with a tolerance may be off by that share of the wanted value, or by that
-much where the value is below 1: rows that agree in all other columns are paired in the order of such columns.
+Values are equal if Spark groups them together: null equals null, NaN equals NaN, -0.0 equals 0.0; maps compare as sets
+of entries, structs and arrays by content. Numbers of different widths compare by value; a number that does not fit
+the reference's type counts as different. A column may have a tolerance, relative to the expected value, or absolute
+if that is below 1. Rows that agree in all other columns are then paired in the order of the columns with tolerances.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOUND, WANTED = 1, -1
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two tables differ. `examples` are the first differing rows in the order of the keys.
+    """The difference between two tables. `examples` are the first differing rows, ordered by key.
 
     >>> Difference(rows_found=3, rows_wanted=3).equal
     True
@@ -50,7 +50,7 @@ class Difference:
         return self.differing == 0
 
     def lines(self) -> list[str]:
-        """A line for each example: what was lost, what is surplus, and what changed into what."""
+        """One line per example: a lost row, a surplus row, or a changed row with its expected value."""
         return [_line(example) for example in self.examples]
 
 
@@ -64,9 +64,9 @@ def _line(example: Mapping[str, Any]) -> str:
 def compare_frames(
     found: DataFrame, wanted: DataFrame, keys: Sequence[str], tolerances: Mapping[str, float] | None = None
 ) -> Difference:
-    """Compare two tables. Raises `ComparisonError` where their columns do not go together.
+    """Compare two tables. Raises `ComparisonError` if their columns cannot be compared.
 
-    `keys` are the columns by which a row that changed is told from one lost and another surplus.
+    `keys` identify a row: a differing row with the same key is reported as changed, not as one lost and one surplus.
     """
     tolerances = tolerances or {}
     _check_columns(found, wanted, keys, tolerances)
@@ -75,7 +75,7 @@ def compare_frames(
     both = _side(found, types, FOUND).unionByName(_side(wanted, types, WANTED))
     left_over = _not_close(both, tolerances) if tolerances else _not_counted(both)
     rows_found, rows_wanted = found.count(), wanted.count()
-    return _told(left_over, keys or wanted.columns, rows_found, rows_wanted)
+    return _difference(left_over, keys or wanted.columns, rows_found, rows_wanted)
 
 
 def _check_columns(found: DataFrame, wanted: DataFrame, keys: Sequence[str], tolerances: Mapping[str, float]) -> None:
@@ -97,19 +97,19 @@ def _check_columns(found: DataFrame, wanted: DataFrame, keys: Sequence[str], tol
 
 
 def _target(found: DataType, wanted: DataType) -> DataType:
-    """The type in which both are compared: that of the reference, unless it holds nothing but nulls."""
+    """The type used for the comparison: the reference's, unless all its values are null."""
     return nullable(found if isinstance(wanted, NullType) else wanted)
 
 
 def _side(frame: DataFrame, types: Mapping[str, DataType], side: int) -> DataFrame:
-    """The columns in the order and the types of the reference, in the form in which Spark can group them."""
+    """The frame with the column order and types of the reference, in a form that Spark can group."""
     columns: list[Column] = []
     fits = F.lit(True)
     as_it_was = F.to_json(F.struct(*[F.col(f"`{name}`") for name in types]))
     for name, there in types.items():
         value, here = F.col(f"`{name}`"), nullable(frame.schema[name].dataType)
         if here != there:
-            # A value that is lost in the cast makes its row another than any of the reference.
+            # A lossy cast must not make this row equal to one of the reference.
             fits &= is_lossless(value, here, there)
             value = value.try_cast(there)
         columns.append(comparable(value, there).alias(name))
@@ -117,13 +117,13 @@ def _side(frame: DataFrame, types: Mapping[str, DataType], side: int) -> DataFra
 
 
 def _not_counted(both: DataFrame) -> DataFrame:
-    """The rows that one side has more often, with how much more often the result has them."""
+    """Rows that occur more often on one side, with the surplus on the result's side (negative: lost)."""
     columns = [f"`{column}`" for column in both.columns if column != _SIDE]
     return both.groupBy(*columns).agg(F.sum(_SIDE).alias(_COUNT)).where(F.col(_COUNT) != 0)
 
 
 def _not_close(both: DataFrame, tolerances: Mapping[str, float]) -> DataFrame:
-    """The same for rows some of whose columns may be a little off."""
+    """The same, for columns with tolerances."""
     exact = [f"`{column}`" for column in both.columns if column not in (_SIDE, *tolerances)]
     near = F.struct(*[F.col(f"`{column}`") for column in tolerances])
     place = F.row_number().over(Window.partitionBy(_SIDE, *exact).orderBy(near))
@@ -137,7 +137,7 @@ def _not_close(both: DataFrame, tolerances: Mapping[str, float]) -> DataFrame:
     return apart.select(*exact, "e.n.*", f"e.{_COUNT}")
 
 
-def _told(left_over: DataFrame, keys: Sequence[str], rows_found: int, rows_wanted: int) -> Difference:
+def _difference(left_over: DataFrame, keys: Sequence[str], rows_found: int, rows_wanted: int) -> Difference:
     columns = [column for column in left_over.columns if column != _COUNT]
     row, count = F.struct(*[F.col(f"`{column}`") for column in columns]), F.col(_COUNT)
     by_key = left_over.groupBy(*[F.col(f"`{key}`").alias(f"__key{i}") for i, key in enumerate(keys)]).agg(

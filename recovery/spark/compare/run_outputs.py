@@ -1,4 +1,4 @@
-"""What a run gave, as a table: records that it collected, or files that it wrote."""
+"""The output of a run as a table: collected records, or files it wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recovery.spark.spark_errors import ComparisonError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Neither has types that a checker can read.
+# Neither has type annotations.
 _arrow: Any = import_module("pyarrow")
 _arrow_types: Any = cast(Any, arrow_types)
 
@@ -30,7 +30,7 @@ _ROW = "__row"
 
 
 def frame_of_records(spark: SparkSession, records: Sequence[Mapping[str, Any]], like: DataFrame) -> DataFrame:
-    """Records as a table. A column has the type that it has in `like` if its values allow for that."""
+    """Records as a table. Columns take their types from `like` if the values fit."""
     names = list(dict.fromkeys(name for record in records for name in record)) or like.columns
     wanted = {field.name: _arrow_types.to_arrow_type(field.dataType) for field in like.schema.fields}
     columns = {name: _array(name, [record.get(name) for record in records], wanted.get(name)) for name in names}
@@ -43,7 +43,7 @@ def _array(name: str, values: list[Any], wanted: Any) -> Any:
         try:
             return _arrow.array([list(value.items()) if is_map and value else value for value in values], wanted)
         except _UNFIT:
-            pass  # the comparison says what their type is instead
+            pass  # the comparison reports the actual type
     try:
         return _arrow.array(values)
     except _UNFIT as error:
@@ -54,7 +54,7 @@ def _array(name: str, values: list[Any], wanted: Any) -> Any:
 def frame_of_files(spark: SparkSession, form: str, path: str, like: DataFrame) -> DataFrame:
     """Files below a folder as a table: "json", "csv" or "parquet".
 
-    Text says little of types: maps, structs and lists have those of `like`, other columns what their values look like.
+    In text formats, maps, structs and lists take their types from `like`; other types are inferred from the values.
     """
     reader = spark.read.options(**_OPTIONS[form])
     try:
@@ -76,7 +76,7 @@ def _kept(wanted: Any, looks_like: Any) -> Any:
 
 
 def with_planted_error(frame: DataFrame, last: Sequence[str] = ()) -> DataFrame:
-    """The table with one row changed, to see that it is found; in a column of `last` only if there is no other."""
+    """The table with one row changed, to check that the comparison can fail. Columns in `last` are the last choice."""
     numbered = frame.withColumn(_ROW, F.monotonically_increasing_id()).localCheckpoint()
     first = numbered.agg(F.min(_ROW)).collect()[0][0]
     for field in sorted(frame.schema.fields, key=lambda field: field.name in last):

@@ -1,4 +1,4 @@
-"""When two values of Spark are the same, by their types."""
+"""Equality of Spark values, by type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def comparable(value: Column, kind: DataType) -> Column:
-    """A value in a form that groups and sorts: a map as its entries in order, within structs and arrays too."""
+    """The value in a form that can be grouped and sorted: maps become sorted lists of entries, at any depth."""
     if not _holds_map(kind):
         return value
     if isinstance(kind, ArrayType):
@@ -42,7 +42,7 @@ def comparable(value: Column, kind: DataType) -> Column:
 
 
 def nullable(kind: DataType) -> DataType:
-    """The type with nulls allowed everywhere: whether it has any is no difference, and no cast takes them away."""
+    """The type with nulls allowed at every depth, so that nullability neither differs nor affects casts."""
     match kind:
         case ArrayType():
             return ArrayType(nullable(kind.elementType))
@@ -55,9 +55,9 @@ def nullable(kind: DataType) -> DataType:
 
 
 def differs_in_type(found: DataType, wanted: DataType) -> str | None:
-    """Why values of these types cannot be compared, if that is so."""
+    """The reason why values of these types cannot be compared; None if they can."""
 
-    def go_together(here: Any, there: Any) -> bool:
+    def are_compatible(here: Any, there: Any) -> bool:
         if here == there or isinstance(here, NullType) or isinstance(there, NullType):
             return True
         if isinstance(here, NumericType) and isinstance(there, NumericType):
@@ -66,23 +66,23 @@ def differs_in_type(found: DataType, wanted: DataType) -> str | None:
             return True
         match here, there:
             case ArrayType(), ArrayType():
-                return go_together(here.elementType, there.elementType)
+                return are_compatible(here.elementType, there.elementType)
             case MapType(), MapType():
-                return go_together(here.keyType, there.keyType) and go_together(here.valueType, there.valueType)
+                return are_compatible(here.keyType, there.keyType) and are_compatible(here.valueType, there.valueType)
             case StructType(), StructType():
                 return here.names == there.names and all(
-                    go_together(a.dataType, b.dataType) for a, b in zip(here, there, strict=True)
+                    are_compatible(a.dataType, b.dataType) for a, b in zip(here, there, strict=True)
                 )
             case _:
                 return False
 
-    if go_together(found, wanted):
+    if are_compatible(found, wanted):
         return None
     return f"{found.simpleString()} in the result and {wanted.simpleString()} in the reference"
 
 
 def is_lossless(value: Column, found: DataType, wanted: DataType) -> Column:
-    """Whether the cast of a value to the wanted type gives the same value."""
+    """Whether casting a value to the wanted type preserves it."""
     if isinstance(found, NullType):
         return F.lit(True)
     cast = value.try_cast(wanted)
@@ -92,14 +92,14 @@ def is_lossless(value: Column, found: DataType, wanted: DataType) -> Column:
 
 
 def within(found: Column, wanted: Column, kind: DataType, tolerance: float) -> Column:
-    """Whether a number, or each in an array, is as near to the wanted one as it should be."""
+    """Whether a number, or each number in an array, is within the tolerance."""
     if isinstance(kind, ArrayType):
         pairs = F.zip_with(found, wanted, lambda one, other: within(one, other, kind.elementType, tolerance))
         near = (F.size(found) == F.size(wanted)) & F.forall(pairs, lambda pair: pair)
         return found.eqNullSafe(wanted) | F.coalesce(near, F.lit(False))
     infinite = F.lit(float("inf"))
     allowed = F.lit(float(tolerance)) * F.greatest(F.lit(1.0), F.abs(wanted))
-    # NaN is above infinity to Spark, so that no NaN passes here; one that is wanted is the same as the one found.
+    # Spark sorts NaN above infinity, so NaN never passes here; an expected NaN passes as an equal value.
     near = (F.abs(wanted) < infinite) & (F.abs(found - wanted) <= allowed)
     return found.eqNullSafe(wanted) | F.coalesce(near, F.lit(False))
 

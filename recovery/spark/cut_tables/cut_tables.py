@@ -1,8 +1,8 @@
-"""Cuts as tables of Spark, read from their files as they lie there.
+"""Exposes cuts as Spark tables, reading their files in place.
 
-Manifests are small, and read here; what they name Spark reads by itself, as Parquet with a given schema. A file belongs
-to the cuts whose manifests name it, which may be several: the last state of a task that has ended is written once, in
-the folder epoch=last. So rows are joined with the manifests' on the path of their file, and no folder's name counts.
+Manifests are small and read here; Spark reads the files they list, as Parquet with a fixed schema. A file may belong
+to several cuts: the last state of an ended task is written once, in the folder epoch=last. So rows are joined with
+the manifests by file path; folder names have no meaning.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F
 
 from recovery.spark.cut_tables.decoding import PAIRS, RECORDS, pairs, records
-from recovery.spark.cut_tables.described import DESCRIBED, Row, rows_of
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
+from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from recovery.spark.cut_tables.table_schemas import FILES, RENAMED, TABLES, VERSION, columns_of
 from recovery.spark.spark_errors import UnreadableError
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLES", "VERSION", "cut_tables"]
 
-# Neither has types that a checker can read.
+# PySpark has no type annotations for it.
 _arrow_udf: Any = cast(Any, F).arrow_udf
 _PLACE = "_place string, epoch bigint, attempt bigint, task string, task_index int, `of` string"
 
 
 def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) -> dict[str, DataFrame]:
-    """All tables of some complete cuts, by name: those of `TABLES`, with these columns."""
+    """Table name -> frame for the given complete cuts, with the tables and columns of `TABLES`."""
     manifests = {epoch: folder.manifest(epoch) for epoch in epochs}
-    rows = {table: rows_of(table, folder, manifests) for table in DESCRIBED}
-    found = {table: local_frame(spark, rows[table], TABLES[table]) for table in DESCRIBED}
+    rows = {table: rows_of(table, folder, manifests) for table in MANIFEST_TABLES}
+    found = {table: local_frame(spark, rows[table], TABLES[table]) for table in MANIFEST_TABLES}
     found |= {table: _from_files(spark, folder, table, rows["files"]) for table in FILES}
     found["state"] = _with_values(found["state"])
     found["in_flight"] = _in_flight(found["log"])
@@ -42,7 +42,7 @@ def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) ->
 
 
 def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Sequence[Row]) -> DataFrame:
-    """The rows of a table's files, each as often as there are cuts that it belongs to."""
+    """The rows of a table's files, repeated for each cut that a file belongs to."""
     places = [
         (os.path.join(folder.path, name), epoch, attempt, task, index, of)
         for epoch, attempt, task, index, kind, of, name, _, _ in files
@@ -60,29 +60,29 @@ def _read(spark: SparkSession, table: str, paths: Sequence[str]) -> DataFrame:
         return local_frame(spark, [], f"{FILES[table]}, _metadata struct<file_path: string>")
     for path in paths:
         if not os.path.isfile(path):
-            raise UnreadableError(f"{path} is missing, and a manifest names it: bring it back from a copy")
+            raise UnreadableError(f"{path} is missing but listed in a manifest: restore it from a backup")
     return spark.read.schema(FILES[table]).parquet(*map(_as_is, paths))
 
 
 def _as_is(path: str) -> str:
-    """A path in which Spark takes no character for a pattern."""
+    """The path as a URI in which Spark sees no glob pattern."""
     return "file://" + "".join(f"\\{char}" if char in "{}[]*?\\" else char for char in path)
 
 
 def _place() -> Column:
-    """The path of a row's file. Spark tells it as a URI, in which a plus is a plus and not a space."""
+    """The path of a row's file. Spark reports it as a URI, in which a plus is not an encoded space."""
     uri = F.col("_metadata.file_path")
-    # Once for each row, so it is done where there is something to decode.
+    # Evaluated for each row, so paths without escapes are not decoded.
     decoded = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
     path = F.when(F.contains(uri, F.lit("%")), decoded).otherwise(uri)
     return F.concat(F.lit("/"), F.ltrim(F.substring(path, len("file:/"), 1 << 30), F.lit("/"))).alias("_place")
 
 
-# -- what is in pickles and batches ------------------------------------------------------------------------------
+# -- values inside pickles and batches ---------------------------------------------------------------------------
 
 
 def _with_values(state: DataFrame) -> DataFrame:
-    """State with `key` and `value` as JSON: of typed columns by Spark itself, of the rest out of their pickles."""
+    """State with `key` and `value` as JSON: typed columns are converted by Spark, the rest decoded from pickles."""
     number = F.col("value_float")
     is_json = ~(F.isnan(number) | F.abs(number).eqNullSafe(float("inf")))
     value = F.coalesce(

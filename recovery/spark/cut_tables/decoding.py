@@ -1,16 +1,16 @@
-"""Values out of pickles and batches, as JSON, without calling or importing anything that a pickle names.
+"""Converts values in pickles and batches to JSON, without importing or calling anything that a pickle names.
 
-- null, true, false, numbers and text are themselves; NaN and the infinities are the texts "NaN", "Infinity" and
-  "-Infinity". NumPy's numbers are numbers, its arrays of numbers lists.
-- A list or tuple is a list, so is a deque; a set is a list in order; bytes are {"base64": "..."}.
-- A dict is an object; a key that is no text becomes the JSON of it, so 7 becomes "7".
-- Dates, times, decimals, fractions and UUIDs are text.
-- An object of any other class is {"class": "module.Name", ...}: its fields under their names, `args` for what it was
-  made of where its fields have no names in a pickle (a named tuple, an enum), `items` for what was put into it. A class
-  or a function is {"global": "module.name"}.
+- null, true, false, numbers and text stay as they are; NaN and the infinities become the strings "NaN", "Infinity"
+  and "-Infinity". NumPy numbers become numbers, arrays of numbers become lists.
+- Lists, tuples and deques become lists, sets become sorted lists, bytes become {"base64": "..."}.
+- Dicts become objects; a key that is not text is replaced by its JSON, so 7 becomes "7".
+- Dates, times, decimals, fractions and UUIDs become text.
+- An object of any other class becomes {"class": "module.Name", ...} with its fields by name, `args` for constructor
+  arguments without names in the pickle (a named tuple, an enum), and `items` for its elements. A class or function
+  becomes {"global": "module.name"}.
 
-Memory and the size of the JSON are bounded by the size of what is read. What is not read, because it is damaged or
-goes beyond a bound, is None; an invariant that meets it does not pass (`invariants.py`).
+Memory use and the length of the JSON are bounded by the size of the input. Values that are damaged or exceed a bound
+become None; an invariant that reads one does not pass (`invariants.py`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from recovery.stores.parquet_tables import pa
 from recovery.stores.state_table import fits
 
 VALUES_MAX = 1_000_000
-"""How many values a value may consist of: one that holds itself many times over would never end."""
+"""Most values within one value: an object that refers to itself many times would never end."""
 
 JSON_CHARACTERS_MAX = 64 << 20
-"""How long the JSON of one value may be, or of the records of a batch."""
+"""Maximum length of the JSON of one value, or of all records of a batch."""
 
 _JSON_CHARACTERS_LEAST, _JSON_CHARACTERS_PER_BYTE = 16 << 10, 64
 _COLUMNS_HEADER_BYTES = 16
@@ -44,21 +44,21 @@ _AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
 
 
 class Record(NamedTuple):
-    """A record in a loop, as JSON, and how often it has gone round. None what cannot be read."""
+    """A record in a loop as JSON, and its number of trips; None where unreadable."""
 
     record: str | None
     hops: int | None
 
 
 class Pair(NamedTuple):
-    """What a row of state holds, as JSON: of a timer its key and its time, of what waits the value alone."""
+    """The content of a state row as JSON: key and value, a timer's key and time, or a pending input as value only."""
 
     key: str | None
     value: str | None
 
 
 class Budget:
-    """How many values and characters may still be written: shared by the values that were read together."""
+    """Remaining numbers of values and characters, shared by values that were read together."""
 
     def __init__(self, size: int | None = None) -> None:
         self.values = VALUES_MAX
@@ -66,7 +66,7 @@ class Budget:
         self.characters = min(asked, JSON_CHARACTERS_MAX)
 
     def take(self, characters: int, values: int = 1) -> None:
-        """Count some of it. `ValueError` once there is none left."""
+        """Consume part of the budget. Raises `ValueError` when it is exhausted."""
         self.values -= values
         self.characters -= characters
         if self.values < 0 or self.characters < 0:
@@ -74,7 +74,7 @@ class Budget:
 
 
 def json_of(value: Any, budget: Budget | None = None) -> str | None:
-    """The JSON of a value; None if it cannot be told within the budget.
+    """The JSON of a value; None if it has none or exceeds the budget.
 
     >>> json_of({"a": (1, 2.5), 7: {b"x"}}), json_of([float("nan"), 1 << 70]), json_of(object())
     ('{"a":[1,2.5],"7":[{"base64":"eA=="}]}', '["NaN",1180591620717411303424]', None)
@@ -83,13 +83,13 @@ def json_of(value: Any, budget: Budget | None = None) -> str | None:
         plain = _Plain(budget or Budget()).of(value)
         text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError):
-        return None  # what is forged may be wrong in any way
-    # Half of a surrogate pair is no text for anybody else; escaped it is.
+        return None  # a forged value can fail in any way
+    # A lone surrogate is invalid text for other readers unless it is escaped.
     return text if text.isascii() or _is_text(text) else json.dumps(json.loads(text), separators=(",", ":"))
 
 
 def position_in(data: bytes) -> int | None:
-    """How far a split was read, where that is comparable with the split: a number, or the first of (offset, digest).
+    """The position in a split if it is a number, or the offset of an (offset, digest) pair; None for other forms.
 
     >>> import pickle
     >>> position_in(pickle.dumps(7)), position_in(pickle.dumps((40, 12345))), position_in(pickle.dumps((40, 0, 12345)))
@@ -103,7 +103,7 @@ def position_in(data: bytes) -> int | None:
 
 
 def pair_of(kind: str, data: bytes) -> Pair:
-    """The key and value of a row of state that stayed as it was pickled.
+    """The key and value of a pickled state row.
 
     >>> import pickle
     >>> pair_of("value", pickle.dumps(("a", [1, 2])))
@@ -122,7 +122,7 @@ _PARTS = {"value": 2, "timer": 3}
 
 
 def records_of(payload: bytes) -> list[Record]:
-    """The records of a batch; a round marker has none.
+    """The records of a batch; none for a round marker.
 
     >>> import pickle
     >>> records_of(pickle.dumps((["a", {"n": 1}], [0, 2])))
@@ -153,7 +153,10 @@ def _columns_in(payload: bytes) -> tuple[Any, Any]:
 
 
 def _values_in(array: Any) -> int:
-    """How many values an array holds, those within it counted: some take no bytes. `ValueError` for rare types."""
+    """The number of values in an array, including nested ones, some of which take no bytes.
+
+    Raises `ValueError` for types that are not supported.
+    """
     kind = array.type
     if pa.types.is_struct(kind):
         return len(array) + sum(_values_in(array.field(place)) for place in range(kind.num_fields))
@@ -182,13 +185,13 @@ _UNREADABLE = object()
 
 
 class _Plain:
-    """Makes of one value what JSON has. `ValueError` if there is no such thing."""
+    """Converts one value to JSON types. Raises `ValueError` if it cannot."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
 
     def of(self, value: Any) -> Any:
-        """The value, with what JSON has in the place of what it has not."""
+        """The value in JSON types."""
         kind = cast("type[Any]", type(value))
         if value is None or kind is bool:
             self._budget.take(5)
@@ -234,24 +237,24 @@ class _Plain:
     def _named(self, value: Named) -> Any:
         if value.of in _KNOWN:
             return self.of(_KNOWN[value.of](value))
-        told: dict[str, Any] = {"class": value.of}
+        described: dict[str, Any] = {"class": value.of}
         if value.args:
-            told["args"] = self.of(value.args)
+            described["args"] = self.of(value.args)
         if value.items:
-            told["items"] = self.of(value.items)
+            described["items"] = self.of(value.items)
         fields: Any = self.of(_fields_of(value.state))
         if type(fields) is not dict:
-            return told if fields is None else {**told, "state": fields}
-        # A class with a field of such a name has its fields apart.
+            return described if fields is None else {**described, "state": fields}
+        # If a field has one of our own names, the fields go into an object of their own.
         named = cast("dict[str, Any]", fields)
-        return {**told, **named} if named.keys().isdisjoint(_OWN_NAMES) else {**told, "fields": named}
+        return {**described, **named} if named.keys().isdisjoint(_OWN_NAMES) else {**described, "fields": named}
 
 
 _OWN_NAMES = {"class", "args", "items", "state", "fields"}
 
 
 def _fields_of(state: Any) -> Any:
-    """The fields of an object: its dict, with its slots where it has some."""
+    """The fields of an object: its dict and its slots."""
     parts = list(cast("tuple[Any, ...]", state)) if type(state) is tuple else []
     if len(parts) == 2 and type(parts[1]) is dict and (parts[0] is None or type(parts[0]) is dict):
         return {key: value for part in parts if part is not None for key, value in part.items()}
@@ -264,7 +267,7 @@ _NUMBER = re.compile(r"b1|[iu][1248]|f[248]")
 
 
 def _time(kind: Any) -> Callable[[Named], str]:
-    """What reads a date, a time or both of its packed bytes; a zone may stand behind them."""
+    """A reader for dates and times: packed bytes, perhaps followed by a time zone."""
 
     def read(value: Named) -> str:
         packed, *zones = value.args
@@ -300,7 +303,7 @@ def _decimal(value: Named) -> str:
 
 
 def _dict(value: Named) -> dict[Any, Any]:
-    """A dict of a class of its own: what it was made of, and what was put into it."""
+    """The content of a dict subclass: constructor arguments, then items."""
     found: dict[Any, Any] = {}
     for part in value.args:
         found |= cast("dict[Any, Any]", part) if type(part) is dict else {}
@@ -323,7 +326,7 @@ def _scalar(value: Named) -> Any:
 def _array(value: Named) -> Any:
     data, dtype, shape, order = value.args
     if not data:
-        return []  # its shape may ask for any number of empty lists
+        return []  # a forged shape could ask for any number of empty lists
     return np.frombuffer(data, _dtype(dtype)).reshape(_whole(shape), order="F" if order == "F" else "C").tolist()
 
 
@@ -350,7 +353,7 @@ _KNOWN: Mapping[str, Callable[[Named], Any]] = {
     **dict.fromkeys(("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar"), _scalar),
     **dict.fromkeys(("numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer"), _array),
 }
-"""Classes whose objects have a form in JSON: what reads it of the pickle. Each takes what it is given for forged."""
+"""Class -> the function that converts its pickled form. Each must expect forged input."""
 
 
 def _number(value: float) -> float | str:
@@ -376,7 +379,7 @@ def _is_text(text: str) -> bool:
 if TYPE_CHECKING:
     Array = Any
 else:
-    # Spark asks the types of a function for how it is to be called.
+    # Spark derives the calling convention from the annotations.
     Array = pa.Array
 
 PAIRS = "struct<key: string, value: string>"
@@ -393,7 +396,7 @@ def pairs(kinds: Array, datas: Array) -> Array:
 
 
 def records(payloads: Array, skips: Array) -> Array:
-    """`records_of` for each row, but for those at its start that were processed before the cut."""
+    """`records_of` for each row, without the records at its start that were processed before the cut."""
     rows = zip(payloads.to_pylist(), skips.to_pylist(), strict=True)
     found = [[record._asdict() for record in records_of(payload)[max(0, skip) :]] for payload, skip in rows]
     return pa.array(found, pa.list_(pa.struct([("record", pa.string()), ("hops", pa.int64())])))

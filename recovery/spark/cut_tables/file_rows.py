@@ -1,4 +1,4 @@
-"""The rows of one file of a cut, as Arrow batches with the columns of a table, without Spark."""
+"""Reads one file of a cut as Arrow batches with the columns of a table, without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Columns = dict[str, list[Any]]
 def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schema: Any) -> Iterator[Any]:
     """The rows of a file whose bytes have been verified, in the columns of an Arrow schema.
 
-    `cut` is what the manifest tells of the file, the same in all rows; a column that both tell is taken from it.
+    `cut` holds columns from the manifest, constant for the file; they take precedence over columns in the file.
     """
     renamed: Mapping[str, str] = RENAMED.get(table, {})
     for batch in decode(data, _ON_DISK[table], path).to_batches(_BATCH_ROWS):
@@ -43,12 +43,12 @@ def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schem
 
 
 def _add_values(columns: Columns) -> None:
-    """Key and value as JSON: of typed columns, of the rest out of their pickles."""
-    told = zip(*(columns[name] for name in ("kind", "data", "key_int", "key_str")), strict=True)
+    """Add key and value as JSON, from typed columns or else from pickles."""
+    keyed = zip(*(columns[name] for name in ("kind", "data", "key_int", "key_str")), strict=True)
     values = zip(*(columns[name] for name in ("value_int", "value_float", "value_str")), strict=True)
     keys_found: list[str | None] = []
     values_found: list[str | None] = []
-    for (kind, data, *keys), typed in zip(told, values, strict=True):
+    for (kind, data, *keys), typed in zip(keyed, values, strict=True):
         key, value = _first(keys), _first(typed)
         if data is not None:
             pair = pair_of(kind, data)
@@ -59,12 +59,12 @@ def _add_values(columns: Columns) -> None:
 
 
 def _first(values: Any) -> str | None:
-    """The JSON of the one that is there."""
+    """The JSON of the first value that is not null."""
     return next((json_of(value) for value in values if value is not None), None)
 
 
 def _per_record(columns: Columns) -> Columns:
-    """A row for each record of the batches."""
+    """One row per record instead of one per batch."""
     batches = zip(columns["payload"], columns["skip"], strict=True)
     found = [records_of(payload)[max(0, skip) :] for payload, skip in batches]
     rows = [row for row, records in enumerate(found) for _ in records]

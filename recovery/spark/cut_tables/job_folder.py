@@ -1,7 +1,7 @@
-"""The folder of a job, read and never written: its chain, its manifests, its graphs. No Spark in it.
+"""Read-only access to the folder of a job: its chain, manifests and graphs. Needs no Spark.
 
-Everything is verified before it is parsed, by the same rules as a store: entries by what follows them, manifests by
-the SHA-256 that the chain records, graphs by their seal; with a key, by signature too.
+Everything is verified before it is parsed, by the same rules as in a store: each entry by its successor, manifests by
+the SHA-256 in the chain, graphs by their seal; with a key, also by signature.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Unrecorded(NamedTuple):
-    """The folder of an attempt in an epoch that no entry names. `follows`: the entry that its manifest comes after."""
+    """An attempt's folder that no chain entry names. `follows` is the number of its manifest's parent entry."""
 
     epoch: int
     attempt: int
@@ -37,7 +37,7 @@ class Unrecorded(NamedTuple):
 
 
 class MalformedDocumentError(UnreadableError):
-    """A document that is sealed and not as this version writes it: `place` in it, and the `fault` there."""
+    """A document with a valid seal but malformed content: the `fault`, and its `place` in the document."""
 
     def __init__(self, error: StoreError, reason: ShapeError) -> None:
         super().__init__(one_line(error))
@@ -46,7 +46,7 @@ class MalformedDocumentError(UnreadableError):
 
 
 class JobFolder:
-    """What a run left behind in ROOT/JOB."""
+    """The files that a run left in ROOT/JOB."""
 
     def __init__(self, folder: Folder, job: str, job_id: str, key: bytes | None) -> None:
         self._folder = folder
@@ -57,10 +57,10 @@ class JobFolder:
 
     @staticmethod
     def open(path: str, key: bytes | None = None) -> JobFolder:
-        """The job in a folder: ROOT/JOB, or ROOT if there is one job in it. Nothing is made or changed."""
+        """Open the job in ROOT/JOB, or in ROOT if it holds a single job. Nothing is created or changed."""
         folder = Folder(_job_path(_local(path)))
         path = folder.full((JOB,))
-        document = _told(path, lambda: opened(folder.read((JOB,), bytes_max=IDENTITY_BYTES_MAX), key, path, IDENTITY))
+        document = _read(path, lambda: opened(folder.read((JOB,), bytes_max=IDENTITY_BYTES_MAX), key, path, IDENTITY))
         return JobFolder(folder, document["job"], document["job_id"], key)
 
     def __repr__(self) -> str:
@@ -72,56 +72,56 @@ class JobFolder:
         return self._folder.path
 
     def links(self) -> list[Link]:
-        """The entries of the chain, verified, in order."""
-        return _told(self.path, self._chain.links)
+        """The verified entries of the chain, in order."""
+        return _read(self.path, self._chain.links)
 
     def cuts(self) -> list[int]:
-        """The epochs that are complete and still there, in order."""
+        """The complete epochs that still exist, in order."""
         return sorted({int(link.entry.epoch) for link in self._recorded() if self._is_there(link)})
 
     def latest(self) -> int:
-        """The last of them."""
+        """The last complete epoch."""
         cuts = self.cuts()
         if not cuts:
             raise UnreadableError(
-                f"job {self.job} in {self.path} has no complete cut: let it run with snapshots until there is one"
+                f"job {self.job} in {self.path} has no complete cut: run it with snapshots until one completes"
             )
         return cuts[-1]
 
     def manifest(self, epoch: int) -> dict[str, Any]:
-        """What the manifest of a complete cut says, verified."""
+        """The verified manifest of a complete cut."""
         link = next((link for link in self._recorded() if link.entry.epoch == epoch), None)
         if link is None or link.manifest is None or not self._is_there(link):
             state = "is not complete" if link is None else "was removed"
             there = ", ".join(map(str, self.cuts())) or "none"
             raise UnreadableError(
-                f"epoch {epoch} of job {self.job} in {self.path} {state}: give one of those that are there ({there})"
+                f"epoch {epoch} of job {self.job} in {self.path} {state}: choose an existing epoch ({there})"
             )
         parts = _manifest_file(link)
         path, expected = self._folder.full(parts), link.manifest
-        data = _told(path, lambda: self._folder.read(parts, expected.size))
+        data = _read(path, lambda: self._folder.read(parts, expected.size))
         if sha256(data) != expected.sha256:
             raise UnreadableError(
-                f"{path} is not the manifest that the chain records: it was changed or exchanged; bring it back from "
-                "a copy"
+                f"{path} is not the manifest recorded in the chain: it was changed or exchanged; restore it from a "
+                "backup"
             )
-        document = _told(path, lambda: opened(data, self._key, path, MANIFEST_SHAPE))
-        _told(path, lambda: check_codecs(document, path))
+        document = _read(path, lambda: opened(data, self._key, path, MANIFEST_SHAPE))
+        _read(path, lambda: check_codecs(document, path))
         if document["job_id"] != self.job_id:
-            raise UnreadableError(f"{path} is of another job: bring back what was here")
+            raise UnreadableError(f"{path} belongs to another job: restore the original file")
         return document
 
     def graph(self, graph_hash: str) -> dict[str, Any]:
-        """What was kept of a graph: its operators and edges."""
+        """A stored graph: its operators and edges."""
         parts = graph_file(graph_hash)
         path = self._folder.full(parts)
-        document: Document = _told(path, lambda: opened(self._folder.read(parts), self._key, path, GRAPH))
+        document: Document = _read(path, lambda: opened(self._folder.read(parts), self._key, path, GRAPH))
         if (document["job_id"], document["graph_hash"]) != (self.job_id, graph_hash):
-            raise UnreadableError(f"{path} is of another job or graph: bring back what was here")
+            raise UnreadableError(f"{path} belongs to another job or graph: restore the original file")
         return document["graph"]
 
     def foreign_file(self, name: str) -> str | None:
-        """Why a file is not one that a store makes: a link, or no regular file. Whether it is there is not asked."""
+        """The reason why no store can have written this file (a link, say); None if there is none or it is missing."""
         parts = parts_of(name)
         if parts is None:
             return None
@@ -131,18 +131,18 @@ class JobFolder:
         except StoreError as error:
             return one_line(error)
         except OSError:
-            return None  # whoever reads it says so
+            return None  # reported when the file is read
 
     def unrecorded(self) -> list[Unrecorded]:
         """The folders of attempts in epochs that no entry of the chain names.
 
-        Ask before the chain is read for anything else: a run that goes on writes a manifest before its entry.
+        Call this before reading the chain for anything else: a live run writes a manifest before its chain entry.
         """
         known = {(entry.epoch, entry.attempt) for entry in (link.entry for link in self._recorded())}
         found: list[Unrecorded] = []
-        for epoch_name in _told(self.path, self._folder.names):
+        for epoch_name in _read(self.path, self._folder.names):
             epoch = number_in(epoch_name, "epoch")
-            for name in [] if epoch is None else _told(self.path, lambda name=epoch_name: self._folder.names((name,))):
+            for name in [] if epoch is None else _read(self.path, lambda name=epoch_name: self._folder.names((name,))):
                 attempt = number_in(name, "attempt")
                 if epoch is not None and attempt is not None and (epoch, attempt) not in known:
                     found.append(Unrecorded(epoch, attempt, self._follows((epoch_name, name, MANIFEST))))
@@ -153,7 +153,7 @@ class JobFolder:
         try:
             document = opened(self._folder.read(parts), self._key, path, MANIFEST_SHAPE)
         except (StoreError, OSError):
-            return None  # torn by a crash, or not there: no entry stands for it
+            return None  # missing or torn by a crash, so it has no entry
         return document["parent"]["number"] if document["job_id"] == self.job_id else None
 
     def _recorded(self) -> list[Any]:
@@ -161,7 +161,7 @@ class JobFolder:
 
     def _is_there(self, link: Any) -> bool:
         parts = _manifest_file(link)
-        return _told(self._folder.full(parts), lambda: self._folder.exists(parts))
+        return _read(self._folder.full(parts), lambda: self._folder.exists(parts))
 
 
 def _manifest_file(link: Any) -> Parts:
@@ -169,14 +169,14 @@ def _manifest_file(link: Any) -> Parts:
 
 
 def _local(path: str) -> str:
-    """The path, for people and programs that write it as a URI."""
+    """The path; file: URIs are accepted, too."""
     url = urlsplit(path)
     if url.scheme == "file" and url.netloc in {"", "localhost"}:
         return os.path.realpath(unquote(url.path))
     if "://" in path:
         raise UnreadableError(
-            f"snapshots are read from folders, and {path} is none: copy the folder of the job to a disk that all "
-            "processes of Spark see, and give its path"
+            f"snapshots can only be read from a folder, not from {path}: copy the job's folder to a disk that all of "
+            "Spark's processes can read, and give its path"
         )
     return os.path.realpath(path)
 
@@ -184,7 +184,7 @@ def _local(path: str) -> str:
 def _job_path(path: str) -> str:
     if not os.path.isdir(path):
         found = "is a file" if os.path.exists(path) else "does not exist"
-        raise UnreadableError(f"{path} {found}: give the folder that a run keeps its snapshots in, SNAPSHOTS/JOB")
+        raise UnreadableError(f"{path} {found}: give the folder with a run's snapshots, SNAPSHOTS/JOB")
     if os.path.isfile(os.path.join(path, JOB)):
         return path
     jobs = sorted(entry.name for entry in os.scandir(path) if os.path.isfile(os.path.join(entry.path, JOB)))
@@ -192,13 +192,11 @@ def _job_path(path: str) -> str:
         return os.path.join(path, jobs[0])
     if jobs:
         raise UnreadableError(f"{path} holds {len(jobs)} jobs: give the folder of one ({', '.join(jobs)})")
-    raise UnreadableError(
-        f"there is no job in {path}: give the folder that a run keeps its snapshots in, SNAPSHOTS/JOB"
-    )
+    raise UnreadableError(f"there is no job in {path}: give the folder with a run's snapshots, SNAPSHOTS/JOB")
 
 
-def _told(path: str, read: Callable[[], T]) -> T:
-    """What is read of a path, an error of the store or of the disk told as ours."""
+def _read(path: str, read: Callable[[], T]) -> T:
+    """The result of `read`; errors of the store or the disk become `UnreadableError`."""
     try:
         return read()
     except StoreError as error:
@@ -206,6 +204,6 @@ def _told(path: str, read: Callable[[], T]) -> T:
             raise MalformedDocumentError(error, error.__cause__) from error
         raise UnreadableError(one_line(error)) from error
     except FileNotFoundError as error:
-        raise UnreadableError(f"{path} is missing: bring it back from a copy") from error
+        raise UnreadableError(f"{path} is missing: restore it from a backup") from error
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be read ({error.strerror}): let this user read it") from error
+        raise UnreadableError(f"{path} cannot be read ({error.strerror}): grant this user read access") from error

@@ -1,7 +1,7 @@
-"""The lineage of cuts, read off the chain: which cut comes before which, across restarts.
+"""The lineage of cuts across restarts, derived from the chain.
 
-Before a cut comes the one that its attempt completed last, and before an attempt's first the one that it restored.
-What lies between in the chain and was not restored is another branch: nothing of it is in the cut.
+The predecessor of a cut is the previous cut of its attempt; the predecessor of an attempt's first cut is the cut that
+the attempt restored. Cuts in between that were not restored are a different branch and contributed nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recovery.stores.links import Link
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a cut stands. `restored` is what its attempt began with; `previous` the cut before it; None: nothing."""
+    """The place of a cut in the lineage: the previous cut and the cut its attempt restored, None if there is none."""
 
     link: Link
     entry: Manifest
@@ -26,12 +26,12 @@ class Place:
 
     @property
     def is_first_of_attempt(self) -> bool:
-        """Whether the cut before it is the one that was restored."""
+        """Whether the previous cut is the restored one."""
         return self.previous == self.restored
 
 
 def places_in(links: Sequence[Link]) -> dict[int, Place]:
-    """Epoch -> its place, for every cut that the chain records."""
+    """Epoch -> its place, for every cut in the chain."""
     places: dict[int, Place] = {}
     restored: int | None = None
     previous: int | None = None
@@ -45,15 +45,15 @@ def places_in(links: Sequence[Link]) -> dict[int, Place]:
 
 
 def attempts_in(links: Sequence[Link]) -> list[Facts]:
-    """The starts of attempts, in their order."""
+    """The starts of attempts, in order."""
     starts = (link.entry for link in links if isinstance(link.entry, AttemptStart))
     return [{"attempt": int(start.attempt), "restored": start.restored} for start in starts]
 
 
 def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) -> Iterator[Finding]:
-    """The chain as a whole: numbers grow, a cut belongs to the attempt that runs, what is restored is there.
+    """Check the chain as a whole: numbers increase, cuts belong to the running attempt, restored cuts exist.
 
-    `unrecorded` was read before the links: what lies in folders of which the chain knows nothing.
+    `unrecorded` are folders that the chain does not mention; they must have been listed before the links were read.
     """
     attempt = 0
     epochs: list[int] = []
@@ -61,16 +61,18 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
         entry = link.entry
         if isinstance(entry, AttemptStart):
             if link.manifest is not None:
-                story = f"entry {link.number} starts attempt {entry.attempt} and names a manifest, {link.manifest.name}"
+                story = f"entry {link.number} starts attempt {entry.attempt} but names a manifest, {link.manifest.name}"
                 yield finding(5, story, None)
             if entry.attempt <= attempt:
                 yield finding(8, f"attempt {entry.attempt} began after attempt {attempt}", None)
             if entry.restored is not None and entry.restored not in epochs:
-                yield finding(8, f"attempt {entry.attempt} restored epoch {entry.restored}, no complete cut", None)
+                story = f"attempt {entry.attempt} restored epoch {entry.restored}, which is not a complete cut"
+                yield finding(8, story, None)
             attempt = entry.attempt
             continue
         if entry.attempt != attempt:
-            yield finding(5, f"the cut is of attempt {entry.attempt}, and attempt {attempt} was running", entry.epoch)
+            story = f"the cut belongs to attempt {entry.attempt} but attempt {attempt} was running"
+            yield finding(5, story, entry.epoch)
         if epochs and entry.epoch <= epochs[-1]:
             yield finding(8, f"epoch {entry.epoch} is recorded after epoch {epochs[-1]}", entry.epoch)
         epochs.append(entry.epoch)
@@ -78,14 +80,14 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
 
 
 def _check_end(unrecorded: Sequence[Unrecorded], last: int, attempt: int) -> Iterator[Finding]:
-    """Nothing on disk is later than the chain. A manifest that follows its last entry was left by a death."""
+    """Nothing on disk is later than the chain, except a manifest whose entry was not written because of a crash."""
     for one in unrecorded:
         what = f"epoch={one.epoch}/attempt={one.attempt}"
         if one.attempt > attempt:
-            story = f"{what} is there, and attempt {attempt} is the last in the chain: its last entries are missing"
+            story = f"{what} exists but the chain ends with attempt {attempt}: its last entries are missing"
             yield finding(5, story, None)
         elif one.follows is not None and one.follows > last:
             story = (
-                f"the manifest in {what} follows entry {one.follows}, and the chain ends with entry {last}: its last "
+                f"the manifest in {what} follows entry {one.follows} but the chain ends with entry {last}: its last "
             )
             yield finding(5, story + "entries are missing", None)

@@ -1,4 +1,4 @@
-"""Small tables that are known here already: they go to Spark with the query, so that no job is needed to make them."""
+"""Creates frames from small local tables. They travel as part of the query plan and need no Spark job."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Row = tuple[Any, ...]
 
 
 def local_frame(spark: SparkSession, rows: Sequence[Row], columns: Any) -> DataFrame:
-    """A table of these rows. `columns` are those of another table, or as Spark's SQL writes them."""
+    """A frame of these rows. `columns` is a schema, or a DDL string."""
     types: Any = import_module("pyspark.sql.types")
     arrow: Any = import_module("pyspark.sql.pandas.types")
     of = types.StructType.fromDDL(columns) if isinstance(columns, str) else columns
     schema = arrow.to_arrow_schema(of)
-    # What is made of an Arrow table is a part of the plan; what is made of rows is an RDD, with tasks of its own.
+    # A frame from an Arrow table is part of the plan; a frame from rows is an RDD with its own tasks.
     arrays = [pa.array([_as_pairs(row[place]) for row in rows], field.type) for place, field in enumerate(schema)]
     return cast(Any, spark).createDataFrame(pa.Table.from_arrays(arrays, schema=schema), of)
 

@@ -1,9 +1,9 @@
-"""Pickles read without executing anything: plain values, and for everything else what the pickle says of it.
+"""Reads pickles without executing anything: plain values as they are, everything else as a description.
 
-A pickle is a program. Its opcodes are looked at first: an allocation has to be covered by bytes that are there, a place
-in the memo by earlier opcodes, and the number of opcodes is bounded. So reading it takes memory in proportion to its
-size. Then it is read with a class of ours, `Named`, in the place of every class and function that it names: these are
-neither imported nor called, and `Named` remembers what was to be done with them.
+A pickle is a program. First its opcodes are checked: every allocation must be covered by bytes that follow, every memo
+index by earlier opcodes, and the number of opcodes is bounded. Memory use is therefore proportional to the input. Then
+it is loaded with `Named` in place of every class and function that it names; these are neither imported nor called,
+and `Named` records what the pickle would have done with them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 OPCODES_MAX = 4_000_000
-"""A pickle of more opcodes is not read: each may make an object of some hundred bytes."""
+"""Largest number of opcodes; each may create an object of about a hundred bytes."""
 
 _NAME_CHARACTERS_MAX = 300
 
-# What follows an opcode, as Python's pickletools tells it. Opcodes that are not here refer to things outside of the
-# pickle (persistent ids, registered extensions, buffers), and no pickle of ours has them.
+# The argument of each opcode, as in Python's pickletools. Opcodes that are missing here refer to objects outside the
+# pickle (persistent ids, registered extensions, buffers), and our pickles never contain them.
 _BARE = b"(.012NRabd}elos]tu)" + bytes((0x81, *range(0x85, 0x8A), *range(0x8F, 0x95), 0x98))
 _FIXED = {"K": 1, "h": 1, "q": 1, "\x80": 1, "M": 2, "J": 4, "j": 4, "r": 4, "G": 8, "\x95": 8}
 _COUNTED = {"U": 1, "C": 1, "\x8c": 1, "\x8a": 1, "T": 4, "B": 4, "X": 4, "\x8b": 4, "\x8d": 8, "\x8e": 8, "\x96": 8}
@@ -28,7 +28,7 @@ _LINES = {"I": 1, "L": 1, "F": 1, "S": 1, "V": 1, "g": 1, "p": 1, "c": 2, "i": 2
 
 _UNKNOWN = -1
 _SIZES = [_UNKNOWN] * 256
-"""Opcode -> the bytes of its argument, where that is fixed."""
+"""Opcode -> the size of its argument in bytes, if fixed."""
 for _code in _BARE:
     _SIZES[_code] = 0
 for _name, _size in _FIXED.items():
@@ -39,14 +39,14 @@ _STOP, _PUT, _LONG_BINPUT = ord("."), ord("p"), ord("r")
 
 
 class UnreadablePickleError(ValueError):
-    """Bytes that are no pickle, or one that is not read."""
+    """The bytes are not a pickle, or not one that we accept."""
 
 
 class Named:
-    """An object of a class that the pickle names, or what a function that it names would return.
+    """Stands for an object of a class that the pickle names, or for the result of a function that it names.
 
-    `of` is that name, `args` what it was called with, `state` what it was to take as its state, `items` what was put
-    into it: pairs of keys and values, or values.
+    `of` is that name, `args` the call's arguments, `state` the object's state, `items` its elements: values, or pairs
+    of key and value.
     """
 
     __slots__ = ("args", "items", "state")
@@ -57,7 +57,7 @@ class Named:
     items: list[Any]
 
     def __new__(cls, *args: Any, **named: Any) -> Named:
-        """Remember the arguments."""
+        """Record the arguments."""
         self = object.__new__(cls)
         self.args = (*args, named) if named else args
         self.state = None
@@ -65,7 +65,7 @@ class Named:
         return self
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        """Nothing is left to do."""
+        """Do nothing: `__new__` has the arguments."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -82,18 +82,18 @@ class Named:
                 raise UnreadablePickleError(f"it calls what {self.of} returns")
 
     def append(self, value: Any) -> None:
-        """Remember a value."""
+        """Record a value."""
         self.items.append(value)
 
     add = append
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Remember some values."""
+        """Record several values."""
         self.items.extend(values)
 
 
 def load(data: bytes) -> Any:
-    """The value of a pickle. Raises `UnreadablePickleError`, and nothing else, where there is none.
+    """The value of a pickle. Raises `UnreadablePickleError`, and no other exception, if it cannot be read.
 
     >>> import io, pickle
     >>> load(pickle.dumps({"many": [1, 2]}, 5))
@@ -113,7 +113,7 @@ def load(data: bytes) -> Any:
 
 
 def check_pickle(data: bytes) -> None:
-    """Whether reading a pickle takes no more memory than its size allows, by its opcodes."""
+    """Raise unless the opcodes show that memory use is proportional to the size of the pickle."""
     place, end, sizes = 0, len(data), _SIZES
     for count in range(OPCODES_MAX):
         if place >= end:
@@ -148,7 +148,7 @@ def check_pickle(data: bytes) -> None:
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """A class that stands for what is named; nothing is imported."""
+        """A subclass of `Named` for this name; nothing is imported."""
         if len(module_name) + len(global_name) > _NAME_CHARACTERS_MAX:
             raise UnreadablePickleError("it names something whose name is too long")
         return _named(f"{module_name}.{global_name}")

@@ -1,12 +1,12 @@
-"""`spark.read.format("backedge")`: a table of a job's cuts, by name.
+"""`spark.read.format("backedge")`: reads a table of a job's cuts by name.
 
     register(spark)
     spark.read.format("backedge").option("table", "state").option("epoch", "all").load("/data/snapshots/transfers")
 
-Options: `path` (SNAPSHOTS/JOB, or SNAPSHOTS), `job`, `epoch` (a number, "latest" or "all"; the latest if it is not
-given), `table`. The key of signed cuts comes from the environment variable BACKEDGE_KEY. Each file is a partition; its
-SHA-256 is verified before it is decoded. The tables are those of
-`cut_tables`, which has Spark read the files by itself and is faster.
+Options: `path` (SNAPSHOTS/JOB, or SNAPSHOTS), `job`, `epoch` (a number, "latest" or "all"; default "latest"), `table`.
+The key of signed cuts comes from the environment variable BACKEDGE_KEY. Each file is a partition; its SHA-256 is
+verified before it is decoded. The tables are those of `cut_tables`, which is faster because Spark reads the files
+itself.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
 
 from graphs.wording import one_line
-from recovery.spark.cut_tables.described import DESCRIBED, Row, rows_of
 from recovery.spark.cut_tables.file_rows import batches_of
 from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
 from recovery.spark.sessions.spark_session import is_local
 from recovery.spark.spark_errors import SparkJobError, UnreadableError
@@ -45,24 +45,24 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SHIPPED = ("graphs", "recovery")
-"""The packages that tasks of Spark need of ours."""
+"""Our packages that Spark's tasks need."""
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format known to a session, and gives the tasks on a cluster what they need to read it."""
+    """Register the format with a session, and ship our packages to tasks on a cluster."""
     if not is_local(spark):
         ship(spark)
     spark.dataSource.register(BackedgeSource)
 
 
 def ship(spark: SparkSession) -> None:
-    """Gives tasks that run elsewhere our packages; NumPy and PyArrow they have to have."""
+    """Ship our packages to remote tasks. NumPy and PyArrow must be installed there."""
     spark.addArtifacts(_packed_file(), pyfile=True)
 
 
 @cache
 def _packed_file() -> str:
-    """It stays while executors may come and ask for it. Spark refuses another of its name."""
+    """The zip file. It stays until exit because executors may fetch it late; Spark refuses a second of its name."""
     folder = tempfile.mkdtemp(prefix="backedge-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = os.path.join(folder, "backedge-recovery.zip")
@@ -71,7 +71,7 @@ def _packed_file() -> str:
 
 
 def packed() -> bytes:
-    """Our packages as one zip, from which Python imports."""
+    """Our packages as a zip file that Python can import from."""
     root = Path(__file__).resolve().parents[3]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -83,14 +83,14 @@ def packed() -> bytes:
 
 @dataclass
 class _Rows(InputPartition):
-    """Rows that a manifest told."""
+    """Rows that come from manifests."""
 
     rows: list[Row]
 
 
 @dataclass
 class _File(InputPartition):
-    """A file, as one cut names it."""
+    """A file listed in the manifest of a cut."""
 
     folder: str
     name: str
@@ -104,7 +104,7 @@ class BackedgeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called."""
+        """The name of the format."""
         return "backedge"
 
     def schema(self) -> str:
@@ -112,30 +112,28 @@ class BackedgeSource(DataSource):
         return TABLES[self._table()]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads the table."""
+        """A reader for the table."""
         table = self._table()
         if schema.fieldNames() != columns_of(TABLES[table]):
-            raise SparkJobError(
-                f"table {table!r} has columns of its own: leave .schema() away, and select what you want"
-            )
+            raise SparkJobError(f"table {table!r} has fixed columns: remove .schema(), and select the columns you want")
         return _Reader(table, self._path(), self.options.get("epoch", "latest"), schema)
 
     def _table(self) -> str:
         table = self.options.get("table", "")
         if table not in TABLES:
-            asked = f"there is no table {table!r}" if table else "no table is named"
-            raise SparkJobError(f"{asked}: give option('table', ...) one of {', '.join(TABLES)}")
+            fault = f"there is no table {table!r}" if table else "no table is named"
+            raise SparkJobError(f"{fault}: set option('table', ...) to one of {', '.join(TABLES)}")
         return table
 
     def _path(self) -> str:
         path = self.options.get("path")
         if path is None:
-            raise SparkJobError("no folder is named: give load(...) the one that a run keeps its snapshots in")
+            raise SparkJobError("no folder is named: give load(...) the folder with a run's snapshots")
         return os.path.join(path, self.options.get("job", ""))
 
 
 class _Reader(DataSourceReader):
-    """Goes to every task, so it is small: what it names is looked up where the partitions are made."""
+    """Sent to every task, so it only holds names; they are resolved when the partitions are created."""
 
     def __init__(self, table: str, path: str, epoch: str, schema: StructType) -> None:
         self._table = table
@@ -144,20 +142,20 @@ class _Reader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """A file each, or one with the rows that manifests tell."""
-        # Looked up here, where the partitions are made: a key does not travel with a reader.
+        """One partition per file, or a single one with rows from manifests."""
+        # The key is looked up here, because it must not travel with the reader.
         folder = JobFolder.open(self._path, signing_key())
         manifests = {epoch: folder.manifest(epoch) for epoch in _epochs(folder, self._epoch)}
-        if self._table in DESCRIBED:
+        if self._table in MANIFEST_TABLES:
             return [_Rows(rows_of(self._table, folder, manifests))]
         return [*_files(self._table, folder, manifests)] or [_Rows([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one."""
+        """The rows of a partition."""
         if isinstance(partition, _Rows):
             return iter(partition.rows)
         if not isinstance(partition, _File):
-            raise TypeError(f"{partition!r} is none of the partitions that were given")
+            raise TypeError(f"{partition!r} is not a partition of this reader")
         wanted = cast(Any, arrow_types).to_arrow_schema(self._schema, timezone="UTC")
         return batches_of(self._table, _verified(partition), partition.name, partition.cut, wanted)
 
@@ -168,7 +166,7 @@ def _epochs(folder: JobFolder, epoch: str) -> list[int]:
     if epoch == "latest":
         return [folder.latest()]
     if not epoch.isdecimal():
-        raise SparkJobError(f"{epoch!r} is no epoch: give option('epoch', ...) a number, 'latest' or 'all'")
+        raise SparkJobError(f"{epoch!r} is not an epoch: set option('epoch', ...) to a number, 'latest' or 'all'")
     return [int(epoch)]
 
 
@@ -184,13 +182,13 @@ def _verified(file: _File) -> bytes:
     path = os.path.join(file.folder, file.name)
     parts = parts_of(file.name)
     if parts is None:
-        raise UnreadableError(f"{shown(file.name)} is outside of {file.folder}, and a manifest names it: it is forged")
+        raise UnreadableError(f"a manifest lists {shown(file.name)}, which is outside {file.folder}: it is forged")
     try:
         data = Folder(file.folder).read(parts, file.size)
     except StoreError as error:
         raise UnreadableError(one_line(error)) from error
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be read ({error.strerror}): bring it back from a copy") from error
+        raise UnreadableError(f"{path} cannot be read ({error.strerror}): restore it from a backup") from error
     if sha256(data) != file.sha256:
-        raise UnreadableError(f"{path} is not what the manifest names: bring it back from a copy")
+        raise UnreadableError(f"{path} does not match the manifest: restore it from a backup")
     return data

@@ -1,7 +1,7 @@
-"""What the tables of a cut hold: their columns, and the version of all of it.
+"""Schemas of the tables of a cut, and their version.
 
-Every table begins with the epoch and attempt of the cut that a row belongs to, so the tables of many cuts are one. What
-each column means stands in docs/tables.md.
+Every table begins with the epoch and attempt of the row's cut, so one table can hold many cuts. docs/tables.md
+explains each column.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 VERSION = 1
-"""The version of the tables. It changes when a column is taken away or means something else."""
+"""Version of the tables. It changes when a column is removed or changes its meaning."""
 
 _CUT = "epoch bigint, attempt bigint"
 _TASK = "task string, task_index int"
@@ -35,7 +35,7 @@ TABLES: Mapping[str, str] = {
     "prepared_attempt bigint, records bigint",
     "rounds": f"{_CUT}, {_TASK}, phase string, current string, data binary",
 }
-"""Table -> its columns with their types, as Spark's SQL writes them."""
+"""Table -> its columns and types, as Spark DDL."""
 
 FILES: Mapping[str, str] = {
     "log": f"position bigint, {_ENDS}, restored boolean, seq bigint, digest_before bigint, digest_after bigint, "
@@ -45,14 +45,14 @@ FILES: Mapping[str, str] = {
     "transactions": "name string, epoch bigint, attempt bigint, records bigint",
     "rounds": "phase string, current string, data binary",
 }
-"""Table on disk -> the columns of its files that are read."""
+"""Table on disk -> the columns read from its files."""
 
 RENAMED: Mapping[str, Mapping[str, str]] = {"transactions": {"epoch": "prepared_epoch", "attempt": "prepared_attempt"}}
-"""Table on disk -> its columns whose names would be another's."""
+"""Table on disk -> columns renamed because their names clash with those of the cut."""
 
 
 def columns_of(ddl: str) -> list[str]:
-    """The names of columns.
+    """The column names in a DDL string.
 
     >>> columns_of("epoch bigint, `of` string, parallelism map<string,int>")
     ['epoch', 'of', 'parallelism']

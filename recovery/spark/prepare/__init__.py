@@ -1,1 +1,1 @@
-"""recovery.spark.prepare: raw input cleaned, screened and laid out for the engine."""
+"""recovery.spark.prepare: cleans raw input, screens it and lays it out for the engine."""

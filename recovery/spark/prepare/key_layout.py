@@ -1,7 +1,7 @@
-"""Rows laid out by the key groups of the engine: which file a key's rows go to, so that each task reads what it keeps.
+"""Assigns rows to files by key group, so that each task of a source reads the keys that it keeps.
 
-The tasks of a source take its files in turn: task i of P takes the files i, i + P, i + 2 P, and so on. So file n holds
-key groups that task n modulo P keeps, when records are keyed by that column.
+Task i of P reads the files i, i + P, i + 2 P, and so on. So file n holds key groups of task n modulo P, provided that
+the flow keys its records by the same column.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ KEY_TYPES = (
     types.BooleanType,
     types.BinaryType,
 )
-"""Types whose values the engine takes as keys."""
+"""Column types that the engine accepts as keys."""
 
 
 def deal_groups(groups: Collection[int], tasks: int, files: int) -> dict[int, int]:
-    """Key group -> number of its file: about so many files, none of them empty, and as many for each task.
+    """Key group -> number of its file: about `files` files, none empty, the same number for each task.
 
-    Where a task would keep none of these groups, files cannot be dealt in turn, and are for one task.
+    If some task would get no group, the files are laid out for a single task.
 
     >>> deal_groups([0, 1, 64, 65, 127], tasks=2, files=4)
     {0: 0, 1: 2, 64: 1, 65: 1, 127: 3}
@@ -50,7 +50,7 @@ def deal_groups(groups: Collection[int], tasks: int, files: int) -> dict[int, in
 
 
 def key_group_of(column: str) -> Column:
-    """The key group of a column, as the engine computes it; of a null, any."""
+    """The key group of a column, as the engine computes it; arbitrary for null."""
     functions: Any = F
     return functions.arrow_udf(_grouping(), "int")(column_named(column))
 
@@ -61,7 +61,7 @@ def file_of(group: Column, dealt: dict[int, int]) -> Column:
 
 
 def _grouping() -> Callable[[Any], Any]:
-    """`_groups` without annotations, of which Spark would want others."""
+    """`_groups` without annotations, because Spark would misread them."""
     return lambda keys: _groups(keys)
 
 
@@ -71,7 +71,7 @@ def _groups(keys: Any) -> Any:
     if kinds.is_integer(keys.type) or kinds.is_floating(keys.type) or kinds.is_boolean(keys.type):
         filled = keys.fill_null(False if kinds.is_boolean(keys.type) else 0)
         return arrow.array(key_groups(filled.to_numpy(zero_copy_only=False)), arrow.int32())
-    # A column repeats its keys: each is hashed once.
+    # Columns repeat keys, so each distinct key is hashed once.
     encoded = keys.fill_null(b"" if kinds.is_binary(keys.type) else "").dictionary_encode()
     groups = arrow.array(key_groups(encoded.dictionary.to_pylist()), arrow.int32())
     return groups.take(encoded.indices)

@@ -1,11 +1,11 @@
-"""Raw input made ready for a flow: read by Spark, cleaned, screened, and written as Parquet laid out by key group.
+"""Prepares raw input for a flow: Spark reads, cleans and screens it, and writes Parquet laid out by key group.
 
-    TARGET/data/part-00000.parquet     what fits; a flow reads it as Parquet(TARGET/data)
-    TARGET/rejected/part-00000.json    what does not: the reason, the columns, and the row as it was read
-    TARGET/prepared.json               how many rows of each, the schema, the files and their key groups
+    TARGET/data/part-00000.parquet     accepted rows; a flow reads them as Parquet(TARGET/data)
+    TARGET/rejected/part-00000.json    rejected rows: the reason, the columns, and the row as it was read
+    TARGET/prepared.json               row counts, the schema, the files and their key groups
 
-Nothing is collected but counts. The rows are written twice: as they were screened, so that they are read and screened
-only once, and in their place. The target is put in place by a rename, when all of it is written.
+Only counts are collected. Rows are written twice: once screened, so that the input is read and screened only once, and
+once in their final place. The target appears by a rename after everything has been written.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ NOTE = "prepared.json"
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was prepared. `data` is the folder that a flow reads, as `Parquet(prepared.data)`.
+    """The result of a preparation. A flow reads the folder `data` as `Parquet(prepared.data)`.
 
-    `tasks` is the parallelism at which each task of a source reads just the keys that it keeps. It is 1 if that cannot
-    be at the parallelism that was asked for, since there are too few keys.
+    `tasks` is the parallelism at which each task of the source reads exactly the keys that it keeps. It is 1 if there
+    are too few keys for the requested parallelism.
     """
 
     data: str
@@ -51,7 +51,7 @@ class Prepared:
     files: tuple[Mapping[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in prepared.json."""
+        """The content of prepared.json."""
         return {"format": FORMAT, **asdict(self), "files": list(self.files)}
 
 
@@ -68,20 +68,20 @@ def prepare(
     clean: Mapping[str, str] | None = None,
     tasks: int = 1,
 ) -> Prepared:
-    """Read CSV, JSON lines or Parquet, and write what fits as Parquet, for a flow that keys it by `key`.
+    """Read CSV, JSON lines or Parquet, and write the accepted rows as Parquet for a flow that keys them by `key`.
 
-    `flow.read(Parquet(prepared.data))` reads it. What does not fit lies beside it, with its reason, and is counted.
+    `flow.read(Parquet(prepared.data))` reads them. Rejected rows are written next to them with the reason, and counted.
 
-    - schema: columns and types in Spark's DDL, as in "id BIGINT NOT NULL, amount DOUBLE"; found by Spark if not given.
-    - format: csv, json or parquet; by the endings of the files if not given.
-    - unique: columns whose values no two rows share; of rows that do, one is kept.
-    - where: a condition in SQL that a good row fulfils.
-    - clean: column -> expression in SQL that gives its value, also of a new one; text is trimmed before.
-    - tasks: the parallelism of the source that is to read it: each task gets the keys that it keeps.
+    - schema: columns and types as Spark DDL, such as "id BIGINT NOT NULL, amount DOUBLE"; by default Spark infers it.
+    - format: csv, json or parquet; by default derived from the file names.
+    - unique: columns that must be unique together; of several rows with equal values, one is kept.
+    - where: an SQL condition that accepted rows must fulfil.
+    - clean: column -> SQL expression for its value; may add columns. Text is trimmed first.
+    - tasks: the parallelism of the source that will read the data; each task gets the keys that it keeps.
 
-    An earlier preparation in `target` is replaced. Any other folder is refused, unless it is empty.
+    An earlier preparation in `target` is replaced. Any other non-empty folder is refused.
     """
-    # With the module, Spark would be imported by whoever imports this one.
+    # A local import, so that importing this module does not import Spark.
     from recovery.spark.prepare.prepared_files import lay_out, screen
 
     recipe = Recipe(source, key, schema, format, tuple(unique), where, clean or {}, tasks)
@@ -98,10 +98,9 @@ def prepare(
 
 
 def read_output(spark: SparkSession, path: str, schema: str | None = None) -> DataFrame:
-    """What a sink of JSON lines, CSV or Parquet has published in a folder; what is not published yet is not seen.
+    """Read the published output of a JSON lines, CSV or Parquet sink; staged output is ignored.
 
-    A line that does not fit the schema, in Spark's DDL, is an error when the rows are used. Without one, Spark finds
-    the types.
+    `schema` is Spark DDL; a line that does not match it raises when the rows are used. By default Spark infers types.
     """
     from recovery.spark.prepare.raw_input import read_published
 
@@ -110,27 +109,23 @@ def read_output(spark: SparkSession, path: str, schema: str | None = None) -> Da
 
 
 def check_tasks(tasks: object) -> None:
-    """Raise unless a source that keeps to its keys can have so many tasks. This needs no Spark."""
+    """Raise unless `tasks` is a parallelism that key groups allow. Needs no Spark."""
     if not is_whole(tasks) or not 1 <= tasks <= KEY_GROUPS:
-        raise PreparationError(f"tasks={tasks!r} is no parallelism: give a number from 1 to {KEY_GROUPS}")
+        raise PreparationError(f"tasks={tasks!r} is not a valid parallelism: give a number from 1 to {KEY_GROUPS}")
 
 
 def check_places(source: str, target: str, format: str | None = None) -> None:
-    """Raise if there is nothing to read, or what is at the target may not be replaced. This needs no Spark."""
+    """Raise if there is nothing to read or the target must not be replaced. Needs no Spark."""
     from recovery.spark.prepare.raw_input import check_format, format_of
 
     for place in (source, target):
         if "://" in place:
-            raise PreparationError(
-                f"{place} is not on this machine: give the path of a local folder, and copy it there"
-            )
+            raise PreparationError(f"{place} is not on this machine: copy it to a local folder and give its path")
     read, written = Path(source).resolve(), Path(target).resolve()
     if read == written or read in written.parents or written in read.parents:
-        raise PreparationError(f"{target} and {source} lie in one another: give a target outside of the source")
+        raise PreparationError(f"{target} and {source} overlap: give a target outside the source")
     if written.exists() and not (written.is_dir() and (_is_ours(written) or not any(written.iterdir()))):
-        raise PreparationError(
-            f"{target} is there, and is no earlier preparation that could be replaced: give another, or remove it"
-        )
+        raise PreparationError(f"{target} exists and is not an earlier preparation: give another target, or remove it")
     if format is None:
         format_of(source)
     else:
@@ -146,7 +141,7 @@ def _is_ours(folder: Path) -> bool:
 
 @contextmanager
 def _replacing(target: Path) -> Generator[Path]:
-    """A folder beside the target, which takes its place if nothing goes wrong, and else is gone."""
+    """A folder next to the target that replaces it if the block succeeds and is removed otherwise."""
     target = Path(os.path.abspath(target))
     mark = secrets.token_hex(8)
     folder = target.with_name(f".{target.name}.preparing-{mark}")
@@ -154,7 +149,7 @@ def _replacing(target: Path) -> Generator[Path]:
         folder.mkdir(parents=True)
         yield folder
         if target.exists():
-            # A folder cannot be renamed over one that is not empty.
+            # A folder cannot be renamed over a non-empty one.
             former = target.with_name(f".{target.name}.former-{mark}")
             target.rename(former)
             folder.rename(target)
@@ -162,14 +157,16 @@ def _replacing(target: Path) -> Generator[Path]:
         else:
             folder.rename(target)
     except OSError as error:
-        raise PreparationError(f"{target} cannot be written ({error}): make it writable, or give another") from error
+        raise PreparationError(
+            f"{target} cannot be written ({error}): make it writable, or give another target"
+        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _one_line(source: str) -> Generator[None]:
-    """What Spark complains of, in one line."""
+    """Turn Spark's errors into one-line errors of ours."""
     from pyspark.errors import PySparkException
 
     java: Any = import_module("py4j.protocol")

@@ -1,4 +1,4 @@
-"""The two passes of a preparation: all rows screened and written as they come, then each row put in its place."""
+"""The two passes of a preparation: screen all rows and write them unordered, then write each row to its file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE_BYTES = 32 * 1024 * 1024
-"""About so much of the input, packed, goes into a file."""
+"""Approximate compressed size of a file."""
 
 ROW_GROUP_BYTES = 8 * FILE_BYTES
-"""More than a file of that size takes unpacked, so that it is one row group, and one split of a source."""
+"""Larger than an uncompressed file of that size, so that each file is one row group and one split of a source."""
 
 GROUP, FILE = "__group", "__file"
 
 
 def screen(spark: SparkSession, recipe: Recipe, folder: Path) -> None:
-    """Write all rows with the reason for which they are rejected, if they are, and the group of their key."""
+    """Write all rows with the reason for their rejection, null if accepted, and the group of their key."""
     form = format_of(recipe.source) if recipe.format is None else check_format(recipe.source, recipe.format)
     raw = read_raw(spark, recipe.source, form, None if recipe.schema is None else _schema(recipe.schema))
     _check_names(recipe.source, "the schema names", raw.schema.fieldNames(), (*raw.columns, *recipe.clean))
@@ -55,7 +55,7 @@ def screen(spark: SparkSession, recipe: Recipe, folder: Path) -> None:
 
 
 def lay_out(spark: SparkSession, recipe: Recipe, screened: Path, folder: Path) -> dict[str, Any]:
-    """Put the screened rows in their places; what there is to say of them."""
+    """Write the screened rows to their final files; return the facts for prepared.json."""
     rows = spark.read.parquet(as_is(str(screened)))
     good, bad = rows.where(F.col(REASON).isNull()), rows.where(F.col(REASON).isNotNull())
     schema = screening.schema_of(rows)
@@ -77,12 +77,12 @@ def lay_out(spark: SparkSession, recipe: Recipe, screened: Path, folder: Path) -
         "rows_out": sum(count for reason, _, count in counts if reason is None),
         "rejected": {name: sum(n for reason, _, n in counts if reason == name) for name in screening.REASONS},
         "tasks": recipe.tasks if is_dealt_to(dealt, recipe.tasks) else 1,
-        "files": tuple(_described(folder / "data", dealt)),
+        "files": tuple(_describe_files(folder / "data", dealt)),
     }
 
 
 def is_dealt_to(dealt: Mapping[int, int], tasks: int) -> bool:
-    """Whether a source of so many tasks, which take files in turn, reads in each just the keys that it keeps."""
+    """Whether each of `tasks` tasks, taking files in turn, reads exactly the keys that it keeps."""
     return all(file % tasks == group * tasks // KEY_GROUPS for group, file in dealt.items())
 
 
@@ -93,15 +93,15 @@ def _write_good(rows: DataFrame, folder: Path) -> None:
 
 def _write_rejected(rows: DataFrame, folder: Path) -> None:
     read = F.when(F.col(LINE).isNull(), F.col(READ))
-    told = rows.select(
+    rejected = rows.select(
         F.col(REASON).alias("reason"), F.col(DETAIL).alias("detail"), F.col(LINE).alias("line"), read.alias("record")
     )
-    told.write.json(as_is(str(folder)))
+    rejected.write.json(as_is(str(folder)))
     _rename_parts(folder, ".json")
 
 
 def _rename_parts(folder: Path, ending: str) -> None:
-    """Give Spark's files names that are the same in every run, in the same order, and remove its marks."""
+    """Give Spark's files names that are the same in every run, and remove its marker files."""
     for name in sorted(os.listdir(folder)):
         path = folder / name
         if name[0] in "._":
@@ -110,7 +110,7 @@ def _rename_parts(folder: Path, ending: str) -> None:
             path.rename(folder / f"{'-'.join(name.split('-')[:2])}{ending}")
 
 
-def _described(folder: Path, dealt: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+def _describe_files(folder: Path, dealt: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     parquet: Any = import_module("pyarrow.parquet")
     for number, name in enumerate(sorted(os.listdir(folder))):
         groups = sorted(group for group, file in dealt.items() if file == number)
@@ -120,20 +120,20 @@ def _described(folder: Path, dealt: Mapping[int, int]) -> Iterator[dict[str, Any
 def _schema(ddl: str) -> StructType:
     parsed: Any = StructType.fromDDL(ddl)
     if not isinstance(parsed, StructType) or not parsed.fields:
-        raise PreparationError(f"schema {ddl!r} names no columns: write them as in 'id BIGINT NOT NULL, amount DOUBLE'")
+        raise PreparationError(f"schema {ddl!r} has no columns: write it like 'id BIGINT NOT NULL, amount DOUBLE'")
     return parsed
 
 
 def _check_names(source: str, what: str, names: Any, known: Any) -> None:
     for name in cast("list[str]", names):
         if name not in known:
-            raise PreparationError(f"{source} has no column {name!r}, which {what}: it has {', '.join(known)}")
+            raise PreparationError(f"{source} has no column {name!r}, which {what}: its columns are {', '.join(known)}")
 
 
 def _check_key(key: str, schema: StructType) -> None:
     kind = schema[key].dataType
     if not isinstance(kind, KEY_TYPES):
         raise PreparationError(
-            f"column {key!r} is of type {kind.simpleString()}, and a key is text, a number, true or false, or bytes: "
-            f"make it one with the expression {key} = CAST({key} AS STRING)"
+            f"column {key!r} has type {kind.simpleString()}, but a key must be text, a number, a boolean or bytes: "
+            f"convert it with the expression {key} = CAST({key} AS STRING)"
         )

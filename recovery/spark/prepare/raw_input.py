@@ -1,4 +1,4 @@
-"""Raw input as Spark reads it: CSV with a header, JSON lines, Parquet. What cannot be parsed is kept as its line."""
+"""Reads raw input with Spark: CSV with a header, JSON lines or Parquet. Lines that cannot be parsed are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Format = Literal["csv", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 LINE = "__line"
-"""The column of a row that could not be parsed: its text."""
+"""The column that holds the text of a line that could not be parsed."""
 
 _ENDINGS: dict[Format, tuple[str, ...]] = {
     "csv": (".csv", ".csv.gz"),
@@ -28,13 +28,13 @@ _ENDINGS: dict[Format, tuple[str, ...]] = {
     "parquet": (".parquet",),
 }
 
-# As the engine writes it: quotes doubled, and line ends within quotes.
+# The engine's CSV dialect: quotes are doubled, and quoted values may contain line ends.
 _CSV = {"header": True, "escape": '"', "multiLine": True, "enforceSchema": False}
 
 
 @dataclass(frozen=True)
 class Raw:
-    """Input as it was read, text where the format has no types, and the types that its columns are to have."""
+    """Input as it was read (text where the format has no types), and the target types of its columns."""
 
     rows: DataFrame
     schema: StructType
@@ -42,7 +42,7 @@ class Raw:
 
 
 def read_raw(spark: SparkSession, source: str, form: Format, schema: StructType | None) -> Raw:
-    """The rows of a file or of the files in a folder. Without a schema, the types are those that Spark finds."""
+    """The rows of a file or of the files in a folder. Without a schema, Spark infers the types."""
     path = as_is(source)
     if form == "parquet":
         rows = spark.read.options(recursiveFileLookup=True, pathGlobFilter=_glob(source, form)).parquet(path)
@@ -62,13 +62,13 @@ def read_raw(spark: SparkSession, source: str, form: Format, schema: StructType 
 
 
 def read_published(spark: SparkSession, path: str, schema: str | None = None) -> DataFrame:
-    """What a sink of JSON lines, CSV or Parquet has published in a folder."""
+    """The published output of a JSON lines, CSV or Parquet sink."""
     form = format_of(path)
     reader = spark.read.options(pathGlobFilter=_glob(path, form), recursiveFileLookup=True)
     reader = reader if schema is None else reader.schema(schema)
     if form == "parquet":
         return reader.parquet(as_is(path))
-    # What does not parse is an error: silence would turn it into nulls.
+    # By default Spark silently turns lines that do not parse into nulls.
     reader = reader.option("mode", "FAILFAST")
     if form == "json":
         return reader.json(as_is(path))
@@ -79,25 +79,25 @@ def read_published(spark: SparkSession, path: str, schema: str | None = None) ->
 
 
 def format_of(source: str) -> Format:
-    """The format of a file or of the files in a folder, by their endings. Hidden ones are passed over.
+    """The format of a file or of the files in a folder, by their suffixes. Hidden files are ignored.
 
     >>> format_of("no/such/file.csv")
     Traceback (most recent call last):
-    recovery.spark.spark_errors.UnreadableError: no/such/file.csv is not there: give the path of a file or a folder
+    recovery.spark.spark_errors.UnreadableError: no/such/file.csv does not exist: give the path of a file or a folder
     """
     if not os.path.exists(source):
-        raise UnreadableError(f"{source} is not there: give the path of a file or a folder")
+        raise UnreadableError(f"{source} does not exist: give the path of a file or a folder")
     names = list(_files_below(source))
     found = {form: [name for name in names if name.lower().endswith(ends)] for form, ends in _ENDINGS.items()}
     forms: list[Format] = [form for form in _ENDINGS if found[form]]
     if len(forms) > 1:
         raise UnreadableError(
             f"{source} holds files of several formats, such as {found[forms[0]][0]!r} and {found[forms[1]][0]!r}: "
-            "say which to read (format=, --format), or move the others away"
+            "choose one (format=, --format), or move the other files away"
         )
     if forms:
         return forms[0]
-    others = f"but {names[0]!r}" if names else "and no other that is not hidden"
+    others = f"only files such as {names[0]!r}" if names else "and no other visible file"
     raise UnreadableError(
         f"{source} holds no file ending in .csv, .json, .jsonl, .ndjson or .parquet, {others}: "
         "give another path, or the format (format=, --format)"
@@ -105,19 +105,19 @@ def format_of(source: str) -> Format:
 
 
 def check_format(source: str, form: str) -> Format:
-    """This format, if there is something to read in it."""
+    """The given format, if it is supported and there is a file in it."""
     if form not in FORMATS:
-        raise UnreadableError(f"format {form!r} cannot be read: give one of {', '.join(FORMATS)}")
+        raise UnreadableError(f"format {form!r} is not supported: give one of {', '.join(FORMATS)}")
     known = cast(Format, form)
     if not os.path.exists(source):
-        raise UnreadableError(f"{source} is not there: give the path of a file or a folder")
+        raise UnreadableError(f"{source} does not exist: give the path of a file or a folder")
     if os.path.isdir(source) and not any(name.lower().endswith(_ENDINGS[known]) for name in _files_below(source)):
         raise UnreadableError(f"{source} holds no file ending in {' or '.join(_ENDINGS[known])}: give another folder")
     return known
 
 
 def as_is(path: str) -> str:
-    """A local path in which Spark takes no character for a pattern.
+    """A local path as a URI in which Spark sees no glob pattern.
 
     >>> as_is("/data/a*b.csv")
     'file:///data/a\\\\*b.csv'
@@ -132,9 +132,9 @@ def _reader(spark: SparkSession, source: str, form: Format) -> DataFrameReader:
 
 
 def _columns_of(reader: DataFrameReader, path: str, with_types: bool) -> StructType:
-    """The columns of CSV, as text or with the types that Spark finds."""
-    # To find types in values of several lines, Spark takes what is in a path for a pattern, whatever is before it.
-    # A reader keeps what it is told: it is told twice.
+    """The columns of CSV files, as text or with inferred types."""
+    # When inferring types with multiLine, Spark treats the path as a pattern even if it is escaped. Readers keep their
+    # options, so multiLine is set back afterwards.
     reader = reader.option("multiLine", not {"\\", ","} & set(path)).option("inferSchema", with_types)
     found = reader.csv(path).schema
     reader.option("multiLine", True)
@@ -142,12 +142,12 @@ def _columns_of(reader: DataFrameReader, path: str, with_types: bool) -> StructT
 
 
 def _glob(source: str, form: Format) -> str:
-    """Which files of a folder are read; a file that is named itself may have any ending."""
+    """The pattern of the files to read in a folder; a file given by name may have any suffix."""
     return f"*{{{','.join(_ENDINGS[form])}}}" if os.path.isdir(source) else "*"
 
 
 def _with_line(schema: StructType) -> StructType:
-    """The schema to read by, in which everything may be missing: what must not be is looked at later."""
+    """The schema for reading, with all columns nullable; NOT NULL is checked later."""
     fields = [StructField(field.name, field.dataType) for field in schema]
     return StructType([*fields, StructField(LINE, StringType())])
 

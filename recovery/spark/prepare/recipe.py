@@ -1,4 +1,4 @@
-"""What a preparation is asked for."""
+"""The parameters of a preparation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from recovery.spark.spark_errors import SparkJobError
 
 
 class PreparationError(SparkJobError):
-    """Input that cannot be prepared as asked."""
+    """The input cannot be prepared with these parameters."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is asked of a preparation; `prepare` says what each part means."""
+    """The parameters of a preparation; see `prepare` for their meaning."""
 
     source: str
     key: str | None

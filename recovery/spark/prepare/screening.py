@@ -1,9 +1,9 @@
-"""Rows cleaned and screened: each row of the input either fits, or is rejected for the first of these reasons.
+"""Cleans and screens rows: each row is accepted, or rejected for the first of these reasons that applies.
 
-- malformed: its line does not parse, or a value is not of the type that its column is to have.
-- null: the key, or a column that is declared NOT NULL, has no value.
-- condition: the condition that a good row fulfils is not true of it.
-- duplicate: another row that fits has the same values in the columns that are unique together.
+- malformed: the line does not parse, or a value cannot be converted to the type of its column.
+- null: the key or a NOT NULL column has no value.
+- condition: the `where` condition is not true.
+- duplicate: another accepted row has the same values in the unique columns.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 REASONS = ("malformed", "null", "condition", "duplicate")
 
 REASON, DETAIL, READ = "__reason", "__detail", "__read"
-"""Why a row is rejected, null where it fits; the columns or the condition that it was; the row as it was read."""
+"""The reason for a rejection, null for accepted rows; the columns or condition concerned; the row as it was read."""
 
 
 def clean_rows(raw: Raw, form: str, clean: Mapping[str, str]) -> DataFrame:
-    """Text trimmed, then the expressions, one after the other, then the types; with what was malformed as the reason.
+    """Trim text, apply the expressions one after the other, then convert types, marking malformed rows.
 
-    In CSV an expression sees text, of which what is empty is null: it can mend what would not fit its type.
+    In CSV an expression sees text, with empty values as null, so it can repair values that would not convert.
     """
     rows = raw.rows.withColumn(READ, F.struct(*map(column_named, raw.columns)))
     for field in raw.rows.schema:
@@ -50,19 +50,19 @@ def clean_rows(raw: Raw, form: str, clean: Mapping[str, str]) -> DataFrame:
 
 
 def reject_nulls(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Reject what has no value in one of these columns."""
+    """Reject rows without a value in one of these columns."""
     missing = _names([F.when(column_named(name).isNull(), F.lit(name)) for name in columns])
     return _reject(rows, missing != "", "null", missing)
 
 
 def reject_unless(rows: DataFrame, condition: str) -> DataFrame:
-    """Reject that of which a condition in SQL is not true."""
+    """Reject rows for which an SQL condition is not true."""
     return _reject(rows, ~F.coalesce(F.expr(condition), F.lit(False)), "condition", F.lit(condition))
 
 
 def reject_duplicates(rows: DataFrame, unique: Sequence[str]) -> DataFrame:
-    """Reject all but one of the rows that have the same values in these columns: the same one in every run."""
-    # Rows that are rejected already stay where they are: together they would be one partition.
+    """Of the rows with equal values in these columns, reject all but one; every run keeps the same one."""
+    # Rejected rows stay in their partitions; otherwise they would all end up in one.
     apart = F.when(F.col(REASON).isNull(), F.lit(0)).otherwise(F.spark_partition_id() + 1)
     content = [
         F.map_entries(column_named(field.name)) if isinstance(field.dataType, MapType) else column_named(field.name)
@@ -89,10 +89,10 @@ def _names(names: Sequence[Column]) -> Column:
 
 
 def schema_of(rows: DataFrame) -> StructType:
-    """The columns of the user's."""
+    """The user's columns, without ours."""
     return StructType([field for field in rows.schema if not field.name.startswith("__")])
 
 
 def column_named(name: str) -> Column:
-    """A column of this very name, dots and all."""
+    """The column with exactly this name, even if it contains dots."""
     return F.col(f"`{name.replace('`', '``')}`")

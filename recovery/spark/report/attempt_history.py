@@ -1,4 +1,4 @@
-"""The run as a list: an attempt a row, from which cut it went on, and its cuts, each of which leads to its picture."""
+"""The history of a run as an HTML list: one row per attempt, with the cut it restored and links to its own cuts."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def strip_of_history(verdict: Mapping[str, Any]) -> Markup:
     cuts: Mapping[int, Mapping[str, Any]] = {cut["epoch"]: cut for cut in verdict["cuts"]}
     restored: dict[int, int | None] = {start["attempt"]: start.get("restored") for start in verdict.get("attempts", ())}
     rows = [
-        element("li", element("span", _told(attempt, restored.get(attempt)), class_="attempt"), element("div", *dots))
+        element("li", element("span", _label(attempt, restored.get(attempt)), class_="attempt"), element("div", *dots))
         for attempt, dots in _dots(cuts, restored).items()
     ]
     return element("ol", *rows, class_="history")
 
 
-def _told(attempt: int, restored: int | None) -> str:
-    return f"attempt {attempt}" if restored is None else f"attempt {attempt} went on from cut {restored}"
+def _label(attempt: int, restored: int | None) -> str:
+    return f"attempt {attempt}" if restored is None else f"attempt {attempt} resumed from cut {restored}"
 
 
 def _dots(cuts: Mapping[int, Mapping[str, Any]], restored: Mapping[int, int | None]) -> dict[int, list[Markup]]:
-    """Attempt -> its cuts. One that was restored and not audited stands with the attempt before it."""
+    """Attempt -> its cuts. A cut that was restored but not audited is listed with the previous attempt."""
     epochs: dict[int, set[int]] = {}
     for attempt in sorted({*restored, *(cut["attempt"] for cut in cuts.values())}):
         epoch = restored.get(attempt)
@@ -44,7 +44,7 @@ def _dots(cuts: Mapping[int, Mapping[str, Any]], restored: Mapping[int, int | No
 
 def _dot(epoch: int, cut: Mapping[str, Any] | None) -> Markup:
     state = "unaudited" if cut is None else "consistent" if cut.get("consistent", True) else "violated"
-    told = f"cut {epoch}: {'not audited' if cut is None else state}"
-    # What has no picture leads nowhere.
+    title = f"cut {epoch}: {'not audited' if cut is None else state}"
+    # A cut that was not audited has no picture to link to.
     name, leads_to = ("span", None) if cut is None else ("a", f"#cut-{epoch}")
-    return element(name, f"{_MARKS[state]} {epoch}", class_=f"dot {state}", href=leads_to, title=told)
+    return element(name, f"{_MARKS[state]} {epoch}", class_=f"dot {state}", href=leads_to, title=title)

@@ -1,4 +1,4 @@
-"""What was found of one cut, and the verdict that comes of it."""
+"""Collects the findings of one cut and turns them into a verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from recovery.spark.report.verdict import (
 
 @dataclass
 class Found:
-    """What is wrong with a cut, and what is shown of it. `totals` count by statement what is wrong, told or not."""
+    """The findings of a cut, and the figures to report. `totals` counts all findings per statement, listed or not."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
     totals: Counter[int] = field(default_factory=Counter[int])
@@ -35,13 +35,13 @@ class Found:
     invariants: list[InvariantResult] = field(default_factory=list[InvariantResult])
 
     def add(self, found: Iterable[tuple[Finding, int]]) -> None:
-        """More of it, with how often there is each."""
+        """Add findings, each with its number of occurrences."""
         for one, times in found:
             self.findings.append(one)
             self.totals[one.statement] += times
 
     def add_channel(self, row: Facts, epoch: int) -> None:
-        """What a row of channels tells. Each has the totals of them all."""
+        """Add a row of `check_channels`. Every row carries the totals of all channels."""
         findings, totals, channel = row.pop("findings"), row.pop("totals"), row.pop("channel")
         if not self.channels:
             self.totals.update(dict(zip(CHANNEL_STATEMENTS, totals, strict=True)))
@@ -51,14 +51,14 @@ class Found:
 
 
 def conclude_cut(cut: CutDocuments, place: Place, found: Found, is_readable: bool, there: Set[int]) -> CutVerdict:
-    """The verdict over a cut. `there` are the cuts that could be read."""
+    """The verdict on a cut. `there` are the cuts that could be read."""
     manifest, sizes = cut.manifest, manifest_sizes(cut.manifest)
     declared = manifest["deployment"]["channels"]
     counted = sum(channel["within_actor"] for channel in declared)
     sizes |= {"channels": len(declared), "digested": len(declared) - counted, "counted": counted}
     compared = dict(_compared(cut, place, found, sizes, there)) if is_readable else {}
     broken = sum(not one.holds for one in found.invariants)
-    told = sorted(found.findings, key=lambda one: one.statement)
+    findings = sorted(found.findings, key=lambda one: one.statement)
     return CutVerdict(
         epoch=cut.epoch,
         attempt=int(cut.entry.attempt),
@@ -77,17 +77,17 @@ def conclude_cut(cut: CutDocuments, place: Place, found: Found, is_readable: boo
                 number,
                 name,
                 broken if number == 7 else found.totals[number],
-                compared.get(number, "not compared: its files cannot be told apart"),
+                compared.get(number, "not compared: some of its files cannot be read"),
             )
             for number, name in STATEMENTS.items()
         ],
         invariants=found.invariants,
-        findings=list(_limited(told)),
+        findings=list(_limited(findings)),
     )
 
 
 def conclude_malformed(place: Place, found: Found) -> CutVerdict:
-    """The verdict over a cut whose manifest does not read: what the chain says of it."""
+    """The verdict on a cut with a malformed manifest; its facts come from the chain."""
     entry = place.entry
     sizes = dict.fromkeys(("files", "bytes", "state_rows", "log_batches", "log_bytes", "log_records"), 0)
     return CutVerdict(
@@ -101,7 +101,7 @@ def conclude_malformed(place: Place, found: Found) -> CutVerdict:
         parallelism={},
         sizes={**sizes, "channels": 0, "digested": 0, "counted": 0},
         statements=[
-            StatementResult(number, name, found.totals[number], "not compared: the manifest does not read")
+            StatementResult(number, name, found.totals[number], "not compared: the manifest is malformed")
             for number, name in STATEMENTS.items()
         ],
         findings=found.findings,
@@ -109,27 +109,27 @@ def conclude_malformed(place: Place, found: Found) -> CutVerdict:
 
 
 def _limited(findings: Iterable[Finding]) -> Iterator[Finding]:
-    told = Counter[int]()
+    listed = Counter[int]()
     for found in findings:
-        told[found.statement] += 1
-        if told[found.statement] <= FINDINGS_MAX:
+        listed[found.statement] += 1
+        if listed[found.statement] <= FINDINGS_MAX:
             yield found
 
 
 def _compared(
     cut: CutDocuments, place: Place, found: Found, sizes: Facts, there: Set[int]
 ) -> Iterator[tuple[int, str]]:
-    """What was looked at for each statement."""
+    """Statement -> a description of what was compared."""
     manifest, graph = cut.manifest, cut.graph
     kinds = Counter(operator["kind"] for operator in graph["operators"])
     back = sum(edge["loop"] is not None for edge in graph["edges"])
     logged = sum(channel["is_back"] for channel in manifest["deployment"]["channels"])
     before = f"against epoch {place.previous}"
     if place.previous is None:
-        before = "the first cut: it is held against the beginning"
+        before = "the first cut, compared with the start of the job"
     elif place.previous not in there:
-        before = f"not compared: epoch {place.previous}, the cut before, is not there any more"
-    regular = "all channels may hold something" if manifest["mode"] == "unaligned" else ""
+        before = f"not compared: epoch {place.previous}, the previous cut, no longer exists"
+    regular = "all channels may hold batches" if manifest["mode"] == "unaligned" else ""
     empty = sizes["channels"] if manifest["mode"] == "drain" else sizes["channels"] - logged
     yield 1, counted(sizes["channels"], "channel")
     yield 2, f"{sizes['digested']:,} channels digested, {sizes['counted']:,} counted; {sizes['log_batches']:,} batches"
@@ -156,7 +156,7 @@ def _task_facts(cut: CutDocuments, task: Facts) -> Facts:
 
 
 def _position_facts(cut: CutDocuments, found: Found) -> Iterator[Facts]:
-    """What each source has sent and each sink written, since the job began."""
+    """Records sent by each source and written by each sink since the job began."""
     for kind in ("source", "sink"):
         for name, records in records_of(cut, kind).items():
             splits = found.counted.sources.get(name, {}).get("splits")

@@ -1,8 +1,8 @@
-"""The picture of a cut: operators in boxes from left to right, back edges as arcs below, what was in flight on each.
+"""Draws a cut as SVG: operators as boxes from left to right, back edges as arcs below, and the records in flight.
 
-Lines to the right leave a box on its right and enter one on its left. A back edge goes down beside its sender, left in
-a lane of its own below all boxes, and up beside its receiver: so it crosses no box. The shorter it is, the higher its
-lane, so that loops within loops do not cross. Figures are drawn last: a line that passes under one leaves it readable.
+Forward edges leave a box on its right and enter one on its left. A back edge goes down beside its sender, left in its
+own lane below all boxes, and up beside its receiver, so it crosses no box. Shorter back edges use higher lanes, so
+nested loops do not cross. Labels are drawn last, so that they stay readable where a line passes under them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from recovery.spark.report.edge_figures import EdgeFigures, figures_of_edges, label_of, told_in_flight
+from recovery.spark.report.edge_figures import EdgeFigures, describe_in_flight, figures_of_edges, label_of
 from recovery.spark.report.markup import Markup, element
 from recovery.spark.report.picture_layout import Arrangement, Spot, arrange
 
@@ -27,11 +27,11 @@ NAME_CHARACTERS_MAX = 24
 NAME_WIDTH = 7.8
 LABEL_WIDTH = 6.9
 SCALE_MIN = 0.8
-"""A picture that would have to be smaller than this to fit is scrolled instead."""
+"""Smallest scale before the picture scrolls instead of shrinking."""
 
 
 def picture_of_cut(cut: Mapping[str, Any]) -> Markup:
-    """The picture as one SVG element, which needs nothing but the style of its page.
+    """The picture as one SVG element; it needs only the stylesheet of its page.
 
     >>> graph = {"operators": [{"name": "read", "kind": "source"}], "edges": []}
     >>> picture_of_cut({"epoch": 3, "graph": graph}).startswith('<svg')
@@ -60,7 +60,7 @@ class _Picture:
         self.returning.sort(key=lambda edge: self.spots[edge["sender"]][0] - self.spots[edge["receiver"]][0])
 
     def drawn(self) -> Markup:
-        """All of it."""
+        """The whole picture."""
         lanes = [self._arc(edge, lane) for lane, edge in enumerate(self.returning)]
         lines = [self._line(edge, way) for edge, way in self.onward]
         boxes = [self._box(operator) for operator in self.operators.values()]
@@ -83,7 +83,7 @@ class _Picture:
         )
 
     def _place(self, arrangement: Arrangement) -> None:
-        """Give every spot its left end, its width and the height of its middle."""
+        """Compute the left end, width and vertical centre of every spot."""
         self.spots: dict[Spot, tuple[float, float, float]] = {}
         heights = [sum(map(_height, column)) + ROW_GAP * (len(column) - 1) for column in arrangement.columns]
         tallest = max(heights, default=0.0)
@@ -106,17 +106,17 @@ class _Picture:
 
     def _gap(self, column: Sequence[Spot], after: Sequence[Spot]) -> float:
         labels = [label_of(self.figures.get(edge["name"])) for edge, way in self.onward if way[0] in column]
-        # More than a figure is wide, as it stands nearer to the box before it.
+        # Wider than the label, which is placed nearer to the left box.
         label = 1.2 * LABEL_WIDTH * max(map(len, labels), default=0)
         return (44 if after else MARGIN) + max(label, self._corners(column, after))
 
     def _corners(self, column: Sequence[Spot], after: Sequence[Spot]) -> float:
-        """What back edges need between two columns, to go down and up there."""
+        """Width that back edges need between two columns for their vertical parts."""
         ends = [edge["sender"] in column or edge["receiver"] in after for edge in self.returning]
         return 14.0 * len(ends) if any(ends) else 0.0
 
     def _right(self, spot: Spot) -> float:
-        """Where the stack of a box ends."""
+        """The right end of a box, including the stack behind it."""
         x, width, _ = self.spots[spot]
         return x + width + (STACK_STEP * self._behind(spot) if isinstance(spot, str) else 0.0)
 
@@ -162,13 +162,13 @@ class _Picture:
             path += f" H{x1:.1f} C{x1 + reach:.1f} {y1:.1f} {x2 - reach:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
             path += "" if isinstance(right, str) else f" h{width2:.1f}"
         x, (after_x, _, after_y) = self._right(way[0]), self.spots[way[1]]
-        # Before the middle of the first bow: there, lines that cross would have their figures at one place.
+        # Left of the middle of the first curve, where the labels of crossing lines would collide.
         place = (x + 0.44 * (after_x - x), y + 0.38 * (after_y - y) + aside - 6)
         end_x, _, end_y = self.spots[way[-1]]
         return _edge(edge, figures, path, _head(end_x, end_y + aside), (label_of(figures), *place))
 
     def _aside(self, edge: Mapping[str, Any]) -> float:
-        """How far a line is moved off the middle of its boxes, because others run between the same two."""
+        """Vertical offset of a line if several edges connect the same two boxes."""
         ends = (edge["sender"], edge["receiver"])
         beside = [other["name"] for other, _ in self.onward if (other["sender"], other["receiver"]) == ends]
         step = min(PARALLEL_GAP, (BOX_HEIGHT - 8) / len(beside))
@@ -179,7 +179,7 @@ class _Picture:
         x1, width1, y1 = self.spots[edge["sender"]]
         x2, _, y2 = self.spots[edge["receiver"]]
         down, up = x1 + width1 + self.stack + 8 + 7 * lane, x2 - 16 - 7 * lane
-        # Off the middle of a box, where the lines to the right are.
+        # Below the centre of the box, where forward edges attach.
         y1, y2 = y1 + BOX_HEIGHT / 4, y2 + BOX_HEIGHT / 4
         low = self.bottom + LANE_HEIGHT * (lane + 0.6)
         path = (
@@ -188,10 +188,10 @@ class _Picture:
             f"Q{up:.1f} {low:.1f} {up:.1f} {low - 14:.1f} V{y2 + 14:.1f} "
             f"Q{up:.1f} {y2:.1f} {up + 8:.1f} {y2:.1f} H{x2:.1f}"
         )
-        told = f"{_short(edge.get('loop') or edge['name'])}: {told_in_flight(figures)}"
-        # An arc that is no back edge closes a cycle which no back edge covers.
+        label = f"{_short(edge.get('loop') or edge['name'])}: {describe_in_flight(figures)}"
+        # An edge drawn backwards that is not a back edge closes a cycle that no back edge covers.
         is_violated = not edge.get("loop")
-        return _edge(edge, figures, path, _head(x2, y2), (told, (down + up) / 2, low - 6), is_violated)
+        return _edge(edge, figures, path, _head(x2, y2), (label, (down + up) / 2, low - 6), is_violated)
 
 
 def _edge(
@@ -202,21 +202,21 @@ def _edge(
     label: tuple[str, float, float],
     is_violated: bool = False,
 ) -> tuple[Markup, Markup]:
-    """The line of an edge, and its figure, which is drawn later."""
+    """The line of an edge, and its label, which is drawn later."""
     classes = "back" if edge.get("loop") else "onward"
     classes += " violated" if is_violated or (figures is not None and figures.is_violated) else ""
-    told = f"{edge['name']}: {edge['sender']} to {edge['receiver']}"
+    description = f"{edge['name']}: {edge['sender']} to {edge['receiver']}"
     if figures is None:
         classes += " within"
-        told += ", within one task: no channel"
+        description += ", within one task: no channel"
     else:
         classes += " full" if figures.batches_in_flight else ""
-        told += (
+        description += (
             f"; {figures.sent:,} batches sent (n), {figures.consumed:,} received (m), {figures.logged:,} logged (L), "
-            f"{figures.restored_batches:,} restored and not yet processed; {told_in_flight(figures)}; "
+            f"{figures.restored_batches:,} restored and not yet processed; {describe_in_flight(figures)}; "
             f"{figures.channels} channels, {figures.within_actor} of them within an actor"
         )
-    title = element("title", told)
+    title = element("title", description)
     text, x, y = label
     figure = element("text", text, x=x, y=y, class_="label")
     return (
@@ -238,7 +238,7 @@ def _height(spot: Spot) -> float:
 
 
 def _short(name: str) -> str:
-    """Long names are cut in the middle: those of one flow often begin alike, or end alike.
+    """Shorten a long name in the middle: names of one flow often share a prefix or a suffix.
 
     >>> _short("account_balances_by_customer_and_region")
     'account_balan…and_region'

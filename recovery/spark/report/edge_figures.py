@@ -1,4 +1,4 @@
-"""What the channels of each edge held at a cut, summed up for the picture and its table."""
+"""Sums up the channels of each edge at a cut, for the picture and its table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from graphs.wording import counted
 class EdgeFigures:
     """Batches sent (n), received (m) and logged (L) in the channels of one edge, and the records in those logs.
 
-    `restored_batches` are those that a restore put in front of a channel and that are still to be processed: they are
-    in flight like the logged ones, but this attempt has not sent them, so that n = m + L does not speak of them.
+    `restored_batches` come from a restored log and are not yet processed. They are in flight like the logged ones, but
+    this attempt did not send them, so they do not count in n = m + L.
     """
 
     channels: int = 0
@@ -28,17 +28,17 @@ class EdgeFigures:
 
     @property
     def batches_in_flight(self) -> int:
-        """Logged batches, whoever sent them."""
+        """Logged batches of this attempt and of the one before."""
         return self.logged + self.restored_batches
 
     @property
     def missing(self) -> int:
-        """Batches that were sent and are neither received nor logged; below 0, there are more than were sent."""
+        """Batches sent but neither received nor logged; negative if there are more than were sent."""
         return self.sent - self.consumed - self.logged
 
 
 def figures_of_edges(cut: Mapping[str, Any]) -> dict[str, EdgeFigures]:
-    """Edge -> its figures; an edge within a task has no channel, and is not there.
+    """Edge -> its figures. Edges within a task have no channel and are left out.
 
     >>> cut = {"channels": [{"edge": "again", "sent": 9, "consumed": 7, "logged": 2, "records": 40}]}
     >>> figures_of_edges(cut)["again"].batches_in_flight
@@ -52,7 +52,7 @@ def figures_of_edges(cut: Mapping[str, Any]) -> dict[str, EdgeFigures]:
 
 
 def in_flight(batches: int, records: int) -> str:
-    """What was on its way, in words.
+    """Batches and records in flight, in words.
 
     >>> in_flight(2, 40), in_flight(0, 0)
     ('40 records in 2 batches', 'nothing in flight')
@@ -62,19 +62,19 @@ def in_flight(batches: int, records: int) -> str:
     return f"{counted(records, 'record')} in {counted(batches, 'batch', 'es')}"
 
 
-def told_in_flight(figures: EdgeFigures | None) -> str:
-    """What was on its way on an edge, in words; where something is wrong with it, what n = m + L says of that.
+def describe_in_flight(figures: EdgeFigures | None) -> str:
+    """The records in flight on an edge, in words; if n = m + L is violated, the number of missing batches.
 
-    >>> told_in_flight(EdgeFigures(sent=9, consumed=7, logged=1, is_violated=True))
+    >>> describe_in_flight(EdgeFigures(sent=9, consumed=7, logged=1, is_violated=True))
     '1 batch missing'
     """
     if figures is None:
         return "within one task"
-    return _told_missing(figures) or in_flight(figures.batches_in_flight, figures.records)
+    return _describe_missing(figures) or in_flight(figures.batches_in_flight, figures.records)
 
 
 def label_of(figures: EdgeFigures | None) -> str:
-    """The batches of an edge: how many, when all have arrived; else n, m and L, or how many are missing.
+    """The label of an edge: the number of batches if all have arrived; else n, m and L, or how many are missing.
 
     >>> label_of(EdgeFigures(sent=1200, consumed=1200)), label_of(EdgeFigures(sent=6, consumed=4, logged=2))
     ('1,200', 'n 6 · m 4 · L 2')
@@ -83,23 +83,23 @@ def label_of(figures: EdgeFigures | None) -> str:
         return ""
     if figures.sent == figures.consumed and not figures.batches_in_flight:
         return f"{figures.sent:,}"
-    told = f"n {figures.sent:,} · m {figures.consumed:,} · L {figures.batches_in_flight:,}"
-    return _told_missing(figures) or told
+    equation = f"n {figures.sent:,} · m {figures.consumed:,} · L {figures.batches_in_flight:,}"
+    return _describe_missing(figures) or equation
 
 
 def in_flight_of(cut: Mapping[str, Any]) -> str:
-    """What was on its way in all channels of a cut, in words."""
+    """The records in flight in all channels of a cut, in words."""
     channels: Sequence[Mapping[str, Any]] = cut.get("channels", ())
     return in_flight(_total(channels, "logged"), _total(channels, "records"))
 
 
 def violated_channels(cut: Mapping[str, Any]) -> set[str]:
-    """The channels that findings of this cut name, as they name them."""
+    """Names of the channels in the findings of this cut."""
     return {finding["channel"] for finding in cut.get("findings", ()) if finding.get("channel")}
 
 
 def name_of_channel(channel: Mapping[str, Any]) -> str:
-    """A channel in one word, as findings name it.
+    """The name of a channel as findings write it.
 
     >>> ends = {"sender": "try", "sender_index": 0, "receiver": "try", "receiver_index": 1}
     >>> name_of_channel({"edge": "again", **ends, "restored": True})
@@ -109,7 +109,7 @@ def name_of_channel(channel: Mapping[str, Any]) -> str:
     return f"{channel['edge']} {ends}{' (restored)' if channel.get('restored') else ''}"
 
 
-def _told_missing(figures: EdgeFigures) -> str:
+def _describe_missing(figures: EdgeFigures) -> str:
     batches = abs(figures.missing)
     if not figures.is_violated or not batches:
         return ""

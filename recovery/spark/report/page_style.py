@@ -1,4 +1,4 @@
-"""How the page of a verdict looks: by day and by night, on a desk and on a phone. It loads nothing."""
+"""Stylesheet of the verdict page, for light and dark mode and small screens. It loads nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the boxes of a graph stand: in columns from left to right, so that every edge that can goes to the right.
+"""Layout of a graph: boxes in columns, so that as many edges as possible run from left to right.
 
-An edge that passes over columns has a bend in each, which takes up a place there like a box, so that no line runs
-through a box. A cycle that no back edge closes (a damaged graph has such) is cut at the box that comes first.
+An edge that spans several columns gets a bend in each, which takes up space like a box, so no line runs through a
+box. A cycle without a back edge (only in a damaged graph) is broken at its first box.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 SWEEPS = 4
-"""How often the columns are put in the order of their neighbours; more changes next to nothing."""
+"""Passes that order columns by their neighbours; more passes hardly change the result."""
 
 Spot = str | tuple[int, int]
 """A box by its name, or the bend of an edge, given by its number, in a column."""
@@ -26,7 +26,7 @@ class Arrangement:
 
 
 def arrange(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> Arrangement:
-    """Put boxes in columns along these edges; back edges are not given, and so do not pull.
+    """Arrange boxes in columns along these forward edges.
 
     >>> arrange(["read", "try", "write"], [("read", "try"), ("try", "write"), ("read", "write")]).columns
     (('read',), ('try', (2, 1)), ('write',))
@@ -48,7 +48,7 @@ def arrange(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> Arrangeme
 
 
 def _columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """As far to the right as the longest way to it is long; what has no input stands just before what it feeds."""
+    """Name -> column: the length of the longest path to it; sources move next to their first receiver."""
     column_of: dict[str, int] = {}
     left = list(names)
     while left:
@@ -66,7 +66,7 @@ def _columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str
 
 
 def _untangle(columns: list[list[Spot]], ways: Sequence[Sequence[Spot]]) -> None:
-    """Order each column by where its neighbours stand, from the left and from the right in turn."""
+    """Order each column by the positions of its neighbours, alternating from the left and from the right."""
     steps = [step for way in ways for step in pairwise(way)]
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0

@@ -1,6 +1,6 @@
-"""What an audit found, as data: of each cut what was compared and what is wrong, and the same of the job as a whole.
+"""The result of an audit as data: what was compared and what is wrong, for each cut and for the job as a whole.
 
-docs/audit.md describes the JSON. Its names stay; a reader passes over names that it does not know.
+docs/audit.md describes the JSON. Existing names do not change; readers must ignore names they do not know.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import Any
 from graphs.wording import counted, printable
 
 VERSION = 2
-"""The version of the JSON. It changes when a name of it goes, or comes to mean something else."""
+"""Version of the JSON. It changes when a name is removed or changes its meaning."""
 
 STATEMENTS: Mapping[int, str] = {
     1: "nothing is received that was not sent",
     2: "a log is exactly what was in its channel",
     3: "a channel that is not logged is empty at the cut",
     4: "the back edges cover every cycle",
-    5: "every task, channel and file is there once",
-    6: "positions and output are what was sent and written up to the cut",
+    5: "every task, channel and file occurs exactly once",
+    6: "positions and output match what was sent and written up to the cut",
     7: "the invariants of the flow hold",
-    8: "from one cut to the next nothing goes back",
+    8: "nothing moves backwards from one cut to the next",
 }
 """What must hold of a cut, in words."""
 
 FINDINGS_MAX = 20
-"""So many findings of one statement in one cut are told; the others are counted."""
+"""Findings listed per statement and cut; further ones are only counted."""
 
 Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `name` is the statement in words.
+    """One violation of a statement. `name` is the statement in words.
 
-    >>> finding = Finding(1, STATEMENTS[1], "5 batches were consumed, 4 were sent", 7, channel="a.out->b.in a/0->b/0")
+    >>> finding = Finding(1, STATEMENTS[1], "5 batches consumed but only 4 sent", 7, channel="a.out->b.in a/0->b/0")
     >>> str(finding)
     'epoch 7, statement 1 (nothing is received that was not sent): channel a.out->b.in a/0->b/0: \
-5 batches were consumed, 4 were sent'
+5 batches consumed but only 4 sent'
     """
 
     statement: int
@@ -60,13 +60,13 @@ class Finding:
 def finding(
     statement: int, story: str, epoch: int | None, *, channel: str | None = None, task: str | None = None
 ) -> Finding:
-    """A finding under the name of its statement."""
+    """A finding with the name of its statement filled in."""
     return Finding(statement, STATEMENTS[statement], story, epoch, channel, task)
 
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """How one statement came out in one cut. `found` counts all that is wrong; `compared` says what was looked at."""
+    """The result of one statement in one cut. `found` counts the violations; `compared` describes what was compared."""
 
     statement: int
     name: str
@@ -75,18 +75,18 @@ class StatementResult:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no violation."""
         return not self.found
 
 
 @dataclass(frozen=True, slots=True)
 class InvariantResult:
-    """How an invariant came out: the rows that its query returned, which are what is wrong, and the first of them.
+    """The result of an invariant: the number of rows that its query returned (the violations), and the first of them.
 
-    `unread` counts the values of the cut that could not be read, if the query looked at one of them.
+    `unread` counts the values of the cut that could not be read, if the query read one of them.
 
     >>> print(InvariantResult("no debts", 0, unread=3))
-    no debts: 3 values could not be read, so nothing is known of them
+    no debts: not decided, as 3 values could not be read
     """
 
     name: str
@@ -96,22 +96,23 @@ class InvariantResult:
 
     @property
     def holds(self) -> bool:
-        """Whether the query returned no row, and no value was kept from it."""
+        """Whether the query returned no row and every value could be read."""
         return not self.rows and not self.unread
 
     def __str__(self) -> str:
-        first = f", the first is {self.examples[0]}" if self.examples else ""
-        told = [f"{counted(self.rows, 'row')} wrong{first}"] if self.rows else []
-        if self.unread:
-            told.append(f"{counted(self.unread, 'value')} could not be read, so nothing is known of them")
-        return f"{self.name}: {'; '.join(told) or 'holds'}"
+        first = f"; first: {self.examples[0]}" if self.examples else ""
+        unread = f"{counted(self.unread, 'value')} could not be read"
+        if self.rows:
+            violated = f"{self.name}: violated by {counted(self.rows, 'row')}{first}"
+            return f"{violated}; {unread}" if self.unread else violated
+        return f"{self.name}: not decided, as {unread}" if self.unread else f"{self.name}: holds"
 
 
 @dataclass(frozen=True)
 class CutVerdict:
-    """One cut. `previous` is the cut before it in its lineage, None where there is none.
+    """The verdict on one cut. `previous` is the cut before it in its lineage, None for the first.
 
-    What graph, tasks, channels, positions and sizes hold is described in docs/audit.md.
+    docs/audit.md describes graph, tasks, channels, positions and sizes.
     """
 
     epoch: int
@@ -132,27 +133,28 @@ class CutVerdict:
 
     @property
     def consistent(self) -> bool:
-        """Whether the engine kept its promises. What the user says of the flow is another matter."""
+        """Whether statements 1 to 6 and 8 hold. The user's invariants are judged separately."""
         return not self.findings
 
     @property
     def invariants_hold(self) -> bool | None:
-        """Whether the user's invariants hold; None if there are none, or none could be asked."""
+        """Whether the user's invariants hold; None if none was evaluated."""
         return all(one.holds for one in self.invariants) if self.invariants else None
 
     def line(self) -> str:
-        """What was compared, in one line."""
+        """One line about what was compared."""
         sizes = self.sizes
         logged = f"{sizes['log_batches']:,} batches in logs"
         if sizes["log_records"] is not None:
             logged += f" with {sizes['log_records']:,} records"
         channels = f"{sizes['channels']:,} channels, {sizes['digested']:,} digested, {sizes['counted']:,} counted"
-        told = f"epoch {self.epoch}, attempt {self.attempt}, {self.policy}: {len(self.tasks):,} tasks, {channels}"
-        told += f"; {sizes['state_rows']:,} rows of state, {logged}, {sizes['bytes']:,} bytes"
-        return told
+        return (
+            f"epoch {self.epoch}, attempt {self.attempt}, {self.policy}: {len(self.tasks):,} tasks, {channels}; "
+            f"{sizes['state_rows']:,} rows of state, {logged}, {sizes['bytes']:,} bytes"
+        )
 
     def to_json(self) -> Facts:
-        """As plain values."""
+        """The verdict as plain values."""
         return {
             "epoch": self.epoch,
             "attempt": self.attempt,
@@ -185,12 +187,10 @@ class CutVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The cuts of a job that were audited, and what is wrong with its chain as a whole.
+    """The audited cuts of a job, and the findings about its chain as a whole (`of_chain`).
 
-    There are two verdicts: `consistent` says whether the engine kept its promises, `invariants_hold` whether what the
-    user says of the flow holds.
-
-    `attempts` are the starts of attempts with the epoch that each restored.
+    There are two verdicts: `consistent` is about the engine, `invariants_hold` about the user's flow. `attempts` lists
+    the start of each attempt and the epoch that it restored.
     """
 
     job: str
@@ -202,63 +202,63 @@ class Verdict:
 
     @property
     def findings(self) -> list[Finding]:
-        """All that is wrong, the chain first, then cut by cut."""
+        """All findings: first the chain's, then cut by cut."""
         return [*self.of_chain, *(found for cut in self.epochs for found in cut.findings)]
 
     @property
     def consistent(self) -> bool:
-        """Whether the engine kept its promises."""
+        """Whether statements 1 to 6 and 8 hold in every cut."""
         return not self.findings
 
     @property
     def invariants_hold(self) -> bool | None:
-        """Whether all invariants hold in all cuts; None if there are none, or none could be asked."""
-        asked = [cut.invariants_hold for cut in self.epochs if cut.invariants_hold is not None]
-        return all(asked) if asked else None
+        """Whether all invariants hold in all cuts; None if none was evaluated."""
+        results = [cut.invariants_hold for cut in self.epochs if cut.invariants_hold is not None]
+        return all(results) if results else None
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong by either verdict."""
+        """Whether both verdicts are good."""
         return self.consistent and self.invariants_hold is not False
 
     @property
     def outcome(self) -> str:
         """Both verdicts in a few words."""
         if self.consistent and self.invariants_hold is False:
-            return "consistent, and an invariant does not hold"
+            return "consistent, but an invariant does not hold"
         return "consistent" if self.consistent else "not consistent"
 
     @property
     def scope(self) -> str:
-        """What stands behind the engine's verdict, over all cuts."""
+        """What the verdict on consistency is based on, over all cuts."""
         digested, only_counted = (
             sum(cut.sizes.get(what, 0) for cut in self.epochs) for what in ("digested", "counted")
         )
-        told = f"{counted(digested, 'channel')} compared by digest"
-        return f"{told}, {only_counted:,} within actors only counted" if only_counted else told
+        compared = f"{counted(digested, 'channel')} compared by digest"
+        return f"{compared}, {only_counted:,} within actors only counted" if only_counted else compared
 
     @property
     def failures(self) -> list[str]:
-        """A line for everything that is wrong by either verdict."""
+        """One line per finding and per violated invariant."""
         return [printable(line) for line in (*map(str, self.findings), *self._broken())]
 
     def _broken(self) -> list[str]:
         return [f"epoch {cut.epoch}, invariant {one}" for cut in self.epochs for one in cut.invariants if not one.holds]
 
     def lines(self) -> list[str]:
-        """For a person: the engine's verdict with each finding, or each cut; then the user's, with what is broken."""
+        """A readable report: consistency with its findings or cuts, then the invariants with their violations."""
         return [printable(line) for line in (*self._lines(), *self._lines_of_invariants())]
 
     def _lines_of_invariants(self) -> list[str]:
-        asked = sum(len(cut.invariants) for cut in self.epochs)
+        count = sum(len(cut.invariants) for cut in self.epochs)
         broken = self._broken()
         match self.invariants_hold:
             case None:
                 return []
             case True:
-                return [f"invariants hold: {asked} of {asked}"]
+                return [f"invariants hold: {count} of {count}"]
             case False:
-                return [f"invariants do not hold: {len(broken)} of {asked}", *(f"  {line}" for line in broken)]
+                return [f"invariants do not hold: {len(broken)} of {count}", *(f"  {line}" for line in broken)]
 
     def _lines(self) -> list[str]:
         cuts = f"{len(self.epochs)} cut{'s' if len(self.epochs) != 1 else ''} of {self.job}"
@@ -269,16 +269,16 @@ class Verdict:
         statements = f"statement{'s' if len(violated) > 1 else ''} {', '.join(map(str, violated))}"
         lines = [f"not consistent: {cuts}, {statements} violated", *(f"  {one}" for one in found)]
         for cut in self.epochs:
-            told = {number: sum(one.statement == number for one in cut.findings) for number in violated}
+            listed = {number: sum(one.statement == number for one in cut.findings) for number in violated}
             lines += [
-                f"  epoch {cut.epoch}, statement {result.statement}: {result.found - told[result.statement]:,} more"
+                f"  epoch {cut.epoch}, statement {result.statement}: {result.found - listed[result.statement]:,} more"
                 for result in cut.statements
-                if result.found > told.get(result.statement, 0)
+                if result.found > listed.get(result.statement, 0)
             ]
         return lines
 
     def to_json(self) -> Facts:
-        """As plain values, for `json.dumps` and for the page."""
+        """The verdict as plain values, for `json.dumps` and for the page."""
         return {
             "version": VERSION,
             "job": self.job,

@@ -1,10 +1,10 @@
-"""A verdict as Parquet, for whoever collects the verdicts of many runs.
+"""Writes a verdict as Parquet, so that the verdicts of many runs can be collected.
 
-    FOLDER/statements/epoch=7/JOB.parquet       a row a statement and invariant: how it came out
-    FOLDER/findings/epoch=7/JOB.parquet         a row for everything that is wrong; there is a file if nothing is
+    FOLDER/statements/epoch=7/JOB.parquet       one row per statement and invariant, with its result
+    FOLDER/findings/epoch=7/JOB.parquet         one row per finding; written even if there is none
 
-A cut that is audited again replaces its files, those of other cuts stay. What is wrong with the chain as a whole
-belongs to no epoch: it lies under the name that partition folders have for null.
+Auditing a cut again replaces its files and leaves those of other cuts alone. Findings about the chain as a whole
+belong to no epoch; they are filed under the partition name that stands for null.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATEMENTS: Any = schema(
 
 
 def write_tables(verdict: Verdict, folder: str) -> None:
-    """Write the tables of a verdict below a folder, which is made where it is missing."""
+    """Write the tables of a verdict below a folder, creating it if necessary."""
     for cut in verdict.epochs:
         _write(folder, "statements", str(cut.epoch), verdict.job, from_rows(STATEMENTS, _results(verdict.job, cut)))
         _write(folder, "findings", str(cut.epoch), verdict.job, _findings(verdict.job, cut.findings))
@@ -67,7 +67,7 @@ def _write(folder: str, table: str, epoch: str, job: str, rows: Any) -> None:
     path = os.path.join(folder, table, f"epoch={epoch}")
     os.makedirs(path, exist_ok=True)
     file = os.path.join(path, f"{encoded(job)}.parquet")
-    # Readers pass over what begins with a dot.
+    # Parquet readers ignore names that begin with a dot.
     temporary = os.path.join(path, f".{os.getpid()}.part")
     with pa.OSFile(temporary, "wb") as sink:
         parquet.write_table(rows, sink)

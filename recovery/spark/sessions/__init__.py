@@ -1,1 +1,1 @@
-"""recovery.spark.sessions: a Spark session that starts quietly and leaves no process behind."""
+"""recovery.spark.sessions: Spark sessions that start quietly and leave no process behind."""

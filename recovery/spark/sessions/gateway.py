@@ -1,8 +1,8 @@
-"""The Java process of a Spark session: started quietly, and gone when the session is.
+"""The Java process of a Spark session: started quietly, and ended with the session.
 
-Spark and Java say several lines on stderr at every start, whatever is configured. Those are left out. What else comes
-is passed on, but what comes while it starts is kept: if that fails, the error says it in one line. If this process is
-killed, the end of its pipes ends the other.
+Spark and Java print several lines to stderr at every start, whatever is configured; these are dropped. Other output is
+passed on, except during the start: if that fails, the error quotes the most telling line. If this process is killed,
+its closed pipes end the Java process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXIT_S = 30
 
 
 def start_gateway(settings: Mapping[str, str]) -> Any:
-    """A gateway to a new Java process, to which `spark-submit` gives these settings."""
+    """Start a Java process with these settings through `spark-submit`; return its gateway."""
     conf: Any = import_module("pyspark.conf").SparkConf(loadDefaults=False)
     conf.setAll(list(settings.items()))
     launch: Any = import_module("pyspark.java_gateway").launch_gateway
@@ -43,11 +43,11 @@ def start_gateway(settings: Mapping[str, str]) -> Any:
     reader = Thread(target=_pass_on, args=(read_end, said, started), name="spark-stderr", daemon=True)
     reader.start()
     failure: Exception | None = None
-    # With it, Spark refuses whoever names a master.
+    # Spark refuses an explicit master while SPARK_REMOTE is set.
     remote = os.environ.pop("SPARK_REMOTE", None)
     try:
         gateway = launch(conf, {"stderr": write_end})
-    except Exception as error:  # noqa: BLE001  # whatever it is, what the process said tells more
+    except Exception as error:  # noqa: BLE001  # the output of the process explains more than the exception
         gateway, failure = None, error
     finally:
         os.close(write_end)
@@ -61,7 +61,7 @@ def start_gateway(settings: Mapping[str, str]) -> Any:
 
 
 def end_gateway(gateway: Any) -> None:
-    """Ends the Java process, and waits until it is gone."""
+    """End the Java process and wait until it is gone."""
     gateway.shutdown()
     process = gateway.proc
     if process is None:
@@ -80,15 +80,15 @@ def _pass_on(read_end: int, said: deque[str], started: Event) -> None:
             if any(noise in line for noise in _NOISE):
                 continue
             said.append(line)
-            # Whoever closed stderr does not want to know.
+            # The caller may have closed stderr.
             with suppress(OSError, ValueError):
                 while started.is_set() and said:
                     sys.stderr.write(said.popleft())
 
 
 def _reason(said: deque[str], failure: Exception) -> str:
-    """What tells most in one line: an exception of Spark's, or what came first."""
+    """The most telling line: the first exception, or else the first line."""
     lines = [line.strip() for line in said if line.strip()]
     line = next(iter([line for line in lines if "Exception:" in line] + lines), " ".join(str(failure).split()))
-    # Who threw it, and in which thread, tells users nothing.
+    # Drop the thread and the exception class, which mean nothing to users.
     return re.sub(r'^(Exception in thread "main" )?([\w$]+\.)+\w+(Exception|Error): ', "", line)

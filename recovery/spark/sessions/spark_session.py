@@ -1,13 +1,13 @@
-"""Spark sessions: on this machine unless somebody says otherwise, by argument or as Spark users do.
+"""Spark sessions: local by default, or on a cluster or server chosen by argument, variable or Spark's own settings.
 
-In this order: `remote` and `master`, the variables SPARK_REMOTE and MASTER, PYSPARK_SUBMIT_ARGS, spark-defaults.conf
-(in SPARK_CONF_DIR, or in SPARK_HOME/conf), and this machine. A session that is there already is reused. What begins
-with sc:// is a Connect server, wherever it stands; any other URL is a master, so SPARK_REMOTE=local is this machine.
+The first of these decides: `remote` and `master`, the variables SPARK_REMOTE and MASTER, PYSPARK_SUBMIT_ARGS,
+spark-defaults.conf (in SPARK_CONF_DIR or SPARK_HOME/conf), and otherwise this machine. An existing session is reused.
+A URL that begins with sc:// is a Connect server; any other URL is a master, so SPARK_REMOTE=local means this machine.
 
-On this machine nothing listens but on the loopback, nothing is left in the folder that one works in, and Spark is
-quiet; what the user's own settings say goes first. Elsewhere tasks are given our packages, and a server that does not
-answer is given up after seconds. Opened and closed are counted: the last to close a session ends it, and its Java
-process. One that others started is left alone.
+A local Spark listens only on the loopback interface, leaves nothing in the working directory, and is quiet; the user's
+own settings override ours. Remote tasks receive our packages, and an unresponsive server is abandoned within seconds.
+Sessions are reference-counted: the last `close_session` ends the session and its Java process. A session started by
+somebody else is left alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_PACKAGES = {"pandas": "pandas", "grpc": "grpcio", "grpc_status": "grpcio-status", "zstandard": "zstandard"}
-"""What PySpark imports to connect to a server, and what installs it."""
+"""Modules that PySpark imports to connect to a server -> the packages that provide them."""
 
 _HOME = str(Path(__file__).resolve().parents[3])
 _lock = Lock()
@@ -45,7 +45,7 @@ _lock = Lock()
 
 @dataclass
 class _Opened:
-    """The session that was started here, how often it has been opened, and its Java process if that was started too."""
+    """A session started here, its reference count, and its Java process if that was started too."""
 
     session: Any
     count: int
@@ -53,13 +53,13 @@ class _Opened:
 
 
 _opened: list[_Opened] = []
-"""One or none: a process has one session at a time."""
+"""Empty or one entry: a process has at most one session."""
 
 
 def open_session(name: str = "backedge", *, master: str | None = None, remote: str | None = None) -> SparkSession:
-    """The session that is there, or a new one: on this machine, a cluster (`master`), or a Connect server (`remote`).
+    """Return the current session or start one: local, on a cluster (`master`), or on a Connect server (`remote`).
 
-    `close_session` goes with each call.
+    Each call needs a matching `close_session`.
     """
     with _lock:
         found = _active()
@@ -76,7 +76,7 @@ def open_session(name: str = "backedge", *, master: str | None = None, remote: s
 
 
 def close_session(spark: SparkSession) -> None:
-    """Ends a session when the last who opened it closes it, and leaves no Java process."""
+    """Release a session; the last release ends it and its Java process."""
     with _lock:
         ours = next((opened for opened in _opened if opened.session is spark), None)
         if ours is None:
@@ -90,20 +90,20 @@ def close_session(spark: SparkSession) -> None:
 
 @contextmanager
 def session_for(name: str, url: str | None = None) -> Generator[SparkSession]:
-    """A session for as long as the block lasts. What Spark complains of in it is a `SparkJobError`, in one line."""
+    """A session for the duration of the block. Spark's errors become a one-line `SparkJobError`."""
     spark = open_session(name, master=url)
     errors: Any = import_module("pyspark.errors")
     java: Any = import_module("py4j.protocol")
     try:
         yield spark
     except (errors.PySparkException, java.Py4JError) as error:
-        raise SparkJobError(f"Spark could not do it: {reason_of(error)}") from error
+        raise SparkJobError(f"Spark failed: {reason_of(error)}") from error
     finally:
         close_session(spark)
 
 
 def check_start() -> None:
-    """Say so if no session could start here, as far as that is known without one: before a long run, say."""
+    """Raise if a session certainly cannot start here. Cheap enough to call before a long run."""
     url = _from_environment()
     if _is_server(url):
         _check_packages(url)
@@ -112,13 +112,13 @@ def check_start() -> None:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether the session's tasks run in processes of this machine, with the Python that runs here."""
-    # The executors of local-cluster[...] are processes of their own, as those of any cluster.
+    """Whether the session's tasks run on this machine with this Python."""
+    # local-cluster[...] starts separate executor processes, like any cluster.
     return re.match(r"local($|\[)", spark.conf.get("spark.master", None) or "") is not None and hasattr(spark, "_jvm")
 
 
 def reason_of(error: Exception) -> str:
-    """What Spark complains of, in the line that tells most.
+    """The most telling line of one of Spark's errors.
 
     >>> reason_of(ValueError("It failed in a task:\\nTraceback:\\n  File ...\\nKeyError: 'x'\\n SQLSTATE: 38000"))
     "KeyError: 'x'"
@@ -128,14 +128,14 @@ def reason_of(error: Exception) -> str:
         return details[1]
     lines = [line for line in text.splitlines() if line.strip()]
     if "Traceback" in text:
-        # Of an exception in a task its last line tells what it was; what stands behind is for programs.
+        # The last line of a task's traceback names the exception; the lines after it are for programs.
         lines = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\b", line)] or lines
         return lines[-1].strip()
     return lines[0].strip() if lines else type(error).__name__
 
 
 def user_settings() -> dict[str, str]:
-    """What spark-defaults.conf and PYSPARK_SUBMIT_ARGS say, the latter before the former."""
+    """Settings from spark-defaults.conf and PYSPARK_SUBMIT_ARGS; the latter take precedence."""
     found = _defaults_file()
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     for word, following in pairwise([*words, ""]):
@@ -159,18 +159,18 @@ def _defaults_file() -> dict[str, str]:
 
 
 def local_settings() -> dict[str, str]:
-    """What suits a Spark on one machine that somebody else's program has started."""
+    """Settings for a local Spark inside somebody else's program."""
     temporary = tempfile.gettempdir()
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        # An audit is over before the second compiler of Java has paid for itself (measured: half the CPU time without).
+        # An audit ends before Java's second compiler pays off (measured: half the CPU time without it).
         "spark.driver.extraJavaOptions": f'{_QUICK_JAVA} -XX:-UsePerfData "-Djava.io.tmpdir={temporary}"',
-        # An error comes back as one; the log would only tell it again, with its trace.
+        # Errors are raised here; the log would only repeat them with a stack trace.
         "spark.log.level": "FATAL",
         "spark.local.dir": temporary,
-        # By itself a task looks for modules where one works, first of all: a folder `recovery` there may be anybody's.
+        # By default a task looks for modules in the working directory first, which may hold a foreign `recovery`.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join([_HOME, *_work_folder()]),
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
@@ -181,15 +181,16 @@ def local_settings() -> dict[str, str]:
 
 
 def _work_folder() -> list[str]:
-    """The current folder, if this process finds modules there: then tasks have to, too."""
+    """The working directory, if this process imports modules from it: then tasks must, too."""
     return [os.getcwd()] if {"", os.getcwd()} & set(sys.path) else []
 
 
-# With one compiler alone Java has 48 MB for compiled code, which a long series of queries fills; two have 240 MB.
+# With only one compiler Java reserves 48 MB for compiled code, which a long series of queries fills; the default for
+# two compilers is 240 MB.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 _EVERYWHERE = {
-    # Batches of a loop log may be large, and thousands of them go to Python at once.
+    # Batches of a loop log may be large, and by default thousands of them go to Python at once.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -197,7 +198,7 @@ _EVERYWHERE = {
 
 
 def _active() -> Any:
-    """The session of this process, if there is one: ours in every thread alike."""
+    """The current session of this process, if any; our own session in every thread."""
     if "pyspark.sql" not in sys.modules:
         return None
     ours: Any = _opened[0].session if _opened else None
@@ -228,14 +229,14 @@ def _start(name: str, master: str | None) -> _Opened:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {key: value for key, value in settings.items() if key not in theirs} | {"spark.master": master}
     pyspark, sql = import_module("pyspark"), import_module("pyspark.sql")
-    # A session on a server that was closed has left it, and functions would go on making expressions for servers.
+    # A closed Connect session leaves this variable behind, which makes functions build expressions for a server.
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     gateway = None
     if pyspark.SparkContext._gateway is None:
         check_java()
         gateway = start_gateway(settings)
     try:
-        # The Java process of a session that was stopped has no settings of ours yet.
+        # An existing Java process, left by a stopped session, does not have our settings yet.
         conf = None if gateway else pyspark.SparkConf().setAll(list(settings.items()))
         session = sql.SparkSession(pyspark.SparkContext(master, gateway=gateway, conf=conf))
         return _supplied(_Opened(session, 1, gateway))
@@ -247,18 +248,18 @@ def _start(name: str, master: str | None) -> _Opened:
 
 
 def _supplied(opened: _Opened) -> _Opened:
-    """The session, with our packages where its tasks run."""
+    """Ship our packages to the session's tasks if they run elsewhere."""
     if not is_local(opened.session):
         import_module("recovery.spark.cut_tables.spark_source").ship(opened.session)
     return opened
 
 
 def _hush() -> None:
-    """An error of a query comes back as one. That PySpark prints it too, with all its frames, helps nobody."""
+    """Keep PySpark from logging query errors with all their frames; they are raised anyway."""
     loggers: Any = import_module("pyspark.logger").PySparkLogger
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         loggers.getLogger(name).setLevel(logging.CRITICAL + 1)
-    # Py4J tells of Ctrl-C, too, by logging to the root.
+    # Py4J logs Ctrl-C to the root logger.
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 
@@ -267,7 +268,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _end(session: Any, gateway: Any) -> None:
-    # Java may be gone: `ray job stop` ends all processes of a job at once.
+    # Java may already be gone: `ray job stop` ends all processes of a job at once.
     with suppress(OSError, import_module("py4j.protocol").Py4JError):
         session.stop()
     if gateway is not None:
@@ -285,15 +286,15 @@ def _forget_gateway() -> None:
 
 def _connect(remote: str) -> _Opened:
     _check_packages(remote)
-    # The error says it.
+    # The error that we raise says the same.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     session: Any = None
     try:
         with warnings.catch_warnings():
-            # PySpark imports pandas, and warns of new ones. Nothing of ours goes through it.
+            # PySpark imports pandas and warns about new versions. We do not use pandas.
             warnings.simplefilter("ignore", FutureWarning)
             session = import_module("pyspark.sql").SparkSession.builder.remote(remote).getOrCreate()
-        # A server that is not there is asked for ten minutes otherwise, here and in every query.
+        # By default an unreachable server is retried for ten minutes, here and in every query.
         retries: Any = import_module("pyspark.sql.connect.client.retries")
         session.client.set_retry_policies([retries.DefaultPolicy(max_retries=_RETRIES)])
         for key, value in _EVERYWHERE.items():
@@ -302,17 +303,17 @@ def _connect(remote: str) -> _Opened:
     except Exception as error:
         if session is not None:
             session.stop()
-        raise SparkJobError(f"there is no session on {remote}: {reason_of(error)}; is that server up?") from error
+        raise SparkJobError(f"cannot open a session on {remote}: {reason_of(error)}; is the server running?") from error
 
 
 def _check_packages(remote: str) -> None:
     missing = [package for module, package in CONNECT_PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise SparkJobError(
-            f"a session on {remote} is of Spark Connect, which needs {', '.join(missing)}: run `pip "
-            f"install {' '.join(missing)}`, or leave SPARK_REMOTE and remote= away for a Spark on this machine"
+            f"a session on {remote} uses Spark Connect, which needs {', '.join(missing)}: run `pip install "
+            f"{' '.join(missing)}`, or unset SPARK_REMOTE and remote= to use a local Spark"
         )
 
 
 _RETRIES = 4
-"""Each waits four times as long as the one before: some seconds in all."""
+"""Each retry waits four times as long as the previous one: some seconds in total."""

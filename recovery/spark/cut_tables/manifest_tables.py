@@ -1,4 +1,4 @@
-"""What manifests tell, as rows: small tables, one row for each task, operator, split, file or channel of a cut."""
+"""Small tables built from manifests: one row for each task, operator, split, file or channel of a cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[Any, ...]
 
 
 def rows_of(table: str, folder: JobFolder, manifests: Mapping[int, Document]) -> list[Row]:
-    """The rows of one of these tables, for all cuts."""
+    """The rows of one of these tables, for all given cuts."""
     if table == "cuts":
         return list(_cuts(folder, manifests))
     return [
@@ -28,24 +28,24 @@ def _cuts(folder: JobFolder, manifests: Mapping[int, Document]) -> Iterator[Row]
     numbers = {getattr(link.entry, "epoch", None): link.number for link in folder.links() if link.manifest}
     for epoch, manifest in manifests.items():
         name = path_of((*attempt_folder(manifest["attempt"], manifest["epoch"]), MANIFEST))
-        told = [manifest[key] for key in ("mode", "savepoint", "graph_hash", "parallelism")]
-        yield epoch, manifest["attempt"], numbers[epoch], *told, name
+        facts = [manifest[key] for key in ("mode", "savepoint", "graph_hash", "parallelism")]
+        yield epoch, manifest["attempt"], numbers[epoch], *facts, name
 
 
 def _tasks(manifest: Document) -> Iterator[Row]:
     placed = {(task["task"], task["index"]): task["actor"] for task in manifest["deployment"]["tasks"]}
     for task in manifest["tasks"]:
         name = (task["task"], task["index"])
-        # A task that the deployment lacks is for the audit to find.
-        told = (task["epoch"], task["filed"], task["ended"], task["state_rows"])
-        yield *name, *told, placed.get(name), task["overtook"]
+        # The audit reports tasks that are missing from the deployment.
+        facts = (task["epoch"], task["filed"], task["ended"], task["state_rows"])
+        yield *name, *facts, placed.get(name), task["overtook"]
 
 
 def _operators(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
         for facts in task["operators"]:
-            told = (facts["name"], facts["kind"], facts["whole_can_move"], facts["records"])
-            yield task["task"], task["index"], *told
+            columns = (facts["name"], facts["kind"], facts["whole_can_move"], facts["records"])
+            yield task["task"], task["index"], *columns
 
 
 def _positions(manifest: Document) -> Iterator[Row]:
@@ -59,18 +59,18 @@ def _positions(manifest: Document) -> Iterator[Row]:
 def _files(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
         owners = [facts["name"] for facts in task["operators"]] + [log["loop"] for log in task["logs"]]
-        # A folder's name is a name encoded, and cut short where it is long.
+        # A folder is named after its owner: encoded, and shortened if long.
         names = {encoded(name): name for name in owners}
         for file in task["files"]:
             table, *of = table_of(file["name"]) or ("",)
             owner = names.get(of[0].partition("=")[2]) if of else task["task"]
             if not table or owner is None:
                 raise UnreadableError(
-                    f"the manifest of epoch {manifest['epoch']} names the file {shown(file['name'])}, which is of no "
-                    "table: it is forged; bring it back from a copy"
+                    f"the manifest of epoch {manifest['epoch']} lists the file {shown(file['name'])}, which "
+                    "belongs to no table: the manifest is forged; restore it from a backup"
                 )
-            told = (table.partition("=")[2], owner, file["name"], file["size"], file["sha256"])
-            yield task["task"], task["index"], *told
+            columns = (table.partition("=")[2], owner, file["name"], file["size"], file["sha256"])
+            yield task["task"], task["index"], *columns
 
 
 def _graph_channels(manifest: Document) -> Iterator[Row]:
@@ -81,12 +81,12 @@ def _graph_channels(manifest: Document) -> Iterator[Row]:
 
 def _channels(manifest: Document) -> Iterator[Row]:
     for task in manifest["tasks"]:
-        for told in task["channels"]:
-            channel = told["channel"]
+        for end in task["channels"]:
+            channel = end["channel"]
             ends = (channel["edge"], *channel["sender"], *channel["receiver"], channel["restored"])
-            figures = [told[name] for name in ("is_back", "count", "digest", "ended", "log_count")]
-            overtook = task["overtook"] if told["direction"] == "in" else None
-            yield task["task"], task["index"], told["direction"], *ends, *figures, overtook
+            figures = [end[name] for name in ("is_back", "count", "digest", "ended", "log_count")]
+            overtook = task["overtook"] if end["direction"] == "in" else None
+            yield task["task"], task["index"], end["direction"], *ends, *figures, overtook
 
 
 _ROWS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
@@ -98,5 +98,5 @@ _ROWS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
     "channels": _channels,
 }
 
-DESCRIBED = ("cuts", *_ROWS)
-"""The tables that manifests alone tell."""
+MANIFEST_TABLES = ("cuts", *_ROWS)
+"""The tables that are built from manifests alone."""
