@@ -21,6 +21,7 @@ from engine.simulation.world import Parts, World, WorldOptions
 from engine.task_errors import TaskError
 from proof.generated_flows import NAMES, Case, generate
 from recovery.coordinator import SnapshotOptions
+from recovery.cut import Cut
 from recovery.messages import Mode
 from recovery.supervisor import RestartOptions
 
@@ -53,7 +54,7 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """The figures, ready for a line of JSON."""
         keys = ("schedules", "cuts", "cuts_with_log", "cyclic_cuts", "cyclic_cuts_with_log", "restores")
-        more = ("restores_with_log", "overlapping", "rescaled")
+        more = ("restores_with_log", "overlapping", "rescaled", "cuts_between_rounds")
         return {
             **{key: self.counts[key] for key in (*keys, *more)},
             "topologies": dict(sorted(self.topologies.items())),
@@ -161,6 +162,7 @@ def _count(summary: Summary, outcome: Outcome, record: Record, case: Case) -> No
         "schedules": 1,
         "cuts": len(record.cuts),
         "cuts_with_log": len(with_log),
+        "cuts_between_rounds": sum(1 for cut in record.cuts.values() if _is_between_rounds(cut)),
         "restores": len(restores),
         "restores_with_log": sum(1 for epoch in restores if epoch in with_log),
         "overlapping": sum(1 for _ in _overlapping(record)),
@@ -176,6 +178,11 @@ def _count(summary: Summary, outcome: Outcome, record: Record, case: Case) -> No
     summary.faults += outcome.faults
     if outcome.violations:
         summary.failed.append((outcome.seed, outcome.steps, [str(violation) for violation in outcome.violations]))
+
+
+def _is_between_rounds(cut: Cut) -> bool:
+    """Whether a cut waited for the end of a round: it was asked to, and there were rounds."""
+    return cut.between_rounds and any(snapshot.rounds is not None for snapshot in cut.snapshots.values())
 
 
 def _overlapping(record: Record) -> Iterator[int]:

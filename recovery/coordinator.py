@@ -48,6 +48,7 @@ from recovery.termination import Termination
 
 TASKS_NAMED_MAX = 5
 _EXCLUSIVE = (Mode.DRAIN, Mode.BETWEEN_ROUNDS)
+RETRY_PAUSE_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class OpenCut:
 
     - progress_ms: when its remaining work last shrank.
     - remaining: task -> what it still has to do, as last reported.
-    - has_moved: whether records were processed anywhere since it began.
+    - has_moved: whether records were processed anywhere since it began; for a cut between two rounds, since
+      that was last checked.
     """
 
     epoch: Epoch
@@ -136,6 +138,8 @@ class Coordinator:
         self.latest = restored
         self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
+        # When a request for a cut between two rounds that has failed is tried again, by its id.
+        self.retry_at_ms: dict[str, int] = {}
         self.last_start_ms = now_ms
         self.last_close_ms = now_ms
         self.last_probe_ms = now_ms
@@ -152,7 +156,12 @@ class Coordinator:
         """Time has passed: abort stalled epochs, start due ones."""
         orders: list[Order] = []
         for cut in list(self.open.values()):
-            if now_ms - cut.progress_ms >= self.options.timeout_ms and not cut.is_being_recorded:
+            if now_ms - cut.progress_ms < self.options.timeout_ms or cut.is_being_recorded:
+                continue
+            if cut.mode is Mode.BETWEEN_ROUNDS and cut.has_moved:
+                # It waits for the end of a round, which goes on as long as records are processed.
+                cut.progress_ms, cut.has_moved = now_ms, False
+            else:
                 orders += self._give_up(cut, now_ms)
         if self.final is not None:
             return orders
@@ -178,12 +187,17 @@ class Coordinator:
     def serve_requests(self, now_ms: int) -> list[Order]:
         """Open an epoch for each waiting request, but none while a drain or a cut between two rounds is open.
 
+        A cut between two rounds that was declined is retried after a moment, or all tries would be used up before all
+        heads are in rounds.
+
         If the latest cut was taken for a stop, the run ends with it.
         """
         orders: list[Order] = []
         for request in list(self.requests.waiting.values()):
             if self.final is not None or self._is_exclusive_open():
                 break
+            if now_ms < self.retry_at_ms.get(request.id, 0):
+                continue
             is_stop = request.kind is RequestKind.STOP
             if is_stop and self.latest is not None and self.requests.recorded.get(request.id) == self.latest:
                 orders += self._stop_with(self.latest)
@@ -232,7 +246,9 @@ class Coordinator:
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None or cut.is_being_recorded:
             return []
-        return self._fail(cut, f"epoch {epoch} was declined by {task}: {reason}", now_ms)
+        # Where some heads are in rounds and others are not yet, there is no end of a round: no fault of the attempt.
+        is_tolerated = cut.mode is Mode.BETWEEN_ROUNDS
+        return self._fail(cut, f"epoch {epoch} was declined by {task}: {reason}", now_ms, is_tolerated)
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
         """The cut is complete."""
@@ -469,6 +485,8 @@ class Coordinator:
         orders = [*self._abort(cut, reason), GivenUp(cut.epoch, reason)]
         if cut.mode.is_probe:
             return orders
+        if cut.request is not None and cut.mode is Mode.BETWEEN_ROUNDS:
+            self.retry_at_ms[cut.request.id] = now_ms + RETRY_PAUSE_MS
         self.last_close_ms = now_ms
         if is_tolerated:
             return orders

@@ -146,6 +146,15 @@ class _Planning:
 
     def _refuse(self) -> None:
         """Raise for what another parallelism cannot take over."""
+        # First: in the middle of a round an iteration measures, which is state that cannot be split.
+        if not self.is_same and any(task.depth for task in self.deployment.tasks.values()):
+            for id, task in self.cut.tasks.items():
+                if task.rounds is not None and not task.ended and task.rounds.in_a_round:
+                    raise RescaleError(
+                        f"iteration task {id} is in the middle of round {task.rounds.current}: another parallelism "
+                        "needs a cut between two rounds; resume with the former one and take a savepoint, which waits "
+                        "for the end of the round"
+                    )
         for operator, tasks in self.old.items():
             if self._keeps_parallelism(operator):
                 continue
@@ -156,13 +165,6 @@ class _Planning:
                         f"operator '{operator}' has state of its own that cannot be split over "
                         f"{self.deployment.parallelism[operator]} tasks; give its class split and merge, or restore "
                         f"with its former parallelism of {len(tasks)}"
-                    )
-        if not self.is_same and any(task.depth for task in self.deployment.tasks.values()):
-            for id, task in self.cut.tasks.items():
-                if task.rounds is not None and not task.ended and task.rounds.in_a_round:
-                    raise RescaleError(
-                        f"iteration task {id} is in the middle of round {task.rounds.current}: another "
-                        "parallelism needs a cut between two rounds; take a savepoint, which waits for one"
                     )
 
     # -- state ---------------------------------------------------------------------------------------------------

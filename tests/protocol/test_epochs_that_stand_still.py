@@ -153,3 +153,13 @@ def test_probes_are_no_snapshots_that_anybody_waits_for():
     bench = Bench(graph("items -> head", "head -> body", "body => head"))
     bench.trigger("head", 1, Mode.PROBE)
     assert bench.core("head").remaining() == {}
+
+
+def test_a_cut_between_two_rounds_waits_as_long_as_its_round_processes_records():
+    desk = Desk(PIPE, timeout_ms=TIMEOUT_MS, interval_ms=10**6)
+    desk.request(Mode.BETWEEN_ROUNDS)
+    for _ in range(5):
+        desk.coordinator.on_records()
+        assert desk.wait(TIMEOUT_MS) == []
+    assert desk.open_epochs() == [1]
+    assert any(isinstance(order, GivenUp) for order in desk.wait(TIMEOUT_MS)), "no record moved since"

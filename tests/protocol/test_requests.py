@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from graphs.ids import Attempt, Epoch
-from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, FailRun, Fenced, Finished, Manifest, Numbered, WriteManifest
+from recovery.orders import AttemptStart, FailAttempt, FailRun, Fenced, Finished, Manifest, Numbered, WriteManifest
 from recovery.requests import TRIES_MAX, Reply, Request, RequestKind, Requests
 from recovery.supervisor import RestartOptions, Supervisor
 from tests.protocol.bench_of_cores import graph
@@ -251,3 +251,18 @@ def test_a_stop_aborts_the_epochs_that_are_open_beside_it():
     desk.request()
     orders = desk.complete(1)
     assert not desk.open_epochs() and not kinds(orders, WriteManifest)[1:]
+
+
+def test_a_cut_between_two_rounds_that_is_declined_waits_a_moment_and_is_no_failure_of_the_attempt():
+    between = replace(MINE, mode=Mode.BETWEEN_ROUNDS)
+    desk = desk_with(between, failures_tolerated=0)
+    for epoch in range(1, TRIES_MAX):
+        orders = desk.decline("body", epoch)
+        assert not any(isinstance(order, FailAttempt) for order in orders)
+        desk.wait(RETRY_PAUSE_MS - 10)
+        assert desk.open_epochs() == []
+        desk.wait(10)
+        assert desk.open_epochs() == [epoch + 1]
+    desk.decline("body", TRIES_MAX)
+    answer = answer_of(desk, between)
+    assert answer is not None and f"failed {TRIES_MAX} times" in str(answer.error)

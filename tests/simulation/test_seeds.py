@@ -34,6 +34,7 @@ def test_cuts_hold_logs_and_crashes_restore_them(summary):
     assert counts["restores_with_log"] > 10
     assert counts["overlapping"] > 10
     assert counts["rescaled"] > 0
+    assert counts["cuts_between_rounds"] > 0
 
 
 def test_every_fault_happens(summary):

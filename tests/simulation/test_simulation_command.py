@@ -21,6 +21,7 @@ def test_run_counts_what_took_part_and_exits_with_0(capsys: pytest.CaptureFixtur
     assert result["schedules"] == 26
     assert result["violations"] == 0
     assert {"cuts", "cuts_with_log", "restores", "restores_with_log", "overlapping", "rescaled"} <= result.keys()
+    assert "cuts_between_rounds" in result
 
 
 def test_a_broken_rule_exits_with_1_and_names_the_seed_of_the_shortest_story(capsys: pytest.CaptureFixture[str]):

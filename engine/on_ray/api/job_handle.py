@@ -102,6 +102,10 @@ class Job:
     def savepoint(self, name: str) -> int:
         """Take a cut that is kept under this name. Returns its epoch; `resume=EPOCH` continues from it.
 
+        In a flow with iterations it waits for the end of the current round, so that a run can resume from it at another
+        parallelism; no other cut is taken meanwhile. `stop` and periodic cuts do not wait, and a cut in the middle of a
+        round can be resumed only at the same parallelism.
+
         Raises `RequestFailedError` if the run ends without it, or after ten failed attempts. The request survives
         restarts of the run.
         """

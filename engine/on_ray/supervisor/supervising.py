@@ -41,6 +41,7 @@ from graphs.graph_errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.coordinator import Coordinator
 from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline
+from recovery.messages import Mode
 from recovery.orders import (
     Abort,
     AppendEntry,
@@ -105,6 +106,7 @@ class Supervising:
         self.supervisor = Supervisor(secrets.token_hex(16), spec.restarts)
         self.coordinator: Coordinator | None = None
         self.deployment = spec.deployment
+        self.has_rounds = any(task.iteration is not None for task in spec.deployment.tasks.values())
         self.actors = Switchboard(
             spec.options.job, uuid.uuid4().hex[:8], spec.run.placement, spec.run.spares, self._on_wait
         )
@@ -294,12 +296,15 @@ class Supervising:
         """A client's request, from any thread; the answer is there when the client repeats it."""
         if kind is RequestKind.SAVEPOINT and not self.is_restorable:
             return Reply(error=f"the run keeps no snapshots, so savepoint {name!r} has no place: give it snapshots=")
+        # A savepoint may be resumed with another parallelism, which cannot go on in the middle of a round.
+        in_rounds = kind is RequestKind.SAVEPOINT and self.has_rounds
+        request = Request(request_id, kind, name, Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode)
         requests = self.supervisor.requests
         with self.asking:
             if not self.has_ended and request_id not in requests.answers:
-                self.asked.append(Request(request_id, kind, name, self.spec.snapshots.mode))
+                self.asked.append(request)
                 return None
-            return requests.ask(Request(request_id, kind, name, self.spec.snapshots.mode))
+            return requests.ask(request)
 
     def _on_request(self, request: Request) -> None:
         if self.supervisor.requests.ask(request) is None and self.coordinator is not None:
