@@ -3,6 +3,7 @@
     records   a list
     numpy     a dict of arrays, which are the function's own and may be written to
     pandas    a frame, the function's own
+    polars    a frame of polars, which nobody can change
     pyarrow   a table, which nobody can change
 
 Records become columns, where the format asks for them, when they are dicts of the same keys. A function sees the same
@@ -54,11 +55,13 @@ def from_format(batch: Any) -> Records:
         return _from_arrays(cast("dict[Any, Any]", batch))
     if hasattr(batch, "to_pylist") and hasattr(batch, "schema"):
         return to_columns(batch)
+    if hasattr(batch, "to_arrow") and hasattr(batch, "columns"):
+        return to_columns(batch.to_arrow())
     if hasattr(batch, "to_dict") and hasattr(batch, "columns"):
         return _from_pandas(batch)
     raise MisuseError(
         f"a function of map_batches returned {show(batch)}, a {type(batch).__name__}: "
-        "return a list of records, a dict of columns, a pandas frame or a pyarrow table"
+        "return a list of records, a dict of columns, a frame of pandas or polars, or a pyarrow table"
     )
 
 
@@ -137,14 +140,23 @@ def _to_numpy(records: Records) -> dict[str, npt.NDArray[Any]]:
 def _to_pandas(records: Records) -> Any:
     # A frame copies what it is made of.
     columns = {name: array if array.ndim == 1 else list(array) for name, array in _to_numpy(records).items()}
+    return _optional("pandas").DataFrame(columns)
+
+
+def _to_polars(records: Records) -> Any:
+    polars = _optional("polars")
+    return polars.from_arrow(_to_table(records))
+
+
+def _optional(package: str) -> Any:
+    """A package that gave its name to a format, and that not every installation has."""
     try:
-        pandas = import_module("pandas")
+        return import_module(package)
     except ModuleNotFoundError as error:
         raise MisuseError(
-            f'map_batches has batch_format="pandas", and there is no module {error.name!r} here: run '
-            "`pip install pandas` on every machine of the cluster, or take another format"
+            f'map_batches has batch_format="{package}", and there is no module {error.name!r} here: run '
+            f"`pip install {package}` on every machine of the cluster, or take another format"
         ) from error
-    return pandas.DataFrame(columns)
 
 
 def _to_table(records: Records) -> Any:
@@ -157,5 +169,6 @@ _TO: dict[str, Callable[[Records], Any]] = {
     "records": _to_list,
     "numpy": _to_numpy,
     "pandas": _to_pandas,
+    "polars": _to_polars,
     "pyarrow": _to_table,
 }

@@ -19,6 +19,7 @@ from graphs.graph_errors import BadOptionError
 from graphs.io import Sink, Source
 from graphs.operator_kind import OperatorKind, PlainRecord, Shape
 from graphs.options import (
+    BATCH_FORMATS,
     BatchFormat,
     OnError,
     check_choice,
@@ -207,7 +208,7 @@ class MapBatches(OfFunction):
         return self.batch_size
 
     def check(self, what: str) -> None:
-        check_choice(self.batch_format, ("records", "numpy", "pandas", "pyarrow"), "batch_format", what)
+        check_choice(self.batch_format, BATCH_FORMATS, "batch_format", what)
         if self.batch_size is not None:
             check_count(self.batch_size, "batch_size", what)
         super().check(what)

@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, GenericAlias, MethodType
-from typing import Any, Literal, TypedDict, TypeGuard, cast
+from typing import Any, Literal, TypedDict, TypeGuard, cast, get_args
 
 from graphs.graph_errors import BadOptionError
 from graphs.naming import name_fault
 from graphs.plan import Resources
 
-BatchFormat = Literal["records", "numpy", "pandas", "pyarrow"]
+BatchFormat = Literal["records", "numpy", "pandas", "polars", "pyarrow"]
+BATCH_FORMATS: tuple[str, ...] = get_args(BatchFormat)
 OnError = Literal["fail", "dead_letter"]
 
 

@@ -79,8 +79,8 @@ class Stream(Generic[T_co]):
         """`function(batch)` for batches of at most `batch_size` records; a class is made once a task and then called.
 
         A batch is a list of records, or the columns of records that are dicts: a dict of arrays ("numpy"), a frame
-        ("pandas"), a table ("pyarrow"). The function gives back any of these, with as many rows as it likes. Arrays
-        and frames are its own, to be written to.
+        ("pandas", "polars"), a table ("pyarrow"). The function gives back any of these, with as many rows as it likes.
+        Arrays and frames of pandas are its own, to be written to.
 
         What it gives back as columns stays columns, with no loop over records, through further functions of
         columns, `key_by("column")`, rebalance, broadcast, back edges and into Parquet; and from Parquet into the first

@@ -219,10 +219,11 @@ class Frame:
         raise NotImplementedError(f"a frame is taken apart by {orient}")
 
 
-def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MisuseError, match=r'batch_format="pandas", and there is no module .* `pip install pandas`'):
-        to_format([{"a": 1}], "pandas")
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(package: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MisuseError, match=rf'batch_format="{package}".* `pip install {package}`'):
+        to_format([{"a": 1}], package)
 
 
 def test_a_frame_is_made_of_the_same_arrays_and_comes_back_as_columns(monkeypatch: pytest.MonkeyPatch):
@@ -234,3 +235,22 @@ def test_a_frame_is_made_of_the_same_arrays_and_comes_back_as_columns(monkeypatc
     assert from_format(Frame({"n": [1, 2]})) == columns(n=[1, 2])
     with pytest.raises(MisuseError, match=r"a frame of the columns \['n', 'n'\]: give each another name"):
         from_format(Frame({"n": [1, 2]}, ["n", "n"]))
+
+
+class PolarsFrame:
+    """As much of a frame of polars as is asked for."""
+
+    def __init__(self, table: Any) -> None:
+        self.columns = table.schema.names
+        self._table = table
+
+    def to_arrow(self) -> Any:
+        return self._table
+
+
+def test_a_frame_of_polars_is_made_of_a_table_and_comes_back_as_columns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(from_arrow=PolarsFrame))
+    for records in ([{"n": 1}, {"n": 2}], columns(n=[1, 2])):
+        frame: Any = to_format(records, "polars")
+        assert frame.to_arrow().to_pylist() == [{"n": 1}, {"n": 2}]
+        assert from_format(frame) == columns(n=[1, 2])
