@@ -13,7 +13,7 @@ import pytest
 from backedge import Flow, start
 from engine.batch import Batch, decode, encode
 from engine.on_ray.transport import mailbox
-from engine.on_ray.transport.frames import Kind, Message, unpack_header
+from engine.on_ray.transport.frames import HEADER_BYTES, Kind, Message, unpack_header
 from tests.on_ray.flows import Record, expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import has_ended
 
@@ -48,17 +48,19 @@ def break_once(flag: str, change: Change) -> None:
         os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
-    post = mailbox.Link.post
+    flush = mailbox.Link.flush
 
-    def disturbed(self: mailbox.Link, message: Message) -> None:
-        if unpack_header(message[0])[0] != Kind.BATCH:
-            post(self, message)
-            return
-        mailbox.Link.post = post  # type: ignore[method-assign]
-        for changed in change(message):
-            post(self, changed)
+    def disturbed(self: mailbox.Link) -> None:
+        kinds = [unpack_header(frame[:HEADER_BYTES])[0] for frame in self._frames]
+        if Kind.BATCH in kinds:
+            mailbox.Link.flush = flush  # type: ignore[method-assign]
+            place = kinds.index(Kind.BATCH)
+            frame = self._frames[place]
+            changed = change((frame[:HEADER_BYTES], frame[HEADER_BYTES:]))
+            self._frames[place : place + 1] = [header + payload for header, payload in changed]
+        flush(self)
 
-    mailbox.Link.post = disturbed  # type: ignore[method-assign]
+    mailbox.Link.flush = disturbed  # type: ignore[method-assign]
 
 
 def disturbing(flag: str, change: Change) -> Flow:
