@@ -45,7 +45,7 @@ class Failing(ChainInMemory):
             raise self.unreadable.pop(0)
         return super().chain()
 
-    def cut(self, epoch: Any) -> Any:
+    def manifest(self, epoch: Any) -> Any:
         if self.unreadable_cuts:
             raise self.unreadable_cuts.pop(0)
         return None
@@ -158,7 +158,7 @@ def test_a_cut_that_cannot_be_read_for_a_while_costs_a_restart_and_not_the_run(r
     starts = [entry for _, entry in store.chain() if isinstance(entry, AttemptStart)]
     assert [(start.attempt, start.restored) for start in starts] == [(1, None), (2, epoch), (3, epoch)]
     assert [attempt for attempt, _ in run.actors.attempts] == [1, 3]
-    assert f"the cut of epoch {epoch} could not be read" in run.lines
+    assert f"epoch {epoch} could not be read" in run.lines
 
 
 def test_the_entries_of_a_run_carry_its_own_number(monkeypatch: pytest.MonkeyPatch, run: Supervised, store: Failing):

@@ -43,7 +43,7 @@ class Stubborn(ChainInMemory):
         self._fail()
         self.sweeps.append(sweep)
 
-    def cut(self, epoch: Epoch) -> Any:
+    def manifest(self, epoch: Epoch) -> Any:
         return None
 
 
