@@ -63,7 +63,7 @@ def test_an_interrupted_run_leaves_a_cut_and_no_process(
         check_gone(started)
     assert run.returncode == code, errors
     assert "Traceback" not in errors
-    assert "--resume latest to go on" in errors
+    assert "--resume latest" in errors
     summary = json.loads(output.splitlines()[-1])
     assert summary["state"] == "cancelled"
     last = cuts(tmp_path, capsys)[-1]
