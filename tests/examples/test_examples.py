@@ -42,7 +42,7 @@ class TestOnRay:
         demo.main()
         said = capsys.readouterr().out
         assert said.count("got SIGKILL") == 3
-        assert "the last cut is consistent" in said
+        assert "audit of the last cut on disk: consistent" in said
         assert "recovered: 0 of 600 rows differ" in said
         assert "every payment is settled or goes round" in said
         assert " rows are lost: P1" in said
