@@ -92,7 +92,24 @@ from graphs.graph_errors import (
     UnreadLoopError,
     UnreadOutputWarning,
 )
-from graphs.io import ArrowRows, Call, Collect, Generate, Items, Print, Range, Sink, Source, SplitReader
+from graphs.io import (
+    ArrowRows,
+    Call,
+    Collect,
+    Delivery,
+    DeliverySink,
+    Generate,
+    Items,
+    Poll,
+    Print,
+    Range,
+    Rollback,
+    Sink,
+    SinkPlace,
+    SinkWriter,
+    Source,
+    SplitReader,
+)
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Plan
@@ -122,6 +139,8 @@ __all__ = [
     "Context",
     "CutView",
     "DamagedOutputError",
+    "Delivery",
+    "DeliverySink",
     "DuplicateNameError",
     "Edge",
     "FedTwiceError",
@@ -165,6 +184,7 @@ __all__ = [
     "Parquet",
     "Place",
     "Plan",
+    "Poll",
     "PreparationError",
     "Prepared",
     "Print",
@@ -174,6 +194,7 @@ __all__ = [
     "RecordSerializationError",
     "RequestFailedError",
     "RescaleError",
+    "Rollback",
     "RoutingError",
     "RunExistsError",
     "RunFailedError",
@@ -183,6 +204,8 @@ __all__ = [
     "SimulationError",
     "SimulationResult",
     "Sink",
+    "SinkPlace",
+    "SinkWriter",
     "SnapshotAuthError",
     "SnapshotCorruptError",
     "Source",

@@ -27,12 +27,10 @@ from types import ModuleType
 from typing import Any
 
 from backedge.flows import WrongCallError, module_at, told_in_a_line
-from engine.files.file_formats import CSV, JsonLines, Parquet
+from engine.files.file_formats import FileSink
 from graphs.flow import Flow
-from graphs.io import Collect
+from graphs.io import Sink
 from graphs.plan import Plan
-
-FORMS = {JsonLines: "json", CSV: "csv", Parquet: "parquet"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,8 @@ class Case:
     def check_sink(self, plan: Plan) -> None:
         """Raise unless the records of the sink can be read."""
         operator = plan.operators.get(self.sink)
-        if operator is None or not isinstance(operator.function, (Collect, *FORMS)):
+        sink = None if operator is None else operator.function
+        if not (isinstance(sink, FileSink) or (isinstance(sink, Sink) and sink.keeps)):
             raise WrongCallError(
                 f"SINK of {self.name} is {self.sink!r}, which is not a sink of its flow whose records can be read: "
                 "name one that is a Collect, JsonLines, Parquet or CSV"

@@ -10,14 +10,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from backedge.cases import FORMS, Case, taken, takes
+from backedge.cases import Case, taken, takes
 from backedge.flows import WrongCallError
 from engine.on_ray.api.job_handle import RunResult
 from engine.on_ray.api.starting import start_run
 from engine.on_ray.planned_faults import Faults
 from engine.on_ray.run_options import RunOptions
 from graphs.flow import Flow
-from graphs.io import Collect
 from recovery.spark.report.verdict import Verdict
 from recovery.spark.spark_errors import ComparisonError
 from recovery.stores.keys import signing_key
@@ -137,9 +136,9 @@ class Trial:
         from recovery.spark.compare.run_outputs import frame_of_files, frame_of_records
 
         sink = self.flow(output).plan().operators[self.case.sink].function
-        if isinstance(sink, Collect):
+        if sink.keeps:
             return frame_of_records(self.spark, result.outputs[self.case.sink], reference)
-        return frame_of_files(self.spark, FORMS[type(sink)], sink.path, reference)
+        return frame_of_files(self.spark, sink.spark_format, sink.path, reference)
 
     def judge(self, found: DataFrame, reference: DataFrame) -> Judged:
         """Compare a result with the reference, and see whether it breaks what is promised beyond that."""

@@ -8,10 +8,10 @@ from typing import Any
 from engine.batch import copy_records
 from engine.columns import Columns, Records
 from engine.files.checks import check_source
-from engine.files.names import turn_of
+from engine.rolling_back import SweepOfSinks
 from engine.source_reader import SourceReader, positions_of
-from graphs.ids import Attempt, TaskId
-from graphs.io import Items, Source
+from graphs.ids import TaskId
+from graphs.io import Items, Rollback, SinkWriter, Source
 from graphs.plan import Operator
 from recovery.orders import Sweep
 
@@ -31,10 +31,10 @@ class ListStore:
         """
         return [record for name, records in self.committed.values() if name == operator for record in records]
 
-    def sweep(self, sweep: Sweep, operator: str | None = None) -> None:
+    def roll_back(self, rollback: Rollback, operator: str | None = None) -> None:
         """Remove what a sink, or any, has prepared and will not publish."""
         for name, (owner, _) in list(self.prepared.items()):
-            if operator in (None, owner) and sweep.removes_prepared(name, Attempt(turn_of(name).attempt)):
+            if operator in (None, owner) and rollback.removes(name):
                 del self.prepared[name]
 
 
@@ -45,11 +45,6 @@ class ListWriter:
         self._operator = operator
         self._store = store
         self._open: list[Any] = []
-
-    @property
-    def records(self) -> int:
-        """How many records the open transaction holds."""
-        return len(self._open)
 
     def write(self, records: Records) -> None:
         """Adds records to the transaction that is open; columns row by row."""
@@ -104,6 +99,10 @@ class MemoryServices:
             positions = positions_of(source, index, parallelism, self._splits[name])
         return SourceReader(name, source, positions)
 
-    def writer(self, operator: Operator, task: TaskId) -> ListWriter:
+    def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         """The writer of one sink task."""
         return ListWriter(operator.name, self.store)
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove what attempts have left behind, of every sink."""
+        self.store.roll_back(SweepOfSinks(sweep))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from engine.columns import Records
+from engine.batch import copy_records
+from engine.columns import Columns, Records
 from graphs.ids import TaskId
+from graphs.io import SinkWriter
 from graphs.plan import Operator
 
 
@@ -27,25 +29,17 @@ class Reader(Protocol):
         ...
 
 
-class Writer(Protocol):
-    """Writes the output of a sink in transactions. Every method but `write` may be called again without harm."""
+class RecordsOnly:
+    """Takes columns apart, and copies records, for the writer of a sink that takes lists of its own."""
 
-    @property
-    def records(self) -> int:
-        """How many records the open transaction holds."""
-        ...
+    def __init__(self, writer: SinkWriter) -> None:
+        self._writer = writer
+        self.prepare = writer.prepare
+        self.commit = writer.commit
 
     def write(self, records: Records) -> None:
-        """Adds records or columns to the transaction that is open."""
-        ...
-
-    def prepare(self, name: str) -> bool:
-        """Makes the open transaction durable under this name and opens the next. False when there is nothing in it."""
-        ...
-
-    def commit(self, name: str) -> None:
-        """Publishes what was prepared under this name, by this writer or by one of an earlier attempt."""
-        ...
+        """Adds records to the transaction that is open."""
+        self._writer.write(records.to_records() if isinstance(records, Columns) else copy_records(records))
 
 
 class Services(Protocol):
@@ -55,6 +49,6 @@ class Services(Protocol):
         """The reader of one source task. With `positions` it reads those splits from there, and no others."""
         ...
 
-    def writer(self, operator: Operator, task: TaskId) -> Writer:
+    def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
         """The writer of one sink task. `task` carries the name of the sink operator."""
         ...

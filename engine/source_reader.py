@@ -55,7 +55,7 @@ class SourceReader:
     def _read(self, split: str, records_max: int) -> Records:
         opened = self._open.get(split)
         if opened is None:
-            opened = self._open[split] = self._source.open(split, self._positions[split])
+            opened = self._open[split] = self._source.open_split(split, self._positions[split])
         try:
             found = opened.read(records_max)
         except FunctionRaisedError as error:

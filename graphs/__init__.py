@@ -54,7 +54,23 @@ from graphs.graph_errors import (
     UnreadOutputWarning,
 )
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
-from graphs.io import Call, Collect, Generate, Items, Print, Range, Sink, Source, SplitReader
+from graphs.io import (
+    Call,
+    Collect,
+    Delivery,
+    DeliverySink,
+    Generate,
+    Items,
+    Poll,
+    Print,
+    Range,
+    Rollback,
+    Sink,
+    SinkPlace,
+    SinkWriter,
+    Source,
+    SplitReader,
+)
 from graphs.kinds import Map
 from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
@@ -79,6 +95,8 @@ __all__ = [
     "Context",
     "Cycle",
     "Cycles",
+    "Delivery",
+    "DeliverySink",
     "Deployment",
     "DuplicateNameError",
     "Edge",
@@ -106,13 +124,17 @@ __all__ = [
     "Operator",
     "OperatorKind",
     "Plan",
+    "Poll",
     "Print",
     "Process",
     "ProcessInputs",
     "Range",
     "Resources",
+    "Rollback",
     "Routing",
     "Sink",
+    "SinkPlace",
+    "SinkWriter",
     "Source",
     "SplitReader",
     "Stream",

@@ -98,11 +98,17 @@ def _text_box(drawing: Drawing, box: Box, margin: str) -> Iterator[str]:
             yield margin + entry.label
             yield from _text_box(drawing, entry, margin + "| ")
             continue
-        yield f"{margin}{entry.name} ({entry.kind.word})" + (", a head" if entry.name in drawing.heads else "")
+        yield f"{margin}{entry.name} ({_kind(entry)})" + (", a head" if entry.name in drawing.heads else "")
         for edge in drawing.plan.edges:
             if edge.sender == entry.name:
                 words = ", ".join([edge.receiver + _input(drawing.plan, edge), *_remarks(edge)])
                 yield f"{margin}  {_output(edge)}{'==>' if edge.is_back else '->'} {words}"
+
+
+def _kind(operator: Operator) -> str:
+    """The kind, and what a sink promises where that is less than once."""
+    guarantee = operator.function.guarantee if operator.kind.is_sink else "transactional"
+    return operator.kind.word if guarantee == "transactional" else f"{operator.kind.word}, {guarantee}"
 
 
 def _mermaid(drawing: Drawing) -> Iterator[str]:

@@ -105,9 +105,14 @@ class Sweep:
         """Whether to remove a transaction that an attempt has prepared."""
         return name not in self.prepared and self._is_earlier(attempt)
 
-    def removes_note(self, name: str, attempt: Attempt) -> bool:
-        """Whether to remove the note that a transaction of an attempt was published."""
-        return name not in self.noted and attempt <= self.attempt
+    def removes_note(self, name: str, attempt: Attempt, epoch: Epoch) -> bool:
+        """Whether to remove the note that a transaction of an attempt was published.
+
+        A transaction of this attempt that was prepared behind the last cut may be published, and be listed by a later
+        cut, before this is carried out. So may one of a task that has ended, which has epoch 0.
+        """
+        is_settled = self.last is not None and 0 < epoch <= self.last
+        return name not in self.noted and (self._is_earlier(attempt) or (attempt == self.attempt and is_settled))
 
     def _is_earlier(self, attempt: Attempt) -> bool:
         return attempt <= self.attempt if self.is_over else attempt < self.attempt

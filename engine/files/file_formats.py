@@ -10,15 +10,23 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 
+from engine.files.disk import Disk
 from engine.files.locations import Location, Stamp
+from engine.files.names import path_name
+from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
+from engine.files.parquet_part import ParquetPart
 from engine.files.parquet_split import ParquetSplit
+from engine.files.parts import CsvPart, JsonPart, Part
 from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
+from engine.files.staging import Staging
 from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
+from engine.files.writers import FileWriter
 from graphs.graph_errors import BadOptionError
-from graphs.io import Sink, Source, SplitReader, check_rate
+from graphs.ids import Attempt
+from graphs.io import Rollback, Sink, SinkPlace, Source, SplitReader, check_rate
 
 T = TypeVar("T")
 
@@ -67,7 +75,7 @@ class FileSource(Files, Source[T]):
         """The splits of one file."""
 
     @abstractmethod
-    def open_split(self, split: Split, position: Position) -> SplitReader[T]:
+    def open_part(self, split: Split, position: Position) -> SplitReader[T]:
         """Open a split whose file is the one that was listed."""
 
     def list_splits(self, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
@@ -91,15 +99,77 @@ class FileSource(Files, Source[T]):
         """Raise if a file that is still to be read is not the one that was listed."""
         check_files(self.location, {Split.parse(name): position for name, position in positions.items()})
 
-    def open(self, split: str, position: Position) -> SplitReader[T]:
+    def open_split(self, split: str, position: Position) -> SplitReader[T]:
         """Open a split, unless its file was exchanged since the task started."""
         parsed = Split.parse(split)
         check_files(self.location, {parsed: position})
-        return self.open_split(parsed, position)
+        return self.open_part(parsed, position)
 
 
 class FileSink(Files, Sink[Any]):
-    """Writes files into a folder."""
+    """Writes files into a folder: each transaction becomes one file, exactly once."""
+
+    takes_columns = True
+    disk: ClassVar[Disk] = Disk()
+    """What is done to files goes through this."""
+
+    ending: ClassVar[str]
+    """The ending of the files that are written."""
+
+    spark_format: ClassVar[str]
+    """What Spark calls this format."""
+
+    @abstractmethod
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        """A file to write a transaction to. `types` is shared by all parts of a task."""
+
+    def validate_output(self, place: SinkPlace, fresh: bool) -> None:
+        """Make the folder; raise if it cannot be written to, or if it holds output and the run is fresh."""
+        folder = output_folder(place.operator, self.path)
+        check_output_folder(place.operator, folder, folder, fresh)
+
+    def claim(self, place: SinkPlace) -> bool:
+        """Claim the folder."""
+        return claim_folder(place.operator, output_folder(place.operator, self.path), place.job, place.run)
+
+    def release(self, place: SinkPlace) -> None:
+        """Give up the claim."""
+        release_folder(output_folder(place.operator, self.path), place.job, place.run)
+
+    def open_writer(self, place: SinkPlace) -> FileWriter:
+        """A writer of parts."""
+        types: dict[str, Any] = {}
+
+        def new_part(path: Path) -> Part:
+            return self.new_part(path, place.operator, types)
+
+        folder = output_folder(place.operator, self.path)
+        attempt = Attempt(place.attempt)
+        return FileWriter(
+            place.operator,
+            attempt,
+            place.task,
+            self._staging(place),
+            self.disk,
+            new_part,
+            folder,
+            place.run,
+            self.ending,
+        )
+
+    def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
+        """Remove parts that will not be published."""
+        staging = self._staging(place)
+        try:
+            staging.roll_back(rollback)
+        finally:
+            if rollback.is_over:
+                self.disk.remove_empty(staging.folder.parent)
+                self.disk.remove_empty(staging.folder.parent.parent)
+
+    def _staging(self, place: SinkPlace) -> Staging:
+        above = output_folder(place.operator, self.path) / STAGING / path_name(place.job)
+        return Staging(above / path_name(place.operator), self.disk)
 
 
 def with_compressed(*endings: str) -> tuple[str, ...]:
@@ -120,13 +190,20 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
 
     endings = with_compressed(".jsonl", ".ndjson", ".json")
 
+    ending = ".jsonl"
+    spark_format = "json"
+
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
         """Ranges of bytes."""
         return ranges(path, stamp, range_bytes_max)
 
-    def open_split(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
+    def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         """Open a range of lines."""
         return JsonSplit(self.location, split, position)
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        """A file of this format."""
+        return JsonPart(self.disk, path, sink)
 
 
 class CSV(FileSource[dict[str, Any]], FileSink):
@@ -138,13 +215,20 @@ class CSV(FileSource[dict[str, Any]], FileSink):
 
     endings = with_compressed(".csv")
 
+    ending = ".csv"
+    spark_format = "csv"
+
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
         """The whole file: a line end may stand in quotes, which only a reader from the start can tell."""
         yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns)
 
-    def open_split(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
+    def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         """Open a file."""
         return CsvSplit(self.location, split, position)
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        """A file of this format."""
+        return CsvPart(self.disk, path, sink)
 
 
 class Parquet(FileSource[dict[str, Any]], FileSink):
@@ -156,13 +240,20 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
 
     endings = (".parquet",)
 
+    ending = ".parquet"
+    spark_format = "parquet"
+
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
         """Row groups."""
         return row_groups(self.location, path, stamp)
 
-    def open_split(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
+    def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         """Open a row group."""
         return ParquetSplit(self.location, split, position)
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        """A file of this format."""
+        return ParquetPart(self.disk, path, sink, types)
 
 
 class TextLines(FileSource[str]):
@@ -178,6 +269,6 @@ class TextLines(FileSource[str]):
         """Ranges of bytes."""
         return ranges(path, stamp, range_bytes_max)
 
-    def open_split(self, split: Split, position: Position) -> SplitReader[str]:
+    def open_part(self, split: Split, position: Position) -> SplitReader[str]:
         """Open a range of lines."""
         return TextSplit(self.location, split, position)

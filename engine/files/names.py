@@ -5,18 +5,15 @@ Whatever is named by a user, or comes from a cut, becomes part of a path through
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from engine.files.file_errors import DamagedOutputError
+from engine.rolling_back import Turn, turn_in
 
 _BYTES_MAX = 210
 """File systems hold 255; a part's beginning and ending come on top."""
 
 _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
-
-_TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
 
 
 def path_name(name: str) -> str:
@@ -50,25 +47,16 @@ def _encoded(character: str) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode(errors="surrogatepass"))
 
 
-class Turn(NamedTuple):
-    """When a transaction was prepared, and by which task: the order in which output is read back."""
-
-    epoch: int
-    attempt: int
-    index: int  # pyright: ignore[reportIncompatibleMethodOverride]  # hides tuple.index, which no order needs
-
-
 def turn_of(transaction: str) -> Turn:
     """What the name of a transaction says.
 
     >>> turn_of("done.3.attempt-1.epoch-12")
     Turn(epoch=12, attempt=1, index=3)
     """
-    found = _TRANSACTION.fullmatch(transaction)
-    if found is None:
+    turn = turn_in(transaction)
+    if turn is None:
         raise DamagedOutputError(
             f"{transaction!r} is not the name of a transaction, SINK.INDEX.attempt-A.epoch-E: "
             "something else has written among the output of this sink; move it away"
         )
-    index, attempt, epoch = map(int, found.groups())
-    return Turn(epoch, attempt, index)
+    return turn

@@ -16,7 +16,6 @@ from engine.services import Reader
 
 BURST_S = 0.1
 BUNCH_S = 0.01
-IDLE_S = 0.02
 _ROUNDING = 1e-6
 
 
@@ -62,7 +61,7 @@ class Bucket:
 class PacedReader:
     """A reader that gives records at a rate, or as they come. Every reader of `FileServices` is one.
 
-    Where there was nothing to read, it is not asked again for a fiftieth of a second.
+    When there was nothing to read, it is not asked again for `idle_s` seconds.
 
     >>> from engine.source_reader import SourceReader
     >>> from graphs.io import Items
@@ -72,11 +71,16 @@ class PacedReader:
     """
 
     def __init__(
-        self, reader: Reader, bucket: Bucket | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        reader: Reader,
+        bucket: Bucket | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        idle_s: float = 0.0,
     ) -> None:
         self._reader = reader
         self._bucket = bucket
         self._clock = clock
+        self._idle_s = idle_s
         self._idle_until_s: float | None = None
 
     @property
@@ -92,7 +96,7 @@ class PacedReader:
         if allowed == 0:
             return []
         records = self._reader.read(allowed)
-        self._idle_until_s = None if records else self._clock() + IDLE_S
+        self._idle_until_s = None if records else self._clock() + self._idle_s
         if self._bucket is not None:
             self._bucket.take(len(records))
         return records

@@ -9,7 +9,7 @@ between the last two, finds it: a part that is neither prepared, published nor n
 it shares its bytes with the published file, so a consumer may move that away. It stays as long as a restore may ask.
 
 Every name carries the attempt, and none is used twice. So what is removed is what an attempt wrote that will not be
-published (`Sweep`), and a removal that is carried out late harms no later attempt.
+published (`Rollback`), and a removal that is carried out late harms no later attempt.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from __future__ import annotations
 import filecmp
 import re
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 from engine.files.disk import Disk
-from engine.files.file_errors import DamagedOutputError, OutputError
-from engine.files.names import name_of, path_name, turn_of
+from engine.files.file_errors import OutputError
+from engine.files.names import name_of, path_name
 from graphs.ids import Attempt
-from recovery.orders import Sweep
+from graphs.io import Rollback
 
 _OPEN = re.compile(r"attempt-(\d+)\..*")
 
@@ -127,18 +126,18 @@ class Staging:
         """The transactions that are prepared and not committed."""
         return [name_of(name) for name in self._disk.names(self._prepared)]
 
-    def sweep(self, sweep: Sweep, notes: Path | None = None) -> None:
+    def roll_back(self, rollback: Rollback, notes: Path | None = None) -> None:
         """Remove what attempts have left behind. Goes on where something cannot be removed; raises when it is done.
 
         `notes`: another folder with notes of what was published.
         """
         errors: list[OSError] = []
-        for path in self._dead(sweep, notes):
+        for path in self._dead(rollback, notes):
             try:
                 self._disk.remove(path)
             except OSError as error:
                 errors.append(error)
-        if sweep.is_over:
+        if rollback.is_over:
             # Not before: a task that is about to write would find its folder gone.
             for folder in (self._open, self._prepared, self._noted, notes, self.folder):
                 if folder is not None:
@@ -146,19 +145,15 @@ class Staging:
         if errors:
             raise errors[0]
 
-    def _dead(self, sweep: Sweep, notes: Path | None) -> list[Path]:
+    def _dead(self, rollback: Rollback, notes: Path | None) -> list[Path]:
         dead: list[Path] = []
         for name in self._disk.names(self._open):
             found = _OPEN.fullmatch(name)
-            if found is not None and sweep.removes_open(Attempt(int(found[1]))):
+            if found is not None and rollback.removes_open(int(found[1])):
                 dead.append(self._open / name)
-        folders = [(self._prepared, sweep.removes_prepared), (self._noted, sweep.removes_note)]
+        folders = [(self._prepared, rollback.removes), (self._noted, rollback.forgets)]
         if notes is not None:
-            folders.append((notes, sweep.removes_note))
+            folders.append((notes, rollback.forgets))
         for folder, goes in folders:
-            for path in self._disk.names(folder):
-                name = name_of(path)
-                with suppress(DamagedOutputError):  # something else's, such as what a file server keeps there
-                    if goes(name, Attempt(turn_of(name).attempt)):
-                        dead.append(folder / path)
+            dead += [folder / path for path in self._disk.names(folder) if goes(name_of(path))]
         return dead

@@ -6,13 +6,12 @@
 - Print and Call: the records are handed over, and then it is noted that they were. At least once: a process that dies
   between the two leaves it to be done again.
 
-Whoever receives deliveries is told the name of the transaction, and may be told of one twice.
+A receiver of deliveries is told the name of the transaction, and may be told of one twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from inspect import isawaitable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from engine.files.names import path_name
 from engine.files.parts import Part, PicklePart, read_pickles
 from engine.files.staging import Staging
 from engine.memory import ListStore, ListWriter
-from engine.task_errors import USER_RAISED, MisuseError, TaskError, show, user_error
 from graphs.ids import Attempt
 
 Receive = Callable[[str, list[Any]], object]
@@ -54,12 +52,6 @@ class StagedWriter:
         self._part: Part | None = None
         self._prepared_last: str | None = None
         self._failure: OSError | None = None
-        self._count = 0
-
-    @property
-    def records(self) -> int:
-        """How many records the open transaction holds."""
-        return self._count
 
     def write(self, records: Records) -> None:
         """Add records to the transaction that is open."""
@@ -71,7 +63,6 @@ class StagedWriter:
                 self._path = self._staging.new_part(self._attempt, self._index)
                 self._part = self._new_part(self._path)
             self._part.write(records)
-            self._count += len(records)
         except OSError as error:
             self._failure = error
             raise
@@ -90,7 +81,7 @@ class StagedWriter:
         except OSError as error:
             self._failure = error
             raise
-        self._part, self._path, self._prepared_last, self._count = None, None, name, 0
+        self._part, self._path, self._prepared_last = None, None, name
         return True
 
     def commit(self, name: str) -> None:
@@ -101,7 +92,7 @@ class StagedWriter:
         """Drop the transaction that is open; the writer is not used any more."""
         if self._path is not None:
             self._disk.remove(self._path)
-        self._part, self._path, self._count = None, None, 0
+        self._part, self._path = None, None
 
     def _place_of(self, name: str) -> Path:
         """Where a published transaction is, or the note that it was."""
@@ -228,23 +219,3 @@ class MemoryWriter(ListWriter):
 def committed_folder(staging: Staging) -> Path:
     """Where the committed transactions of a sink are that writes no files, or the notes that they were."""
     return staging.folder / "committed"
-
-
-def calling(sink: str, function: Callable[[list[Any]], object]) -> Receive:
-    """Calls the user's function, and tells what it raises with the user's frames."""
-
-    def receive(name: str, records: list[Any]) -> None:
-        try:
-            returned = function(records)
-            if isawaitable(returned) or isinstance(returned, Iterator):
-                raise MisuseError(
-                    f"sink {sink!r}: the function of Call returned {show(returned)}, and nothing would await it or "
-                    "iterate over it: have the function do its work before it returns, or call with map_async"
-                )
-        except TaskError:
-            raise
-        except USER_RAISED as error:
-            hook = f"function(records), called with the {len(records):,} records of transaction {name!r}"
-            raise user_error(sink, error, hook=hook, can_set_aside=False) from error
-
-    return receive

@@ -10,8 +10,8 @@ from engine.capture import OperatorCapture
 from engine.columns import Records
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
-from engine.services import Writer
 from graphs.ids import Attempt, Epoch
+from graphs.io import SinkWriter
 from graphs.kinds import Write
 from graphs.plan import Edge
 from recovery.cut import OperatorState, Transaction
@@ -22,9 +22,10 @@ class SinkOperator(OperatorRuntime):
 
     def __init__(self, kind: Write, place: Place) -> None:
         super().__init__(place)
-        self._writer: Writer | None = None
+        self._writer: SinkWriter | None = None
         self.transactions: dict[str, Transaction] = {}
         self._written = 0
+        self._open_records = 0
 
     def door(self, edge: Edge) -> Send:
         """The function that takes what this edge brings. A writer takes columns and makes of them what it needs."""
@@ -38,7 +39,7 @@ class SinkOperator(OperatorRuntime):
             self._written = state.records
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> SinkWriter:
         """The writer, once the sink is open."""
         if self._writer is None:
             raise RuntimeError(f"sink {self.name!r} is written to before it is open: call open() first")
@@ -47,9 +48,9 @@ class SinkOperator(OperatorRuntime):
     def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
         """Prepare what was written since the last capture, and hand over all that is not yet committed."""
         name = f"{self.name}.{self.place.task.index}.attempt-{attempt}.epoch-{epoch}"
-        records = self.writer.records
         if self.writer.prepare(name):
-            self.transactions[name] = Transaction(name, epoch, attempt, records)
+            self.transactions[name] = Transaction(name, epoch, attempt, self._open_records)
+            self._open_records = 0
         return OperatorCapture(transactions=tuple(self.transactions.values()), records=self._written)
 
     def commit(self, names: set[str]) -> None:
@@ -61,3 +62,4 @@ class SinkOperator(OperatorRuntime):
     def _write(self, records: Records, hops: Hops) -> None:
         self.writer.write(records)
         self._written += len(records)
+        self._open_records += len(records)

@@ -69,10 +69,12 @@ class Run:
         """Run it to its end. What is wrong with it, if anything; what is wrong with user code raises."""
         try:
             outcome = self.schedule.run()
+            wrongly_published = self.world.services.wrongly_published()
         except PredicateError as broken:
             return str(broken)
         finally:
             self.world.calls.close()
+            self.world.services.close()
         if self.never_ends():
             return (
                 f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault{self._held_in_loops()}: "
@@ -80,7 +82,7 @@ class Run:
                 "it with stop_when="
             )
         found = outcome.violations or check_protocol(self.world.record)
-        return "\n".join(map(str, found)) or None
+        return "\n".join(map(str, found)) or wrongly_published
 
     def never_ends(self) -> bool:
         """Whether this is the faithful run and was broken off: its steps repeat themselves."""

@@ -14,7 +14,6 @@ from engine.answering import Answer, Call
 from engine.batch import encode
 from engine.channel_ends import Arrivals
 from engine.cut_view import CutView
-from engine.memory import MemoryServices
 from engine.moving import move_whole
 from engine.rerouting import reroute
 from engine.simulation.calling import Calls
@@ -22,6 +21,7 @@ from engine.simulation.host import Host
 from engine.simulation.placement import Placement
 from engine.simulation.record import Aborted, Completed, Event, Record, Restored, Started
 from engine.simulation.record import Finished as FinishedEvent
+from engine.simulation.rehearsal import SimulatedServices
 from engine.simulation.simulated_store import SimulatedStore
 from engine.simulation.world_options import Parts, WorldOptions
 from engine.slices import SLICE_NS
@@ -78,7 +78,7 @@ class World:
         self.options = options
         self.parts = parts
         self.traces = options.traces
-        self.services = MemoryServices(inputs)
+        self.services = SimulatedServices(inputs)
         self.store = SimulatedStore()
         self.placement = Placement(plan, options.actors, parts.plan_restore)
         self.deployment = self.placement.deployment(options.parallelism)
@@ -418,7 +418,7 @@ class World:
             self.store.drop(order.epoch)
         else:
             self.store.sweep(order)
-            self.services.store.sweep(order)
+            self.services.sweep(order)
 
     def _do_go_back(self, epoch: Epoch) -> None:
         """Another run takes over, and is asked to go on from an older cut."""
@@ -602,6 +602,7 @@ class World:
     def _new_host(self, task: Task, restored: TaskRestore | None) -> Host:
         attempt = self.supervisor.attempt
         core = self.parts.core(task, attempt, encode, restored)
+        self.services.attempt = attempt
         runtime = self.parts.runtime(
             task, self.deployment, self.services, seed=self.options.seed, keyed_state=self.parts.keyed_state
         )

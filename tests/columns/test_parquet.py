@@ -56,7 +56,7 @@ def run(flow: Flow, folder: Path, parallelism: int = 2) -> Tasks:
     services: Any = FileServices(JOB, str(folder / "staging"), Deliveries(), run="5f3a")
     for operator in flow.plan().operators.values():
         if operator.name == "out":
-            check_sink(operator)
+            check_sink(operator, services.place(operator))
     tasks = Tasks(flow, parallelism, services=services)
     tasks.run(records_max=64)
     tasks.capture(epoch=1)

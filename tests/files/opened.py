@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.files.checks import claim_output
 from engine.files.disk import Disk
+from engine.files.file_formats import FileSink
 from engine.files.services import FileServices
 from engine.files.splits import Position, Split
 from engine.source_reader import SourceReader
-from graphs import Sink, Source
+from graphs import Collect, Sink, SinkPlace, Source
 from graphs.ids import Attempt, TaskId
 from graphs.kinds import Read, Write
 from graphs.plan import Operator
@@ -79,8 +81,24 @@ def file_reader(source: Source[Any], positions: Mapping[Split, Position]) -> Sou
     return SourceReader("in", source, {split.name: position for split, position in positions.items()})
 
 
+def place(name: str = SINK, job: str = JOB, run: str = RUN, staging: Path | None = None) -> SinkPlace:
+    folder = None if staging is None else str(staging)
+    return FileServices(job, folder, Deliveries(), run=run).place(sink(Collect(), name))
+
+
+def claim(*operators: Operator, job: str = JOB, run: str = RUN) -> None:
+    claim_output([(operator, place(operator.name, job, run)) for operator in operators])
+
+
+def collected(opened: FileServices, name: str = SINK, read: dict[str, list[Any]] | None = None) -> list[Any]:
+    return opened.kept(name).committed({} if read is None else read)
+
+
 def writer(description: Sink[Any], index: int = 0, opened: FileServices | None = None, name: str = SINK) -> Any:
-    return (opened or services()).writer(sink(description, name), TaskId(name, index))
+    opened = opened or services()
+    if isinstance(description, FileSink):
+        object.__setattr__(description, "disk", opened.disk)
+    return opened.writer(sink(description, name), TaskId(name, index))
 
 
 def transaction(epoch: int, attempt: int = 1, index: int = 0, name: str = SINK) -> str:

@@ -12,16 +12,16 @@ from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
 from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.names import Turn, name_of, path_name, turn_of
-from graphs import Call, Collect, Print, Sink
+from graphs import Call, Collect, Print, Sink, SinkPlace
 from tests.files.disks import CrashingDisk
-from tests.files.opened import everything, services, sink, transaction, writer
+from tests.files.opened import everything, place, services, sink, transaction, writer
 
 FILES = [JsonLines, CSV, Parquet]
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_the_folder_of_a_sink_is_made_with_those_above_it_and_stays_empty(tmp_path: Path, kind: Any):
-    check_sink(sink(kind(str(tmp_path / "a" / "b"))), fresh=True)
+    check_sink(sink(kind(str(tmp_path / "a" / "b"))), place(), fresh=True)
     assert everything(tmp_path) == ["a", "a/b"]
 
 
@@ -29,24 +29,24 @@ def test_the_folder_of_a_sink_is_made_with_those_above_it_and_stays_empty(tmp_pa
 def test_a_sink_whose_folder_is_a_file_is_refused(tmp_path: Path, kind: Any):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(OutputError, match=r"sink 'out'.*/out\b.* file"):
-        check_sink(sink(kind(str(tmp_path / "out"))))
+        check_sink(sink(kind(str(tmp_path / "out"))), place())
     with pytest.raises(OutputError, match=r"sink 'out'.*/out/below"):
-        check_sink(sink(kind(str(tmp_path / "out" / "below"))))
+        check_sink(sink(kind(str(tmp_path / "out" / "below"))), place())
     assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused():
     with pytest.raises(OutputError, match=r"sink 'out'.* /proc/out\b.*writable"):
-        check_sink(sink(JsonLines("/proc/out")))
+        check_sink(sink(JsonLines("/proc/out")), place())
 
 
 def test_a_sink_is_refused_where_files_cannot_be_renamed():
     with pytest.raises(OutputError, match=r"s3://bucket/out\b.*\brenamed.*\blocal folder"):
-        check_sink(sink(JsonLines("s3://bucket/out")))
+        check_sink(sink(JsonLines("s3://bucket/out")), place())
 
 
 def test_a_uri_of_a_local_folder_is_the_folder(tmp_path: Path):
-    check_sink(sink(JsonLines(f"file://{tmp_path}/out")))
+    check_sink(sink(JsonLines(f"file://{tmp_path}/out")), place())
     assert everything(tmp_path) == ["out"]
 
 
@@ -55,36 +55,45 @@ def test_a_fresh_run_is_refused_a_folder_that_holds_output_and_a_resumed_one_is_
     opened = writer(operator.function)
     opened.write([1])
     opened.prepare(transaction(1))
-    check_sink(operator, fresh=True)
+    check_sink(operator, place(), fresh=True)
     opened.commit(transaction(1))
-    check_sink(operator)
+    check_sink(operator, place())
     with pytest.raises(OutputError, match=r"sink 'out'.*'part-5f3a\.out\.0"):
-        check_sink(operator, fresh=True)
+        check_sink(operator, place(), fresh=True)
 
 
 def test_what_is_collected_by_two_runs_is_not_mixed_either(tmp_path: Path):
     operator = sink(Collect())
-    check_sink(operator, fresh=True, staging=str(tmp_path))
+    check_sink(operator, place(staging=tmp_path), fresh=True)
     opened = writer(Collect(), opened=services(tmp_path))
     opened.write([1])
     opened.prepare(transaction(1))
     opened.commit(transaction(1))
-    check_sink(operator, staging=str(tmp_path))
+    check_sink(operator, place(staging=tmp_path))
     with pytest.raises(OutputError, match=r"sink 'out'.*'out\.0\.attempt-1\.epoch-1'"):
-        check_sink(operator, fresh=True, staging=str(tmp_path))
+        check_sink(operator, place(staging=tmp_path), fresh=True)
 
 
 def test_sinks_in_memory_need_nothing():
     for description in (Collect(), Print(), Call[Any](print)):
-        check_sink(sink(description), fresh=True)
+        check_sink(sink(description), place(), fresh=True)
 
 
-def test_a_sink_of_a_kind_that_nothing_writes_is_refused(tmp_path: Path):
-    operator = sink(Sink[Any]())
-    with pytest.raises(OutputError, match=r"sink 'out' .*\bwrites"):
-        check_sink(operator)
-    with pytest.raises(OutputError, match=r"sink 'out' .*\bwrites"):
-        writer(operator.function, opened=services(tmp_path))
+def test_a_sink_that_does_not_say_how_it_is_written_cannot_be_made():
+    with pytest.raises(TypeError, match="open_writer"):
+        Sink[Any]()  # type: ignore[abstract]
+
+
+class Unreachable(JsonLines):
+    """A sink whose system is down."""
+
+    def validate_output(self, place: SinkPlace, fresh: bool) -> None:
+        raise ConnectionError("no route to the store")
+
+
+def test_a_sink_that_finds_itself_unwritable_is_refused_in_one_line(tmp_path: Path):
+    with pytest.raises(OutputError, match=r"^sink 'out' cannot write to .*no route to the store"):
+        check_sink(sink(Unreachable(str(tmp_path))), place())
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from engine.files.parts import PicklePart, read_pickles
 from engine.files.services import FileServices
 from engine.task_errors import MisuseError, UserFunctionError
 from graphs import Call, Collect, Print, Sink
-from graphs.ids import Attempt
+from graphs.ids import Attempt, Epoch
 from recovery.orders import Sweep
 from tests.files.disks import Crash, CrashingDisk
-from tests.files.opened import JOB, RUN, Deliveries, everything, services, sink, swept, transaction, writer
+from tests.files.opened import JOB, RUN, Deliveries, collected, everything, services, sink, swept, transaction, writer
 
 RECORDS = [1, "text", (2, 3), {"a": {4}}, None]
 
@@ -43,7 +43,8 @@ def test_records_are_delivered_at_commit_with_sink_and_transaction(
     assert opened.prepare(transaction(2)) is False
     assert delivered.all == []
     opened.commit(transaction(1))
-    assert delivered.all == [("out", transaction(1), RECORDS)]
+    handed_on = RECORDS if isinstance(description, Collect) else [f"> {record}" for record in RECORDS]
+    assert delivered.all == [("out", transaction(1), handed_on)]
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -52,8 +53,8 @@ def test_what_is_collected_comes_in_the_order_of_epochs_attempts_and_tasks(tmp_p
     names = [transaction(10), transaction(9), transaction(9, attempt=2), transaction(9, index=1), transaction(2)]
     for number, name in enumerate(names):
         commit(writer(Collect(), opened=opened), [number], name)
-    assert opened.collected("out") == [4, 1, 3, 2, 0]
-    assert opened.collected("other") == []
+    assert collected(opened, "out") == [4, 1, 3, 2, 0]
+    assert collected(opened, "other") == []
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -72,7 +73,7 @@ def test_what_was_collected_and_what_was_prepared_outlives_the_process(tmp_path:
     first.write([3])
     later = services(tmp_path)
     writer(Collect(), opened=later).commit(transaction(2))
-    assert later.collected("out") == [1, 2]
+    assert collected(later, "out") == [1, 2]
 
 
 def test_what_is_collected_again_is_delivered_again_under_the_same_name(tmp_path: Path):
@@ -80,7 +81,7 @@ def test_what_is_collected_again_is_delivered_again_under_the_same_name(tmp_path
     commit(writer(Collect(), opened=services(tmp_path, delivered)), [1], transaction(1))
     writer(Collect(), opened=services(tmp_path, delivered)).commit(transaction(1))
     assert delivered.names == [transaction(1)] * 2
-    assert services(tmp_path).collected("out") == [1]
+    assert collected(services(tmp_path), "out") == [1]
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -163,8 +164,8 @@ def test_a_crash_at_any_step_hands_over_every_record_at_least_once(tmp_path: Pat
         for name in prepared:
             again.commit(name)
         if kind == "collect":
-            assert later.collected("out") == [1, 2][: len(prepared)]
-        seen = set(calls) if kind == "call" else {n for _, _, records in delivered.all for n in records}
+            assert collected(later, "out") == [1, 2][: len(prepared)]
+        seen = set(calls) if kind == "call" else {int(n) for _, _, records in delivered.all for n in records}
         assert seen == {1, 2} & set(range(1, len(prepared) + 1))
     assert 20 < survived < 50
 
@@ -184,7 +185,7 @@ def test_rolling_back_drops_what_is_prepared_and_not_listed_of_this_sink_alone(t
     with pytest.raises(LookupError):
         writers["a"].commit(transaction(3, name="a"))
     writers["b"].commit(transaction(3, name="b"))
-    assert (opened.collected("a"), opened.collected("b")) == ([1, 2], [1, 2, 3])
+    assert (collected(opened, "a"), collected(opened, "b")) == ([1, 2], [1, 2, 3])
 
 
 def test_a_record_changed_after_it_was_written_is_delivered_as_it_was(tmp_path: Path):
@@ -245,14 +246,14 @@ def test_a_file_of_something_else_among_what_is_collected_is_told(tmp_path: Path
     commit(writer(Collect(), opened=opened), [1], transaction(1))
     (tmp_path / "out" / "committed" / "other").write_text("x")
     with pytest.raises(DamagedOutputError, match=r"'other'.*transaction"):
-        opened.collected("out")
+        collected(opened, "out")
 
 
 def test_staging_is_where_it_was_told_to_be_and_named_after_sinks(tmp_path: Path):
     opened = FileServices(JOB, str(tmp_path / "new" / "staging"), lambda sink, name, records: None, run=RUN)
     commit(writer(Collect(), opened=opened, name="../up"), [1], transaction(1, name="../up"))
     assert everything(tmp_path / "new")[:2] == ["staging", "staging/%2E.%2Fup"]
-    assert opened.collected("../up") == [1]
+    assert collected(opened, "../up") == [1]
 
 
 @pytest.mark.parametrize("description", [Print("> "), Call[Any](lambda records: None)])
@@ -263,7 +264,8 @@ def test_notes_of_what_was_delivered_go_when_no_cut_asks_for_them(tmp_path: Path
         commit(delivering, [epoch], transaction(epoch))
         # Retention keeps one cut.
         opened.sweep(
-            sink(description), Sweep(Attempt(1), False, frozenset(), None, frozenset(), frozenset({transaction(epoch)}))
+            sink(description),
+            Sweep(Attempt(1), False, frozenset(), Epoch(epoch), frozenset(), frozenset({transaction(epoch)})),
         )
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [path_name(transaction(5))]
     delivering.commit(transaction(5))
@@ -277,18 +279,18 @@ def test_what_was_collected_is_not_removed_with_the_notes(tmp_path: Path):
     for epoch in range(1, 4):
         commit(collecting, [epoch], transaction(epoch))
         opened.sweep(sink(Collect()), Sweep(Attempt(1), False, frozenset(), None, frozenset(), frozenset()))
-    assert opened.collected("out") == [1, 2, 3]
+    assert collected(opened, "out") == [1, 2, 3]
 
 
 def test_what_was_collected_is_read_once(tmp_path: Path):
     opened = services(tmp_path)
     collecting, read = writer(Collect(), opened=opened), dict[str, list[Any]]()
     commit(collecting, [1], transaction(1))
-    assert opened.collected("out", read) == [1]
+    assert collected(opened, "out", read) == [1]
     (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     file.write_bytes(b"")
     commit(collecting, [2], transaction(2))
-    assert opened.collected("out", read) == [1, 2], "the first file was not read again"
+    assert collected(opened, "out", read) == [1, 2], "the first file was not read again"
 
 
 class SentLater:
@@ -304,3 +306,26 @@ def test_a_call_that_returns_what_nobody_awaits_is_refused(tmp_path: Path, in_me
     opened = writer(Call(function), opened=services(None if in_memory else tmp_path))
     with pytest.raises(MisuseError, match=r"sink 'out': the function of Call returned .*map_async"):
         commit(opened, [1], transaction(1))
+
+
+def test_a_call_with_epoch_gets_the_epoch_that_its_records_were_prepared_for(tmp_path: Path):
+    calls: list[tuple[list[int], int]] = []
+    opened = writer(Call(lambda records, epoch: calls.append((records, epoch)), True), opened=services(tmp_path))
+    commit(opened, [1, 2], transaction(3))
+    commit(opened, [4], transaction(7))
+    assert calls == [([1, 2], 3), ([4], 7)]
+
+
+def test_a_sweep_that_is_carried_out_late_leaves_the_notes_of_what_was_published_since(tmp_path: Path):
+    calls: list[list[int]] = []
+    description = Call(calls.append)
+    opened = services(tmp_path)
+    delivering = writer(description, opened=opened)
+    for epoch in (4, 5, 0):  # a task that ends prepares for epoch 0
+        commit(delivering, [epoch], transaction(epoch))
+    opened.sweep(sink(description), Sweep(Attempt(1), False, frozenset(), Epoch(4), frozenset(), frozenset()))
+    for epoch in (5, 0):  # cut 6 lists them, and is restored
+        delivering.commit(transaction(epoch))
+    assert calls == [[4], [5], [0]]
+    with pytest.raises(LookupError):
+        delivering.commit(transaction(4))

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from engine.files.checks import claim_output, release_output
 from engine.files.file_errors import OutputError, UnknownTransactionError
 from engine.files.file_formats import CSV, JsonLines, Parquet
+from engine.files.output_folders import release_folder
 from graphs import Collect
 from graphs.ids import Attempt
 from tests.files.disks import Crash, CrashingDisk
-from tests.files.opened import RUN, everything, services, sink, swept, swept_by, transaction, visible, writer
+from tests.files.opened import RUN, claim, everything, services, sink, swept, swept_by, transaction, visible, writer
 
 NOTES = Path("_staging", "job", "out", "published")
 
@@ -133,29 +133,29 @@ def test_what_a_dead_attempt_has_linked_and_not_noted_is_taken_for_done(tmp_path
 
 def test_a_folder_that_another_job_writes_to_is_refused_by_the_name_of_that_job(tmp_path: Path):
     operators = [sink(JsonLines(str(tmp_path / "a")), "a"), sink(CSV(str(tmp_path / "b")), "b"), sink(Collect(), "c")]
-    claim_output(operators, "first", "aaaa")
-    claim_output(operators, "first", "aaaa")  # as a run does that resumes it
+    claim(*operators, job="first", run="aaaa")
+    claim(*operators, job="first", run="aaaa")  # as a run does that resumes it
     with pytest.raises(OutputError, match=r"sink 'a'.*/a\b.*'first' \(run aaaa\)"):
-        claim_output(operators, "second", "bbbb")
+        claim(*operators, job="second", run="bbbb")
     with pytest.raises(OutputError, match="job 'first'"):
-        claim_output(operators, "first", "bbbb")
+        claim(*operators, job="first", run="bbbb")
 
 
 def test_a_run_that_is_refused_one_folder_claims_none(tmp_path: Path):
     mine, theirs = sink(JsonLines(str(tmp_path / "mine")), "mine"), sink(JsonLines(str(tmp_path / "theirs")), "theirs")
-    claim_output([theirs], "other", "aaaa")
+    claim(theirs, job="other", run="aaaa")
     with pytest.raises(OutputError, match="sink 'theirs'"):
-        claim_output([mine, theirs], "job", "bbbb")
-    claim_output([mine], "third", "cccc")
+        claim(mine, theirs, job="job", run="bbbb")
+    claim(mine, job="third", run="cccc")
 
 
 def test_a_claim_is_given_up_by_the_run_that_has_it_alone(tmp_path: Path):
     operator = sink(JsonLines(str(tmp_path)))
-    claim_output([operator], "job", "aaaa")
-    release_output(tmp_path, "job", "bbbb")
+    claim(operator, job="job", run="aaaa")
+    release_folder(tmp_path, "job", "bbbb")
     with pytest.raises(OutputError):
-        claim_output([operator], "job", "bbbb")
-    release_output(tmp_path, "job", "aaaa")
+        claim(operator, job="job", run="bbbb")
+    release_folder(tmp_path, "job", "aaaa")
     assert everything(tmp_path) == []
 
 

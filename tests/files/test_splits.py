@@ -110,7 +110,7 @@ def test_text_is_looked_for_in_files_of_any_ending(tmp_path: Path):
 class Unreachable(Items[int]):
     """A source whose system is down."""
 
-    def validate(self) -> None:
+    def validate_input(self) -> None:
         raise ConnectionError("no route to the queue")
 
 
@@ -120,7 +120,7 @@ class SameNames(Items[int]):
 
 
 def test_a_source_that_does_not_say_how_it_is_opened_cannot_be_made():
-    with pytest.raises(TypeError, match="open"):
+    with pytest.raises(TypeError, match="open_split"):
         Source[Any]()  # type: ignore[abstract]
 
 

@@ -12,7 +12,7 @@ from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.services import FileServices
 from graphs import Collect, Flow
 from graphs.ids import Attempt, Epoch
-from tests.files.opened import JOB, RUN, Deliveries, reader, rest, swept, write_json
+from tests.files.opened import JOB, RUN, Deliveries, collected, place, reader, rest, swept, write_json
 from tests.runtime.tasks import States, Tasks, encoded
 
 
@@ -36,7 +36,7 @@ class Attempts:
         self.sinks = [operator for operator in self.operators.values() if operator.kind.is_sink]
         self.splits = {"orders": check_source(self.operators["orders"])}
         for operator in self.sinks:
-            check_sink(operator, fresh=True, staging=self.staging)
+            check_sink(operator, place(operator.name, staging=Path(self.staging)), fresh=True)
         self.delivered = Deliveries()
         self.number = 0
 
@@ -93,7 +93,7 @@ def test_output_is_that_of_a_run_that_nothing_happened_to(tmp_path: Path, commit
     expected = [2 * (100 * file + n) for file in range(5) for n in range(100)]
     assert sorted(record["n"] for record in rest(reader(Parquet(str(tmp_path / "out"))))) == expected
     assert sorted(int(record["n"]) for record in rest(reader(CSV(str(tmp_path / "csv"))))) == expected
-    assert sorted(record["n"] for record in run.services.collected("kept")) == expected
+    assert sorted(record["n"] for record in collected(run.services, "kept")) == expected
     delivered = {name: records for _, name, records in run.delivered.all}
     assert sorted(record["n"] for records in delivered.values() for record in records) == expected
     assert not (tmp_path / "out" / "_staging").exists()

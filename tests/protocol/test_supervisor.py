@@ -275,7 +275,7 @@ def test_a_supervisor_removes_nothing_of_later_attempts_however_late_it_does():
     assert not sweep.removes_last_states(later)
     assert not sweep.removes_open(later)
     assert not sweep.removes_prepared("done.0.attempt-3.epoch-2", later)
-    assert not sweep.removes_note("done.0.attempt-3.epoch-2", later)
+    assert not sweep.removes_note("done.0.attempt-3.epoch-2", later, Epoch(2))
     over = replace(sweep, is_over=True)
     assert not over.removes_open(later) and not over.removes_prepared("done.0.attempt-3.epoch-2", later)
 
@@ -305,7 +305,16 @@ def test_a_note_stays_as_long_as_a_cut_that_can_be_restored_lists_its_transactio
     sweep, _ = swept([start(1), first, second])
     assert sweep.noted == {old, new}
     sweep, _ = swept([start(1), first, replace(second, kept=(Epoch(2),))])
-    assert sweep.noted == {new} and sweep.removes_note(old, Attempt(1))
+    assert sweep.noted == {new} and sweep.removes_note(old, Attempt(1), Epoch(1))
+
+
+def test_of_its_own_notes_an_attempt_removes_none_that_a_later_cut_may_list():
+    supervisor = running([start(1)])
+    supervisor.on_appended(ours(manifest(5, attempt=2)))
+    sweep, own = supervisor.sweep(), Attempt(2)
+    assert sweep.removes_note("done.0.attempt-2.epoch-5", own, Epoch(5))
+    assert not sweep.removes_note("done.0.attempt-2.epoch-6", own, Epoch(6))
+    assert not sweep.removes_note("done.0.attempt-2.epoch-0", own, Epoch(0)), "what a task wrote that has ended"
 
 
 def test_a_run_that_goes_back_publishes_first_what_the_last_cut_lists():

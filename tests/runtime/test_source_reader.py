@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine.files.pace import IDLE_S, PacedReader
+from engine.files.pace import PacedReader
 from engine.source_reader import SourceReader, positions_of
-from graphs import Items, Source
+from engine.task_errors import UserFunctionError
+from graphs import Items, Poll, Source
 
 
 class Lines:
@@ -36,7 +37,7 @@ class Book(Source[str]):
     def splits(self) -> list[str]:
         return list(self.chapters)
 
-    def open(self, split: str, position: Any) -> Lines:
+    def open_split(self, split: str, position: Any) -> Lines:
         self.opened.append(split)
         return Lines(self.chapters[split], position)
 
@@ -56,9 +57,9 @@ def test_a_split_without_anything_to_read_at_the_moment_lets_the_others_go_first
 
 def test_an_idle_source_is_not_asked_again_at_once():
     now = [0.0]
-    reader = PacedReader(SourceReader("book", Book({"one": [None, "a"]}), {"one": 0}), clock=lambda: now[0])
+    reader = PacedReader(SourceReader("book", Book({"one": [None, "a"]}), {"one": 0}), clock=lambda: now[0], idle_s=0.5)
     assert [reader.read(9), reader.read(9)] == [[], []]
-    now[0] = IDLE_S
+    now[0] = 0.5
     assert reader.read(9) == ["a"]
 
 
@@ -81,3 +82,22 @@ def test_records_are_copied_where_the_source_shares_them(shares: bool):
     record = {"n": 1}
     (read,) = SourceReader("given", Given([record]), {"0-of-1": 0}).read(9)
     assert (read is record) is not shares
+
+
+def test_a_polled_function_gets_the_position_that_it_returned_last():
+    asked: list[Any] = []
+
+    def ask(position: int) -> tuple[list[str], int] | None:
+        asked.append(position)
+        return {0: (["a", "b"], 2), 2: ([], 2), 3: None}.get(position)
+
+    reader = SourceReader("ask", Poll(ask, start=0), {"polled": 0})
+    assert [reader.read(1), reader.read(1), reader.positions()] == [["a", "b"], [], {"polled": 2}]
+    restored = SourceReader("ask", Poll(ask, start=0), {"polled": 3})
+    assert [restored.read(1), restored.exhausted, asked] == [[], True, [0, 2, 3]]
+
+
+@pytest.mark.parametrize("wrong", [lambda position: [1, 2], lambda position: 1 / 0])
+def test_a_polled_function_that_fails_is_blamed_with_its_position(wrong: Any):
+    with pytest.raises(UserFunctionError, match=r"operator 'ask' raised .* in function\(7\)"):
+        SourceReader("ask", Poll(wrong), {"polled": 7}).read(1)

@@ -57,7 +57,6 @@ from engine.task_driver import TaskDriver
 from engine.task_errors import TaskError
 from graphs.deployment import Channel, Task
 from graphs.ids import ChannelId, Epoch, TaskId
-from graphs.io import Collect
 from recovery.effects import Effect
 from recovery.lines import LineEnd, Said
 from recovery.messages import Item
@@ -433,7 +432,7 @@ class ActorLoop:
             self.tell(FaultReached(os.getpid(), kill, task))
 
     def _publish(self, sink: str, transaction: str, records: list[Any]) -> None:
-        is_kept = isinstance(self.begin.deployment.plan.operators[sink].function, Collect)
+        is_kept = self.begin.deployment.plan.operators[sink].function.keeps
         if not (is_kept and self.begin.options.root is not None):  # else it is read from its folder in the end
             self.tell(Published(sink, transaction, records))
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from engine.files.checks import check_sink, check_source, claim_output
 from engine.on_ray.api.cut_lookup import find_cut, last_cut
-from engine.on_ray.job_store import staging_of
+from engine.on_ray.job_store import open_services
 from engine.on_ray.supervisor.restore_plan import check_graph
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
+from graphs.ids import Attempt
 from graphs.kinds import Read, Write
 from graphs.plan import Operator, Plan
 from recovery.stores.local import LocalStore
@@ -89,9 +90,10 @@ def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
 
     Checked before the claim, so that a refused run claims nothing, and after it: from then on no other run may start.
     """
-    sinks = [operator for operator in plan.operators.values() if operator.kind.is_sink]
-    for operator in sinks:
-        check_sink(operator, fresh, staging_of(options))
-    claim_output(sinks, options.job, options.run)
-    for operator in sinks:
-        check_sink(operator, fresh, staging_of(options))
+    services = open_services(options, lambda sink, transaction, records: None, Attempt(0))
+    sinks = [(operator, services.place(operator)) for operator in plan.operators.values() if operator.kind.is_sink]
+    for operator, place in sinks:
+        check_sink(operator, place, fresh)
+    claim_output(sinks)
+    for operator, place in sinks:
+        check_sink(operator, place, fresh)

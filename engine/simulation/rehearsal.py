@@ -1,0 +1,128 @@
+"""Sinks that a simulated run really writes to, each in a folder of its own, beside what the checker keeps."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.batch import copy_records
+from engine.columns import Columns, Records
+from engine.files.disk import Disk
+from engine.files.file_errors import OutputError
+from engine.files.kept_output import KeptInRun
+from engine.files.names import path_name
+from engine.memory import ListStore, ListWriter, MemoryServices
+from engine.rolling_back import SweepOfSinks
+from engine.simulation.differences import differences
+from engine.task_errors import show
+from graphs.ids import Attempt, TaskId
+from graphs.io import Sink, SinkPlace, SinkWriter
+from graphs.plan import Operator
+from recovery.orders import Sweep
+
+_RUN = "simulated"
+
+
+class RehearsedWriter:
+    """Writes to a sink, and to the list that the checker judges."""
+
+    def __init__(self, name: str, ledger: ListWriter, writer: SinkWriter, takes_columns: bool) -> None:
+        self._name = name
+        self._ledger = ledger
+        self._writer = writer
+        self._takes_columns = takes_columns
+
+    def write(self, records: Records) -> None:
+        """Add records to the open transaction."""
+        self._ledger.write(records)
+        if isinstance(records, Columns):
+            self._writer.write(records if self._takes_columns else records.to_records())
+        else:
+            self._writer.write(copy_records(records))
+
+    def prepare(self, name: str) -> bool:
+        """Prepare the open transaction in both."""
+        is_there = self._ledger.prepare(name)
+        if self._writer.prepare(name) != is_there:
+            wrong = "prepared nothing, though records were written" if is_there else "prepared a transaction of nothing"
+            raise OutputError(f"sink {self._name!r}, asked to prepare {name!r}, says that it {wrong}")
+        return is_there
+
+    def commit(self, name: str) -> None:
+        """Commit in both, however often it was done before."""
+        self._ledger.commit(name)
+        self._writer.commit(name)
+
+
+class SimulatedServices(MemoryServices):
+    """Reads sources as they are, and writes to lists, and besides to each sink that can be rehearsed.
+
+    `attempt` is the one that opens writers now.
+    """
+
+    def __init__(self, inputs: Mapping[str, Sequence[Any]]) -> None:
+        super().__init__(inputs)
+        self.attempt = Attempt(0)
+        self._folder: str | None = None
+        self._rehearsed: dict[str, Sink[Any] | None] = {}
+
+    def writer(self, operator: Operator, task: TaskId) -> SinkWriter:
+        """The writer of one sink task."""
+        ledger = ListWriter(operator.name, self.store)
+        sink = self._sink_of(operator)
+        if sink is None:
+            return ledger
+        writer = sink.open_writer(self._place(operator.name, task.index))
+        return RehearsedWriter(operator.name, ledger, writer, sink.takes_columns)
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove what attempts have left behind, of every sink."""
+        super().sweep(sweep)
+        for name, sink in self._rehearsed.items():
+            if sink is not None:
+                sink.roll_back(self._place(name), SweepOfSinks(sweep))
+
+    def wrongly_published(self) -> str | None:
+        """What a rehearsed sink has published that was not committed, or has not though it was."""
+        for name, sink in self._rehearsed.items():
+            if sink is not None:
+                lacking, surplus = differences(self.store.output(name), sink.published())
+                lines = [f"  lacks: {show(record)}" for record in lacking[:3]]
+                lines += [f"  has, and should not: {show(record)}" for record in surplus[:3]]
+                if lines:
+                    return "\n".join([f"sink {name!r} has published something else than was committed", *lines])
+        return None
+
+    def close(self) -> None:
+        """Remove what was written."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None
+
+    def _sink_of(self, operator: Operator) -> Sink[Any] | None:
+        name = operator.name
+        if name not in self._rehearsed:
+            described: Sink[Any] = operator.function
+            folder = self._folder or os.path.join(tempfile.gettempdir(), f"backedge-simulate-{secrets.token_hex(8)}")
+            own = os.path.join(folder, path_name(name))
+            self._rehearsed[name] = sink = described.rehearse(own)
+            if sink is not None:
+                self._folder = folder
+                os.makedirs(own)
+                sink.validate_output(self._place(name), fresh=True)
+                sink.claim(self._place(name))
+        return self._rehearsed[name]
+
+    def _place(self, name: str, index: int = 0) -> SinkPlace:
+        folder = None if self._folder is None else Path(self._folder, "kept")
+        kept = KeptInRun(name, folder, ListStore(), _to_nobody, attempt=self.attempt, task=index, disk=Disk(), key=b"")
+        return SinkPlace(name, _RUN, _RUN, self.attempt, index, kept)
+
+
+def _to_nobody(sink: str, transaction: str, records: list[Any]) -> None:
+    """A simulated run has no driver that prints."""

@@ -1,0 +1,101 @@
+"""A source and a sink from outside, exactly once: in the simulator, and on Ray while processes are killed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Flow, ScheduleError, SinkPlace, simulate
+from tests.extending.outside.sqlite_sink import SqliteSink, SqliteWriter, transaction
+from tests.extending.outside.sqlite_source import SqliteTable
+
+
+def table_of(path: Path, numbers: range) -> str:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE numbers (n INTEGER)")
+        database.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in numbers])
+    return str(path)
+
+
+def halving(source: SqliteTable, sink: SqliteSink) -> Flow:
+    """Even numbers go round and are halved; odd ones are written."""
+    flow = Flow("halving")
+    again = flow.loop("again", of=int)
+    numbers = flow.read(source, name="numbers").map(lambda row: row["n"], name="n")
+    odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
+    again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
+    odd.write(sink, name="odd")
+    return flow
+
+
+def halved(n: int) -> int:
+    return n if n % 2 else halved(n // 2)
+
+
+def published(path: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as database:
+        return sorted(json.loads(record) for (record,) in database.execute("SELECT record FROM published"))
+
+
+def test_the_package_outside_imports_nothing_of_ours_but_backedge():
+    ours = {"graphs", "recovery", "engine", "tests", "proof"}
+    for file in (Path(__file__).parent / "outside").glob("*.py"):
+        for found in ast.walk(ast.parse(file.read_text())):
+            names = [found.module or ""] if isinstance(found, ast.ImportFrom) else []
+            names += [name.name for name in found.names] if isinstance(found, ast.Import) else []
+            assert not ours & {name.split(".")[0] for name in names}, file
+
+
+def test_the_page_on_extending_shows_the_code_that_is_tested():
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    for name in ("sqlite_source.py", "sqlite_sink.py"):
+        assert f"```python\n{(Path(__file__).parent / 'outside' / name).read_text()}```" in page, name
+
+
+@pytest.mark.slow
+def test_every_one_of_300_schedules_writes_each_record_once(tmp_path: Path):
+    source = SqliteTable(table_of(tmp_path / "in.db", range(1, 51)), "numbers")
+    result = simulate(halving(source, SqliteSink(str(tmp_path / "out.db"))), seeds=range(300), crashes=3)
+    assert sorted(result.outputs["odd"]) == sorted(halved(n) for n in range(1, 51))
+    assert result.schedules == 300 and result.crashes > 300 and result.restores_with_log > 0
+    assert result.rescaled > 0, "splits moved to other tasks, with their positions"
+    assert not (tmp_path / "out.db").exists(), "what is simulated is written elsewhere"
+
+
+class Doubling(SqliteSink):
+    """Publishes again what it is asked to commit again."""
+
+    def open_writer(self, place: SinkPlace) -> SqliteWriter:
+        return DoublingWriter(self.database)
+
+
+class DoublingWriter(SqliteWriter):
+    def commit(self, name: str) -> None:
+        with transaction(self._database) as database:
+            for (records,) in database.execute("SELECT records FROM staged WHERE name = ?", (name,)).fetchall():
+                rows = [(json.dumps(record),) for record in json.loads(records)]
+                database.executemany("INSERT INTO published VALUES (?)", rows)
+
+
+class Forgetful(SqliteSink):
+    """Removes all that is staged, though a successor may have staged it."""
+
+    def roll_back(self, place: SinkPlace, rollback: Any) -> None:
+        with transaction(self.database) as database:
+            database.execute("DELETE FROM staged")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [(Doubling, "sink 'odd' has published something else"), (Forgetful, "neither staged nor published")],
+)
+def test_a_sink_that_breaks_its_promise_is_found(tmp_path: Path, kind: Any, told: str):
+    source = SqliteTable(table_of(tmp_path / "in.db", range(1, 31)), "numbers")
+    with pytest.raises(ScheduleError, match=told):
+        simulate(halving(source, kind(str(tmp_path / "out.db"))), seeds=range(100), crashes=3)
