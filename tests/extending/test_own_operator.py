@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from importlib import import_module
@@ -79,6 +82,41 @@ def test_the_state_of_its_tasks_is_shared_out_anew(package: Path):
     assert sorted(result.outputs["kept"]) == [0, 1, 2, 3, 4]
     assert len(result.outputs["repetitions"]) == 55, "what a restore loses would be missing here"
     assert result.rescaled > 0
+
+
+@pytest.mark.slow
+def test_it_is_exactly_once_on_ray_when_processes_are_killed(package: Path):
+    (package / "on_ray.py").write_text(
+        "from functools import partial\n"
+        "from backedge import JsonLines\n"
+        "from walk import walk\n"
+        "def flow(folder: str):\n"
+        "    names = iter(['found', 'repeated'])\n"
+        "    return walk(200, 100.0, lambda: JsonLines(f'{folder}/{next(names)}'))\n"
+    )
+    faults = [
+        "start/0@records=40",
+        "once/0@records=90",
+        "once/1@records=150",
+        "start/1@records=80",
+        "once/0@records=200",
+    ]
+    kills = [word for fault in faults for word in ("--kill", fault)]
+    command = [sys.executable, "-m", "backedge", "run", "on_ray:flow", "--set", f"folder={package}/out"]
+    command += ["--snapshots", f"{package}/cuts", "--every", "0.2", "--parallelism", "2", "--json", *kills]
+    paths = os.pathsep.join([str(package), str(ROOT)])
+    ran = subprocess.run(command, cwd=package, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    summary = json.loads(ran.stdout.splitlines()[-1])
+    assert (summary["kills"], summary["missed_faults"]) == (5, []), summary
+    found, repeated = expected(200)
+    written = {name: records(package / "out" / name) for name in ("found", "repeated")}
+    assert sorted(written["found"]) == sorted(found)
+    assert len(written["repeated"]) == repeated
+
+
+def records(folder: Path) -> list[Any]:
+    return [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
 
 
 def test_a_plan_draws_it_and_hashes_its_structure_only(package: Path):
