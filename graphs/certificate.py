@@ -1,8 +1,8 @@
-"""The evidence that a plan's loops cannot block for good, in a form that is checked without the code that found it.
+"""The proof that a plan's loops cannot deadlock, in a form that can be checked without the code that found it.
 
-A back edge never blocks its sender, so tasks that all wait for each other would be on a cycle without one. The
-certificate gives an order of all operators in which every edge but the back edges goes forward: there is no such cycle.
-Beside the proof it lists the cycles themselves, up to a number, each with the edge in it that may never block.
+A back edge never blocks its sender, so tasks that all wait for each other would form a cycle without a back edge. The
+certificate orders all operators so that every edge but the back edges goes forward, which proves that no such cycle
+exists. It also lists the cycles, up to a number, each with its edge that never blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cycle:
 
 @dataclass(frozen=True)
 class ComponentProof:
-    """The cycles of a component. `cycles_complete` is False where it has more than are listed."""
+    """The cycles of a component. `cycles_complete` is False if it has more than are listed."""
 
     name: str
     back_edges: tuple[str, ...]
@@ -39,14 +39,14 @@ class ComponentProof:
 
 @dataclass(frozen=True)
 class Certificate:
-    """`order`: each edge of the plan that is no back edge goes from an earlier operator to a later one."""
+    """`order`: every edge of the plan except back edges goes from an earlier operator to a later one."""
 
     order: tuple[str, ...]
     components: tuple[ComponentProof, ...]
 
 
 def certify(plan: Plan, cycles_max: int = CYCLES_MAX) -> Certificate:
-    """The certificate of a plan, with at most `cycles_max` cycles of each component. Raises where there is none.
+    """The certificate of a plan, with at most `cycles_max` cycles per component. Raises if there is none.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
@@ -62,25 +62,25 @@ def certify(plan: Plan, cycles_max: int = CYCLES_MAX) -> Certificate:
     wrong = _going_back(plan, order)
     if wrong:
         raise UnnamedCycleError(
-            f"edge {wrong[0].name!r} closes a cycle without a back edge, whose channels could wait for each other "
-            "for good: close it through flow.loop(name) and feed"
+            f"edge {wrong[0].name!r} closes a cycle without a back edge, whose channels could deadlock: "
+            "close it with flow.loop(name) and feed"
         )
     return Certificate(order, tuple(_list_cycles(loops, cycles_max) for loops in find_cycles(plan).loops))
 
 
 def verify(plan: Plan, certificate: Certificate) -> list[str]:
-    """What is wrong with a certificate; nothing, for a true one. Compares places in the order, and finds no cycle.
+    """The faults of a certificate; empty for a true one. Compares places in the order; does not search for cycles.
 
     >>> from graphs import Edge, Map, Operator
     >>> operators = {name: Operator(name, Map(abs)) for name in "ab"}
     >>> plan = Plan("flow", operators, (Edge("a->b", "a", "out", "b", "in"),), "")
     >>> verify(plan, Certificate(("a", "b"), ())), verify(plan, Certificate(("b", "a"), ()))
-    ([], ["edge 'a->b' goes back in the order and is no back edge"])
+    ([], ["edge 'a->b' goes back in the order but is not a back edge"])
     """
     if sorted(certificate.order) != sorted(plan.operators):
-        return ["the order does not have each operator once"]
+        return ["the order does not list each operator exactly once"]
     faults = [
-        f"edge {e.name!r} goes back in the order and is no back edge" for e in _going_back(plan, certificate.order)
+        f"edge {e.name!r} goes back in the order but is not a back edge" for e in _going_back(plan, certificate.order)
     ]
     back = {edge.name for edge in plan.edges if edge.is_back}
     for proof in certificate.components:
@@ -96,7 +96,7 @@ def _going_back(plan: Plan, order: tuple[str, ...]) -> list[Edge]:
 
 
 def _list_cycles(loops: Loops, cycles_max: int) -> ComponentProof:
-    # One more than is listed tells whether there are more.
+    # One more than the maximum shows whether there are more.
     found = list(islice(simple_cycles(loops), cycles_max + 1))
     cycles = [Cycle(tuple(e.name for e in edges), next(e.name for e in edges if e.is_back)) for edges in found]
     back_edges = tuple(edge.name for edge in loops.back_edges)
@@ -104,11 +104,11 @@ def _list_cycles(loops: Loops, cycles_max: int) -> ComponentProof:
 
 
 def simple_cycles(loops: Loops) -> Iterator[list[Edge]]:
-    """The cycles that visit no operator twice, as lists of edges, one at a time: there may be very many."""
+    """The cycles that visit no operator twice, as lists of edges. Generated one at a time: there may be very many."""
     leaving: dict[str, list[Edge]] = {name: [] for name in loops.operators}
     for edge in loops.edges:
         leaving[edge.sender].append(edge)
-    # Each cycle is found once, from its first operator: the operators before that one are closed.
+    # Each cycle is found once, from its first operator, so earlier operators are closed.
     closed: set[str] = set()
     for start in loops.operators:
         yield from _cycles_from(start, leaving, closed)
@@ -132,7 +132,7 @@ def _cycles_from(start: str, leaving: Mapping[str, list[Edge]], closed: set[str]
         visited = {start, *(passed.receiver for passed in path)}
         if edge.receiver in visited or edge.receiver in closed:
             continue
-        # Go only where the start can still be reached: then every step leads to a cycle, and no time is lost.
+        # Enter only vertices from which the start can still be reached: then every step leads to a cycle.
         ahead = reachable([edge.receiver], graph, without=(visited | closed) - {start})
         if start in ahead:
             path.append(edge)

@@ -1,4 +1,4 @@
-"""The flow: where a user starts to write down a graph."""
+"""The flow: the object on which a user builds a graph."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ U = TypeVar("U")
 
 
 class Flow:
-    """A graph in the making. Its name is the name of the job that runs it.
+    """A graph under construction. Its name is the name of the job that runs it.
 
-    `stop_when` is asked on complete cuts whether the run may stop.
+    `stop_when` is called with each complete cut; the run stops when it returns true.
 
     >>> from graphs import Collect, Items
     >>> flow = Flow("retries")
@@ -58,7 +58,7 @@ class Flow:
         """The records of a source."""
         if not isinstance(source, Source):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
             raise BadOptionError(
-                f"{source!r} is no source: read Items(records), JsonLines(path), Parquet(path) or another one"
+                f"{source!r} is not a source: read Items(records), JsonLines(path), Parquet(path) or another source"
             )
         return Stream(self.draft, (Tail(add_step(self.draft, Read(source), {}, options)),))
 
@@ -91,10 +91,10 @@ class Flow:
         on_limit: OnLimit = "dead_letter",
         endless: bool = False,
     ) -> Loop[Any]:
-        """A stream with an open end, to be fed later: a loop that runs freely, record by record.
+        """A stream with an open end, to be fed later: a free-running loop, which handles each record on its own.
 
-        `of` tells type checkers what its records are. A record that would go round more than `max_rounds` times goes to
-        `dead_letters`, or fails the run. `endless` says that the loop is not meant to run dry.
+        `of` tells type checkers the type of its records. A record that would go round more than `max_rounds` times goes
+        to `dead_letters`, or fails the run. `endless` declares that the loop is not meant to run dry.
         """
         return open_loop(self.draft, name, max_rounds, on_limit, endless)
 
@@ -109,11 +109,11 @@ class Flow:
         reduce: Callable[[Any, Any], Any] = operator.add,
         name: str = "iterate",
     ) -> Stream[T]:
-        """Run `body` in rounds: on `start`, then on what it returned, and so on; the result is what it returned last.
+        """Run `body` in rounds: on `start`, then on its own result, and so on. Return the result of the last round.
 
-        Every record that the body returns is measured by `measure` (1 unless given), the measures of a round are folded
-        by `reduce`, and when `until` is true of that there is no other round; nor after `rounds` of them, nor after an
-        empty one.
+        `measure` gives a value for every record that the body returns (1 by default), and `reduce` combines the values
+        of a round. The iteration ends when `until` returns true for the combined value, after `rounds` rounds, or after
+        an empty round.
 
         >>> from graphs import Collect, Items
         >>> flow = Flow("halve")
@@ -171,10 +171,10 @@ class Flow:
         resources: Mapping[str, float] | None = None,
         **arguments: Any,
     ) -> Stream[Any]:
-        """An operator class with named inputs: `on_record(ctx, input, value)`. Otherwise like `Stream.process`.
+        """Apply an operator class with named inputs: `on_record(ctx, input, value)`. Otherwise like `Stream.process`.
 
-        Of the keywords that are not options, those that `inputs` of the class names are its inputs, and the others are
-        its arguments. Without `inputs`, what is given a stream is an input.
+        Keywords that are not options are inputs if the class lists them in `inputs`, and arguments of the class
+        otherwise. If the class has no `inputs`, every keyword with a stream as its value is an input.
 
         >>> from graphs import Items
         >>> class Learner:
@@ -197,18 +197,18 @@ class Flow:
             if keyword in streams or (declared is not None and keyword in declared)
         }
         if not inputs:
-            raise InputsError(f"{what} is given no input: name at least one, as in process(Learner, samples=stream)")
+            raise InputsError(f"{what} has no input: name at least one, as in process(Learner, samples=stream)")
         if declared is not None and set(declared) != set(inputs):
             raise InputsError(
-                f"{what} has the inputs {', '.join(map(repr, declared))} and is given "
-                f"{', '.join(map(repr, inputs))}: give each of its inputs a stream, and no other"
+                f"{what} has the inputs {', '.join(map(repr, declared))} but got "
+                f"{', '.join(map(repr, inputs))}: give each of its inputs a stream, and no others"
             )
         check_inputs_are_no_arguments(operator, inputs)
         others = {keyword: value for keyword, value in arguments.items() if keyword not in inputs}
         return add_process(self.draft, operator, inputs, options, others, named_inputs=True)
 
     def apply(self, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], **options: Unpack[Placing]) -> Stream[Any]:
-        """An operator of your own with named inputs. `Stream.apply` is for one with a single input.
+        """Apply an operator of your own that has named inputs. For a single input, use `Stream.apply`.
 
         >>> from graphs import Items, OperatorKind
         >>> class Join(OperatorKind):
@@ -219,32 +219,32 @@ class Flow:
         """
         check_kind(kind, "apply")
         if not inputs:
-            raise InputsError(f"operator kind {kind.word} is given no input: give apply a stream for each, by name")
+            raise InputsError(f"operator kind {kind.word} has no input: give apply a stream for each input, by name")
         return Stream(self.draft, (Tail(add_step(self.draft, kind, inputs, options), first_output(kind)),))
 
     def plan(self) -> Plan:
-        """The finished plan; raises what is wrong with the graph."""
+        """The finished plan; raises an error if something is wrong with the graph."""
         return build_draft(self.draft)
 
 
 def checked_flow(flow: object, what: str) -> Flow:
-    """The flow itself; raises what it is where it is none.
+    """Return the flow, or raise an error that says what was given instead.
 
     >>> checked_flow(None, "run")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    graphs.graph_errors.BadOptionError: run is given None, ...
+    graphs.graph_errors.BadOptionError: run got None, ...
     """
     if isinstance(flow, Flow):
         return flow
     name = function_name(flow)
     if callable(flow) and name is not None:
-        raise BadOptionError(f"{what} is given {name} itself, which is no Flow: call it, as in {what}({name}())")
+        raise BadOptionError(f"{what} got {name} itself, which is not a Flow: call it, as in {what}({name}())")
     found = "None" if flow is None else f"something of type {type(flow).__name__}"
-    raise BadOptionError(f"{what} is given {found}, which is no Flow: give the Flow itself, or what a function gives")
+    raise BadOptionError(f"{what} got {found}, which is not a Flow: give the Flow that a function builds")
 
 
 def build(flow: Flow) -> Plan:
-    """The finished plan of a flow; raises what is wrong with the graph.
+    """The finished plan of a flow; raises an error if something is wrong with the graph.
 
     >>> from graphs import Items, Print
     >>> flow = Flow("hello")

@@ -1,4 +1,4 @@
-"""Where records come from and where they go: the protocols of sources and sinks, and those that need no files.
+"""The protocols of sources and sinks, and the built-in ones that need no files.
 
 docs/extending.md shows how to write a source or a sink.
 """
@@ -21,14 +21,14 @@ T_in = TypeVar("T_in", contravariant=True)
 
 
 RAISED_BY_USERS = (Exception, SystemExit, GeneratorExit, CancelledError)
-"""What counts as raised by a user's function. SystemExit that left a task would end its process without a cause, and a
-cancelled call would leave its record without an answer. KeyboardInterrupt is the person at the keyboard."""
+"""Exceptions that count as raised by a user's function. An escaping SystemExit would end the task's process without a
+cause, and a cancelled call would leave its record without an answer. KeyboardInterrupt comes from the keyboard."""
 
 
 class FunctionRaisedError(Exception):
-    """Raised by a source `from` what a function of the user's raised. `call` says which call that was.
+    """Raised by a source or sink `from` the exception of a user's function. `call` says which call raised.
 
-    The run fails with the user's own exception: reading again would raise it again.
+    The run fails with the user's own exception, because reading again would raise it again.
     """
 
     def __init__(self, call: str) -> None:
@@ -50,46 +50,47 @@ class SplitReader(Protocol[T_co]):
 
     @property
     def position(self) -> Any:
-        """The position behind the last record that was read. A plain value: it goes into the cut."""
+        """The position after the last record that was read. A plain value, because it becomes part of the cut."""
         ...
 
     @property
     def is_done(self) -> bool:
-        """Whether this split has nothing more to read, now or later."""
+        """Whether nothing is left to read in this split, now or later."""
         ...
 
     def read(self, records_max: int) -> Sequence[T_co] | ArrowRows:
-        """Read up to `records_max` records, as a list or as columns. An empty list: there is none at the moment."""
+        """Read up to `records_max` records, as a list or as columns. An empty list means that none is available now."""
         ...
 
 
 class Source(ABC, Generic[T]):
-    """What a flow reads. Subclasses say what its splits are, and open a split at a position.
+    """The input of a flow. A subclass names its splits and opens a split at a position.
 
-    A split is a part of the input that one task reads at a time. It has a name, and a position: a plain value that says
-    how far it has been read. Names and positions are all that a cut holds of a source. A restored run opens each split
-    at its position in the cut, in another process and perhaps in another task, and must read what followed it before.
+    A split is a part of the input that one task reads at a time. It has a name and a position: a plain value that says
+    how far it has been read. Names and positions are all that a cut contains of a source. A restored run opens each
+    split at its position in the cut, in another process and perhaps in another task, and must read the same records
+    from there.
 
-    An instance is a description that travels to the tasks of a run by pickling. Each task opens its splits through a
-    copy of its own, so a source may keep a connection on itself once it opens a split.
+    An instance is a description that is pickled and sent to the tasks of a run. Each task opens its splits through its
+    own copy, so a source may store a connection in an attribute once it opens a split.
     """
 
     shares_records: ClassVar[bool] = False
-    """Whether something else holds the objects that are read, too. They are copied then: operators may change them."""
+    """Whether others hold references to the records that are read. Then they are copied: operators may change them."""
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends. A source that does not is read until the run is stopped."""
+        """Whether it ends. An unbounded source is read until the run is stopped."""
         return True
 
     @property
     def label(self) -> str | None:
-        """What an operator that reads this is called, unless it is given a name."""
+        """The default name of an operator that reads this source."""
         return None
 
     @property
     def relative_path(self) -> str | None:
-        """The path that it reads, if that is relative to the working folder. Processes of a run have others."""
+        """The path that it reads, if it is relative. The processes of a run have other working folders."""
         return None
 
     def absolute(self) -> Source[T]:
@@ -98,79 +99,80 @@ class Source(ABC, Generic[T]):
 
     @property
     def idle_s(self) -> float:
-        """Seconds until it is read again when it had nothing to read."""
+        """Seconds to wait after a read that returned nothing."""
         return 0.02
 
     def validate_input(self) -> None:
-        """Raise an exception if this cannot be read. Called once, before anything runs; its text becomes the error."""
+        """Raise an exception if it cannot be read. Called once, before anything runs; its text becomes the error."""
 
     def splits(self) -> Sequence[str] | None:
-        """The names of all splits. Called once, before anything runs; the tasks get them in turn, in this order.
+        """The names of all splits. Called once, before anything runs; the tasks get the splits in turn, in this order.
 
-        None stands for one split a task, named "0-of-3" to "2-of-3" where the source has three tasks.
+        None means one split per task, named "0-of-3" to "2-of-3" if the source has three tasks.
         """
         return None
 
     def first_position(self, split: str) -> Any:
-        """The position of a split of which nothing has been read."""
+        """The position of a split before anything was read."""
         return 0
 
     def is_read(self, split: str, position: Any) -> bool:
-        """Whether a position is known to be the end of its split, which is not opened then."""
+        """Whether the position is known to be the end of its split. Such a split is not opened."""
         return False
 
     def check_unchanged(self, positions: Mapping[str, Any]) -> None:
-        """Raise if what is still to be read of these splits is not what it was when the run began.
+        """Raise if the unread part of these splits is no longer what it was when the run began.
 
         Called when a task starts, with all of its splits.
         """
 
     @abstractmethod
     def open_split(self, split: str, position: Any) -> SplitReader[T]:
-        """Open a split. Its first record is the one that follows `position`."""
+        """Open a split. Its first record is the one after `position`."""
 
 
 Guarantee = Literal["transactional", "idempotent", "at least once"]
-"""What a sink promises of a record that a complete cut counts as written, whatever dies.
+"""A sink's promise for a record that a complete cut counts as written, whatever process dies.
 
-transactional: it is published once. idempotent: it may be published again, which changes nothing. at least once: it may
-be published again, and is then there twice.
+transactional: it is published once. idempotent: it may be published again, without effect. at least once: it may be
+published again, and then occurs twice.
 """
 
 
 class SinkWriter(Protocol):
-    """One task of a sink. Publishes in two steps: prepare when a cut is taken, commit when it is complete."""
+    """The writer of one task. It publishes in two steps: prepare when a cut is taken, commit when it is complete."""
 
     def write(self, records: Any, /) -> None:
-        """Add records, a list, to the open transaction. List and records belong to the writer from now on."""
+        """Add a list of records to the open transaction. The writer owns the list and the records from now on."""
         ...
 
     def prepare(self, transaction: str, /) -> bool:
-        """Make the open transaction durable, not visible, under this name, and open the next one.
+        """Make the open transaction durable under this name, but not visible, and open the next one.
 
-        The name is unique: no other task and no other attempt of the run uses it. False: nothing was written.
+        The name is unique: no other task and no other attempt of the run uses it. Return False if nothing was written.
         """
         ...
 
     def commit(self, transaction: str, /) -> None:
-        """Make a prepared transaction visible. Another task may have prepared it, in an attempt that has died.
+        """Make a prepared transaction visible. It may have been prepared by another task, in an attempt that died.
 
-        It may be called again for the same transaction, by other tasks and at the same time, which must change nothing.
-        Raise if it is neither prepared nor published: it is lost, and that must not pass unnoticed.
+        This may be called again for the same transaction, by other tasks and concurrently, and must then change
+        nothing. Raise if the transaction is neither prepared nor published: it is lost, and that must not go unnoticed.
         """
         ...
 
 
 class Rollback(Protocol):
-    """Which leftovers of a sink the chain of the job has made dead for good.
+    """The leftovers of a sink that the chain of the job has made dead for good.
 
-    It may be carried out late, when another supervisor has taken over. So a sink removes what this says, and never
-    "everything that is not listed": what a later attempt has prepared is not listed here.
+    A rollback may be carried out late, after another supervisor has taken over. So a sink removes what this names,
+    never
+    "everything that is not listed": transactions that a later attempt has prepared are not listed here.
     """
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has come to an end, so that containers that are empty now may go."""
+        """Whether the run has ended, so that containers that are now empty may be removed."""
         ...
 
     def removes(self, transaction: str) -> bool:
@@ -178,23 +180,23 @@ class Rollback(Protocol):
         ...
 
     def forgets(self, transaction: str) -> bool:
-        """Whether no restore will ask any more if this transaction was published."""
+        """Whether no restore will need to know any more that this transaction was published."""
         ...
 
     def removes_open(self, attempt: int) -> bool:
-        """Whether an attempt is over that may have left something behind that it did not prepare."""
+        """Whether an attempt is over that may have left unprepared output behind."""
         ...
 
 
 class KeptOutput(Protocol):
-    """The place that a run has for the output of one sink that has no transactions itself."""
+    """The storage that a run provides for the output of a sink without transactions of its own."""
 
     def validate(self, fresh: bool) -> None:
-        """Raise if it cannot be written to, or if it holds output and the run is to be `fresh`."""
+        """Raise if it is not writable, or if it contains output although the run is to be `fresh`."""
         ...
 
     def open(self, sink: DeliverySink[Any]) -> SinkWriter:
-        """Write to it. What is committed is delivered by the sink."""
+        """Open a writer. The sink delivers what is committed."""
         ...
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
@@ -204,11 +206,12 @@ class KeptOutput(Protocol):
 
 @dataclass(frozen=True)
 class SinkPlace:
-    """Where a sink stands: what it is opened with.
+    """The place of a sink in a run: the argument that it is opened with.
 
-    - operator: the name of the operator that writes to it. task: the number of the task, from 0.
-    - job: the name of the flow. run: names this run and those that resume it, and is part of the name of all output.
-    - attempt: part of the name of all that is not published yet. kept: a place for output that the run itself offers.
+    - operator: the name of the operator that writes to it. task: the index of the task, from 0.
+    - job: the name of the flow. run: identifies this run and runs that resume it, and is part of the name of all
+      output.
+    - attempt: part of the name of all unpublished output. kept: storage for output that the run itself provides.
     """
 
     operator: str
@@ -220,28 +223,28 @@ class SinkPlace:
 
 
 class Sink(ABC, Generic[T_in]):
-    """What a flow writes. Subclasses say how it is written in transactions, and what is rolled back.
+    """The output of a flow. A subclass says how it is written in transactions and what a rollback removes.
 
-    An instance is a description that travels to the tasks of a run by pickling.
+    An instance is a description that is pickled and sent to the tasks of a run.
     """
 
     guarantee: ClassVar[Guarantee] = "transactional"
-    """What it promises. `backedge graph` shows it."""
+    """What the sink promises. `backedge graph` shows it."""
 
     keeps: ClassVar[bool] = False
-    """Whether its records are part of the result of the run."""
+    """Whether its records are part of the run's result."""
 
     takes_columns: ClassVar[bool] = False
-    """Whether its writers take columns as they are. Others get lists of records."""
+    """Whether its writers accept columns. Other writers get lists of records."""
 
     @property
     def label(self) -> str | None:
-        """What an operator that writes this is called, unless it is given a name."""
+        """The default name of an operator that writes to this sink."""
         return None
 
     @property
     def relative_path(self) -> str | None:
-        """The path that it writes, if that is relative to the working folder. Processes of a run have others."""
+        """The path that it writes to, if it is relative. The processes of a run have other working folders."""
         return None
 
     def absolute(self) -> Sink[T_in]:
@@ -249,17 +252,17 @@ class Sink(ABC, Generic[T_in]):
         return self
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
-        """Raise an exception if this cannot be written to. Called before anything runs; its text becomes the error.
+        """Raise an exception if the sink cannot be written to. Called before anything runs; its text becomes the error.
 
-        A `fresh` run continues no other: refuse it where output would be mixed with that of another run.
+        A `fresh` run resumes no other run: refuse it if its output would be mixed with that of another run.
         """
 
     def claim(self, place: SinkPlace) -> bool:
-        """Claim the output for this run; raise if another one has it. False: this run had claimed it before."""
+        """Claim the output for this run; raise if another run has claimed it. False: this run had claimed it before."""
         return False
 
     def release(self, place: SinkPlace) -> None:
-        """Give up the claim, if this run has it: nothing will resume it."""
+        """Release the claim if this run holds it: no run will resume it."""
 
     @abstractmethod
     def open_writer(self, place: SinkPlace) -> SinkWriter:
@@ -267,10 +270,10 @@ class Sink(ABC, Generic[T_in]):
 
     @abstractmethod
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
-        """Remove what attempts have left behind. Go on where something cannot be removed; raise an `OSError` then."""
+        """Remove leftovers of attempts. If something cannot be removed, go on, and raise an `OSError`."""
 
     def rehearse(self, folder: str) -> Sink[T_in] | None:
-        """The same sink, writing below this folder alone, which is made after the call.
+        """The same sink, restricted to writing below this folder, which is created after the call.
 
         With it, `simulate` really writes, commits and rolls back. None: the simulator keeps the output itself, in
         transactions like those of `Collect`.
@@ -278,29 +281,29 @@ class Sink(ABC, Generic[T_in]):
         return None
 
     def published(self) -> list[Any]:
-        """The records that are published. Asked of a rehearsed sink, to see that each is there once."""
-        raise NotImplementedError(f"{type(self).__name__} can be rehearsed, and does not say what it has published")
+        """The published records. Called on a rehearsed sink, to check that each record occurs once."""
+        raise NotImplementedError(f"{type(self).__name__} can be rehearsed but has no published(): return its records")
 
 
 @dataclass(frozen=True)
 class Delivery(Generic[T]):
-    """What a `DeliverySink` gets: the records that one task wrote between two cuts, once a complete cut lists them.
+    """The argument of `DeliverySink.deliver`: the records that one task wrote between two cuts, once a cut lists them.
 
-    It may come again after a failure, with the same records under the same `transaction`.
+    It may be delivered again after a failure, with the same records and the same `transaction`.
     """
 
     records: list[T]
     transaction: str
     epoch: int
     to_driver: Callable[[list[Any]], None]
-    """Hands lines to the process that started the run, which prints them; of a sink that `keeps`, its records."""
+    """Sends lines to the process that started the run, which prints them; for a sink that `keeps`, its records."""
 
 
 class DeliverySink(Sink[T_in]):
-    """A sink that hands records on and has no transactions itself. The run keeps them until a complete cut lists them.
+    """A sink that passes records on and has no transactions. The run keeps them until a complete cut lists them.
 
-    At least once: a process that dies between the delivery and the note that it was made delivers again. A subclass
-    whose deliveries may be repeated without effect says `guarantee = "idempotent"`.
+    At least once: a process that dies between a delivery and its note delivers again. A subclass whose deliveries can
+    be repeated without effect sets `guarantee = "idempotent"`.
     """
 
     guarantee = "at least once"
@@ -308,7 +311,7 @@ class DeliverySink(Sink[T_in]):
 
     @abstractmethod
     def deliver(self, delivery: Delivery[Any]) -> object:
-        """Hand the records on."""
+        """Pass the records on."""
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
         """Raise if the run cannot keep records for this sink."""
@@ -319,23 +322,23 @@ class DeliverySink(Sink[T_in]):
         return place.kept.open(self)
 
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
-        """Remove what will not be delivered."""
+        """Remove records that will not be delivered."""
         place.kept.roll_back(rollback, self)
 
 
 def rate_of(source: Source[Any]) -> float | None:
-    """Records a second that a source may be read at, over all of its tasks: its attribute `rate`, if it has one."""
+    """The records per second at which all tasks together may read a source: its attribute `rate`, if any."""
     return getattr(source, "rate", None)
 
 
 def check_rate(rate: float | None) -> None:
-    """Raise unless this is a rate, or none."""
+    """Raise unless this is a valid rate, or None."""
     if rate is not None and not is_above_zero(rate):
-        raise BadOptionError(f"rate={rate!r} reads nothing: give records a second above 0, or leave it out")
+        raise BadOptionError(f"rate={rate!r} would read nothing: give records per second above 0, or leave it out")
 
 
 class _NumberedSplit(Generic[T]):
-    """Split "1-of-3" of numbered records: 1, 4, 7 and so on. The position is how many of them were read."""
+    """Split "1-of-3" of numbered records: 1, 4, 7 and so on. The position counts the records that were read."""
 
     def __init__(self, records_at: Callable[[range], list[T]], count: int | None, split: str, position: int) -> None:
         self._records_at = records_at
@@ -354,22 +357,22 @@ class _NumberedSplit(Generic[T]):
 
 
 def _numbers_of(split: str, count: int | None) -> range:
-    """The numbers of the records of a split. A source without end has more than a run will ever read."""
+    """The numbers of the records of a split. An unbounded source has more than a run will ever read."""
     index, splits = map(int, split.split("-of-"))
     return range(index, sys.maxsize if count is None else count, splits)
 
 
 class _Numbered(Source[T]):
-    """A source of records that have numbers, dealt to the tasks in turn."""
+    """A source of numbered records, distributed to the tasks in turn."""
 
     shares_records = True
 
     def count_records(self) -> int | None:
-        """How many records there are; None: without end."""
+        """The number of records; None if unbounded."""
         raise NotImplementedError
 
     def records_at(self, numbers: range) -> list[T]:
-        """The records of these numbers."""
+        """The records with these numbers."""
         raise NotImplementedError
 
     def __length_hint__(self) -> int:
@@ -396,10 +399,10 @@ class Items(_Numbered[T]):
     def __post_init__(self) -> None:
         check_rate(self.rate)
         records: Any = self.records
-        # Any of them is asked for by its position, and again after a restore.
+        # Records are read by their position, and again after a restore.
         if isinstance(records, Mapping) or not (hasattr(records, "__len__") and hasattr(records, "__getitem__")):
             raise BadOptionError(
-                f"Items is given something of type {type(records).__name__}, whose records have no positions: "  # pyright: ignore[reportUnknownArgumentType]
+                f"Items got something of type {type(records).__name__}, whose records have no positions: "  # pyright: ignore[reportUnknownArgumentType]
                 "give a list, as in Items(list(records))"
             )
 
@@ -425,7 +428,7 @@ class Range(_Numbered[int]):
     def __post_init__(self) -> None:
         check_rate(self.rate)
         if not (is_whole(self.start) and is_whole(self.stop)):
-            raise BadOptionError(f"Range is given start={self.start!r} and stop={self.stop!r}: give integers")
+            raise BadOptionError(f"Range got start={self.start!r} and stop={self.stop!r}: give integers")
 
     def count_records(self) -> int:
         return len(range(self.start, self.stop))
@@ -437,9 +440,9 @@ class Range(_Numbered[int]):
 
 @dataclass(frozen=True)
 class Generate(_Numbered[T]):
-    """The record at each position 0, 1, 2, ... as `make(position)` gives it: `count` of them, or without end.
+    """The records `make(position)` for the positions 0, 1, 2, ...: `count` of them, or without end.
 
-    `make` must give the same record for the same position, or a restored run reads something else.
+    `make` must return the same record for the same position, or a restored run would read something else.
 
     >>> Generate(lambda position: position * position).bounded
     False
@@ -475,7 +478,7 @@ class Generate(_Numbered[T]):
 
 
 class _PolledSplit(Generic[T]):
-    """What a function has returned so far. The position is the last one that it returned."""
+    """The results of a function so far. The position is the last one that it returned."""
 
     def __init__(self, function: Callable[[Any], Any], position: Any) -> None:
         self._function = function
@@ -500,12 +503,12 @@ class _PolledSplit(Generic[T]):
 
 @dataclass(frozen=True)
 class Poll(Source[T]):
-    """Calls `function(position)` again and again, for `(records, position)`: what is new, and the position behind it.
+    """Calls `function(position)` repeatedly for `(records, position)`: new records, and the position after them.
 
-    The first call gets `start`, each later one the position that the last one returned, and so does the first call
-    after a restore: the position is part of the cut. Return a few thousand records at most, `([], position)` when there
-    is nothing new, and the function is called again after `every` seconds; None when there will never be more, which
-    a source that `ends` does.
+    The first call gets `start`, each later one the position that the previous call returned. This also holds for the
+    first call after a restore, because the position is part of the cut. Return a few thousand records at most. Return
+    `([], position)` if nothing is new: the function is called again after `every` seconds. Return None when there will
+    never be more, which a source that `ends` does.
 
     >>> reader = Poll(lambda n: ([n, n + 1], n + 2), start=5).open_split("polled", 5)
     >>> reader.read(100), reader.position
@@ -547,7 +550,7 @@ class Poll(Source[T]):
 
 @dataclass(frozen=True)
 class Collect(DeliverySink[Any]):
-    """Keeps the records; the result of the run gives them back as a list, each once.
+    """Keeps the records; the result of the run returns them as a list, each exactly once.
 
     >>> Collect().label is None
     True
@@ -557,13 +560,13 @@ class Collect(DeliverySink[Any]):
     keeps = True
 
     def deliver(self, delivery: Delivery[Any]) -> None:
-        """Hand them to the driver. It counts a transaction once."""
+        """Send the records to the driver, which counts each transaction once."""
         delivery.to_driver(delivery.records)
 
 
 @dataclass(frozen=True)
 class Print(DeliverySink[Any]):
-    """Prints each record of a committed epoch, behind `prefix`.
+    """Prints each record of a committed epoch, after `prefix`.
 
     >>> Print("late: ").prefix
     'late: '
@@ -572,7 +575,7 @@ class Print(DeliverySink[Any]):
     prefix: str = ""
 
     def deliver(self, delivery: Delivery[Any]) -> None:
-        """Hand the lines to the driver."""
+        """Send the lines to the driver."""
         delivery.to_driver([f"{self.prefix}{record}" for record in delivery.records])
 
 
@@ -580,9 +583,9 @@ class Print(DeliverySink[Any]):
 class Call(DeliverySink[T_in]):
     """Calls `function(records)` with the records of each committed epoch; `function(records, epoch)` with `with_epoch`.
 
-    At least once: a process that dies between the call and the note that it was made makes it again, with the same
-    records and the same epoch. Each task calls for itself: write with parallelism=1 to get the records of an epoch in
-    one call. Epochs grow, so a function that keeps the last one it has seen knows what it has had already.
+    At least once: a process that dies between the call and its note repeats the call, with the same records and the
+    same epoch. Each task makes its own calls: write with parallelism=1 to get the records of an epoch in one call.
+    Epochs increase, so a function that stores the last epoch it has seen can recognise repeated calls.
 
     >>> Call(print).function is print
     True

@@ -1,4 +1,4 @@
-"""Iteration in rounds: the body runs on all records of a round before any of the next."""
+"""Iteration in rounds: the body processes all records of a round before any record of the next."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ T = TypeVar("T")
 def add_iteration(
     draft: Draft, start: Stream[T], body: Callable[[Stream[T]], Stream[T]], name: str, kind: Iterate
 ) -> Stream[T]:
-    """Add the head of an iteration and, by calling `body`, what runs in its rounds."""
+    """Add the head of an iteration, and its body by calling `body`."""
     what = f"iteration {check_name(name, 'iteration')!r}"
     kind.check(what)
     check_function(body, f"the body of {what}")
     add_step(draft, kind, {"start": start}, {"name": name})
-    # add_step knows the inputs that have a stream; what the body returns comes over the back edge.
+    # add_step only knows inputs with a stream; the body's result arrives over the back edge.
     draft.operators[name] = replace(draft.operators[name], inputs=("start", "returned"))
     draft.enclosing.append(name)
     try:
         returned = body(Stream(draft, (Tail(name, "body"),)))
     finally:
         draft.enclosing.pop()
-    check_stream(draft, returned, f"what the body of {what} returns")
+    check_stream(draft, returned, f"the result of the body of {what}")
     if any(tail.loop is not None for tail in returned.tails):
         raise IterationError(f"the body of {what} returns the open end of a loop: return the stream that feeds it")
     draft.connections += [Connection(tail, name, "returned", iteration=name) for tail in returned.tails]

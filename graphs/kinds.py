@@ -1,7 +1,7 @@
-"""The built-in operators: the options of each, what the graph needs to know of it, and what it means.
+"""The built-in operators: the options of each, what the graph needs to know about it, and its meaning.
 
-The engine's half of each is in `engine/operators/`. It is named by a string, since nothing here may import the engine.
-`mean` shares nothing with it: the plain interpreter is what the engine is compared with.
+The engine's part of each operator is in `engine/operators/`. A string names it, because this layer may not import the
+engine. `mean` shares no code with it: the engine is compared with the plain interpreter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from graphs.options import (
 
 
 class BuiltIn(OperatorKind):
-    """An operator whose runtime is a class of the engine, `runtime`, as "module:class"."""
+    """An operator whose runtime is a class of the engine, named by `runtime` as "module:class"."""
 
     runtime: ClassVar[str]
     kind_word: ClassVar[str]
@@ -108,7 +108,7 @@ class Write(BuiltIn):
 
 @dataclass(frozen=True)
 class OfFunction(BuiltIn):
-    """Calls a function of the user's. With on_error="dead_letter" a record whose call raised is set aside."""
+    """Calls a user's function. With on_error="dead_letter", a record whose call raised goes to the output "dead"."""
 
     function: Callable[..., Any]
     on_error: OnError = field(default="fail", kw_only=True)
@@ -131,7 +131,7 @@ class OfFunction(BuiltIn):
 
 @dataclass(frozen=True)
 class Map(OfFunction):
-    """`function(record)` for each record."""
+    """Emits `function(record)` for each record."""
 
     runtime = "engine.operators.map:MapOperator"
     kind_word = "map"
@@ -143,7 +143,7 @@ class Map(OfFunction):
 
 @dataclass(frozen=True)
 class FlatMap(OfFunction):
-    """Each record that `function(record)` yields."""
+    """Emits each record that `function(record)` yields."""
 
     runtime = "engine.operators.flat_map:FlatMapOperator"
     kind_word = "flat_map"
@@ -156,7 +156,7 @@ class FlatMap(OfFunction):
 
 @dataclass(frozen=True)
 class Filter(OfFunction):
-    """The records for which `function(record)` is true."""
+    """Keeps the records for which `function(record)` is true."""
 
     runtime = "engine.operators.filter:FilterOperator"
     kind_word = "filter"
@@ -168,7 +168,7 @@ class Filter(OfFunction):
 
 @dataclass(frozen=True)
 class Split(OfFunction):
-    """Each record to one of `names`: the one that `function(record)` gives, or the first or second by its truth."""
+    """Sends each record to one of `names`: the one that `function(record)` returns, or first or second by its truth."""
 
     names: tuple[str, ...] = ("true", "false")
     by_name: bool = False
@@ -195,7 +195,7 @@ class Split(OfFunction):
 
 @dataclass(frozen=True)
 class MapBatches(OfFunction):
-    """`function(batch)` for at most `batch_size` records, in `batch_format`; None: as many as have arrived."""
+    """Calls `function(batch)` for at most `batch_size` records (None: as many as have arrived), in `batch_format`."""
 
     batch_format: BatchFormat = "records"
     batch_size: int | None = None
@@ -229,7 +229,7 @@ class MapBatches(OfFunction):
 
 @dataclass(frozen=True)
 class MapAsync(OfFunction):
-    """`function(record)` for up to `concurrency` records at a time in each task, each within `timeout` seconds."""
+    """Calls `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds."""
 
     concurrency: int = 100
     timeout: float | None = None
@@ -259,7 +259,7 @@ class MapAsync(OfFunction):
 
 @dataclass(frozen=True)
 class StatefulMap(OfFunction):
-    """`function(state, record)` gives the next state of the record's key and a record; the first state is `initial`."""
+    """`function(state, record)` returns the key's next state and a record; the first state is `initial`."""
 
     initial: Any = None
     copy_output: bool = True
@@ -286,9 +286,9 @@ class StatefulMap(OfFunction):
 
 @dataclass(frozen=True)
 class OfClass(OfFunction):
-    """Calls the hooks of a class of the user's, `function`, made with `arguments`: each task has a copy of them.
+    """Calls the hooks of a user's class, `function`. Each task makes an instance with its own copy of `arguments`.
 
-    With `named_inputs` a hook is told the record's input.
+    With `named_inputs`, hooks receive the name of the record's input.
     """
 
     named_inputs: bool = False
@@ -348,17 +348,17 @@ class OfClass(OfFunction):
 def check_process_class(given: object) -> None:
     """Raise unless it is a class whose hooks can be called."""
     if not isinstance(given, type):
-        raise BadOptionError(f"process is given {given!r}, which is no class: give a class with on_record(ctx, value)")
+        raise BadOptionError(f"process got {given!r}, which is not a class: give a class with on_record(ctx, value)")
     check_hooks(given)
 
 
 @dataclass(frozen=True)
 class Iterate(BuiltIn):
-    """The head of an iteration, which ends after `rounds`, when `until` is true, or after an empty round.
+    """The head of an iteration, which ends after `rounds`, when `until` returns true, or after an empty round.
 
-    - measure: gives a value for each record that the body returned; None: 1 for each. reduce: folds those of a round.
-    - until: asked with what they come to.
-    - enclosing: the iteration in whose body it was written.
+    - measure: returns a value for each record that the body returned; None counts 1 for each. reduce: combines them.
+    - until: called with the combined value of a round.
+    - enclosing: the iteration whose body contains this one.
     """
 
     rounds: int | None = None
@@ -379,7 +379,9 @@ class Iterate(BuiltIn):
         if self.rounds is not None:
             check_count(self.rounds, "rounds", what)
         if self.measure is not None and self.until is None:
-            raise BadOptionError(f"{what} measures records and asks nobody: give it until=, or leave out measure=")
+            raise BadOptionError(
+                f"{what} has measure= but no until= to use the measure: give it until=, or drop measure="
+            )
         for option, function in (("until", self.until), ("measure", self.measure)):
             if function is not None:
                 check_function(function, f"{option}= of {what}")

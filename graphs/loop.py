@@ -17,9 +17,9 @@ OnLimit = Literal["dead_letter", "fail"]
 
 
 class Loop(Stream[T]):
-    """What comes round the loop. `feed` says which stream that is: that connection is the back edge.
+    """The records that come round the loop. `feed` closes the loop with a stream; that connection is the back edge.
 
-    A record counts the rounds it has made; one that came from several counts as the one of most rounds.
+    Each record counts the rounds it has made. A record made from several takes the largest of their counts.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("halve")
@@ -36,21 +36,21 @@ class Loop(Stream[T]):
         self._loop = loop
 
     def feed(self, stream: Stream[T]) -> None:
-        """Close the loop: the records of `stream` come round. Once per loop."""
+        """Close the loop: send the records of `stream` round. Call it once per loop."""
         name = self._loop.name
         check_stream(self.draft, stream, f"loop {name!r}")
         if self._loop.fed is not None:
             raise FedTwiceError(f"loop {name!r} is fed twice: merge the two streams and feed the merged one")
         if any(tail.loop is not None for tail in stream.tails):
             raise LoopError(
-                f"loop {name!r} is fed with the open end of a loop, on which nothing would ever happen: "
+                f"loop {name!r} is fed with the open end of a loop, on which no operator would ever run: "
                 "put an operator in between"
             )
         self._loop.fed = stream.tails
 
     @property
     def dead_letters(self) -> Stream[Any]:
-        """The records that would have gone round more than `max_rounds` times. Unread, they are kept and counted."""
+        """The records that would have gone round more than `max_rounds` times. If unread, they are kept and counted."""
         if self._loop.max_rounds is None or self._loop.on_limit != "dead_letter":
             raise UnknownOutputError(
                 f'loop {self._loop.name!r} has no dead letters: give it max_rounds= and on_limit="dead_letter"'
@@ -59,7 +59,7 @@ class Loop(Stream[T]):
 
 
 def open_loop(draft: Draft, name: str, max_rounds: int | None, on_limit: OnLimit, endless: bool) -> Loop[Any]:
-    """A loop of this name, whose back edge is still to be given."""
+    """Open a loop of this name; its back edge is added by `feed`."""
     what = f"loop {check_name(name, 'loop')!r}"
     draft.check_free(name, what)
     check_choice(on_limit, ("dead_letter", "fail"), "on_limit", what)
@@ -67,16 +67,16 @@ def open_loop(draft: Draft, name: str, max_rounds: int | None, on_limit: OnLimit
         check_count(max_rounds, "max_rounds", what)
         if endless:
             raise BadOptionError(
-                f"{what} is endless and has max_rounds={max_rounds}, which ends it: leave out one of them"
+                f"{what} is endless but has max_rounds={max_rounds}, which ends it: leave out one of the two"
             )
     elif on_limit == "fail":
-        raise BadOptionError(f'{what} has on_limit="fail" and no limit: give it max_rounds=')
+        raise BadOptionError(f'{what} has on_limit="fail" but no limit: give it max_rounds=')
     loop = OpenLoop(name, max_rounds, on_limit, endless)
     limits = [other.max_rounds for other in (*draft.loops.values(), loop) if other.max_rounds is not None]
     if counts_up_to(limits) > HOPS_MAX:
         raise BadOptionError(
             f"{what}: the limits of {len(limits)} loops multiply to {counts_up_to(limits):,}, more than can be counted "
-            f"({HOPS_MAX:,}): give them a lower max_rounds"
+            f"({HOPS_MAX:,}): use a lower max_rounds"
         )
     draft.loops[name] = loop
     return Loop(draft, loop)

@@ -1,7 +1,7 @@
-"""The protocol of an operator: what the graph, the checks, the drivers and the interpreters ask of one.
+"""The protocol of an operator: what the graph, the checks, the drivers and the interpreters ask of it.
 
-The built-in operators (`kinds.py`) answer these questions like one from another package would, and nothing elsewhere
-lists them. docs/extending.md shows how to write one.
+The built-in operators (`kinds.py`) implement it like those of another package; no other file lists them.
+docs/extending.md shows how to write one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Shape = Literal["box", "source", "sink", "choice"]
 
 
 class OperatorKind:
-    """What an operator is and how it is set up. Subclass it as a frozen dataclass whose fields are its options.
+    """The definition of an operator. Subclass it as a frozen dataclass whose fields are the operator's options.
 
-    An instance is part of the plan and travels to every process, so it must pickle. It holds no state of a run:
-    `start` makes what runs in each task. The class attributes are facts about all operators of the kind:
+    An instance is part of the plan and is sent to every process, so it must pickle. It holds no state of a run:
+    `start` creates what runs in each task. The class attributes are facts about all operators of the kind:
 
     - drawn_as: the shape in drawings.
-    - is_source, is_sink: the operator reads or writes outside of the flow.
+    - is_source, is_sink: the operator reads from or writes to the outside.
     - in_rounds: the operator is the head of an iteration.
-    - one_for_one: output "out" gets exactly one record for each that arrives. A loop of such operators never runs dry,
-      which the checks refuse.
+    - one_for_one: output "out" gets exactly one record for each record that arrives. The checks refuse a loop of such
+      operators, because it never runs dry.
     - keeps_values: on a keyed input the operator keeps values by key, which a `CutView` reads.
     """
 
@@ -36,7 +36,7 @@ class OperatorKind:
     keeps_values: ClassVar[bool] = False
 
     def start(self, place: Any) -> Any:
-        """The `backedge.OperatorRuntime` that runs in one task. `place` is its `backedge.Place`."""
+        """Return the `backedge.OperatorRuntime` that runs in one task. `place` is its `backedge.Place`."""
         raise NotImplementedError(f"operator kind {self.word} has no start(place): return an OperatorRuntime")
 
     # -- the graph ------------------------------------------------------------------------------------------------
@@ -53,12 +53,12 @@ class OperatorKind:
 
     @property
     def optional_outputs(self) -> tuple[str, ...]:
-        """The outputs that a user should be warned about when nothing reads them."""
+        """The outputs that trigger a warning if nothing reads them."""
         return ()
 
     @property
     def sets_aside(self) -> bool:
-        """Whether there is one more output, "dead", for records that the operator could not process."""
+        """Whether there is an additional output "dead" for records that the operator could not process."""
         return False
 
     @property
@@ -68,20 +68,20 @@ class OperatorKind:
 
     @property
     def named_after(self) -> Any:
-        """The function or class whose name an unnamed operator takes, since its state is filed under it.
+        """The function or class that names an unnamed operator, because its state is filed under the name.
 
-        None: it keeps no state, and gets a name such as "map-1".
+        None: the operator keeps no state and gets a name such as "map-1".
         """
         return type(self)
 
     @property
     def label(self) -> str | None:
-        """The name that an unnamed operator without state would like to have."""
+        """The preferred name of an unnamed operator without state."""
         return None
 
     @property
     def base_name(self) -> str:
-        """What automatic names begin with."""
+        """The beginning of automatic names."""
         return self.word
 
     def check(self, what: str) -> None:
@@ -91,29 +91,29 @@ class OperatorKind:
 
     @property
     def records_at_once(self) -> int | None:
-        """How many records user code is called with at a time. None: as many as have arrived."""
+        """The number of records per call of user code. None: as many as have arrived."""
         return 1
 
     @property
     def calls_max(self) -> int:
-        """How many calls outside a task makes at a time; 0 for an operator that makes none."""
+        """How many external calls a task makes at a time; 0 for an operator that makes none."""
         return 0
 
     @property
     def may_wait(self) -> bool:
-        """Whether what a record comes to may be sent later than the record arrived, for a call or a timer."""
+        """Whether the result of a record may be sent later than the record arrived, because of a call or a timer."""
         return self.calls_max > 0
 
     @property
     def can_move(self) -> bool:
-        """Whether `moved` can share the tasks' own states out among another number of tasks."""
+        """Whether `moved` can distribute the tasks' own states over another number of tasks."""
         return type(self).moved is not OperatorKind.moved
 
     def moved(self, states: Sequence[Any], parallelism: int) -> list[Any]:
-        """The tasks' own states (`OperatorRuntime.capture_own`), for another number of tasks: one for each.
+        """Redistribute the tasks' own states (`OperatorRuntime.capture_own`) over another number of tasks.
 
-        Values by key move by themselves. An operator whose tasks have states of their own and that lacks this method
-        keeps its parallelism.
+        Returns one state per task. Values by key are moved without this method. An operator whose tasks have states of
+        their own and that lacks this method keeps its parallelism.
         """
         raise NotImplementedError(f"operator kind {self.word} has no moved(states, parallelism)")
 
@@ -124,7 +124,7 @@ class OperatorKind:
         return None
 
     def mean(self, at: PlainRecord) -> None:
-        """What one record comes to, without batches, tasks or speed: the plain interpreter calls it for each.
+        """Process one record, without batches, tasks or concern for speed. The plain interpreter calls this.
 
         Only the interpreter that the engine is compared with needs it; runs and `simulate` do not.
         """
@@ -132,9 +132,9 @@ class OperatorKind:
 
 
 class PlainRecord(Protocol):
-    """A record at an operator of the plain interpreter, and what may be done with it.
+    """A record at an operator of the plain interpreter, and the actions it allows.
 
-    `instance` is what `new_instance` made, `context` the ctx of its hooks.
+    `instance` is the result of `new_instance`, `context` the ctx of its hooks.
     """
 
     @property
@@ -151,27 +151,27 @@ class PlainRecord(Protocol):
         ...
 
     def value(self, default: Any) -> Any:
-        """The value of the record's key; a copy of `default` while there is none."""
+        """The value of the record's key; a copy of `default` if it has none."""
         ...
 
     def set_value(self, value: Any) -> None:
-        """Give the record's key a value."""
+        """Set the value of the record's key."""
         ...
 
     def keep(self) -> None:
-        """The record waits, for its answer or for its round."""
+        """Keep the record until its answer arrives or its round ends."""
         ...
 
     def write(self) -> None:
-        """The record is output of the flow."""
+        """Add the record to the output of the flow."""
         ...
 
 
 def check_kind(kind: object, what: str) -> None:
-    """Raise unless it is an operator that can be applied."""
+    """Raise unless it is an operator kind that can be applied."""
     if isinstance(kind, type) and issubclass(kind, OperatorKind):
-        raise BadOptionError(f"{what} is given the class {kind.__name__}: give an instance, {kind.__name__}(...)")
+        raise BadOptionError(f"{what} got the class {kind.__name__}: give an instance, {kind.__name__}(...)")
     if not isinstance(kind, OperatorKind):
         raise BadOptionError(
-            f"{what} is given {kind!r}, which is not an operator: give an instance of a subclass of OperatorKind"
+            f"{what} got {kind!r}, which is not an operator: give an instance of a subclass of OperatorKind"
         )

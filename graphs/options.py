@@ -1,4 +1,4 @@
-"""What operators can be told, and the checks of it."""
+"""The options of operators, and checks of their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OnError = Literal["fail", "dead_letter"]
 
 
 class Placing(TypedDict, total=False):
-    """What every operator takes: its name, its number of tasks, and what one task needs of a machine."""
+    """The options of every operator: its name, its number of tasks, and the resources that one task needs."""
 
     name: str
     parallelism: int
@@ -28,7 +28,7 @@ class Placing(TypedDict, total=False):
 
 
 class Step(Placing, total=False):
-    """What an operator with a function of the user's takes besides: where a record goes whose call raised."""
+    """The options of an operator that calls a user's function. `on_error`: where a record goes if its call raises."""
 
     on_error: OnError
 
@@ -40,7 +40,7 @@ def check_count(value: object, option: str, what: str) -> None:
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is an integer, which True is none of."""
+    """Whether it is an integer; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -60,28 +60,28 @@ def check_choice(value: object, choices: tuple[str, ...], option: str, what: str
 
 
 def check_function(function: object, what: str, *, may_await: bool = False, may_yield: bool = False) -> None:
-    """Raise unless it can be called, and gives its result when it is called."""
+    """Raise unless it can be called and returns its result when called."""
     if not callable(function):
-        raise BadOptionError(f"{what} is given {function!r}, which cannot be called: give a function")
+        raise BadOptionError(f"{what} got {function!r}, which cannot be called: give a function")
     if is_async(function) and not may_await:
         raise BadOptionError(
-            f"{what} is given {_name(function)}, which is async, and nothing would await it: "
+            f"{what} got {_name(function)}, which is async, but nothing would await it: "
             "make such calls with map_async, or give a plain function"
         )
     if _is_called(function, inspect.isasyncgenfunction):
         raise BadOptionError(
-            f"{what} is given {_name(function)}, an async generator, and nothing would iterate over it: "
-            "gather its results in a list, make that call with map_async, and part the list with flat_map"
+            f"{what} got {_name(function)}, an async generator, but nothing would iterate over it: "
+            "collect its results in a list, make that call with map_async, and unpack the list with flat_map"
         )
     if does_yield(function) and not may_yield:
         raise BadOptionError(
-            f"{what} is given {_name(function)}, which yields, and nothing would iterate over it: "
-            "return the result, or make several records of one with flat_map"
+            f"{what} got {_name(function)}, which yields, but nothing would iterate over it: "
+            "return the result, or use flat_map to return several records"
         )
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling it only makes a coroutine.
+    """Whether calling it only creates a coroutine.
 
     >>> async def ask(record): ...
     >>> class Ask:
@@ -93,12 +93,12 @@ def is_async(function: Any) -> bool:
 
 
 def does_yield(function: Any) -> bool:
-    """Whether calling it only makes a generator, an async one included."""
+    """Whether calling it only creates a generator, async or not."""
     return any(_is_called(function, kind) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction))
 
 
 def _is_called(function: Any, kind: Callable[[Any], bool]) -> bool:
-    """Whether the function is of a kind, or what is called where it is an object with a `__call__`."""
+    """Whether the function is of this kind, or the `__call__` of an object is."""
     return kind(function) or kind(type(function).__call__)
 
 
@@ -107,16 +107,16 @@ def _name(function: Any) -> str:
 
 
 def check_initial(initial: Any, what: str) -> None:
-    """Raise if it is what makes a state, and no state."""
+    """Raise if it is a function or class that makes a state instead of a state."""
     if isinstance(initial, type | GenericAlias):
         made = f"{initial.__name__}()"
     elif isinstance(initial, FunctionType | BuiltinFunctionType | MethodType | partial):
-        made = "what it returns"
+        made = "its result"
     else:
         return
     raise BadOptionError(
         f"{what} has initial={initial!r}, which would be the state itself: give the first state, {made}; "
-        "each key has a copy of its own"
+        "each key gets its own copy"
     )
 
 
@@ -127,31 +127,31 @@ HOOKS = (
 
 
 def check_hooks(operator: type[Any]) -> None:
-    """Raise if a hook of a process class would not run when it is called."""
+    """Raise if calling a hook of a process class would not run it."""
     what = f"process class {operator.__name__}"
     for hook in HOOKS:
         function = getattr(operator, hook, None)
         if does_yield(function):
             raise BadOptionError(
-                f"{what}: {hook} yields, so that calling it does nothing: send each record with ctx.emit(record)"
+                f"{what}: {hook} yields, so calling it does nothing: send each record with ctx.emit(record)"
             )
         if is_async(function):
-            raise BadOptionError(f"{what}: {hook} is async, and nothing would await it: make such calls with map_async")
+            raise BadOptionError(f"{what}: {hook} is async, but nothing would await it: make such calls with map_async")
 
 
 def is_no_output(name: Any) -> bool:
-    """Whether an operator's own output cannot be called that."""
-    # "dead" is where records go whose call raised; "dead:LOOP" where those go that went round too often.
+    """Whether an operator's output must not have this name."""
+    # "dead" receives the records whose call raised, "dead:LOOP" those that went round too often.
     return not isinstance(name, str) or name == "dead" or name_fault(name) is not None
 
 
 def resources_of(given: Mapping[str, Any], what: str) -> Resources:
-    """What a task needs of a machine; raises unless these are amounts of that."""
+    """The resources that a task needs; raises if an amount is not valid."""
     for option, value in given.items():
         if option not in ("num_cpus", "num_gpus", "resources"):
             raise BadOptionError(
                 f"{what} has no option {option!r}: it takes name, parallelism, num_cpus, num_gpus, resources "
-                "and what its own signature says"
+                "and the parameters of its own signature"
             )
         amounts = cast(Mapping[str, Any], value).values() if option == "resources" else [value]
         if not all(isinstance(amount, int | float) and amount >= 0 for amount in amounts):

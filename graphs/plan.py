@@ -1,6 +1,6 @@
 """The frozen plan of a flow: operators and edges, with stable names and a stable hash.
 
-A plan says what is computed, not where. `deployment.py` says what runs where.
+A plan says what is computed, not where; `deployment.py` says what runs where.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Routing(Enum):
 
 @dataclass(frozen=True)
 class Resources:
-    """What one task of an operator needs of a machine; None where the user did not say.
+    """The machine resources that one task of an operator needs; None if the user did not specify them.
 
     >>> Resources(num_cpus=0).are_given, Resources().are_given
     (True, False)
@@ -47,9 +47,9 @@ class Resources:
 
 @dataclass(frozen=True)
 class Operator:
-    """A logical step. `kind` says what it does, with its options; it is one of `kinds.py` or from another package.
+    """A logical step. `kind` says what it does, with its options; it comes from `kinds.py` or another package.
 
-    `keys` has the key of each input that is keyed: a function of the record, or a column name.
+    `keys` has the key of each keyed input: a function of the record, or a column name.
     """
 
     name: str
@@ -70,10 +70,10 @@ class Operator:
 class Edge:
     """A logical connection from one output of an operator to one input of another.
 
-    `by` is the key of a HASH edge or the function of a ROUTE edge. A back edge names its `loop`; `max_rounds`
-    bounds the hops of its records, and what exceeds it follows `on_limit`. An `endless` one never runs dry.
+    `by` is the key of a HASH edge or the function of a ROUTE edge. A back edge names its `loop`; `max_rounds` limits
+    the hops of its records, and `on_limit` says what happens beyond. An `endless` one never runs dry.
 
-    `declared` is the routing of the user's graph where a deployment had to replace it; the hash is that of the graph.
+    `declared` is the routing in the user's graph if a deployment had to replace it; the hash uses the declared one.
     """
 
     name: str
@@ -106,12 +106,12 @@ class Plan:
 
     @cached_property
     def trips(self) -> Mapping[str, Trip]:
-        """What a trip round each loop does to the hops of a record, where that is anything."""
+        """Loop -> the effect of one trip on the hops of a record. Loops without an effect are left out."""
         return _trips(self.edges)
 
 
 def _trips(edges: Sequence[Edge]) -> dict[str, Trip]:
-    """Of each loop what a trip round it does, where that is anything."""
+    """Loop -> the effect of one trip. Loops without an effect are left out."""
     limits = {edge.loop: edge.max_rounds for edge in edges if edge.loop is not None}
     digits: dict[str, Digit] = {}
     weight = 1
@@ -133,7 +133,7 @@ class _Body(NamedTuple):
 
 
 def _body(loop: str, edges: Sequence[Edge]) -> _Body:
-    """The operators that a trip can lead through: the heads, and what leads to the back edges without crossing them."""
+    """The operators of a trip round the loop: its heads, and all that lead to its back edges without passing a head."""
     heads = frozenset(edge.receiver for edge in edges if edge.loop == loop)
     found = set(heads)
     waiting = [edge.sender for edge in edges if edge.loop == loop]

@@ -1,6 +1,6 @@
-"""Process classes: the hooks, the `ctx` they are given, and the arguments that a class is made with.
+"""Process classes: their hooks, the `ctx` of the hooks, and the arguments of the class.
 
-`Process` and `ProcessInputs` are for editors and type checkers. A class with the same hooks need not derive from them.
+`Process` and `ProcessInputs` help editors and type checkers. A class with the same hooks need not derive from them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Out = TypeVar("Out")
 Out_contra = TypeVar("Out_contra", contravariant=True)
 
 OPTIONS = ("name", "parallelism", "on_error", "copy_output", "num_cpus", "num_gpus", "resources")
-"""What `process` takes itself; any other keyword is an argument of the class, or one of its inputs."""
+"""Options of `process` itself; any other keyword is an argument of the class, or one of its inputs."""
 
 
 class State(Protocol):
-    """The value of the current key, or of the task where the operator has no key."""
+    """The value of the current key, or of the task if the operator has no key."""
 
     def get(self, default: Any = None) -> Any:
-        """The value, which may be changed in place; `default` while there is none."""
+        """The value, which may be changed in place; `default` if there is none."""
         ...
 
     def set(self, value: Any) -> None:
@@ -38,16 +38,16 @@ class State(Protocol):
 
 
 class Context(Protocol[Out_contra]):
-    """Where a hook runs, and what it may do there: the `ctx` of every hook. `Out` is the type of what it emits."""
+    """The `ctx` of every hook: where the hook runs, and what it may do. `Out` is the type of the emitted records."""
 
     @property
     def state(self) -> State:
-        """The value of the current key, or of the task where the operator has no key."""
+        """The value of the current key, or of the task if the operator has no key."""
         ...
 
     @property
     def key(self) -> Any:
-        """The key of the record or the timer at hand; None where there is none."""
+        """The key of the current record or timer; None if there is none."""
         ...
 
     @property
@@ -57,17 +57,17 @@ class Context(Protocol[Out_contra]):
 
     @property
     def now(self) -> int:
-        """The time in milliseconds, by a clock that never goes back."""
+        """The time in milliseconds, from a clock that never goes back."""
         ...
 
     @property
     def random(self) -> random.Random:
-        """Random numbers that go on after a restore where they were."""
+        """A random generator whose state is restored with the task."""
         ...
 
     @property
     def task_index(self) -> int:
-        """Which task this is, counted from 0."""
+        """The index of this task, counted from 0."""
         ...
 
     @property
@@ -76,15 +76,15 @@ class Context(Protocol[Out_contra]):
         ...
 
     def emit(self, record: Out_contra, output: str | None = None) -> None:
-        """Send a record to an output: the first one of the class unless it is named."""
+        """Send a record to an output, by default the first output of the class."""
         ...
 
     def set_timer(self, at_ms: int) -> None:
-        """Have `on_timer(ctx, at_ms)` called at that time, for the current key."""
+        """Call `on_timer(ctx, at_ms)` at that time, for the current key."""
         ...
 
     def keys(self) -> Iterator[Any]:
-        """Each key that has a value; it is the current key until the next."""
+        """Iterate over the keys that have a value; each is the current key until the next."""
         ...
 
 
@@ -98,28 +98,28 @@ class _Hooks(Generic[Out]):
         """Called when a round of an iteration is complete at this task."""
 
     def on_end(self, ctx: Context[Out]) -> None:
-        """Called when nothing will come any more."""
+        """Called when no more input will arrive."""
 
     def close(self) -> None:
-        """Called when the task is over, well or not."""
+        """Called when the task is over, whether it succeeded or failed."""
 
     if TYPE_CHECKING:
-        # The engine looks for these in the class: without them there is no state of its own, or no timer.
+        # The engine looks for these in the class. A class without them has no state of its own, or no timers.
 
         def on_timer(self, ctx: Context[Out], at_ms: int) -> None:
             """Called when a timer is due."""
 
         def capture(self) -> Any:
-            """State of the class's own, beside `ctx.state`, for the whole task."""
+            """The class's own state for the whole task, in addition to `ctx.state`."""
 
         def restore(self, state: Any) -> None:
-            """Take back what `capture` returned."""
+            """Restore what `capture` returned."""
 
 
 class Process(_Hooks[Out], Generic[In, Out]):
-    """A process class whose single input brings `In` and which emits `Out`; give it `on_record` or `on_batch`.
+    """A process class with a single input of type `In` that emits `Out`; define `on_record` or `on_batch`.
 
-    Its arguments are given to `process`. The hooks are `on_start`, `on_record`, `on_batch`, `on_timer`, `on_round_end`,
+    Pass its arguments to `process`. The hooks are `on_start`, `on_record`, `on_batch`, `on_timer`, `on_round_end`,
     `on_end`, `capture`, `restore` and `close`.
 
     >>> from graphs import Flow, Items
@@ -139,11 +139,11 @@ class Process(_Hooks[Out], Generic[In, Out]):
             """Called for each record."""
 
         def on_batch(self, ctx: Context[Out], values: list[In]) -> None:
-            """Called instead of `on_record`; behind `key_by` with the records of one key at a time."""
+            """Called instead of `on_record`; after `key_by`, with the records of one key at a time."""
 
 
 class ProcessInputs(_Hooks[Out], Generic[In, Out]):
-    """The same with several inputs, which have names: `on_record(ctx, input, value)`."""
+    """A process class with several named inputs: `on_record(ctx, input, value)`."""
 
     if TYPE_CHECKING:
 
@@ -155,16 +155,16 @@ class ProcessInputs(_Hooks[Out], Generic[In, Out]):
 
 
 def check_arguments(of: type[Any], arguments: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Raise unless the class can be made with these arguments; `options` are those that `process` was given itself."""
+    """Raise unless the class accepts these arguments; `options` are the options that `process` was given."""
     what = f"process class {of.__name__}"
     try:
         parameters = inspect.signature(of)
-    except ValueError:  # a class of an extension module, which does not say
+    except ValueError:  # a class of an extension module without a signature
         return
     for name in options:
         if name in parameters.parameters:
             raise BadOptionError(
-                f"{what} has an argument {name!r}, and so has process itself: rename the one of the class"
+                f"{what} has an argument {name!r}, which is also an option of process: rename the argument"
             )
     try:
         parameters.bind(**arguments)
@@ -179,9 +179,9 @@ def check_arguments(of: type[Any], arguments: Mapping[str, Any], options: Mappin
 
 
 def check_inputs_are_no_arguments(of: Any, inputs: Collection[str]) -> None:
-    """Raise if a keyword could be an input of the class as well as an argument of it."""
+    """Raise if a keyword could mean both an input and an argument of the class."""
     if not isinstance(of, type):
-        return  # refused as no class, later
+        return  # not a class: refused later
     try:
         parameters = inspect.signature(cast("type[Any]", of)).parameters
     except ValueError:

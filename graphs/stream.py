@@ -1,6 +1,6 @@
-"""Streams: what operators are applied to, and what they give back.
+"""Streams: users apply operators to them, and operators return them.
 
-A stream is a set of tails with a routing each. An operator that is applied to it becomes part of the flow's draft.
+A stream is a set of tails, each with a routing. An operator applied to a stream joins the flow's draft.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ S = TypeVar("S")
 
 
 class Stream(Generic[T_co]):
-    """The records that some operators emit. Operators applied to a stream leave the stream itself as it is.
+    """The records that some operators emit. Applying an operator leaves the stream unchanged.
 
     >>> from graphs import Collect, Flow, Range
     >>> flow = Flow("squares")
@@ -51,21 +51,21 @@ class Stream(Generic[T_co]):
 
     @property
     def key(self) -> Key | None:
-        """The key by which records are routed, where there is one for all of them."""
+        """The key by which records are routed, if they all have the same one."""
         return None
 
     # One record in
 
     def map(self, function: Callable[[T_co], U], **options: Unpack[Step]) -> Stream[U]:
-        """`function(record)` for each record."""
+        """Emit `function(record)` for each record."""
         return self._step(Map(function, on_error=on_error_of(options)), options)
 
     def flat_map(self, function: Callable[[T_co], Iterable[U]], **options: Unpack[Step]) -> Stream[U]:
-        """Each record that `function(record)` yields: none, one or many."""
+        """Emit each record that `function(record)` yields: none, one or many."""
         return self._step(FlatMap(function, on_error=on_error_of(options)), options)
 
     def filter(self, function: Callable[[T_co], object], **options: Unpack[Step]) -> Stream[T_co]:
-        """The records for which `function(record)` is true."""
+        """Keep the records for which `function(record)` is true."""
         return self._step(Filter(function, on_error=on_error_of(options)), options)
 
     def map_batches(
@@ -76,16 +76,16 @@ class Stream(Generic[T_co]):
         batch_size: int | None = None,
         **options: Unpack[Step],
     ) -> Stream[Any]:
-        """`function(batch)` for batches of at most `batch_size` records; a class is made once a task and then called.
+        """Call `function(batch)` for batches of at most `batch_size` records. A class is instantiated once per task.
 
         A batch is a list of records, or the columns of records that are dicts: a dict of arrays ("numpy"), a frame
-        ("pandas", "polars"), a table ("pyarrow"). The function gives back any of these, with as many rows as it likes.
-        Arrays and frames of pandas are its own, to be written to.
+        ("pandas", "polars") or a table ("pyarrow"). The function may return any of these, with any number of rows. It
+        owns its arrays and pandas frames and may write to them.
 
-        What it gives back as columns stays columns, with no loop over records, through further functions of
-        columns, `key_by("column")`, rebalance, broadcast, back edges and into Parquet; and from Parquet into the first
-        function. Operators that take single records get them as dicts. `engine/formats.py` says which types are
-        columns, and what they look like in numpy: numbers among which are None have NaN in its place.
+        Columns that the function returns stay columns, without a loop over records: through further functions on
+        columns, `key_by("column")`, rebalance, broadcast, back edges and into Parquet, and from Parquet into the first
+        function. Operators on single records get them as dicts. `engine/formats.py` lists the types that columns can
+        have and their form in numpy; a None among numbers becomes NaN.
 
         >>> import numpy as np
         >>> from backedge import Flow, Parquet
@@ -123,10 +123,10 @@ class Stream(Generic[T_co]):
         timeout: float | None = None,
         **options: Unpack[Step],
     ) -> Stream[Any]:
-        """`function(record)` for up to `concurrency` records at a time in each task, each within `timeout` seconds.
+        """Call `function(record)` for up to `concurrency` records at a time per task, each within `timeout` seconds.
 
-        Answers leave in the order in which they come. Records not yet answered are state; after a crash they are asked
-        again, so calls to the outside happen at least once.
+        Answers leave in the order in which they arrive. Records without an answer yet are part of the state. After a
+        crash their calls are repeated, so external calls happen at least once.
 
         >>> from graphs import Flow, Items
         >>> async def look_up(word: str) -> int:
@@ -180,14 +180,14 @@ class Stream(Generic[T_co]):
         resources: Mapping[str, float] | None = None,
         **arguments: Any,
     ) -> Stream[Any]:
-        """An operator class: `on_record(ctx, value)` and what other hooks it has. Its `outputs` name its outputs.
+        """Apply an operator class, with `on_record(ctx, value)` and any other hooks. Its `outputs` name its outputs.
 
-        Keywords that are not options are the arguments of the class, which every task makes an instance of; each has a
-        copy of them. They are part of the plan and not of its hash: as with code, a cut can be restored after they have
-        changed. Derive the class from `Process[In, Out]`, and a type checker knows its hooks and what it emits.
+        Keywords that are not options are the arguments of the class. Every task makes an instance, with its own copy of
+        them. They are part of the plan but not of its hash: as with code, a cut can be restored after they changed.
+        If the class derives from `Process[In, Out]`, a type checker knows its hooks and what it emits.
 
-        What it emits is copied, unless nobody can change it. `copy_output=False` saves that: a promise that neither the
-        class nor a function behind it changes an object once it was emitted.
+        Emitted records are copied unless they are immutable. `copy_output=False` saves that: you promise that neither
+        the class nor a function downstream changes an object after it was emitted.
 
         >>> from graphs import Flow, Items
         >>> class Above:
@@ -203,9 +203,9 @@ class Stream(Generic[T_co]):
         return add_process(self.draft, operator, {"in": self}, options, arguments, named_inputs=False)
 
     def apply(self, kind: OperatorKind, **options: Unpack[Placing]) -> Stream[Any]:
-        """An operator of your own, or from another package: docs/extending.md shows how to write one.
+        """Apply an operator of your own, or from another package: docs/extending.md shows how to write one.
 
-        Without `name=` it is called after its class. The result is the stream of its first output.
+        Without `name=` the operator is named after its class. Returns the stream of its first output.
         """
         check_kind(kind, "apply")
         return Stream(self.draft, (Tail(add_step(self.draft, kind, {"in": self}, options), first_output(kind)),))
@@ -221,9 +221,9 @@ class Stream(Generic[T_co]):
     def split(
         self, by: Callable[[T_co], object], into: Sequence[str] | None = None, **options: Unpack[Step]
     ) -> tuple[Stream[T_co], ...]:
-        """Two streams, of the records for which `by(record)` is true and of the others; or one for each name in `into`.
+        """Split the stream in two, by whether `by(record)` is true; or into one stream for each name in `into`.
 
-        With `into`, `by(record)` gives the name of the record's stream.
+        With `into`, `by(record)` returns the name of the record's stream.
 
         >>> from graphs import Flow, Range
         >>> numbers = Flow().read(Range(9))
@@ -236,7 +236,7 @@ class Stream(Generic[T_co]):
         return tuple(Stream[T_co](self.draft, (Tail(operator, name),)) for name in names)
 
     def merge(self, *others: Stream[U]) -> Stream[T_co | U]:
-        """The records of this stream and of the others, in no particular order. Each keeps the routing it has.
+        """The records of this stream and of the others, in no particular order. Each stream keeps its routing.
 
         >>> from graphs import Flow, Range
         >>> flow = Flow()
@@ -253,29 +253,29 @@ class Stream(Generic[T_co]):
     @overload
     def key_by(self, key: str) -> KeyedStream[Any, T_co]: ...
     def key_by(self, key: Callable[[T_co], Any] | str) -> KeyedStream[Any, T_co]:
-        """All records of one key in one task: `key(record)`, or `record[key]` for the name of a column."""
+        """Send all records of a key to the same task: `key(record)`, or `record[key]` if a column name is given."""
         if not isinstance(key, str):
             check_function(key, "key_by")
         return KeyedStream(self.draft, self._routed(Routing.HASH, key))
 
     def route(self, function: Callable[[T_co], int]) -> Stream[T_co]:
-        """Each record to the task with the index `function(record)`, modulo the number of tasks."""
+        """Send each record to the task with the index `function(record)`, modulo the number of tasks."""
         check_function(function, "route")
         return Stream(self.draft, self._routed(Routing.ROUTE, function))
 
     def broadcast(self) -> Stream[T_co]:
-        """Each record to every task of the next operator, a copy each."""
+        """Send each record to every task of the next operator; each task gets a copy."""
         return Stream(self.draft, self._routed(Routing.BROADCAST))
 
     def rebalance(self) -> Stream[T_co]:
-        """The records to the tasks of the next operator in turn."""
+        """Send the records to the tasks of the next operator in turn."""
         return Stream(self.draft, self._routed(Routing.REBALANCE))
 
     def write(self, sink: Sink[T_co], **options: Unpack[Placing]) -> None:
-        """Write the records to a sink, each exactly once where the sink can: see there."""
+        """Write the records to a sink. The sink says whether each record is written exactly once."""
         if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
             raise BadOptionError(
-                f"{sink!r} is no sink: write to Collect(), JsonLines(path), Parquet(path) or another sink"
+                f"{sink!r} is not a sink: write to Collect(), JsonLines(path), Parquet(path) or another sink"
             )
         add_step(self.draft, Write(sink), {"in": self}, options)
 
@@ -286,8 +286,8 @@ class Stream(Generic[T_co]):
         operators = {tail.operator for tail in self.tails}
         if len(operators) > 1 or any(tail.loop for tail in self.tails):
             raise UnknownOutputError(
-                f"output {output!r} is asked of a stream that comes from no single operator: "
-                "take side() of the operator's own stream, before merge or loop"
+                f"output {output!r} is requested from a stream that does not come from a single operator: "
+                "call side() on the operator's own stream, before merge or loop"
             )
         operator = self.draft.operators[operators.pop()]
         if output not in operator.outputs:
@@ -299,7 +299,7 @@ class Stream(Generic[T_co]):
 
     @property
     def dead_letters(self) -> Stream[Any]:
-        """The records whose call raised, with `on_error="dead_letter"`. Unread, they are kept and counted.
+        """The records whose call raised, with `on_error="dead_letter"`. If unread, they are kept and counted.
 
         >>> from graphs import Flow, Items
         >>> parsed = Flow().read(Items(["1", "x"])).map(int, on_error="dead_letter")
@@ -309,7 +309,7 @@ class Stream(Generic[T_co]):
         for tail in self.tails:
             if tail.loop is None and "dead" not in self.draft.operators[tail.operator].outputs:
                 raise UnknownOutputError(
-                    f'operator {tail.operator!r} sets no dead letters aside: give it on_error="dead_letter"'
+                    f'operator {tail.operator!r} has no dead letters: give it on_error="dead_letter"'
                 )
         return self.side("dead")
 
@@ -320,17 +320,17 @@ class Stream(Generic[T_co]):
         return Stream(self.draft, (Tail(add_step(self.draft, kind, {"in": self}, without_on_error(options))),))
 
     if not TYPE_CHECKING:
-        # Type checkers find stateful_map on keyed streams alone; who has none gets the fix, not an AttributeError.
+        # Type checkers only find stateful_map on keyed streams. Users without one get the fix, not an AttributeError.
         def stateful_map(self, function, initial=None, **options):
             """State is kept by key: see `KeyedStream.stateful_map`."""
             raise UnkeyedStreamError(
-                f"stateful_map {options.get('name') or function!r} keeps state by key, and its stream has none: "
-                "call key_by(...) right before it, behind merge"
+                f"stateful_map {options.get('name') or function!r} keeps state by key, but its stream has no key: "
+                "call key_by(...) right before it, after any merge"
             )
 
 
 class KeyedStream(Stream[T_co], Generic[K, T_co]):
-    """A stream whose records of one key all meet in one task of the next operator.
+    """A stream whose records with the same key all go to the same task of the next operator.
 
     >>> from graphs import Flow, Items
     >>> Flow("words").read(Items(["a", "b"])).key_by(str.upper).key is str.upper
@@ -350,10 +350,10 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         copy_output: bool = True,
         **options: Unpack[Step],
     ) -> Stream[U]:
-        """`function(state, record)` gives the key's next state and a record; the first state is a copy of `initial`.
+        """`function(state, record)` returns the key's next state and a record; the first state is a copy of `initial`.
 
-        The record may share objects with a state that can be changed, so it is copied then. `copy_output=False` saves
-        that: a promise that nothing changes an object once it was returned as a record or as a part of one.
+        The returned record is copied if it could share mutable objects with the state. `copy_output=False` saves the
+        copy: you promise that nothing changes an object after it was returned as a record or part of one.
 
         >>> from graphs import Flow, Items
         >>> def count(seen, word):
@@ -375,7 +375,7 @@ def without_on_error(options: Step) -> Placing:
 
 
 def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]], options: Placing) -> str:
-    """Add an operator that reads these streams; its name. Raises, and changes nothing, when it cannot be."""
+    """Add an operator that reads these streams; return its name. If it cannot be added, raise and change nothing."""
     given: dict[str, Any] = dict(options)
     name = draft.name_for(kind, given.pop("name", None))
     what = f"{kind.word} {name!r}"
@@ -394,7 +394,7 @@ def add_step(draft: Draft, kind: OperatorKind, inputs: Mapping[str, Stream[Any]]
 
 
 def first_output(kind: OperatorKind) -> str:
-    """The output that an operator's stream comes from."""
+    """The output that the operator's stream comes from."""
     if not kind.outputs or any(map(is_no_output, kind.outputs)) or len(set(kind.outputs)) < len(kind.outputs):
         raise BadOptionError(
             f"operator kind {kind.word} has outputs {kind.outputs!r}: give a tuple of different names, "
@@ -412,7 +412,7 @@ def process_options(
     num_gpus: float | None,
     resources: Mapping[str, float] | None,
 ) -> dict[str, Any]:
-    """The options of `process` that say something."""
+    """The options of `process` that differ from their defaults."""
     options: dict[str, Any] = {"on_error": on_error, "copy_output": copy_output, "resources": resources}
     options |= {"name": name, "parallelism": parallelism, "num_cpus": num_cpus, "num_gpus": num_gpus}
     silent = {"on_error": "fail", "copy_output": True}
@@ -428,7 +428,7 @@ def add_process(
     *,
     named_inputs: bool,
 ) -> Stream[Any]:
-    """Add a process operator; its class says which outputs it has. The stream of its first output."""
+    """Add a process operator, whose class names its outputs. Return the stream of its first output."""
     check_process_class(operator)
     check_arguments(operator, arguments, options)
     on_error, copies = options.pop("on_error", "fail"), options.pop("copy_output", True)
@@ -438,11 +438,11 @@ def add_process(
 
 
 def check_stream(draft: Draft, stream: object, what: str) -> None:
-    """Raise unless it is a stream of the flow that is being drawn up."""
+    """Raise unless it is a stream of the flow under construction."""
     if not isinstance(stream, Stream):
-        raise BadOptionError(f"{what} is given {stream!r}, which is no stream: give what an operator returned")
+        raise BadOptionError(f"{what} got {stream!r}, which is not a stream: give the result of an operator")
     if stream.draft is not draft:
         raise ForeignStreamError(
-            f"{what} of flow {draft.name!r} is given a stream of flow {stream.draft.name!r}: "
+            f"{what} of flow {draft.name!r} got a stream of flow {stream.draft.name!r}: "
             "read the data again in this flow, or build both in one Flow"
         )

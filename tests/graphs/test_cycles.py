@@ -138,10 +138,10 @@ def test_false_certificate_is_found_false():
     named, unnamed = plan_of({0: [1], 1: [0]}), plan_of({0: [1], 1: [0]}, back=set())
     true = certify(named)
     assert verify(unnamed, true) == [
-        "edge '1>0' goes back in the order and is no back edge",
+        "edge '1>0' goes back in the order but is not a back edge",
         "cycle 0>1 1>0 has no back edge '1>0'",
     ]
-    assert verify(plan_of({0: [1], 1: [0, 2], 2: []}), true) == ["the order does not have each operator once"]
+    assert verify(plan_of({0: [1], 1: [0, 2], 2: []}), true) == ["the order does not list each operator exactly once"]
 
 
 def test_certificate_lists_no_more_cycles_than_it_is_asked_for():
