@@ -1,10 +1,10 @@
 """The two ends of a channel: numbering, rolling digest, and the queue between receipt and processing.
 
-Arrival is receipt: what was received and not processed is in the channel still, and belongs to a loop log, not to a
-state. So an inbox keeps two positions: what was received, and what was consumed.
+Arrival means receipt: a batch that was received and not processed is still in its channel, so it belongs to a loop log,
+not to a state. An inbox therefore keeps two positions: the last batch received, and the last one consumed.
 
-A batch may be processed in parts. Until its last record is done it stays at the front and is not consumed; `skip` says
-how many of its records are done, and goes into a log that begins with it.
+A batch may be processed in parts. It stays at the front, unconsumed, until its last record has been processed; `skip`
+counts the records processed so far, and is part of a log that begins with the batch.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Encode = Callable[[Any], bytes]
 
 
 class Stored:
-    """A payload that is not in memory, encoded as it travelled. A log refers to it, as a queue does."""
+    """An encoded payload that is not in memory. Queues and logs refer to it."""
 
     __slots__ = ()
 
     def load(self) -> bytes:
-        """Its bytes."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is loaded")
+        """Read the payload."""
+        raise NotImplementedError(f"{type(self).__name__} has no load(): return the bytes of the payload")
 
 
-ENCODED = (bytes, Stored)  # made once: a union in `isinstance` would be made for every batch
+ENCODED = (bytes, Stored)  # a constant, because a union in `isinstance` would be created for every batch
 
 
 class Queued(NamedTuple):
-    """Data that was received, with the channel's digest before and after it."""
+    """A received batch or marker, with the channel's digest before and after it."""
 
     seq: int
     payload: Any
@@ -48,12 +48,12 @@ class Queued(NamedTuple):
 class Inbox:
     """The receiving end.
 
-    - queue: what was received and has not been processed, or has not taken effect.
-    - received, consumed: the numbers of the last batches, each with the rolling digest up to it. skip: how many records
-      of the batch at the front are processed already.
-    - in_front: the restored channel that must be drained first. open_logs: how many logs take what is received here.
-    - last_barrier: the last epoch whose barrier was received, and (True) the last such probe.
-    - end_received: END was received. ended: it has taken effect.
+    - queue: items that were received and have not been processed, or have not taken effect.
+    - received, consumed: the number of the last batch received and consumed, with the rolling digest up to it. skip:
+      the number of records of the front batch that have been processed.
+    - in_front: the restored channel that must be drained first. open_logs: the number of logs open on this channel.
+    - last_barrier: False -> the last epoch whose barrier was received; True -> the last such probe.
+    - end_received: END was received. ended: END has taken effect.
     """
 
     __slots__ = (
@@ -96,18 +96,18 @@ class Inbox:
         self.ended = False
 
     def receive(self, data: Data, kept: Any = None) -> Queued:
-        """Queue one batch, or what is kept in place of its payload; raises if it is not the next one."""
+        """Queue a batch, or `kept` in place of its payload; raise if it is not the next one."""
         if self.end_received:
-            raise ProtocolError(f"channel {self.id}: batch {data.seq} came after END")
+            raise ProtocolError(f"channel {self.id}: batch {data.seq} arrived after END")
         if data.seq != self.received + 1:
             raise ChannelIntegrityError(
-                f"channel {self.id}: batch {data.seq} came where {self.received + 1} was due: a batch was lost, "
+                f"channel {self.id}: batch {data.seq} arrived instead of {self.received + 1}: a batch was lost, "
                 "doubled or swapped; the attempt must be restored from its last cut"
             )
         before = self.received_digest
         after = before if self.within_actor else zlib.crc32(data.payload, before)
         payload = data.payload if kept is None else kept
-        # `_make` costs two thirds of the constructor, which is Python code.
+        # `_make` takes a third of the time of the constructor, which is Python code.
         queued = Queued._make((data.seq, payload, data.marker, before, after))
         self.received = data.seq
         self.received_digest = after
@@ -115,27 +115,27 @@ class Inbox:
         return queued
 
     def verify(self, mark: Barrier | End) -> None:
-        """Compare what was received with what the sender says it sent."""
+        """Compare the received batches with the sender's count and digest."""
         if self.end_received:
-            raise ProtocolError(f"channel {self.id}: {type(mark).__name__} came after END")
+            raise ProtocolError(f"channel {self.id}: {type(mark).__name__} arrived after END")
         if isinstance(mark, Barrier) and mark.epoch <= self.last_barrier[mark.mode.is_probe]:
             raise ProtocolError(
-                f"channel {self.id}: barrier {mark.epoch} came after barrier {self.last_barrier[mark.mode.is_probe]}"
+                f"channel {self.id}: barrier {mark.epoch} arrived after barrier {self.last_barrier[mark.mode.is_probe]}"
             )
         if mark.count != self.received or mark.digest != self.received_digest:
             raise ChannelIntegrityError(
                 f"channel {self.id}: {type(mark).__name__} says {mark.count} batches with digest {mark.digest:#010x}, "
-                f"received were {self.received} with {self.received_digest:#010x}: a batch was lost or damaged; the "
-                "attempt must be restored from its last cut"
+                f"but {self.received} with digest {self.received_digest:#010x} were received: a batch was lost or "
+                "damaged; the attempt must be restored from its last cut"
             )
 
     def front(self) -> Queued:
-        """The batch that is next; raises if there is none, or something must be processed before it."""
+        """The next batch; raises if there is none, or if another channel must be drained first."""
         if self.queue and (self.in_front is None or self.in_front.ended):
             front = self.queue[0]
             if isinstance(front, Queued):
                 return front
-        raise ProtocolError(f"channel {self.id} is not ready: no batch of it is due")
+        raise ProtocolError(f"channel {self.id} is not ready: none of its batches may be processed now")
 
     def consume(self) -> Queued:
         """Take the batch at the front."""
@@ -147,17 +147,17 @@ class Inbox:
         return queued
 
     def has_batch(self) -> bool:
-        """Whether the next thing to process is a batch, and nothing must be processed before this channel."""
+        """Whether the next item is a batch and no other channel must be drained first."""
         if not self.queue or type(self.queue[0]) is not Queued:
             return False
         return self.in_front is None or self.in_front.ended
 
     def has_marker(self) -> bool:
-        """Whether the next thing to process is a round marker."""
+        """Whether the next item is a round marker."""
         return self.has_batch() and self.front().marker is not None
 
     def queued_before(self, epoch: Epoch, mode: Mode) -> tuple[list[Queued], bool]:
-        """What is queued before that barrier (or before END), and whether one of the two was received."""
+        """The batches queued before that barrier (or END), and whether the barrier or END was received."""
         found: list[Queued] = []
         for item in self.queue:
             if isinstance(item, Queued):
@@ -167,7 +167,7 @@ class Inbox:
         return found, self.ended
 
     def count_before(self, epoch: Epoch) -> int | None:
-        """How many batches are queued before the barrier of that snapshot; None if it has not been received."""
+        """The number of batches queued before that barrier; None if it has not been received."""
         if self.last_barrier[False] < epoch:
             return None
         count = 0
@@ -178,13 +178,13 @@ class Inbox:
         return 0
 
     def log_entry(self, queued: Queued) -> LogEntry:
-        """The entry for a loop log, encoded now: user code has not seen the records yet."""
+        """The entry for a loop log. Encodes the payload now, because user code has not seen the records yet."""
         seq, payload, _, before, after = queued
         is_encoded = isinstance(payload, ENCODED)
         return LogEntry._make((seq, payload if is_encoded else self.encode(payload), before, after, 0))
 
     def record(self, log: tuple[LogEntry, ...] = ()) -> InputRecord:
-        """This end as a cut tells it."""
+        """The state of this end, for a cut."""
         return InputRecord(self.id, self.is_back, self.consumed, self.consumed_digest, log, self.ended)
 
 
@@ -203,12 +203,12 @@ class Outlet:
         self.digest = 0
 
     def number(self, payload: Any, marker: Marker | None = None) -> Data:
-        """Count one batch that is sent now."""
+        """Count and digest a batch that is about to be sent."""
         self.sent += 1
         if not self.within_actor:
             self.digest = zlib.crc32(payload, self.digest)
         return Data(self.sent, payload, marker)
 
     def record(self) -> OutputRecord:
-        """This end as a cut tells it."""
+        """The state of this end, for a cut."""
         return OutputRecord(self.id, self.sent, self.digest)

@@ -1,19 +1,20 @@
-"""Credit: how much may be on its way in a channel, from the sending task to the receiving one (rule 9).
+"""Credit limits how much may be in transit in a channel, from the sending task to the receiving one (rule 9).
 
-- The receiver says how much it has consumed in all, and how large the window is; the channel is full when the sender
-  has sent a whole window more than that. A task takes nothing while a channel that it sends into is full. Barriers, END
-  and control need no credit.
-- Credit is numbered, and the highest number counts. So one message that arrives makes up for any that were lost, and
-  one that is late changes nothing. It is sent when a quarter of the window was consumed or the window has changed by a
-  quarter, and repeated for ever, at first every 250 ms and then more rarely, for nobody can know what was lost.
-- The window of a regular channel follows the receiver: it holds what the receiver consumes in half a second, shared by
-  its inputs. It starts with one record, is at most doubled at a time, and shrinks at once.
-- During a drain no channel is full: a head holds its inputs, and the probes must get past what waits for it. Sources
-  pause meanwhile, so that is no more than what was on its way. What is sent then is counted as always.
-- A back edge is never full for its task, and its window does not change: what the receiver has no room for waits at
-  the sender. Consumed means received there.
+- The receiver reports how much it has consumed in total, and the size of the window. The channel is full when the
+  sender has sent a whole window more than that. A task processes nothing while one of its output channels is full.
+  Barriers, END and control messages need no credit.
+- Credit is numbered and cumulative, and only the highest number counts. So one message that arrives makes up for lost
+  ones, and a late message has no effect. Credit is sent when a quarter of the window was consumed or the window has
+  changed by a quarter. It is repeated for ever, first every 250 ms and then less often, because neither end can know
+  which messages were lost.
+- The window of a regular channel follows the receiver: it holds what the receiver consumes in half a second, shared
+  among its inputs. It starts with one record, at most doubles at a time, and shrinks at once.
+- During a drain no channel is full: a head holds its inputs, and the probes must pass the batches that wait for it.
+  Sources pause meanwhile, so only the batches already in transit are affected. They are counted as usual.
+- A back edge is never full for its task, and its window is fixed: batches for which the receiver has no room wait at
+  the sender. For a back edge, consumed means received.
 
-Both ends belong to one attempt. Sizes are in any unit that both ends share: bytes on a cluster.
+Both ends live as long as the attempt. Sizes are in any unit that both ends share: bytes on a cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PERIODS = 20
 
 
 class Credit(NamedTuple):
-    """What a receiver tells its sender: how much it has consumed in all, and how much may be on its way."""
+    """A receiver's message to its sender: how much it has consumed in total, and how much may be in transit."""
 
     number: int
     consumed: int
@@ -43,7 +44,7 @@ class Credit(NamedTuple):
 class Allowance:
     """The sender's end of a channel.
 
-    - sent: how much was sent in this attempt. consumed, window: as the receiver said last, under `number`.
+    - sent: how much was sent in this attempt. consumed, window: the receiver's latest values, from message `number`.
 
     >>> allowance = Allowance(window=10)
     >>> allowance.sent += 10
@@ -62,15 +63,15 @@ class Allowance:
         self.number = 0
 
     def is_full(self) -> bool:
-        """Whether nothing more should be sent for now."""
+        """Whether nothing more may be sent now."""
         return self.sent - self.consumed >= self.window
 
     def room(self) -> int:
-        """How much may still be sent."""
+        """How much may be sent now."""
         return max(0, self.window - self.sent + self.consumed)
 
     def on_credit(self, credit: Credit) -> bool:
-        """The receiver has consumed something; says whether that was news."""
+        """Apply a message of the receiver; return whether it was new."""
         if credit.number <= self.number:
             return False
         self.number, self.consumed, self.window = credit
@@ -78,9 +79,9 @@ class Allowance:
 
 
 class Grant:
-    """The receiver's end of a channel: what it has consumed, and what it has said of that.
+    """The receiver's end of a channel: what it has consumed, and what it has reported.
 
-    - consumed: how much, in this attempt. window: how much may be on its way. said: the last message about both.
+    - consumed: how much, in this attempt. window: how much may be in transit. said: the last message.
 
     >>> grant = Grant(window=8)
     >>> grant.consumed += 3
@@ -100,7 +101,7 @@ class Grant:
         self._repeat_at_ms, self._repeat_ms, self._repeat_ms_min = 0, repeat_ms, repeat_ms
 
     def is_due(self) -> bool:
-        """Whether the sender is to know now."""
+        """Whether a message to the sender is due."""
         _, consumed, window = self.said
         return 4 * (self.consumed - consumed) > window or 4 * abs(self.window - window) > window
 
@@ -110,7 +111,7 @@ class Grant:
         return self.said
 
     def repeats_at(self, now_ms: int) -> bool:
-        """Whether to say it again, in case it was lost: while there is news at each call, then more and more rarely."""
+        """Whether to repeat the message in case it was lost: at each call while there is news, then ever less often."""
         if not self.consumed:
             return False
         if self.consumed != self._repeated:
@@ -123,12 +124,12 @@ class Grant:
 
 
 class Consumption:
-    """How fast a channel is consumed while it has something to take, and the window that follows from that.
+    """The pace at which a channel is consumed while it has batches, and the window that follows from it.
 
-    - inputs: how many regular channels the task takes from. Time counts from one take to the next, other channels,
-      calls outside and full outputs included: a cheap task in front of an expensive one is slow.
-    - The last period that is over and the current one say what the pace is now; the last second says that it is not a
-      burst. The lower of the two counts.
+    - inputs: the number of regular channels of the task. The time from one batch to the next includes other channels,
+      external calls and full outputs, so a cheap task in front of an expensive one counts as slow.
+    - The last complete period and the current one give the present pace; the last second shows whether it is a burst.
+      The lower of the two counts.
 
     >>> slow = Consumption(inputs=1)
     >>> slow.note(5, took_ns=250_000_000)
@@ -145,7 +146,7 @@ class Consumption:
         self._periods: deque[tuple[int, int]] = deque()
 
     def note(self, size: int, took_ns: int) -> bool:
-        """So much was consumed in that time; says whether a period is over."""
+        """Count a batch of `size` that took `took_ns`; return whether a period is over."""
         size, took_ns = self._now[0] + size, self._now[1] + took_ns
         self._now = size, took_ns
         if took_ns < PERIOD_NS:
@@ -161,7 +162,7 @@ class Consumption:
         return True
 
     def window(self, before: int, largest: int, window_max: int) -> int:
-        """The window from now on; `largest` is the size of the largest batch of late, which need not wait twice."""
+        """The new window. `largest` is the size of the largest recent batch, which should fit at once."""
         (size, took_ns), (past_size, past_ns) = self._now, self._past
         recent = (self._last[0] + size) * self._share_ns // max(1, self._last[1] + took_ns)
         steady = (past_size + size) * self._share_ns // max(1, past_ns + took_ns)
@@ -175,9 +176,10 @@ class Bounded(Protocol):
 
 
 class Room:
-    """Whether a task has room for what it would send. It takes and reads nothing while it has none.
+    """Whether a task has room for its output. It processes and reads nothing while it has none.
 
-    - drain: the drain whose barriers the task has sent, until that is complete or aborted. The task reads nothing then.
+    - drain: the drain whose barriers the task has sent, until it is complete or aborted. The task reads nothing
+      meanwhile.
     """
 
     __slots__ = ("_bounded", "drain")
@@ -187,20 +189,20 @@ class Room:
         self.drain: Epoch | None = None
 
     def add(self, channel: Channel, out: Bounded) -> None:
-        """The task sends into this channel."""
+        """Add a channel that the task sends into."""
         if not channel.is_back:
             self._bounded.append(out)
 
     def is_full(self) -> bool:
-        """Whether a channel that the task sends into is full."""
+        """Whether an output channel of the task is full."""
         return self.drain is None and any(out.is_full() for out in self._bounded)
 
     def on_sent(self, barrier: Barrier) -> None:
-        """The task has sent a barrier."""
+        """Note that the task has sent a barrier."""
         if barrier.mode is Mode.DRAIN:
             self.drain = barrier.epoch
 
     def on_over(self, epoch: Epoch) -> None:
-        """That epoch is complete or aborted."""
+        """The epoch is complete or aborted."""
         if self.drain == epoch:
             self.drain = None

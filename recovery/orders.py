@@ -67,7 +67,7 @@ class CutId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Remove what attempts have left behind, now or at any later time. Skip what cannot be removed.
+    """Remove leftovers of attempts, now or at any later time. Skip what cannot be removed.
 
     No removal can be fenced: a supervisor may stall and carry it out long after another has taken over. So this removes
     only what the chain has made dead for good. `attempt` is the attempt of the supervisor that gives the order, after
@@ -108,8 +108,8 @@ class Sweep:
     def removes_note(self, name: str, attempt: Attempt, epoch: Epoch) -> bool:
         """Whether to remove the note that a transaction of an attempt was published.
 
-        A transaction of this attempt that was prepared behind the last cut may be published, and be listed by a later
-        cut, before this is carried out. So may one of a task that has ended, which has epoch 0.
+        A transaction of this attempt that was prepared after the last cut may be published, and be listed by a later
+        cut, before this is carried out. The same holds for one of a task that has ended, which has epoch 0.
         """
         is_settled = self.last is not None and 0 < epoch <= self.last
         return name not in self.noted and (self._is_earlier(attempt) or (attempt == self.attempt and is_settled))

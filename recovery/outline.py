@@ -1,6 +1,6 @@
-"""The outline of a cut: what its manifest says of it, which is all that a restore is planned from.
+"""The outline of a cut: the content of its manifest, from which alone a restore is planned.
 
-No state is in it but the positions of source splits, which stand in the manifest.
+It contains no state except the positions of source splits, which are part of the manifest.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from recovery.rounds import RoundsSnapshot, is_in_a_round
 
 @dataclass(frozen=True, slots=True)
 class OperatorOutline:
-    """One operator in one task. `has_whole`: there is state of the task's own, which moves if `whole_can_move`.
+    """One operator in one task. `has_whole`: the task has state of its own, which can move if `whole_can_move`.
 
-    `has_transactions`: it has prepared output that the cut lists.
+    `has_transactions`: the operator has prepared output that the cut lists.
     """
 
     whole_can_move: bool = True
@@ -30,7 +30,7 @@ class OperatorOutline:
 
 @dataclass(frozen=True, slots=True)
 class RoundsOutline:
-    """Where a task of an iteration was: its round, and whether it was in the middle of it."""
+    """The round of a task in an iteration, and whether it was in the middle of it."""
 
     current: Path
     in_a_round: bool
@@ -38,7 +38,7 @@ class RoundsOutline:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutline:
-    """One task. `logs`: how many batches the log of each channel holds, of the channels that have any."""
+    """One task. `logs`: channel -> number of logged batches; empty logs are left out."""
 
     ended: bool
     operators: Mapping[str, OperatorOutline]
@@ -49,7 +49,7 @@ class TaskOutline:
 
 @dataclass(frozen=True, slots=True)
 class CutOutline:
-    """All tasks of a cut, and the parallelism that it was taken with."""
+    """All tasks of a cut, and its parallelism."""
 
     epoch: Epoch
     graph_hash: str

@@ -1,15 +1,15 @@
-"""Which part of a cut each task takes back, under the same parallelism or another one (rule 8).
+"""Plans which part of a cut each task restores, with the same parallelism or another one (rule 8).
 
-A restore is planned from the outline of a cut, before anything is read: a `RestorePlan` says which former tasks' files
-a task reads, and what it takes from them. `taking_back.py` carries it out, where the task is.
+A restore is planned from the outline of a cut, before any state is read: a `RestorePlan` names the former tasks whose
+files a task reads, and what it takes from them. `taking_back.py` carries the plan out, in the process of the task.
 
-State is filed under operators, so it is found again however operators are chained. With the same tasks as before, the
-log of a channel goes in front of that very channel, which keeps its order. Otherwise there is one restored channel a
-target and edge, its records routed anew. Where an edge whose channels hold records would be a call within a task, its
-ends get tasks of their own (`fitting`).
+State is filed under operators, so it can be found however operators are chained. If the tasks are the same as before,
+the log of a channel is put in front of the same channel, which keeps its order. Otherwise there is one restored channel
+per target and edge, and its records are routed again. If an edge whose channels hold records would become a call within
+a task, its ends get separate tasks (`fitting`).
 
 What cannot be split is refused by name: a broadcast log that is not empty, the state of a class without split and
-merge, an operator that has ended in part, an iteration in the middle of a round.
+merge, an operator of which only some tasks have ended, an iteration in the middle of a round.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from recovery.protocol_errors import RescaleError
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """An operator's state as one former task left it."""
+    """An operator's state, unchanged, from one former task."""
 
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class MovedState:
-    """An operator's state in task `index` of another number of tasks.
+    """An operator's state in task `index` under another parallelism.
 
     - groups: the key groups of this task, in the files of the tasks `keyed`.
-    - waiting: which of the inputs that wait there are this task's: of each (first, step).
-    - whole: the former tasks, in order, if they have state of their own: it is merged and split anew.
-    - transactions: the tasks whose prepared output this task takes over.
+    - waiting: former task -> which of its waiting inputs go to this task, as (first, step).
+    - whole: the former tasks, in order, if they have state of their own: it is merged and split again.
+    - transactions: the former tasks whose prepared output this task takes over.
     """
 
     index: int
@@ -61,9 +61,9 @@ class MovedState:
 
 @dataclass(frozen=True, slots=True)
 class MovedLog:
-    """The logs of an edge that stood in front of former tasks, as one in front of this task.
+    """The logs of an edge from several former tasks, put in front of this task as one log.
 
-    `parallelism` is that of the receiver if the records are routed anew; None if all of them stay with this task.
+    `parallelism` is that of the receiver if the records are routed again; None if all of them stay with this task.
     """
 
     edge: str
@@ -73,10 +73,10 @@ class MovedLog:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What one task takes back, and where that lies.
+    """What one task restores, and which files contain it.
 
-    - kept_logs: channels whose logs go in front of themselves, each with its restored rest.
-    - rounds: the former task whose state of rounds this one takes, as it is or moved (`rounds_moved`).
+    - kept_logs: channels whose logs are put in front of the same channels, each with its restored rest.
+    - rounds: the former task whose state of rounds this task restores, unchanged or moved (`rounds_moved`).
     - unpublished: transactions of later cuts that this task publishes first.
     """
 
@@ -101,15 +101,15 @@ class RestorePlan:
 
 
 def plan_restore(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
-    """The plan of each task, or `RescaleError`."""
+    """The plan of each task; raises `RescaleError` if the cut cannot be restored."""
     return _Planning(cut, deployment).plans()
 
 
 def fitting(cut: CutOutline, deployment: Deployment) -> Deployment:
-    """The deployment in which the cut can be restored: edges whose channels hold records are channels in it.
+    """Change the deployment so that the cut can be restored: edges whose channels hold records become channels.
 
-    Where parallelism has changed, operators may be chained that were apart when the cut was taken. What was on its way
-    between them has a place only in a channel, in front of what comes after it.
+    Under another parallelism, operators may be chained that were separate when the cut was taken. The records that were
+    in transit between them need a channel in which to precede later records.
     """
     logged = {channel.edge for task in cut.tasks.values() for channel in task.logs}
     calls = logged - {channel.edge for channel in deployment.channels}
@@ -145,15 +145,15 @@ class _Planning:
     # -- refusals ------------------------------------------------------------------------------------------------
 
     def _refuse(self) -> None:
-        """Raise for what another parallelism cannot take over."""
-        # First: in the middle of a round an iteration measures, which is state that cannot be split.
+        """Raise for state that another parallelism cannot restore."""
+        # First, because in the middle of a round an iteration has measurements: state that cannot be split.
         if not self.is_same and any(task.depth for task in self.deployment.tasks.values()):
             for id, task in self.cut.tasks.items():
                 if task.rounds is not None and not task.ended and task.rounds.in_a_round:
                     raise RescaleError(
                         f"iteration task {id} is in the middle of round {task.rounds.current}: another parallelism "
-                        "needs a cut between two rounds; resume with the former one and take a savepoint, which waits "
-                        "for the end of the round"
+                        "needs a cut between two rounds; resume with the former parallelism and take a savepoint, "
+                        "which waits for the end of the round"
                     )
         for operator, tasks in self.old.items():
             if self._keeps_parallelism(operator):
@@ -203,7 +203,7 @@ class _Planning:
             flags |= {self.cut.tasks[id].ended for id in ([old[task.id.index]] if kept else old.values())}
         if len(flags) > 1:
             raise RescaleError(
-                f"operator '{task.id.name}' has ended in some of its tasks and not in others: it cannot be restored "
+                f"operator '{task.id.name}' has ended in some of its tasks but not in others: it cannot be restored "
                 "with another parallelism; use the former one, or an earlier cut"
             )
         return flags == {True}
@@ -237,7 +237,8 @@ class _Planning:
         edge = next(edge for edge in self.deployment.plan.edges if edge.name == name)
         receivers = {c.receiver.index: c.receiver for c in self.deployment.channels if c.edge == name}
         if self._keeps_parallelism(edge.receiver):
-            # What was sent to a task stays with it. Dealt out in turn, it could come to one that has ended.
+            # A task keeps the records that were sent to it. If they were distributed, a task that has ended could get
+            # some.
             for index in sorted({channel.receiver.index for channel in channels}):
                 of_task = tuple(channel for channel in channels if channel.receiver.index == index)
                 yield receivers[index], MovedLog(name, of_task, None)
@@ -245,15 +246,15 @@ class _Planning:
         if edge.routing is Routing.BROADCAST:
             batches = sum(count for task in self.cut.tasks.values() for c, count in task.logs.items() if c.edge == name)
             raise RescaleError(
-                f"edge '{name}' broadcasts, and its log holds {batches} batches: they cannot be shared out "
-                "anew; restore with the former parallelism, or take a cut with policy 'drain'"
+                f"edge '{name}' broadcasts, and its log holds {batches} batches, which cannot be distributed "
+                "again; restore with the former parallelism, or take a cut with policy 'drain'"
             )
         for receiver in receivers.values():
             yield receiver, MovedLog(name, tuple(channels), len(receivers))
 
 
 def _logged(tasks: Iterable[TaskOutline]) -> list[ChannelId]:
-    """The channels that have a log; the restored rest of one and what was logged live behind it are one log."""
+    """The channels that have a log. The restored rest of a channel and its live log count as one."""
     found: dict[ChannelId, None] = {}
     for task in tasks:
         for channel in sorted(task.logs, key=lambda channel: not channel.restored):
@@ -262,7 +263,7 @@ def _logged(tasks: Iterable[TaskOutline]) -> list[ChannelId]:
 
 
 def _place_among_heirs(former: int, formerly: int, index: int, parallelism: int) -> tuple[int, int] | None:
-    """The place of a task among those that take over the key groups of a former one, and how many these are.
+    """The position of a task among those that inherit the key groups of a former task, and the number of heirs.
 
     >>> [_place_among_heirs(0, 2, index, 3) for index in range(3)]
     [(0, 2), (1, 2), None]

@@ -1,23 +1,25 @@
 """Iterations in rounds (rule 11), above snapshots: to the protocol a marker is data, logged and replayed like data.
 
-A marker of path (R, r) says that its channel carries nothing more of round r of the inner iteration in round R of the
-outer one; a marker (R,) that the inner iteration is over for R. A channel carries the markers no longer than its
-depth: the number of iterations that both its ends are inside of. END stands for the marker that ends everything.
+A marker of path (R, r) says that its channel carries no more records of round r of the inner iteration in round R of
+the outer one; a marker (R,) says that the inner iteration is over for R. A channel only carries markers up to its
+depth: the number of iterations that contain both its ends. END stands for the marker that ends everything.
 
-- A task is in one round. A channel that has given that round's marker is ahead: what it sends then is set aside (it is
-  state, captured with the rest) until every channel has given the marker. The channel is not held: with a marker before
-  a barrier on one channel and behind it on another, holding would deadlock.
-- Channels of the enclosing levels are read first: a channel of depth d is read once all of lower depth have given the
-  marker of their level, or ended. So what enters elsewhere than at the head is there before the round's first record.
-- When all have given a marker, its round is complete: hooks run, the marker goes on, with the contributions of all.
-- A head reads its start, sends it into the body, and the marker (R, 0) behind it. It gathers what the body returns.
-  When marker (R, r) is back on every back edge it decides: another round of what it gathered, or the end. At the end
-  the marker (R,) goes round the body once; when it is back, the result and the marker (R,) leave by the exits. The
-  outermost head sends END instead.
-- Every head gets every marker of its iteration, with the same contributions, so all decide alike.
-- A cut between two rounds is asked for by one head, on its marker: `cut_after`. Every head captures there. Heads that
-  chose for themselves would deadlock. A barrier of it that is held on a channel that has given its marker only waits:
-  the round goes on without that channel, and the capture follows. On a channel that the round awaits it waits for ever.
+- A task is in one round at a time. A channel that has given that round's marker is ahead: what it sends from then on is
+  set aside (as state, captured with the rest) until every channel has given the marker. The channel is not held,
+  because holding would deadlock if a marker precedes a barrier on one channel and follows it on another.
+- Channels of outer levels are read first: a channel of depth d is read once all channels of lower depth have given the
+  marker of their level, or have ended. So records that do not enter at the head arrive before the round's first record.
+- When all channels have given a marker, its round is complete: hooks run, and the marker goes on with the contributions
+  of all.
+- A head reads its start, sends it into the body, and the marker (R, 0) after it. It gathers what the body returns. When
+  marker (R, r) has returned on every back edge, the head decides: another round with what it gathered, or the end. At
+  the end the marker (R,) goes round the body once; when it returns, the result and the marker (R,) leave by the exits.
+  The outermost head sends END instead.
+- Every head gets every marker of its iteration, with the same contributions, so all heads decide alike.
+- A cut between two rounds is requested by one head, in its marker: `cut_after`. Every head captures there; heads that
+  chose for themselves would deadlock. If the barrier of such a cut is held on a channel that has given its marker, it
+  only waits: the round goes on without that channel, and the capture follows. On a channel whose marker the round still
+  needs, it would wait for ever.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ NO_CONTRIBUTION: Mapping[TaskId, Any] = {}
 
 
 class Phase(Enum):
-    """Where an iteration's head is. Other tasks are in ROUND all the time.
+    """The state of an iteration's head. Other tasks are always in ROUND.
 
-    START: reads its start. ROUND: waits for the body. CUT: the round is complete, the capture between two rounds comes
-    before the decision. RETURN: the iteration is over for this path, the marker that says so goes round the body.
+    START: reads its start. ROUND: waits for the body. CUT: the round is complete; the capture between two rounds
+    precedes the decision. RETURN: the iteration is over for this path; the marker that says so goes round the body.
     """
 
     START = "start"
@@ -52,9 +54,9 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RoundsSnapshot:
-    """The state of rounds in one task, as a cut holds it: batches set aside are encoded, markers among them.
+    """A task's state of rounds in a cut: batches that are set aside are encoded, including markers.
 
-    `skips`: how many records of the first batch that is set aside of a channel have been processed.
+    `skips`: channel -> the number of processed records of its first batch that is set aside.
     """
 
     current: Path
@@ -69,7 +71,7 @@ class RoundsSnapshot:
 
 
 def is_in_a_round(rounds: RoundsSnapshot) -> bool:
-    """Whether the task was in the middle of a round, which only the same parallelism can go on with."""
+    """Whether the task was in the middle of a round, which only the same parallelism can resume."""
     if rounds.phase is Phase.CUT:
         return False
     is_outermost_head = len(rounds.current) == 1 and rounds.phase is Phase.ROUND and rounds.is_head
@@ -96,7 +98,7 @@ class Rounds:
         self.enclosing_cut: Epoch | None = None
 
     def is_readable(self, channel: ChannelId) -> bool:
-        """Whether what this channel holds belongs to the round that the task is in."""
+        """Whether the queued batches of this channel belong to the task's current round."""
         if channel in self.given:
             return False
         depth = self.depths[channel]
@@ -106,17 +108,17 @@ class Rounds:
         return True
 
     def must_wait(self, channel: ChannelId) -> bool:
-        """Whether the next batch of this channel is to be set aside, behind what was set aside before."""
+        """Whether the next batch of this channel must be set aside, behind earlier ones."""
         return channel in self.aside or not self.is_readable(channel)
 
     def set_aside(self, channel: ChannelId, queued: Queued, skip: int = 0) -> None:
-        """Keep a batch, or a marker, of a later round. The first `skip` records of it are processed already."""
+        """Keep a batch or marker of a later round. Its first `skip` records are already processed."""
         self.aside.setdefault(channel, deque()).append(queued)
         if skip:
             self.skips[channel] = skip
 
     def drainable(self) -> list[ChannelId]:
-        """Channels whose batches were set aside and may be processed now."""
+        """Channels with batches that were set aside and may be processed now."""
         return [channel for channel in self.aside if self.is_readable(channel)]
 
     def take_aside(self, channel: ChannelId) -> Queued:
@@ -129,11 +131,11 @@ class Rounds:
         return queued
 
     def is_in_a_round(self) -> bool:
-        """Whether a cut taken here would not lie between two rounds."""
+        """Whether a cut taken now would not lie between two rounds."""
         return bool(self.given or self.aside) and self.phase is not Phase.CUT
 
     def awaits(self, channel: ChannelId) -> bool:
-        """Whether the round needs a marker that this channel has not yet brought: not given, nor set aside."""
+        """Whether the round still needs a marker from this channel: neither given nor set aside."""
         if channel in self.given or channel in self.closed:
             return False
         if any(queued.marker is not None for queued in self.aside.get(channel, ())):
@@ -141,7 +143,7 @@ class Rounds:
         return not self.is_head or (self.depths[channel] < self.depth) is (self.phase is Phase.START)
 
     def give(self, channel: ChannelId, marker: Marker) -> None:
-        """A channel that is readable gave its marker."""
+        """A readable channel has given its marker."""
         depth = self.depths[channel]
         if len(marker.path) > depth or marker.path != self.current[: len(marker.path)]:
             raise ProtocolError(f"channel {channel}: marker {marker.path} while the task is in round {self.current}")
@@ -154,11 +156,11 @@ class Rounds:
             self.cut_after = marker.cut_after or self.cut_after
 
     def close(self, channel: ChannelId) -> None:
-        """The channel has ended and nothing of it is set aside any more."""
+        """The channel has ended and none of its batches is set aside any more."""
         self.closed.add(channel)
 
     def complete_path(self) -> Path | None:
-        """The marker that every channel it concerns has given, if there is one."""
+        """The path of the marker that all channels concerned have given, if any."""
         if self.phase is Phase.START:
             return self._common([c for c, d in self.depths.items() if d < self.depth])
         path = self._common([c for c, d in self.depths.items() if d == self.depth])
@@ -168,7 +170,7 @@ class Rounds:
         return path if all(self.given.get(c) == path for c in lower) else None
 
     def start_is_over(self) -> bool:
-        """Whether everything that enters at this head has ended."""
+        """Whether all channels that enter at this head have ended."""
         return self.phase is Phase.START and all(c in self.closed for c, d in self.depths.items() if d < self.depth)
 
     def _common(self, channels: Iterable[ChannelId]) -> Path | None:
@@ -184,7 +186,7 @@ class Rounds:
         return paths.pop() if paths else None
 
     def advance(self, path: Path) -> None:
-        """The round is complete: the next one of that level begins."""
+        """The round is complete: begin the next one of that level."""
         self.current = (*path[:-1], path[-1] + 1, *(0 for _ in range(self.depth - len(path))))
         self.given = {c: p for c, p in self.given.items() if self.depths[c] < len(path)}
         self.contributions = {}
@@ -194,7 +196,7 @@ class Rounds:
             self.enclosing_cut = None
 
     def begin_round(self) -> None:
-        """The head has sent a round into its body: the start stays given, the back edges are read."""
+        """The head has sent a round into its body. The start stays given; the back edges are read."""
         self.phase = Phase.ROUND
 
     def leave(self, path: Path) -> None:
@@ -206,14 +208,14 @@ class Rounds:
         self.cut_after = None
 
     def marker(self, path: Path, own: Mapping[TaskId, Any] = NO_CONTRIBUTION) -> Marker:
-        """The marker to send on, united from all that were given."""
+        """The marker to send on, with the contributions of all received markers."""
         of_enclosing = len(path) < self.depth
         united = {**(self.enclosing if of_enclosing else {}), **self.contributions, **own}
         cut = (self.enclosing_cut if of_enclosing else None) or self.cut_after
         return Marker(path, tuple(sorted(united.items())), cut)
 
     def snapshot(self, encode: Encode) -> RoundsSnapshot:
-        """What a cut holds of this."""
+        """The state of rounds, for a cut."""
         return RoundsSnapshot(
             self.current,
             self.phase,
@@ -227,7 +229,7 @@ class Rounds:
         )
 
     def restore(self, snapshot: RoundsSnapshot) -> None:
-        """Take the state back. A request for a cut does not outlive its attempt."""
+        """Restore the state. A request for a cut does not outlive its attempt."""
         self.current = snapshot.current
         self.phase = snapshot.phase
         self.leaving = snapshot.leaving

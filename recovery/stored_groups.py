@@ -1,7 +1,7 @@
-"""Key groups as a table of a store holds them: in columns, until somebody asks for the bytes of a group.
+"""Key groups in the form in which a store's table holds them: columns, encoded to bytes only on demand.
 
-A restore takes them as they are, so no entry is pickled in between, and pickles stay in the memory that they were read
-into until they are loaded.
+A restore uses the columns directly, so no entry is pickled in between, and pickles stay in the buffer that they were
+read into until they are loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recovery.typed_groups import Column, Numbers, many
 
 
 class Pairs(NamedTuple):
-    """Entries whose key and value are plain, and not both numbers."""
+    """Entries with a plain key and a plain value that are not both numbers."""
 
     groups: Column
     keys: list[Any]
@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
 
 
 class Pickles(NamedTuple):
-    """Entries as they were pickled: entry `i` is in `data`, from `ends[i]` to `ends[i + 1]`."""
+    """Pickled entries: entry `i` is in `data`, from `ends[i]` to `ends[i + 1]`."""
 
     groups: Column
     ends: Column
@@ -38,7 +38,7 @@ class Pickles(NamedTuple):
 
 
 class StoredGroups(Mapping[int, bytes]):
-    """Group -> its entries, as pickles in a row.
+    """Group -> its entries, as concatenated pickles.
 
     >>> groups = StoredGroups((Pairs(np.array([3, 5]), ["a", "b"], [1, 2]),))
     >>> list(groups), pickle.loads(groups[5])
@@ -82,7 +82,7 @@ def _entries(part: Numbers | Pairs | Pickles, group: int) -> Iterator[bytes]:
 
 
 def joined(several: Sequence[Mapping[int, bytes]]) -> Mapping[int, bytes]:
-    """The key groups of several tasks, none of which is of two."""
+    """The key groups of several tasks; each group belongs to one task only."""
     parts: list[Numbers | Pairs | Pickles] = []
     for groups in several:
         if not isinstance(groups, StoredGroups):

@@ -1,23 +1,23 @@
-"""The life of a run: claim an attempt, restore every task, run, and again after a death.
+"""The life of a run: claim an attempt, restore every task, run; after a failure, again.
 
 The chain of a job is a numbered list in the store: starts of attempts and manifests. Each entry is created exclusively.
-Entries of cuts that were dropped may be gone from it, never the last one.
-So whoever has lost the job, for instance a coordinator that slept through a takeover, finds its place taken and stops;
-and nothing of an earlier attempt is ever applied.
+Entries of removed cuts may be missing from it, but never the last entry. A coordinator that has lost the job, for
+instance because it slept through a takeover, finds its number taken and stops, and no action of an earlier attempt is
+ever applied.
 
-- An entry carries the random number of its claimant, so a supervisor knows its own entries, even those whose creation
-  it was never told of. An entry of its own never fences it.
-- Retention is decided in the chain: a manifest names the cuts that remain, and only those can be restored.
-- What is removed is what the chain has made dead for good (`Sweep`), for a removal may be carried out late.
-- A run that goes back behind the last cut publishes first what that lists and is not published yet: it was complete.
-- The last entry says where to continue: a manifest with its own cut, a start with the cut that it restored. So a run
-  that was asked to go back to an older cut goes back to it again if it fails before its first cut.
+- An entry carries the random number of its claimant, so a supervisor recognises its own entries, even those whose
+  creation was never confirmed. Its own entry never fences it.
+- Retention is decided in the chain: a manifest lists the cuts that remain, and only those can be restored.
+- A removal may be carried out late, so only what the chain has made dead for good is removed (`Sweep`).
+- A run that resumes from an older cut first publishes the unpublished output of the latest one, which was complete.
+- The last entry says where to resume: a manifest names its own cut, a start the cut that it restored. So a run that was
+  asked to go back to an older cut goes back to it again if it fails before its first cut.
 
 No task runs before all are restored.
 
-After a failure the next attempt begins at once. If the attempts after it fail too, before any of them has completed a
-cut, each waits longer than the one before, by a random amount, so that a full disk or a host that comes back has time.
-The run fails when too many attempts have failed within a stretch of time.
+After a failure the next attempt begins at once. If further attempts fail before one of them completes a cut, each pause
+is longer than the one before, by a random amount, which gives a full disk or a rebooting host time to recover. The run
+fails when too many attempts have failed within a time window.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from recovery.requests import Requests
 
 
 class Stage(Enum):
-    """Where the run is."""
+    """The stage of the run."""
 
     CLAIMING = "claiming"
     RESTORING = "restoring"
@@ -59,7 +59,7 @@ class Stage(Enum):
 
 
 class KeptCut(NamedTuple):
-    """A complete cut that the chain keeps: who took it, and the transactions that it lists."""
+    """A complete cut that the chain keeps: its attempt, and the transactions that it lists."""
 
     attempt: Attempt
     transactions: frozenset[str]
@@ -68,9 +68,9 @@ class KeptCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RestartOptions:
-    """How often an attempt may fail: `restarts_max` times within `window_ms`.
+    """The limits on restarts: an attempt may fail `restarts_max` times within `window_ms`.
 
-    The pause before a restart doubles from `pause_ms` to `pause_ms_max`, less up to half of it at random.
+    The pause before a restart doubles from `pause_ms` to `pause_ms_max`; up to half of it is subtracted at random.
     """
 
     restarts_max: int = 10
@@ -80,9 +80,9 @@ class RestartOptions:
 
 
 class Supervisor:
-    """Attempts of one run. `claimant` is a random number that no other supervisor of the job has.
+    """The attempts of one run. `claimant` is a random number that no other supervisor of the job has.
 
-    - restarts: of the whole run. failed_ms: the times of those that count against the limit.
+    - restarts: of the whole run. failed_ms: the times of the failures that count against the limit.
     - failures_in_a_row: attempts that have failed since the last complete cut.
     """
 
@@ -107,22 +107,22 @@ class Supervisor:
         self.anew = False
 
     def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
-        """Read the chain and claim the next attempt, from where the last entry says or from the cut that is asked for.
+        """Read the chain and claim the next attempt, from the cut that the last entry names or from the requested one.
 
-        A run that is to begin `anew` takes no other's job over.
+        A run that begins `anew` does not take over another run's job.
         """
         foreign = self._foreign(chain)
         self.read(chain)
         self.anew = anew
         if anew and foreign:
             self.stage = Stage.OVER
-            return [FailRun("another run of this job has begun in the same folder meanwhile, and has it now")]
+            return [FailRun("another run of this job has begun in the same folder meanwhile and now owns the job")]
         if epoch is not None and epoch not in self.cuts:
-            missing = f"epoch {epoch} is no complete cut of this job; there are {self.cuts or 'none'}"
+            missing = f"epoch {epoch} is not a complete cut of this job; there are {self.cuts or 'none'}"
             if self.wanted is None:
                 raise ValueError(missing)
             self.stage = Stage.OVER
-            return [FailRun(f"{missing}: another run has dropped it meanwhile")]
+            return [FailRun(f"{missing}: another run has removed it meanwhile")]
         self.wanted = epoch
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(self.attempt + 1)
@@ -130,7 +130,7 @@ class Supervisor:
         return self.append(AttemptStart(self.attempt, self.restored_from))
 
     def read(self, chain: Sequence[Numbered]) -> None:
-        """Learn the entries that are new."""
+        """Read the new entries."""
         for number, entry in chain:
             if number > self.entries:
                 self._learn(number, entry)
@@ -156,11 +156,11 @@ class Supervisor:
         return list(self.kept)
 
     def periodic_cuts(self) -> list[Epoch]:
-        """The cuts that retention may drop in their turn: all but the savepoints, which are kept by name."""
+        """The cuts that retention may remove: all but the savepoints, which are kept by name."""
         return [epoch for epoch, cut in self.kept.items() if not cut.is_savepoint]
 
     def sweep(self, *, is_over: bool = False) -> Sweep:
-        """What may be removed by now, and at any later time."""
+        """What may be removed now or at any later time."""
         unpublished = self._listed_by(self.last_cut)
         return Sweep(
             self.attempt,
@@ -176,12 +176,12 @@ class Supervisor:
         return frozenset() if cut is None else cut.transactions
 
     def on_appended(self, entry: Entry) -> list[Order]:
-        """The entry is ours. What it has made dead is removed; a claim is followed by the restore."""
+        """The entry was created. Remove what it has made dead; after a claim, restore."""
         self._learn(self.entries + 1, entry)
         if isinstance(entry, Manifest):
             self.failures_in_a_row = 0
             return [self.sweep()]
-        # From here on the chain says where to continue.
+        # From here on the chain says where to resume.
         self.wanted, self.anew = None, False
         self.stage = Stage.RESTORING
         unpublished = () if self.last_cut == self.restored_from else sorted(self._listed_by(self.last_cut))
@@ -190,34 +190,35 @@ class Supervisor:
     def on_taken(self, number: int, chain: Sequence[Numbered]) -> list[Order]:
         """Another entry has that number.
 
-        If it is another supervisor's, a run that begins tries behind it, and one that had the job has lost it. If it is
-        of an earlier attempt of this one, given up before the answer was known, the next attempt goes on behind it.
+        If another supervisor created it, a run that is beginning claims the next number, and a run that had the job has
+        lost it. If an earlier attempt of this supervisor created it and gave it up before the answer was known, the
+        next attempt claims the number after it.
         """
         if self.stage is Stage.CLAIMING and (not self.restarts or not self._foreign(chain)):
             return self.begin(chain, self.wanted, anew=self.anew)
         return self._fence(number)
 
     def _foreign(self, chain: Sequence[Numbered]) -> list[int]:
-        """The numbers of entries that another supervisor has created since."""
+        """The numbers of entries that another supervisor has created since the last read."""
         return [number for number, entry in chain if number > self.entries and entry.claimant != self.claimant]
 
     def on_placed(self, tasks: Iterable[TaskId]) -> None:
-        """These are the tasks of the attempt; all of them must be restored before one runs."""
+        """Note the tasks of the attempt; all of them must be restored before one runs."""
         self.waiting = set(tasks)
 
     def append(self, entry: Entry) -> list[Order]:
-        """Where the next entry goes, and whose it is. A manifest keeps the savepoints of earlier attempts, too."""
+        """Append an entry, under the next number. A manifest also keeps the savepoints of earlier attempts."""
         if isinstance(entry, Manifest) and entry.kept is not None:
             savepoints = [epoch for epoch, cut in self.kept.items() if cut.is_savepoint and epoch not in entry.kept]
             entry = replace(entry, kept=tuple(sorted((*savepoints, *entry.kept))))
         return [AppendEntry(self.entries + 1, replace(entry, claimant=self.claimant))]
 
     def on_unknown(self, append: AppendEntry) -> list[Order]:
-        """Whether this entry exists is unknown: ask for the same one again, until the answer is known."""
+        """It is unknown whether this entry exists: repeat its creation until the answer is known."""
         return [append]
 
     def on_restored(self, task: TaskId, attempt: Attempt) -> list[Order]:
-        """A task has its state back."""
+        """A task has restored its state."""
         if attempt != self.attempt or self.stage is not Stage.RESTORING:
             return []
         self.waiting.discard(task)
@@ -227,11 +228,11 @@ class Supervisor:
         return [StartTasks(self.attempt)]
 
     def on_failure(self, reason: str, chain: Sequence[Numbered], now_ms: int) -> list[Order]:
-        """A process died or the attempt failed: claim another attempt, unless the job is lost or there were too many.
+        """A process died or the attempt failed: claim another attempt, unless the job is lost or the limit is reached.
 
-        That may have to wait: then the driver calls `resume` once `is_due`.
+        If a pause is needed first, the driver calls `resume` once `is_due`.
 
-        What failed may have failed because a later run took over: to claim behind it would take the job back.
+        The cause of the failure may be a takeover by a later run; claiming after that would take the job back.
         """
         if self.stage is Stage.OVER:
             return []
@@ -272,7 +273,7 @@ class Supervisor:
         return [Fenced(number)]
 
     def _pause_ms(self) -> int:
-        """The first restart in a row is not delayed, the second by `pause_ms`, and so on."""
+        """The first restart in a row is not delayed, the second waits `pause_ms`, and so on."""
         if self.failures_in_a_row == 1:
             return 0
         doublings = min(self.failures_in_a_row - 2, 32)
@@ -280,7 +281,7 @@ class Supervisor:
         return longest_ms - longest_ms * crc32(f"{self.claimant} {self.restarts}".encode()) // 2**33
 
     def on_finished(self, *, is_restorable: bool = True) -> list[Order]:
-        """The run is over: no task runs any more. Where nothing will be restored, nothing is kept."""
+        """The run is over and no task runs any more. If nothing can be restored, nothing is kept."""
         self.stage = Stage.OVER
         sweep = self.sweep(is_over=True)
         return [sweep if is_restorable else replace(sweep, prepared=frozenset(), noted=frozenset())]

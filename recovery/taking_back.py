@@ -1,7 +1,7 @@
-"""How a task takes back what its plan says (rule 8), from the files of the tasks that a cut was taken with.
+"""Restores a task according to its plan (rule 8), from the files of the tasks that the cut was taken with.
 
-Only what the plan names is read, where the task is. What the outline of a cut cannot tell is refused here: a log that
-holds the marker of a round, or state that its class fails to merge and split.
+A task reads only what its plan names, in its own process. This file refuses what the outline of a cut cannot show: a
+log that holds the marker of a round, or state that its class fails to merge and split.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from recovery.stored_groups import joined
 from recovery.unpublished import named
 
 Reroute = Callable[[Edge, tuple[LogEntry, ...], int], Mapping[int, tuple[bytes, ...]]]
-"""Routes logged batches anew: (edge, batches, parallelism of the receiver) -> batches by the receiver's index."""
+"""Routes logged batches again: (edge, batches, parallelism of the receiver) -> receiver's index -> batches."""
 
 MoveWhole = Callable[[Operator, Sequence[bytes | None], int], Sequence[bytes | None]]
-"""Splits anew what belonged to the tasks of an operator: (operator, `whole` of each, parallelism) -> of each."""
+"""Splits the tasks' own states again: (operator, `whole` of each former task, parallelism) -> one for each task."""
 
 Logs = Mapping[ChannelId, tuple[LogEntry, ...]]
 
@@ -34,14 +34,14 @@ NO_GROUPS = range(0)
 
 
 class CutFiles(Protocol):
-    """What the tasks of a cut have left, read part by part."""
+    """The files of a cut's tasks, read part by part."""
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
-        """The state of an operator in a task; of its key groups only these, if some are given."""
+        """The state of an operator in a task; with `groups`, only these key groups of it."""
         ...
 
     def logs(self, task: TaskId) -> Logs:
-        """The log of each input channel of a task that has any."""
+        """The log of each input channel of a task, empty ones left out."""
         ...
 
     def rounds(self, task: TaskId) -> RoundsSnapshot | None:
@@ -50,20 +50,20 @@ class CutFiles(Protocol):
 
 
 class SnapshotsInMemory:
-    """The same, of snapshots that are in memory."""
+    """`CutFiles` over snapshots in memory."""
 
     def __init__(self, snapshots: Mapping[TaskId, TaskSnapshot]) -> None:
         self._snapshots = snapshots
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
-        """The state of an operator in a task; of its key groups only these, if some are given."""
+        """The state of an operator in a task; with `groups`, only these key groups of it."""
         state = self._snapshots[task].operators[operator]
         if groups is None:
             return state
         return replace(state, groups={group: data for group, data in state.groups.items() if group in groups})
 
     def logs(self, task: TaskId) -> Logs:
-        """The log of each input channel of a task that has any."""
+        """The log of each input channel of a task, empty ones left out."""
         return {received.channel: received.log for received in self._snapshots[task].inputs if received.log}
 
     def rounds(self, task: TaskId) -> RoundsSnapshot | None:
@@ -74,7 +74,7 @@ class SnapshotsInMemory:
 def take_back(
     plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
 ) -> TaskRestore:
-    """What the task of a plan takes back."""
+    """What the task of a plan restores."""
     states = {
         name: files.state(state.task, name)
         if isinstance(state, KeptState)
@@ -87,7 +87,7 @@ def take_back(
         if name not in transactions:
             sink = named(name)[0]
             state = states.get(sink, OperatorState())
-            # Published before the task captures anything: neither epoch nor attempt ever becomes part of a cut.
+            # Published before the task captures anything, so this epoch and attempt never become part of a cut.
             states[sink] = replace(state, transactions=(*state.transactions, Transaction(name, Epoch(0), Attempt(0))))
             transactions.append(name)
     return TaskRestore(
@@ -103,7 +103,7 @@ def take_back(
 
 
 def _moved_state(operator: Operator, plan: MovedState, files: CutFiles, move_whole: MoveWhole) -> OperatorState:
-    """Key groups by range, splits and waiting inputs in turn, and what belongs to tasks as the operator splits it."""
+    """Select key groups by range, splits and waiting inputs in turn; the operator splits the tasks' own states."""
     groups: list[Mapping[int, bytes]] = []
     pending: list[bytes] = []
     wholes: dict[TaskId, bytes | None] = {}
@@ -138,7 +138,7 @@ def _rounds(plan: RestorePlan, files: CutFiles, deployment: Deployment) -> Round
     rounds = None if plan.rounds is None else files.rounds(plan.rounds)
     if rounds is None or not plan.rounds_moved:
         return rounds
-    # A head that has cut between two rounds has the marker of every back edge, and decides next.
+    # A head that captured between two rounds has the marker of every back edge, and decides next.
     task = deployment.tasks[plan.task]
     back = {c.id: rounds.current for c in task.inputs if c.depth == task.depth}
     return replace(rounds, given=back if rounds.phase is Phase.CUT else {}, aside={})
@@ -151,10 +151,10 @@ def _kept_logs(plan: RestorePlan, files: CutFiles, rounds: RoundsSnapshot | None
     logs: Logs = files.logs(plan.task) if plan.kept_logs else {}
     for channel in plan.kept_logs:
         entries = _of_channel(logs, channel)
-        # Only what is at the very front can have been processed in part: a live log follows a restored rest.
+        # Only the first batch can have been processed in part: the live log follows the restored rest.
         payloads = tuple(entry.payload for entry in entries)
         yield RestoredLog(channel._replace(restored=True), payloads, entries[0].skip)
-    # Batches of a log that was routed anew and are set aside in a round need their channel still.
+    # Batches of a rerouted log that are set aside in a round still need their channel.
     aside = () if rounds is None else rounds.aside
     for channel in aside:
         if channel.sender == RESTORED_SENDER and channel not in plan.kept_logs:
@@ -189,7 +189,7 @@ def _of_channel(logs: Logs, channel: ChannelId) -> tuple[LogEntry, ...]:
 
 
 def _without_processed(edge: Edge, entries: tuple[LogEntry, ...], reroute: Reroute) -> Sequence[bytes]:
-    """The batches of several logs in a row, less the records that were processed: each log may begin with some."""
+    """The batches of several logs in sequence, without processed records; each log may begin with some."""
     if any(entry.skip for entry in entries):
         return reroute(edge, entries, 1).get(0, ())
     return [entry.payload for entry in entries]

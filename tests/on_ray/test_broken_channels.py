@@ -94,7 +94,7 @@ def test_two_batches_that_are_swapped_fail_the_attempt():
     with Attending(pipe(), options=options(), disturb={("numbers/0", "kept/0"): swap}) as run:
         run.begin()
         run.until(lambda: "kept/0" in run.outcomes, "the sink has left")
-        assert "batch 6 came where 5 was due" in run.outcomes["kept/0"].reason
+        assert "batch 6 arrived instead of 5" in run.outcomes["kept/0"].reason
 
 
 def failing(task: TaskId, flow: Flow, **changed: Any) -> Outcome:

@@ -98,7 +98,9 @@ def test_kills_are_a_list_of_texts(kills: Any):
         Faults(kills)
 
 
-@pytest.mark.parametrize(("given", "fix"), [(None, "give the Flow that a function builds"), (Flow, "call it, as in run(Flow())")])
+@pytest.mark.parametrize(
+    ("given", "fix"), [(None, "give the Flow that a function builds"), (Flow, "call it, as in run(Flow())")]
+)
 def test_what_is_no_flow_is_not_run(given: Any, fix: str):
     with pytest.raises(BadOptionError, match=r"run got (None|Flow itself), which is not a Flow: ") as refused:
         run(given)

@@ -153,7 +153,9 @@ def test_the_advice_for_another_parallelism_in_the_middle_of_a_round_works(tmp_p
     job.cancel()
 
     refused = start(in_rounds(), parallelism=3, resume="latest", progress=False, **options)
-    with pytest.raises(RescaleError, match="former one and take a savepoint, which waits for the end of the round"):
+    with pytest.raises(
+        RescaleError, match="former parallelism and take a savepoint, which waits for the end of the round"
+    ):
         refused.wait()
 
     job = start(in_rounds(), parallelism=2, resume="latest", progress=False, **options)

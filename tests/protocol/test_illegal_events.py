@@ -163,32 +163,32 @@ ILLEGAL: dict[str, Illegal] = {
         join, "join", receives("join->out", Data(1, b"", None)), "join/0 has no input channel"
     ),
     "a batch too many": Illegal(
-        with_one_queued, "join", receives("left->join", Data(3, b"", None)), "batch 3 came where 2 was due"
+        with_one_queued, "join", receives("left->join", Data(3, b"", None)), "batch 3 arrived instead of 2"
     ),
     "a batch again": Illegal(
-        with_one_queued, "join", receives("left->join", Data(1, b"", None)), "batch 1 came where 2 was due"
+        with_one_queued, "join", receives("left->join", Data(1, b"", None)), "batch 1 arrived instead of 2"
     ),
     "a batch after END": Illegal(
-        with_left_ended, "join", receives("left->join", Data(2, b"", None)), "batch 2 came after END"
+        with_left_ended, "join", receives("left->join", Data(2, b"", None)), "batch 2 arrived after END"
     ),
     "a barrier after END": Illegal(
         with_left_ended,
         "join",
         receives("left->join", Barrier(Epoch(1), Mode.ALIGNED, 1, 0)),
-        "Barrier came after END",
+        "Barrier arrived after END",
     ),
-    "END after END": Illegal(with_left_ended, "join", receives("left->join", End(1, 0)), "End came after END"),
+    "END after END": Illegal(with_left_ended, "join", receives("left->join", End(1, 0)), "End arrived after END"),
     "a barrier again": Illegal(
         with_barrier_3,
         "join",
         receives("left->join", Barrier(Epoch(3), Mode.ALIGNED, 0, 0)),
-        "barrier 3 came after barrier 3",
+        "barrier 3 arrived after barrier 3",
     ),
     "a barrier of an earlier epoch": Illegal(
         with_barrier_3,
         "join",
         receives("left->join", Barrier(Epoch(2), Mode.ALIGNED, 0, 0)),
-        "barrier 2 came after barrier 3",
+        "barrier 2 arrived after barrier 3",
     ),
     "a barrier with another count": Illegal(
         with_one_queued,
@@ -209,7 +209,7 @@ ILLEGAL: dict[str, Illegal] = {
         with_restored_log,
         "head",
         receives("body->head (restored)", Data(2, b"", None)),
-        r"\(restored\): batch 2 came after END",
+        r"\(restored\): batch 2 arrived after END",
     ),
     # processing
     "take from nowhere": Illegal(join, "join", takes("join->out"), "has no input channel"),

@@ -287,7 +287,7 @@ def test_state_that_its_class_can_merge_and_split_is_shared_out():
 
 def test_an_operator_that_has_ended_in_part_is_refused_by_name():
     old = expand(PLAN, 2)
-    with pytest.raises(RescaleError, match=r"operator 'items' has ended in some of its tasks and not in others"):
+    with pytest.raises(RescaleError, match=r"operator 'items' has ended in some of its tasks but not in others"):
         restored_parts(cut_of(old, ended=[TaskId("items", 0)]), expand(PLAN, 3), reroute, leave_whole)
 
 

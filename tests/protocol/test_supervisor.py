@@ -90,7 +90,7 @@ def test_an_earlier_cut_is_restored_if_it_is_asked_for_and_numbers_still_grow():
 
 
 def test_a_cut_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(ValueError, match=r"epoch 4 is no complete cut of this job; there are \[3, 5\]"):
+    with pytest.raises(ValueError, match=r"epoch 4 is not a complete cut of this job; there are \[3, 5\]"):
         Supervisor(OURS).begin(numbered([start(1), manifest(3), manifest(5)]), Epoch(4))
 
 
@@ -226,7 +226,7 @@ def test_only_the_cuts_that_the_last_manifest_keeps_can_be_restored():
     chain: list[Entry] = [start(1), manifest(3), manifest(5), replace(manifest(7), kept=(Epoch(5), Epoch(7)))]
     supervisor = running(chain)
     assert supervisor.cuts == supervisor.periodic_cuts() == [5, 7]
-    with pytest.raises(ValueError, match=r"epoch 3 is no complete cut of this job; there are \[5, 7\]"):
+    with pytest.raises(ValueError, match=r"epoch 3 is not a complete cut of this job; there are \[5, 7\]"):
         Supervisor(OURS).begin(numbered(chain), Epoch(3))
 
 
@@ -244,8 +244,8 @@ def test_a_cut_that_another_run_drops_while_it_is_asked_for_fails_the_run_in_wor
     supervisor.begin(numbered(chain), Epoch(2))
     chain += [start(2, restored=6), replace(manifest(7, attempt=2), kept=(Epoch(7),))]
     (fail,) = supervisor.on_taken(4, numbered(chain))
-    assert isinstance(fail, FailRun) and "epoch 2 is no complete cut" in fail.reason
-    assert "another run has dropped it meanwhile" in fail.reason
+    assert isinstance(fail, FailRun) and "epoch 2 is not a complete cut" in fail.reason
+    assert "another run has removed it meanwhile" in fail.reason
 
 
 # -- what is removed ---------------------------------------------------------------------------------------------
