@@ -75,7 +75,9 @@ def _reader(name: str, hint: Any) -> Callable[[str], Any]:
 
 def _value(name: str, kinds: Sequence[Any], text: str) -> Any:
     value: Any = text
-    if int in kinds and re.fullmatch("-?[0-9]{1,18}", text):
+    if text == "none" and type(None) in kinds:
+        value = None
+    elif int in kinds and re.fullmatch("-?[0-9]{1,18}", text):
         value = int(text)
     elif float in kinds:
         try:
@@ -92,7 +94,8 @@ def _metavar(name: str, hint: Any) -> str:
         return "latest|never|EPOCH"
     kinds = _kinds(hint)
     if kinds and kinds[0] in (int, float):
-        return "SECONDS" if float in kinds else "N"
+        number = "SECONDS" if float in kinds else "N"
+        return f"{number}|none" if type(None) in kinds else number
     return "URI" if str in kinds else "|".join(kinds)
 
 

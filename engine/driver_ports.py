@@ -135,15 +135,17 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How much may wait in the channels of a task.
+    """How much may wait in the channels of a task, and how much of it a cut may log.
 
     - credit_bytes: the largest window of a regular channel; None: no channel is ever full.
     - back_edge_bytes_min: the smallest window of a back edge. Beyond it batches wait at the sender.
     - loop_bytes_max: what a back edge may keep in memory, at either end; the rest is spilled.
     - credit_repeat_ms: how soon credit is told again in case it was lost.
+    - log_budget_bytes: the largest size of a task's logs in one epoch; None: no limit.
     """
 
     credit_bytes: int | None = None
     back_edge_bytes_min: int = 1_000_000
     loop_bytes_max: int = 2**62
     credit_repeat_ms: int = REPEAT_MS
+    log_budget_bytes: int | None = None

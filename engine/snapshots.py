@@ -34,6 +34,8 @@ class Snapshots:
 
     def seal(self, log: OpenEpoch) -> list[Effect]:
         """Every logged channel has given its barrier."""
+        if log.exceeds_budget:
+            return []
         if log.mode.is_probe:
             self.logs.drop(log.epoch)
             return [Acknowledge(log.epoch, log.report())]

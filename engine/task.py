@@ -111,6 +111,10 @@ class TaskCore:
         if restored is not None:
             self._take_back(restored)
 
+    def limit_logs(self, budget_bytes: int | None) -> None:
+        """Decline every epoch for which this task would have to log more than this; None means no limit."""
+        self.logs.budget_bytes = budget_bytes
+
     def _take_back(self, restored: TaskRestore) -> None:
         for inbox in restored_inboxes(restored.logs, list(self.inboxes.values()), self.encode):
             self.inboxes[inbox.id] = inbox
@@ -164,7 +168,7 @@ class TaskCore:
                     "by a timer"
                 )
             if inbox.open_logs:
-                self.logs.receive(inbox, queued)
+                return [self._over_budget(log) for log in self.logs.receive(inbox, queued)]
             return NOTHING
         return self._on_barrier(inbox, item) if isinstance(item, Barrier) else self._on_end(inbox, item)
 
@@ -560,9 +564,20 @@ class TaskCore:
         effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest, within, left_ms)) for o in self.outlets.values()]
         self.logs.start(open_epoch, [i for i in self.inboxes.values() if overtakes or self._is_logged(i, mode)])
         released = self.alignment.capture(epoch, mode)
-        if not open_epoch.open:
+        if open_epoch.exceeds_budget:
+            effects.append(self._over_budget(open_epoch))
+        elif not open_epoch.open:
             effects += self.snapshots.seal(open_epoch)
         self._settle([self.inboxes[channel] for channel in released], effects)
+
+    def _over_budget(self, log: OpenEpoch) -> Decline:
+        budget = f"{self.logs.budget_bytes:,} bytes"
+        return Decline(
+            log.epoch,
+            f"task {self.task.id} would have to log more than {budget} of records in flight, which is the log budget: "
+            "raise it with log_bytes=, or let fewer records circulate at a time",
+            is_expected=True,
+        )
 
     def _is_logged(self, inbox: Inbox, mode: Mode) -> bool:
         return inbox.is_back or mode.captures_on_receipt

@@ -75,6 +75,7 @@ class TaskDriver:
         self.runtime = runtime
         self.ports = ports
         self.limits = limits
+        core.limit_logs(limits.log_budget_bytes)
         self.id = core.task.id
         self.is_source = core.task.is_source
         self.inputs: dict[ChannelId, Channel] = {c.id: c for c in core.task.inputs}
@@ -162,8 +163,11 @@ class TaskDriver:
             arrivals = self.arrivals.get(channel)
             if arrivals is None:
                 raise ProtocolError(f"task {self.id} has no input channel {channel}")
-            core.receive(channel, attempt, item, self._stored(item.payload) if arrivals.is_to_spill() else None)
+            kept = self._stored(item.payload) if arrivals.is_to_spill() else None
+            effects = core.receive(channel, attempt, item, kept)
             arrivals.on_received(item.payload, clock.turn_ns)
+            if effects:
+                self.carry_out(effects)
 
     def _stored(self, payload: Any) -> Stored:
         return self.ports.spill.store(payload if isinstance(payload, bytes) else encode(payload))

@@ -101,6 +101,7 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
             back_edge_bytes_min=rng.choice((1, 400, 1_000_000)),
             loop_bytes_max=rng.choice((0, 400, 1_000_000)),
             credit_repeat_ms=60,
+            log_budget_bytes=random.Random(f"log budget {seed}").choice((None, None, 1, 200, 400)),
         ),
     )
     world = WindowedWorld(case.plan, case.inputs, options, parts)

@@ -6,6 +6,9 @@ barrier. Epochs overlap: a batch goes into every log that is open on its channel
 
 The policy decides which channels are logged: the back edges under `aligned` and `drain` (where they are empty); all
 channels that have not given the barrier yet under `unaligned`, and in a task that captured past its queues.
+
+The logs of one task in one epoch may have a budget of bytes. A log that exceeds it takes no further batch and is never
+written; the task declines the epoch, and the abort that follows drops the log.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ class OpenEpoch:
     - open: the channels whose barrier has not arrived, each with its inbox. Empty means that the log is sealed.
     - drained: the inputs that a drain held at the capture.
     - overtook: the task captured before all inputs had given the barrier.
+    - log_bytes: the size of all entries. exceeds_budget: it is more than the budget, so the log is not complete.
     """
 
     def __init__(
@@ -43,6 +47,8 @@ class OpenEpoch:
         self.drained = drained
         self.rounds = rounds
         self.overtook = False
+        self.log_bytes = 0
+        self.exceeds_budget = False
         self.busy = False
         self.transactions: tuple[str, ...] = ()
         self.entries: dict[ChannelId, list[LogEntry]] = {}
@@ -71,9 +77,11 @@ class ChannelLogs:
     - epochs: the epochs captured here and not acknowledged yet.
     - on: channel -> the logs open on it, with their entries for that channel. An inbox counts its open logs, so a batch
       only looks them up if there are any.
+    - budget_bytes: the largest size of a task's logs in one epoch; None means no limit.
     """
 
     def __init__(self) -> None:
+        self.budget_bytes: int | None = None
         self.epochs: dict[Epoch, OpenEpoch] = {}
         self.on: dict[ChannelId, list[tuple[OpenEpoch, list[LogEntry]]]] = {}
 
@@ -89,18 +97,33 @@ class ChannelLogs:
                 entries += map(inbox.log_entry, queued)
                 if inbox.skip and entries:
                     entries[0] = entries[0]._replace(skip=inbox.skip)
+                self._grow(log, sum(len(entry.payload) for entry in entries))
             if not is_complete:
                 log.open[inbox.id] = inbox
                 self.on.setdefault(inbox.id, []).append((log, entries))
                 inbox.open_logs += 1
 
-    def receive(self, inbox: Inbox, queued: Queued) -> None:
-        """Add a received batch to every log that is open on its channel."""
+    def receive(self, inbox: Inbox, queued: Queued) -> list[OpenEpoch]:
+        """Add a received batch to every log that is open on its channel; return those that exceed the budget by it."""
+        exceeding: list[OpenEpoch] = []
         for log, entries in self.on[inbox.id]:
             if log.mode.is_probe:
                 log.counts[inbox.id] += 1
-            else:
-                entries.append(inbox.log_entry(queued))
+            elif not log.exceeds_budget:
+                entry = inbox.log_entry(queued)
+                entries.append(entry)
+                self._grow(log, len(entry.payload))
+                if log.exceeds_budget:
+                    exceeding.append(log)
+        return exceeding
+
+    def _grow(self, log: OpenEpoch, size: int) -> None:
+        """Once the budget is exceeded, the log will not be written, and its entries need no memory any more."""
+        log.log_bytes += size
+        if self.budget_bytes is not None and log.log_bytes > self.budget_bytes:
+            log.exceeds_budget = True
+            for entries in log.entries.values():
+                entries.clear()
 
     def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
         """The barrier has arrived: close the channel; return the log if this was its last open channel."""

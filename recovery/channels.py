@@ -27,6 +27,10 @@ class Stored:
 
     __slots__ = ()
 
+    def __len__(self) -> int:
+        """Its size in bytes."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how large it is")
+
     def load(self) -> bytes:
         """Read the payload."""
         raise NotImplementedError(f"{type(self).__name__} has no load(): return the bytes of the payload")

@@ -9,9 +9,9 @@
   what each of them still has to do (`Remaining`). Its age does not count. Neither does other work, or a circulating
   token could hide a lost trigger. If records moved while the epoch was open, giving it up does not count as a failure:
   a slow function delays cuts but fails nothing.
-- At most `open_epochs_max` epochs are open; the next begins when one completes. A savepoint may overlap them. While a
-  drain or a cut between two rounds is open, no other epoch begins, because it would outdate that one; requests wait.
-- Requests for savepoints and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each waiting
+- At most `open_epochs_max` epochs are open; the next begins when one completes. A requested cut may overlap them. While
+  a drain or a cut between two rounds is open, no other epoch begins, because it would outdate that one; requests wait.
+- Requests for cuts and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each waiting
   request, another one if that epoch is aborted, and ends the run with the cut of a stop.
 - A probe is opened when a loop may have run dry, one at a time; probes do not count as open epochs. Each probe holds up
   the loop for a moment, so the pause between probes doubles, and is long while records are known to circulate.
@@ -93,6 +93,11 @@ class OpenCut:
     within: Epoch | None = None
     remaining: dict[TaskId, Remaining] = field(default_factory=dict[TaskId, Remaining])
     has_moved: bool = False
+
+    @property
+    def is_savepoint(self) -> bool:
+        """Whether it was requested by name, and is kept."""
+        return self.request is not None and self.request.name is not None
 
 
 def why_never_dry(deployment: Deployment) -> str | None:
@@ -241,13 +246,15 @@ class Coordinator:
             orders += closing + [self._trigger(t, cut) for t in left]
         return orders
 
-    def on_decline(self, task: TaskId, attempt: Attempt, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:
-        """A task cannot take part in the epoch."""
+    def on_decline(
+        self, task: TaskId, attempt: Attempt, epoch: Epoch, reason: str, now_ms: int, *, is_expected: bool = False
+    ) -> list[Order]:
+        """A task cannot take part in the epoch. If that was to be expected, it is no failure of the attempt."""
         cut = self.open.get(epoch)
         if attempt != self.attempt or cut is None or cut.is_being_recorded:
             return []
         # Where some heads are in rounds and others are not yet, there is no end of a round: no fault of the attempt.
-        is_tolerated = cut.mode is Mode.BETWEEN_ROUNDS
+        is_tolerated = is_expected or cut.mode is Mode.BETWEEN_ROUNDS
         return self._fail(cut, f"epoch {epoch} was declined by {task}: {reason}", now_ms, is_tolerated)
 
     def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
@@ -259,8 +266,9 @@ class Coordinator:
         dropped = [earlier for earlier in self.completed if earlier not in kept]
         self.completed = list(kept)
         self.latest = epoch
-        if cut.request is not None:
+        if cut.is_savepoint:
             self.savepoints.add(epoch)
+        if cut.request is not None:
             self.requests.on_recorded(cut.request.id, epoch)
         orders: list[Order] = []
         for earlier in [c for c in self.open.values() if c.epoch < epoch and not c.mode.is_probe]:
@@ -476,7 +484,7 @@ class Coordinator:
         still_s = self.options.timeout_ms / 1000
         return self._fail(
             cut,
-            f"epoch {cut.epoch} was given up: no progress for {still_s:g} s; {waiting}",
+            f"epoch {cut.epoch} was given up: no progress for {still_s:g} s (cut_timeout); {waiting}",
             now_ms,
             cut.has_moved,
         )
@@ -492,7 +500,10 @@ class Coordinator:
             return orders
         self.failures += 1
         if self.failures > self.options.failures_tolerated:
-            orders.append(FailAttempt(f"{self.failures} snapshots failed in a row, the last one: {reason}"))
+            tolerated = f"cut_failures={self.options.failures_tolerated} tolerates"
+            orders.append(
+                FailAttempt(f"{self.failures} cuts failed in a row, more than {tolerated}; the last one: {reason}")
+            )
         return orders
 
     def _abort(self, cut: OpenCut, reason: str) -> list[Order]:
@@ -502,7 +513,7 @@ class Coordinator:
 
     def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
         """The cuts that remain when this one is complete. The manifest lists them; only these can be restored."""
-        named = {*self.savepoints, *([cut.epoch] if cut.request is not None else [])}
+        named = {*self.savepoints, *([cut.epoch] if cut.is_savepoint else [])}
         periodic = [epoch for epoch in (*self.completed, cut.epoch) if epoch not in named]
         dropped = set(periodic[: -self.options.keep])
         return tuple(epoch for epoch in (*self.completed, cut.epoch) if epoch not in dropped)

@@ -172,10 +172,14 @@ class AcknowledgeEnd(NamedTuple):
 
 
 class Decline(NamedTuple):
-    """Tell the coordinator that this task cannot take part in the epoch."""
+    """Tell the coordinator that this task cannot take part in the epoch.
+
+    `is_expected`: it is a limit that the user set, so it does not count as a failure of the attempt.
+    """
 
     epoch: Epoch
     reason: str
+    is_expected: bool = False
 
 
 class Discard(NamedTuple):

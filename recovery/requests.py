@@ -1,4 +1,4 @@
-"""Requests to a run: take a savepoint, or stop with one. They belong to the run, not to one of its attempts.
+"""Requests to a run: take a cut or a savepoint, or stop with one. They belong to the run, not to one of its attempts.
 
     waiting ---> open in an epoch ---> answered
        ^                |
@@ -9,6 +9,7 @@
   The failure of an attempt does not count as a try, because restarts have their own limit.
 - The manifest of its cut carries the request's id, and so does the chain of the job. A request that is repeated or
   survives a restart is looked up there first, so its cut is not taken twice.
+- A savepoint has a name and is kept. A cut has none, and counts as one of the periodic cuts for retention.
 - A stop is answered when its output is published. A run that restores the cut of its own stop ends at once.
 - Every end of the run answers all requests: with the final cut for savepoints and stops; after a stop, waiting
   savepoints are reported as superseded; after a failure, with its error.
@@ -29,21 +30,25 @@ TRIES_MAX = 10
 class RequestKind(Enum):
     """The kind of a request."""
 
+    CUT = "cut"
     SAVEPOINT = "savepoint"
     STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for a named cut, and for a stop also the end of the run. The client chooses a new id each time."""
+    """A request for a cut, and for a stop also the end of the run. The client chooses a new id each time.
+
+    `name` is that of the savepoint; None for a cut that is not kept.
+    """
 
     id: str
     kind: RequestKind
-    name: str
+    name: str | None
     mode: Mode
 
     def __str__(self) -> str:
-        return f"{self.kind.value} {self.name!r}"
+        return "requested cut" if self.name is None else f"{self.kind.value} {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +122,10 @@ class Requests:
         self.open.clear()
 
     def on_recorded(self, request_id: str, epoch: Epoch) -> None:
-        """A cut for this request is in the chain. This answers a savepoint; a stop waits for the end of the run."""
+        """A cut for this request is in the chain. This answers it; only a stop waits for the end of the run."""
         self.recorded[request_id] = epoch
         request = self.waiting.get(request_id) or self.open.get(epoch)
-        if request is not None and request.id == request_id and request.kind is RequestKind.SAVEPOINT:
+        if request is not None and request.id == request_id and request.kind is not RequestKind.STOP:
             self._answer(request, Reply(epoch))
 
     def on_finished(self, epoch: Epoch, *, is_stopped: bool) -> None:

@@ -68,15 +68,18 @@ class KeptCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RestartOptions:
-    """The limits on restarts: an attempt may fail `restarts_max` times within `window_ms`.
+    """The limits on restarts: an attempt may fail `restarts_max` times within `window_ms`. How long a restart waits.
 
-    The pause before a restart doubles from `pause_ms` to `pause_ms_max`; up to half of it is subtracted at random.
+    - window_ms: None means that no failure is ever forgotten.
+    - is_exponential: the first restart in a row is immediate; then the pause doubles from `pause_ms` to `pause_ms_max`,
+      less up to half of it at random. Otherwise each restart waits `pause_ms`.
     """
 
     restarts_max: int = 10
-    window_ms: int = 3_600_000
+    window_ms: int | None = 3_600_000
     pause_ms: int = 100
     pause_ms_max: int = 30_000
+    is_exponential: bool = True
 
 
 class Supervisor:
@@ -243,12 +246,14 @@ class Supervisor:
         self.restarts += 1
         self.failures_in_a_row += 1
         self.failed_ms.append(now_ms)
-        while self.failed_ms[0] <= now_ms - self.options.window_ms:
+        window_ms = self.options.window_ms
+        while window_ms is not None and self.failed_ms[0] <= now_ms - window_ms:
             self.failed_ms.popleft()
         if len(self.failed_ms) > self.options.restarts_max:
             self.stage = Stage.OVER
-            within = f"{self.options.restarts_max} times within {self.options.window_ms / 1000:g} s"
-            failure = f"restarted {within}, and then: {reason}"
+            within = "" if window_ms is None else f" within {window_ms / 1000:g} s"
+            restarted = f"restarted {self.options.restarts_max} times{within}"
+            failure = f"{restarted}, as often as max_restarts allows, and then: {reason}"
             self.requests.on_failed(failure)
             return [FailRun(failure)]
         pause_ms = self._pause_ms()
@@ -273,7 +278,9 @@ class Supervisor:
         return [Fenced(number)]
 
     def _pause_ms(self) -> int:
-        """The first restart in a row is not delayed, the second waits `pause_ms`, and so on."""
+        """The pause before the next restart."""
+        if not self.options.is_exponential:
+            return self.options.pause_ms
         if self.failures_in_a_row == 1:
             return 0
         doublings = min(self.failures_in_a_row - 2, 32)

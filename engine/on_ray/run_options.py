@@ -43,6 +43,10 @@ def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and value is not True and SECONDS_MIN <= value < float("inf")
 
 
+def _is_seconds_or_zero(value: object) -> bool:
+    return _is_seconds(value) or (value == 0 and not isinstance(value, bool))
+
+
 def _is_folder(value: object) -> bool:
     path = cast(object, os.fspath(cast(str, value))) if isinstance(value, str | os.PathLike) else None
     return isinstance(path, str) and path != "" and "\0" not in path
@@ -54,6 +58,7 @@ def _is_resume(value: object) -> bool:
 
 Folder = Annotated[str | os.PathLike[str], Rule(_is_folder, "the path of a folder, '.' for the current one")]
 Seconds = Annotated[float, Rule(_is_seconds, f"seconds, at least {SECONDS_MIN:g}")]
+SecondsOrZero = Annotated[float, Rule(_is_seconds_or_zero, f"seconds: 0, or at least {SECONDS_MIN:g}")]
 Count = Annotated[int, Rule(lambda value: is_whole(value) and value >= 1, "an integer of at least 1")]
 CountOrZero = Annotated[int, Rule(lambda value: is_whole(value) and value >= 0, "an integer of at least 0")]
 Seed = Annotated[int, Rule(is_whole, "an integer")]
@@ -62,6 +67,7 @@ Resume = Annotated[Literal["latest", "never"] | int, Rule(_is_resume, "'latest',
 Policy = Literal["aligned", "unaligned", "drain"]
 Audit = Literal["never", "final", "every-cut"]
 OnSilence = Literal["report", "restart"]
+RestartStrategy = Literal["exponential", "fixed"]
 Placement = Literal["DEFAULT", "SPREAD"]
 
 
@@ -78,8 +84,8 @@ class RunOptions:
 
     snapshots: Folder | None = None
     """Folder for the cuts. Without one, the death of a process fails the run."""
-    every: Seconds = 0.5
-    """Seconds between two cuts."""
+    every: Seconds | None = 0.5
+    """Seconds between two periodic cuts. None: cuts are taken only when `Job.cut` or `Job.savepoint` asks for one."""
     keep: Count = 3
     """How many cuts are kept; older ones are removed."""
     policy: Policy = "aligned"
@@ -90,6 +96,16 @@ class RunOptions:
     cut_patience: Seconds | None = 1.0
     """Seconds that a task waits for the barriers of an aligned cut. Then it captures its state at once and logs what is
     queued, so that slow records do not delay the cut. None: it waits as long as it takes."""
+    cut_failures: CountOrZero = 10
+    """How many cuts in a row may fail before the attempt is restarted. A cut that a slow function or `log_bytes` delays
+    or ends does not count."""
+    cut_pause: SecondsOrZero = 0.0
+    """Least seconds between the end of one periodic cut and the beginning of the next."""
+    cuts_in_progress: Count = 1
+    """How many periodic cuts may be in progress at a time."""
+    log_bytes: Count | None = None
+    """Bytes of records in flight that one task may log for a cut. A cut that would need more is given up and reported.
+    None: no limit."""
     resume: Resume = "never"
     """Where to begin: "never" starts from nothing and refuses a folder that holds a run; "latest" continues from the
     latest cut, if there is one; a number continues from that cut and publishes again what was published after it."""
@@ -108,10 +124,16 @@ class RunOptions:
     spares: CountOrZero = 0
     """Started processes that wait to replace those that die."""
     max_restarts: CountOrZero = 10
-    """How many attempts may fail within `restart_window`. Until a cut is complete, the pause before a restart doubles
-    each time, from 0 to at most 30 seconds."""
-    restart_window: Seconds = 3600.0
-    """Seconds after which a failed attempt no longer counts."""
+    """How many attempts may fail within `restart_window` before the run fails."""
+    restart_window: Seconds | None = 3600.0
+    """Seconds after which a failed attempt no longer counts. None: all attempts count."""
+    restart_strategy: RestartStrategy = "exponential"
+    """How long a restart waits: "exponential" starts the first one at once and then doubles the pause, less up to half
+    of it at random, until a cut is complete; "fixed" always waits `restart_pause`."""
+    restart_pause: Seconds = 0.1
+    """Seconds that a restart waits; under "exponential" the pause before the second one in a row."""
+    restart_pause_max: Seconds = 30.0
+    """Most seconds that a restart waits under "exponential"."""
     silence_timeout: Seconds = 30.0
     """Seconds after which a process that reports nothing counts as silent. A restart waits this long, too, for a
     process that is inside a function of yours."""
@@ -143,6 +165,7 @@ class RunOptions:
             f"resume={self.resume!r}, which continues from a cut": self.resume != "never",
             f"audit={self.audit!r}, which looks at cuts": self.audit != "never",
             "key=, which signs cuts": self.key is not None,
+            "every=None, which takes cuts on demand": self.every is None,
         }
         for option, is_given in needing.items():
             if is_given:

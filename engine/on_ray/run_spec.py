@@ -33,8 +33,15 @@ class RunSpec:
 
     @property
     def restarts(self) -> RestartOptions:
-        """How many attempts may fail."""
-        return RestartOptions(self.run.max_restarts, int(self.run.restart_window * 1000))
+        """How many attempts may fail, and how long a restart waits."""
+        run = self.run
+        return RestartOptions(
+            run.max_restarts,
+            None if run.restart_window is None else int(run.restart_window * 1000),
+            pause_ms=int(run.restart_pause * 1000),
+            pause_ms_max=int(run.restart_pause_max * 1000),
+            is_exponential=run.restart_strategy == "exponential",
+        )
 
     @property
     def resume_from(self) -> Epoch | None:

@@ -96,6 +96,18 @@ class LogStopsAtFirstBarrier(TaskCore):
         self.logs = self.snapshots.logs = _HastyLogs()
 
 
+class _TruncatedLogs(ChannelLogs):
+    def _grow(self, log: OpenEpoch, size: int) -> None:
+        super()._grow(log, size)
+        log.exceeds_budget = False
+
+
+class TruncatedLogWritten(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _TruncatedLogs()
+
+
 class LogNotReplayed(TaskCore):
     def __init__(self, task: Any, attempt: Attempt, encode: Any, restored: TaskRestore | None = None) -> None:
         super().__init__(task, attempt, encode, None if restored is None else replace(restored, logs=()))
@@ -640,6 +652,7 @@ def _core(core: type[TaskCore]) -> Callable[[], Parts]:
 BREAKS = {
     "no-loop-log": Break("a head logs nothing", _core(NoLoopLog)),
     "log-without-the-queue": Break("the log misses what was queued at the capture", _core(LogWithoutTheQueue)),
+    "truncated-log-written": Break("a log that exceeds its budget is written", _core(TruncatedLogWritten)),
     "log-stops-at-first-barrier": Break("one barrier seals all channels", _core(LogStopsAtFirstBarrier)),
     "partial-batch-doubled": Break("a log holds what was processed of its first batch", _core(PartialBatchDoubled)),
     "partial-batch-lost": Break("a log misses the rest of a batch in progress", _core(PartialBatchLost)),

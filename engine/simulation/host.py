@@ -76,6 +76,9 @@ class SpilledInMemory(Stored):
     def __hash__(self) -> int:
         return hash(self.payload)
 
+    def __len__(self) -> int:
+        return len(self.payload)
+
     def load(self) -> bytes:
         """Its bytes."""
         return self.payload

@@ -217,6 +217,10 @@ class Schedule:
         """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
         world = self.world
         world.options.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
+        # A loop that always has more in it than the budget allows is never cut: here the user raises the budget.
+        world.options.flow = replace(world.options.flow, log_budget_bytes=None)
+        for host in world.hosts.values():
+            host.core.limit_logs(None)
         if world.options.flow.credit_bytes is not None and world.supervisor.attempt in self.gaps and world.hosts:
             # Its channel may be full for good, and no barrier comes to find it out: the link does, by its numbers.
             self.outcome.story.append(("found", "a gap in a link"))
@@ -606,7 +610,8 @@ class Schedule:
 
     def _savepoint(self, mode: Mode | None = None) -> bool:
         mode = mode or self.rng.choice((self.world.options.snapshots.mode, Mode.BETWEEN_ROUNDS))
-        return self._ask(RequestKind.SAVEPOINT, mode)
+        is_kept = self.world.counts["requests"] % 3 < 2
+        return self._ask(RequestKind.SAVEPOINT if is_kept else RequestKind.CUT, mode)
 
     def _stop(self) -> bool:
         return self._ask(RequestKind.STOP, self.world.options.snapshots.mode)
@@ -615,10 +620,10 @@ class Schedule:
         """A client asks for something, whatever the run is doing."""
         world = self.world
         must_complete = mode is Mode.BETWEEN_ROUNDS and world.coordinator is not None and self._is_all_in_rounds()
-        name = f"{kind.value}-{world.counts['requests']}"
+        id = f"{kind.value}-{world.counts['requests']}"
         self.outcome.story.append((kind.value, mode.value))
-        world.ask(Request(name, kind, name, mode))
-        opened = [epoch for epoch, request in world.supervisor.requests.open.items() if request.id == name]
+        world.ask(Request(id, kind, None if kind is RequestKind.CUT else id, mode))
+        opened = [epoch for epoch, request in world.supervisor.requests.open.items() if request.id == id]
         if must_complete:
             self.must_complete.update((world.supervisor.attempt, epoch) for epoch in opened)
         return True

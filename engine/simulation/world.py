@@ -361,8 +361,9 @@ class World:
                 self.obey(coordinator.on_acknowledge(task, attempt, epoch, report, self.now_ms))
             case AcknowledgeEnd():
                 self.obey(coordinator.on_task_ended(task, attempt, effect, self.now_ms))
-            case Decline(epoch, reason):
-                self.obey(coordinator.on_decline(task, attempt, epoch, reason, self.now_ms))
+            case Decline(epoch, reason, is_expected):
+                self.counts["over_budget"] += is_expected
+                self.obey(coordinator.on_decline(task, attempt, epoch, reason, self.now_ms, is_expected=is_expected))
             case Committed(epoch):
                 if attempt == self.supervisor.attempt:
                     self.obey(coordinator.on_committed(task, epoch))

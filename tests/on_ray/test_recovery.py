@@ -157,9 +157,7 @@ def test_a_supervisor_that_dies_takes_its_actors_along_and_the_run_goes_on_by_re
 
 def test_too_many_deaths_fail_the_run(tmp_path: Path):
     kills = ["head@epoch=1"] * 3
-    with pytest.raises(
-        RunFailedError, match=r"restarted 2 times within 3600 s, and then: the process of actor .* died"
-    ):
+    with pytest.raises(RunFailedError, match=r"restarted 2 times within 3600 s, .* the process of actor .* died"):
         begin(trips(count=400), snapshots=tmp_path, every=0.1, kills=kills, max_restarts=2, spares=1).wait()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -13,20 +14,40 @@ from xml.etree import ElementTree
 import pytest
 from packaging.requirements import Requirement
 
+from backedge import RunOptions
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")
-LINKING = (*PAGES, "docs/cluster.md", "docs/glossary.md", "docs/guarantees.md")
+LINKING = (*PAGES, "docs/cluster.md", "docs/glossary.md", "docs/guarantees.md", "docs/recovery.md")
+
+
+def run_example(page: str, folder: Path) -> str:
+    """Run the only Python example of a page as it stands; returns what it prints."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+    (folder / "example.py").write_text(example)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "example.py"]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 @pytest.mark.slow
 def test_readme_example_runs_as_it_stands(tmp_path: Path):
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    (tmp_path / "example.py").write_text(example)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "error", "example.py"]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+    assert run_example("README.md", tmp_path)
+
+
+@pytest.mark.slow
+def test_the_example_of_cuts_on_demand_runs_as_it_stands(tmp_path: Path):
+    run_example("docs/recovery.md", tmp_path)
+    assert list((tmp_path / "cuts" / "doubled").glob("**/manifest.json"))
+
+
+def test_the_page_of_cuts_and_restarts_has_their_options_with_their_defaults():
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", (ROOT / "docs" / "recovery.md").read_text(), flags=re.MULTILINE)
+    assert len(rows) > 10
+    for name, default in rows:
+        assert ast.literal_eval(default.strip("`")) == getattr(RunOptions(), name), name
 
 
 @pytest.mark.slow
@@ -51,7 +72,7 @@ def test_every_make_target_named_exists(page: str):
 @pytest.mark.parametrize("page", LINKING)
 def test_every_link_to_a_file_leads_somewhere(page: str):
     links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
-    assert links or page == "docs/glossary.md"
+    assert links or page in ("docs/glossary.md", "docs/recovery.md")
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 

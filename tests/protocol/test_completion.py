@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphs.ids import Epoch
 from recovery.messages import Mode
 from recovery.orders import Abort, Complete, FailAttempt, Finished, GivenUp, Trigger, WriteManifest
 from tests.protocol.bench_of_cores import graph, task_id
@@ -118,9 +119,16 @@ def test_more_failures_in_a_row_than_tolerated_fail_the_attempt():
         assert kinds(desk.decline("sink", epoch), FailAttempt) == []
     desk.request()
     (failed,) = kinds(desk.decline("sink", 3), FailAttempt)
-    assert failed.reason == (
-        "3 snapshots failed in a row, the last one: epoch 3 was declined by sink/0: the disk is full"
-    )
+    assert "cut_failures=2" in failed.reason
+    assert "epoch 3 was declined by sink/0: the disk is full" in failed.reason
+
+
+def test_a_cut_that_a_limit_of_the_user_forbids_is_no_failure_of_the_attempt():
+    desk = Desk(PIPE, failures_tolerated=0)
+    desk.request()
+    orders = desk.coordinator.on_decline(SINK, ATTEMPT, Epoch(1), "over budget", 0, is_expected=True)
+    assert kinds(orders, FailAttempt) == [] and kinds(orders, GivenUp)
+    assert desk.open_epochs() == []
 
 
 def test_a_completed_epoch_makes_earlier_failures_forgotten():

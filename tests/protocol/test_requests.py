@@ -9,7 +9,17 @@ import pytest
 from graphs.ids import Attempt, Epoch
 from recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, FailAttempt, FailRun, Fenced, Finished, Manifest, Numbered, WriteManifest
+from recovery.orders import (
+    AttemptStart,
+    DropCut,
+    FailAttempt,
+    FailRun,
+    Fenced,
+    Finished,
+    Manifest,
+    Numbered,
+    WriteManifest,
+)
 from recovery.requests import TRIES_MAX, Reply, Request, RequestKind, Requests
 from recovery.supervisor import RestartOptions, Supervisor
 from tests.protocol.bench_of_cores import graph
@@ -18,6 +28,7 @@ from tests.protocol.desk import Desk, kinds, manifest_in
 LOOP = graph("items -> head", "head -> body", "body => head")
 MINE = Request("a1", RequestKind.SAVEPOINT, "mine", Mode.ALIGNED)
 OTHER = Request("a2", RequestKind.SAVEPOINT, "other", Mode.ALIGNED)
+CUT = Request("c1", RequestKind.CUT, None, Mode.ALIGNED)
 STOP = Request("s1", RequestKind.STOP, "stop", Mode.ALIGNED)
 
 
@@ -47,6 +58,31 @@ def test_the_manifest_names_the_request_and_its_savepoint():
     desk = desk_with(MINE)
     manifest = manifest_in(desk.acknowledge_all(1))
     assert (manifest.savepoint, manifest.request) == ("mine", "a1")
+
+
+def test_a_requested_cut_without_a_name_is_answered_and_gives_way_to_later_cuts():
+    desk = desk_with(CUT, keep=1)
+    assert manifest_in(desk.acknowledge_all(1)).savepoint is None
+    desk.write_manifest(1)
+    assert answer_of(desk, CUT) == Reply(Epoch(1))
+    desk.request()
+    desk.acknowledge_all(2)
+    assert kinds(desk.write_manifest(2), DropCut) == [DropCut(Epoch(1))]
+
+
+def test_a_requested_cut_is_taken_beside_a_periodic_one():
+    desk = Desk(LOOP, interval_ms=10)
+    desk.wait(10)
+    desk.coordinator.requests.ask(CUT)
+    desk.wait(1)
+    assert desk.open_epochs() == [1, 2]
+
+
+def test_the_final_cut_of_a_stop_answers_a_requested_cut():
+    desk = desk_with(STOP)
+    desk.coordinator.requests.ask(CUT)
+    desk.complete(1)
+    assert answer_of(desk, CUT) == Reply(Epoch(1))
 
 
 def test_a_request_that_is_repeated_opens_no_second_epoch():

@@ -13,8 +13,8 @@ SECOND_MS = 1_000
 class Failing:
     """A run whose attempts fail again and again; it claims them in a chain of its own."""
 
-    def __init__(self, seed: int = 0, **options: int) -> None:
-        self.supervisor = Supervisor(f"run {seed}", RestartOptions(**options))
+    def __init__(self, seed: int = 0, **options: int | None) -> None:
+        self.supervisor = Supervisor(f"run {seed}", RestartOptions(**options))  # type: ignore[arg-type]
         self.chain: list[Numbered] = []
         self.now_ms = 0
         self._claim(self.supervisor.begin([]))
@@ -93,6 +93,20 @@ def test_more_deaths_than_allowed_within_the_window_end_it():
         run.now_ms += 10 * SECOND_MS
     assert run.fail() is None
     assert run.supervisor.stage is Stage.OVER
+
+
+def test_a_fixed_pause_comes_before_each_restart_the_first_one_too():
+    run = Failing(is_exponential=False, pause_ms=250)
+    assert [run.fail() for _ in range(5)] == [250] * 5
+
+
+def test_without_a_window_no_failure_is_forgotten():
+    run = Failing(restarts_max=2, window_ms=None)
+    for epoch in (1, 2):
+        assert run.fail() == 0
+        run.complete(epoch)
+        run.now_ms += 10**9
+    assert run.fail() is None
 
 
 def test_a_run_that_is_taken_over_during_a_pause_does_not_take_the_job_back():

@@ -198,7 +198,7 @@ def test_too_many_deaths_fail_the_run_with_the_last_reason():
             isinstance(order, FailRun) for order in supervisor.on_failure("a process died", numbered(chain), 0)
         )
     assert supervisor.on_failure("out of memory", numbered(chain), 0) == [
-        FailRun("restarted 2 times within 60 s, and then: out of memory")
+        FailRun("restarted 2 times within 60 s, as often as max_restarts allows, and then: out of memory")
     ]
     assert supervisor.stage is Stage.OVER
 

@@ -23,6 +23,7 @@ NAMED = {
     "overtaken-barrier-captures-again", "waits-behind-a-queue",
     "credit-not-repeated", "back-edge-waits-for-credit", "no-drain-exemption",
     "credit-counts-barriers", "credit-lost-after-an-abort", "marker-overtakes-a-batch", "spilled-batches-unlogged",
+    "truncated-log-written",
 }  # fmt: skip
 
 

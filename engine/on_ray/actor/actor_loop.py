@@ -150,7 +150,9 @@ class ActorLoop:
         self.channels: list[Channel] = list(begin.deployment.channels.values())
         self.index_of = {channel.id: index for index, channel in enumerate(self.channels)}
         limits = begin.options.limits
-        self.limits = FlowLimits(limits.credit_bytes, loop_bytes_max=limits.loop_bytes_max)
+        self.limits = FlowLimits(
+            limits.credit_bytes, loop_bytes_max=limits.loop_bytes_max, log_budget_bytes=limits.log_budget_bytes
+        )
         self.drivers: dict[TaskId, TaskDriver] = {}
         self.turns: list[TaskDriver] = []
         self.first_turn = 0

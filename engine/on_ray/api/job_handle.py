@@ -99,6 +99,13 @@ class Job:
         """How far the run is."""
         return cluster.get(self._supervisor.look.remote(0, 0))
 
+    def cut(self) -> int:
+        """Take a cut now, besides the periodic ones, and return its epoch. It is kept as long as a periodic one.
+
+        Raises `RequestFailedError` as `savepoint` does.
+        """
+        return self._request(RequestKind.CUT, None)
+
     def savepoint(self, name: str) -> int:
         """Take a cut that is kept under this name. Returns its epoch; `resume=EPOCH` continues from it.
 
@@ -125,7 +132,7 @@ class Job:
             # The run has ended without that cut, and `wait` says how.
         return self.wait()
 
-    def _request(self, kind: RequestKind, name: str) -> int:
+    def _request(self, kind: RequestKind, name: str | None) -> int:
         """Repeat a request under one id until it is answered."""
         request_id = os.urandom(8).hex()
         while True:
@@ -145,12 +152,13 @@ class Job:
             else:
                 return answer.epoch
 
-    def _last_answer(self, request_id: str, kind: RequestKind, name: str, error: str) -> Reply:
+    def _last_answer(self, request_id: str, kind: RequestKind, name: str | None, error: str) -> Reply:
         """The answer of a run whose supervisor is gone: it is in the run's story if the run came to an end."""
         answer = self._answers.get(request_id)
         if answer is None:
             ended = f"it has {self.result.state}" if self.result else f"its supervisor died: {error}"
-            answer = Reply(error=f"{kind.value} {name!r} was not taken because the run is over: {ended}")
+            wanted = "the requested cut" if name is None else f"{kind.value} {name!r}"
+            answer = Reply(error=f"{wanted} was not taken because the run is over: {ended}")
         return answer
 
     def cancel(self) -> None:

@@ -61,7 +61,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     deployment, description = _deploy(plan, options, faults.planned)
     if root is not None:
         root = storage_folder(root, cluster.hosts())
-    limits = Limits(options.credit_bytes, options.loop_bytes, options.loop_disk_bytes)
+    limits = Limits(options.credit_bytes, options.loop_bytes, options.loop_disk_bytes, options.log_bytes)
     tasks = TaskOptions(
         seed=options.seed,
         root=root,
@@ -76,9 +76,12 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     check_output(plan, tasks, fresh)
     cuts = SnapshotOptions(
         Mode(options.policy),
-        NEVER_MS if root is None else int(options.every * 1000),
+        NEVER_MS if root is None or options.every is None else int(options.every * 1000),
         timeout_ms=int(options.cut_timeout * 1000),
         patience_ms=None if options.cut_patience is None else int(options.cut_patience * 1000),
+        pause_ms_min=int(options.cut_pause * 1000),
+        open_epochs_max=options.cuts_in_progress,
+        failures_tolerated=options.cut_failures,
         keep=options.keep,
     )
     spec = RunSpec(deployment, tasks, cuts, options, faults.planned)

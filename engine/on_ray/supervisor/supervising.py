@@ -274,8 +274,8 @@ class Supervising:
             case AcknowledgeEnd():
                 self.files[task, None] = files
                 self._obey(coordinator.on_task_ended(task, attempt, effect, now_ms))
-            case Decline(epoch, reason):
-                self._obey(coordinator.on_decline(task, attempt, epoch, reason, now_ms))
+            case Decline(epoch, reason, is_expected):
+                self._obey(coordinator.on_decline(task, attempt, epoch, reason, now_ms, is_expected=is_expected))
             case Committed(epoch):
                 self._obey(coordinator.on_committed(task, epoch))
             case _:
@@ -292,10 +292,11 @@ class Supervising:
         elif outcome.end == "failed":
             self._restart(outcome.reason)
 
-    def ask(self, request_id: str, kind: RequestKind, name: str) -> Reply | None:
+    def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
         """A client's request, from any thread; the answer is there when the client repeats it."""
-        if kind is RequestKind.SAVEPOINT and not self.is_restorable:
-            return Reply(error=f"the run keeps no snapshots, so savepoint {name!r} has no place: give it snapshots=")
+        if kind is not RequestKind.STOP and not self.is_restorable:
+            wanted = "the requested cut" if name is None else f"savepoint {name!r}"
+            return Reply(error=f"the run keeps no snapshots, so {wanted} has no place: give it snapshots=")
         # A savepoint may be resumed with another parallelism, which cannot go on in the middle of a round.
         in_rounds = kind is RequestKind.SAVEPOINT and self.has_rounds
         request = Request(request_id, kind, name, Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode)

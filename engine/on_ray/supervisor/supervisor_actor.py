@@ -36,7 +36,7 @@ class SupervisorActor:
             told_s=time.monotonic(),
         )
 
-    def ask(self, request_id: str, kind: RequestKind, name: str) -> Reply | None:
+    def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
         """Request a savepoint or a stop, again and again under the same id until there is an answer."""
         return self._supervising.ask(request_id, kind, name)
 

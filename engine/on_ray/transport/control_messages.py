@@ -21,12 +21,16 @@ CONNECT_TIMEOUT_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may wait where: on the way in a regular channel; in memory at either end of a back edge; on disk, in one
-    process."""
+    """How much may wait where, in bytes.
+
+    On the way in a regular channel; in memory at either end of a back edge; on disk, in one process; in the logs of one
+    task in one epoch, where None means no limit.
+    """
 
     credit_bytes: int = 4_000_000
     loop_bytes_max: int = 64_000_000
     spill_bytes_max: int = 10_000_000_000
+    log_budget_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
