@@ -39,6 +39,7 @@ from recovery.restored import TaskRestore, restored_inboxes
 from recovery.rounds import Rounds
 
 NOTHING: Sequence[Effect] = ()
+LATE_IN_ROUNDS = "on_end (or on_timer, for a timer that the last on_round_end set)"
 
 
 class Life(Enum):
@@ -162,10 +163,11 @@ class TaskCore:
             queued = inbox.receive(item, kept)
             if self.life.is_over and item.marker is None:
                 loop = next(c.edge.loop for c in self.task.inputs if c.id == channel)
+                late, earlier = ("on_end", "by a timer") if self.rounds is None else (LATE_IN_ROUNDS, "in on_round_end")
                 raise MisuseError(
-                    f"loop {loop!r} had ended when records of {channel.sender} came back to {self.task.id}: on_end of "
-                    "an operator in a loop may emit only what leaves the loop; emit the rest before, in on_record or "
-                    "by a timer"
+                    f"loop {loop!r} had ended when records of {channel.sender} came back to {self.task.id}: {late} of "
+                    "an operator in a loop may emit only what leaves the loop; emit the rest earlier, in on_record or "
+                    f"{earlier}"
                 )
             if inbox.open_logs:
                 return [self._over_budget(log) for log in self.logs.receive(inbox, queued)]
@@ -394,6 +396,19 @@ class TaskCore:
         if outlet is None or self.life.is_over:
             raise ProtocolError(f"task {self.task.id} may not send into {channel}: it has ended, or it is not its own")
         return outlet.number(payload)
+
+    def check_timers_output(self, channels: Iterable[ChannelId]) -> None:
+        """Raise if timers that have just fired send records back into a loop that has ended.
+
+        All timers of a free loop fire before it ends. In an iteration, one that the last on_round_end sets does not.
+        """
+        back = [c for c in channels if c in self.outlets and self.outlets[c].is_back]
+        if back and all(inbox.ended for inbox in self.inboxes.values()):
+            raise MisuseError(
+                f"loop {self.outlets[back[0]].loop!r} had ended when on_timer in {self.task.id} sent records back into "
+                "it: a timer that on_round_end sets fires after the round, and after the last round it may emit only "
+                "what leaves the loop; emit the rest in on_record or on_round_end"
+            )
 
     def on_round_hooks_ran(self, contribution: Any | None) -> Sequence[Effect]:
         """After `RunRoundEnd`."""

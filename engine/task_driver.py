@@ -423,7 +423,9 @@ class TaskDriver:
         """Time has come."""
         now_ms = self.ports.clock.now_ms
         self.ports.observer.on_run(self.id, "timer", None, None, now_ms)
-        self.emit(self.runtime.fire_timers(now_ms))
+        emitted = self.runtime.fire_timers(now_ms)
+        self.core.check_timers_output(channel for channel, _ in emitted)
+        self.emit(emitted)
 
     def _fire_due_timers(self) -> bool:
         due_ms = self.runtime.next_timer_ms

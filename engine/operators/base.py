@@ -13,7 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import length_hint
-from typing import Any
+from types import CoroutineType
+from typing import Any, cast
 
 from engine.answering import Call
 from engine.batch import Hops, uniform
@@ -22,7 +23,7 @@ from engine.extraction import key_function
 from engine.sending import Send, TakeRecords, drop, taking_records
 from engine.services import Services
 from engine.state import KeyedState, decode_entries
-from engine.task_errors import USER_RAISED, TaskError, raise_unless_users, user_error
+from engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Edge, Operator, Routing
 from graphs.routing import NEVER_NAN, canonical_key
@@ -216,6 +217,21 @@ class CallingRuntime(OperatorRuntime, ABC):
     @abstractmethod
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """A call has answered or failed: send on, set aside, or raise."""
+
+
+def is_true(operator: str, record: Any, result: Any) -> bool:
+    """Whether what a function returned for a record is true. Refuses a coroutine, which is always true.
+
+    Called for results that are neither True nor False, so that most records cost no call.
+    """
+    if hasattr(result, "__await__"):
+        if isinstance(result, CoroutineType):
+            cast("CoroutineType[Any, Any, Any]", result).close()
+        raise MisuseError(
+            f"operator {operator!r}: the function returned {show(result)} for record {show(record)}, but nothing would "
+            "await it, so every record would count as true: make such calls with map_async, then filter or split"
+        )
+    return bool(result)
 
 
 def try_each(function: Callable[[Any], Any], records: list[Any]) -> tuple[list[Any], list[int], list[int]]:

@@ -1,11 +1,11 @@
-"""filter: the records for which a function is true."""
+"""filter: keeps the records for which a function is true."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from engine.batch import Hops, copy_records
-from engine.operators.base import OperatorRuntime, Place, try_each
+from engine.operators.base import OperatorRuntime, Place, is_true, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED
 from graphs.kinds import Filter
@@ -13,7 +13,7 @@ from graphs.plan import Edge
 
 
 class FilterOperator(OperatorRuntime):
-    """Asks the user's function about every record."""
+    """Calls the user's function for every record."""
 
     def __init__(self, kind: Filter, place: Place) -> None:
         super().__init__(place)
@@ -25,15 +25,19 @@ class FilterOperator(OperatorRuntime):
         return self._run_carefully if self.sets_aside else self._run
 
     def _run(self, records: list[Any], hops: Hops) -> None:
-        function = self._function
+        function, name = self._function, self.name
         iterator = iter(records)
         try:
             if isinstance(hops, int):
-                kept = [record for record in iterator if function(record)]
+                kept = [
+                    record
+                    for record in iterator
+                    if (found := function(record)) is True or (found is not False and is_true(name, record, found))
+                ]
                 positions: list[int] = []
             else:
                 kept = []
-                positions = [position for position, record in enumerate(iterator) if function(record)]
+                positions = [n for n, record in enumerate(iterator) if is_true(name, record, function(record))]
         except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         if kept:
@@ -42,7 +46,7 @@ class FilterOperator(OperatorRuntime):
 
     def _run_carefully(self, records: list[Any], hops: Hops) -> None:
         arrived = copy_records(records)
-        verdicts, passed, failed = try_each(lambda record: bool(self._function(record)), records)
+        verdicts, passed, failed = try_each(lambda record: is_true(self.name, record, self._function(record)), records)
         kept = [position for position, verdict in zip(passed, verdicts, strict=True) if verdict]
         self.send_some(self._send, records, hops, kept)
         self.send_dead(arrived, hops, failed)

@@ -8,7 +8,7 @@ from operator import not_
 from typing import Any
 
 from engine.batch import Hops, copy_records, uniform
-from engine.operators.base import OperatorRuntime, Place, pick, try_each
+from engine.operators.base import OperatorRuntime, Place, is_true, pick, try_each
 from engine.sending import TakeRecords
 from engine.task_errors import USER_RAISED, MisuseError, show
 from graphs.kinds import Split
@@ -16,7 +16,7 @@ from graphs.plan import Edge
 
 
 class SplitOperator(OperatorRuntime):
-    """Asks the user's function which output a record goes to: by its name, or whether to the first of two."""
+    """Calls the user's function to choose the output of a record: by name, or by truth between the first two."""
 
     def __init__(self, kind: Split, place: Place) -> None:
         super().__init__(place)
@@ -34,9 +34,12 @@ class SplitOperator(OperatorRuntime):
     def _run_by_truth(self, records: list[Any], hops: Hops) -> None:
         (_, send_true), (_, send_false) = self._sends[:2]
         function: Callable[[Any], Any] = self._kind.function
-        iterator = iter(records)
+        name, iterator = self.name, iter(records)
         try:
-            lies = [not function(record) for record in iterator]
+            lies = [
+                (found := function(record)) is False or (found is not True and not is_true(name, record, found))
+                for record in iterator
+            ]
         except USER_RAISED as error:
             raise self.failure(error, records, iterator) from error
         if all(lies):
@@ -76,7 +79,7 @@ class SplitOperator(OperatorRuntime):
 
     def _by_truth(self, true: str, false: str) -> Callable[[Any], str]:
         function = self._kind.function
-        return lambda record: true if function(record) else false
+        return lambda record: true if is_true(self.name, record, function(record)) else false
 
     def _by_name(self, outputs: list[str]) -> Callable[[Any], str]:
         function = self._kind.function
@@ -85,7 +88,7 @@ class SplitOperator(OperatorRuntime):
             output = function(record)
             if output not in outputs:
                 raise MisuseError(
-                    f"split {self.name!r} gave {show(output)} for record {show(record)}, and its outputs are "
+                    f"split {self.name!r} returned {show(output)} for record {show(record)}, but its outputs are "
                     f"{', '.join(map(repr, outputs))}: return one of these, or add the name to into="
                 )
             return output

@@ -23,7 +23,7 @@ from engine.task_errors import USER_RAISED, describe, user_frames
 from engine.travel import check_pickles
 from graphs.expansion import expand
 from graphs.flow import Flow, checked_flow
-from graphs.options import is_whole
+from graphs.options import check_function, is_whole
 from graphs.plan import Operator, Plan
 from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
@@ -153,6 +153,8 @@ class Simulation:
         self.parallelism = _checked_parallelism(parallelism)
         self.mode = _checked_policy(plan, policy)
         _check_end(plan, self.inputs)
+        if invariant is not None:
+            check_function(invariant, "invariant= of simulate")
         watched = plan.stop_when is not None or invariant is not None
         self.plan = replace(plan, stop_when=_watch(plan.stop_when, invariant)) if watched else plan
         sources = [operator for operator in plan.operators.values() if operator.kind.is_source]

@@ -98,7 +98,7 @@ def test_what_cannot_be_judged_is_one_clear_line(
     named: str,
 ):
     monkeypatch.chdir(tmp_path)
-    Path("key").write_text("secret\n")
+    Path("key").write_text("a secret of 22 bytes..\n")
     assert main(["audit", *(str(job) if word == "JOB" else word for word in arguments)]) == 2
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if not line.startswith(PROGRESS)]

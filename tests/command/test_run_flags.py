@@ -99,8 +99,8 @@ def test_a_word_that_an_option_does_not_take_is_refused_with_one_that_it_takes(
 
 
 def test_a_key_comes_from_its_file(tmp_path: Path):
-    (tmp_path / "key").write_bytes(b"secret\n")
+    (tmp_path / "key").write_bytes(b"a secret of 22 bytes..\n")
     found = given("--key-file", str(tmp_path / "key"), "--snapshots", "cuts")
-    assert found.key == b"secret"
+    assert found.key == b"a secret of 22 bytes.."
     with pytest.raises(WrongCallError, match="name their folder with --snapshots"):
         given("--key-file", str(tmp_path / "key"))

@@ -53,14 +53,14 @@ def test_signed_cuts_are_listed_with_their_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     _, world, _ = run_seed(SEED, CRASHES)
-    write_run(world, tmp_path / "cuts", "signed", key=b"secret")
-    (tmp_path / "key").write_bytes(b"secret\n")
+    write_run(world, tmp_path / "cuts", "signed", key=b"a secret of 22 bytes..")
+    (tmp_path / "key").write_bytes(b"a secret of 22 bytes..\n")
     listing = ["snapshots", "list", "--snapshots", str(tmp_path / "cuts")]
     assert main(listing) == 2
     assert "is signed" in capsys.readouterr().err
     assert main([*listing, "--key-file", str(tmp_path / "key")]) == 0
     told = capsys.readouterr().out
     assert "signed" in told
-    monkeypatch.setenv("BACKEDGE_KEY", "secret")
+    monkeypatch.setenv("BACKEDGE_KEY", "a secret of 22 bytes..")
     assert main(listing) == 0
     assert capsys.readouterr().out == told

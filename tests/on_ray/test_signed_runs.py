@@ -13,7 +13,7 @@ from engine.files.parts import read_pickles
 from recovery.stores.keys import derived_key
 from tests.on_ray.flows import begin, expect, finish, trips, trips_made, until
 
-KEY = b"of the owner"
+KEY = b"of the owner alone"
 
 
 @pytest.mark.slow

@@ -124,7 +124,8 @@ def test_a_split_that_names_no_output_is_told_which_there_are():
     with pytest.raises(MisuseError) as caught:
         Tasks(flow).feed("op", [7])
     assert str(caught.value) == (
-        "split 'op' gave 'c' for record 7, and its outputs are 'a', 'b': return one of these, or add the name to into="
+        "split 'op' returned 'c' for record 7, but its outputs are 'a', 'b': return one of these, or add the name to "
+        "into="
     )
 
 
@@ -164,3 +165,27 @@ def test_a_record_whose_repr_raises_does_not_hide_the_error():
             raise RuntimeError
 
     assert show(Broken()) == "(a Broken whose repr raises RuntimeError)"
+
+
+async def slow(n: int) -> bool:
+    return n > 0
+
+
+CHOICES: dict[str, Any] = {
+    "filter": lambda s: s.filter(lambda n: slow(n), name="op"),
+    "filter with dead letters": lambda s: s.filter(lambda n: slow(n), name="op", on_error="dead_letter"),
+    "filter after a plain answer": lambda s: s.filter(lambda n: n < 2 or slow(n), name="op"),
+    "split": lambda s: s.split(lambda n: slow(n), name="op")[0],
+    "split with dead letters": lambda s: s.split(lambda n: slow(n), name="op", on_error="dead_letter")[0],
+}
+
+
+@pytest.mark.parametrize("kind", CHOICES)
+@pytest.mark.parametrize("hops", [0, [1, 2]], ids=["uniform", "mixed"])
+def test_a_coroutine_is_not_taken_for_true(kind: str, hops: Any):
+    flow = Flow("errors")
+    CHOICES[kind](flow.read(Items([]), name="source").rebalance()).rebalance().write(Collect(), name="sink")
+    with pytest.raises(
+        MisuseError, match=r"operator 'op': .*coroutine .*slow.* record \d, .*: make such calls with map_async"
+    ):
+        Tasks(flow).feed("op", [1, 2], hops)

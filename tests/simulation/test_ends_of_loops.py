@@ -47,6 +47,41 @@ def test_what_on_end_sends_back_into_its_own_loop_is_refused(monkeypatch: pytest
         simulate(counting())
 
 
+class WakesAfterTheLastRound:
+    """Emits from a timer that it sets at the end of each round."""
+
+    def on_record(self, ctx: Any, number: int) -> None:
+        ctx.emit(number)
+
+    def on_round_end(self, ctx: Any) -> None:
+        ctx.set_timer(ctx.now + 5)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        ctx.emit(0)
+
+
+@pytest.mark.parametrize("seeds", [[seed] for seed in range(3)])
+def test_a_timer_of_the_last_round_end_that_sends_back_is_named(seeds: list[int]):
+    flow = Flow("waking")
+    start = flow.read(Items([1, 2]), name="numbers")
+    flow.iterate(start, lambda s: s.process(WakesAfterTheLastRound, name="wakes"), rounds=2).write(Collect())
+    with pytest.raises(MisuseError, match=r"loop 'iterate' had ended .*\bon_timer\b.*\bon_round_end\b"):
+        simulate(flow, seeds=seeds)
+
+
+def test_after_the_last_round_a_timer_may_emit_what_leaves_the_iteration():
+    flow = Flow("leaving")
+    start = flow.read(Items([1, 2]), name="numbers")
+
+    def body(stream: Any) -> Any:
+        woken = stream.process(WakesAfterTheLastRound, name="wakes")
+        woken.filter(lambda number: number == 0, name="zeros").write(Collect(), name="late")
+        return woken.filter(lambda number: number > 0, name="others")
+
+    flow.iterate(start, body, rounds=1).write(Collect(), name="out")
+    assert simulate(flow, seeds=range(20), parallelism=1).outputs["late"] == [0]
+
+
 def test_it_is_refused_in_every_schedule_because_the_last_state_of_a_head_waits(monkeypatch: pytest.MonkeyPatch):
     simulation = Simulation(counting(), None, 3, (1, 2), "aligned")
     assert simulation.faithful.drive() is None

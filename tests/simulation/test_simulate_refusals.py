@@ -96,6 +96,15 @@ def test_a_drain_of_an_iteration_is_refused():
         simulate(flow, policy="drain")
 
 
+@pytest.mark.parametrize("invariant", [3, "true"])
+def test_an_invariant_that_cannot_be_called_is_refused_before_anything_runs(invariant: Any):
+    def made(position: int) -> int:
+        raise AssertionError("the flow runs")
+
+    with pytest.raises(BadOptionError, match=r"invariant= of simulate got .* cannot be called: give a function"):
+        simulate(doubled(Generate(made, count=1)), invariant=invariant)
+
+
 def test_a_rule_that_does_not_exist_cannot_be_broken():
     with pytest.raises(SimulationError, match=r"broken_rule='gravity' is no rule; there are 'no-loop-log', "):
         narrate(doubled(Items([1])), seed=1, broken_rule="gravity")

@@ -15,7 +15,7 @@ from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.local import LocalStore
 from tests.stores.snapshots import begin, complete
 
-KEY = b"secret"
+KEY = b"a secret of 22 bytes.."
 
 
 def job_in(root: Path, job: str = "job", key: bytes | None = None) -> Path:
@@ -177,7 +177,7 @@ def test_a_job_that_is_signed_is_read_with_its_key_alone(tmp_path: Path):
     path = job_in(tmp_path, key=KEY)
     assert JobFolder.open(str(path), KEY).manifest(4)["epoch"] == 4
     assert "is signed, and no key is given" in refusal(path)
-    assert "is not signed with this key" in refusal(path, key=b"other")
+    assert "is not signed with this key" in refusal(path, key=b"another one of 22 bytes")
 
 
 def test_a_link_that_was_planted_is_not_followed(path: Path):

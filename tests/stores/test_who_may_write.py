@@ -82,9 +82,10 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, owner: int, is_refu
 
 
 def test_a_key_that_is_given_goes_before_that_of_the_environment():
-    assert signing_key(b"given", {"BACKEDGE_KEY": "other"}) == b"given"
-    assert signing_key(None, {"BACKEDGE_KEY": "other"}) == b"other"
-    assert signing_key(None, {"BACKEDGE_KEY": os.fsdecode(b"\xff\x00"[:1])}) == b"\xff"
+    given, other = b"given" * 4, b"other" * 4
+    assert signing_key(given, {"BACKEDGE_KEY": other.decode()}) == given
+    assert signing_key(None, {"BACKEDGE_KEY": other.decode()}) == other
+    assert signing_key(None, {"BACKEDGE_KEY": os.fsdecode(b"\xff" * 16)}) == b"\xff" * 16
 
 
 def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path):
@@ -92,16 +93,22 @@ def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path):
         (b"", {}, "key= is empty"),
         ("secret", {}, "key= is of type str: give the key as bytes"),
         (None, {"BACKEDGE_KEY": ""}, "variable BACKEDGE_KEY is empty"),
+        (b"s3cr", {}, r"key= has 4 bytes, fewer than 16: make a key with `head -c 32 /dev/urandom"),
+        (None, {"BACKEDGE_KEY": "fifteen bytes.."}, "variable BACKEDGE_KEY has 15 bytes"),
     ):
         with pytest.raises(StoreError, match=told) as refused:
             signing_key(given, environment)  # type: ignore[arg-type]
-        assert "secret" not in str(refused.value)
+        assert all(key not in str(refused.value) for key in ("secret", "s3cr", "fifteen bytes"))
 
 
 def test_the_key_in_a_file_has_no_line_end(tmp_path: Path):
-    (tmp_path / "key").write_bytes(b"\nsecret\r\n\n")
-    assert key_in_file(str(tmp_path / "key"), "--key-file key") == b"\nsecret"
-    for content, told in ((b"\n", "is empty"), (b"x" * 70_000, "is larger than 65,536 bytes")):
+    (tmp_path / "key").write_bytes(b"\nsixteen bytes...\r\n\n")
+    assert key_in_file(str(tmp_path / "key"), "--key-file key") == b"\nsixteen bytes..."
+    for content, told in (
+        (b"\n", "is empty"),
+        (b"fifteen bytes..\n", "has 15 bytes"),
+        (b"x" * 70_000, "is larger than 65,536 bytes"),
+    ):
         (tmp_path / "key").write_bytes(content)
         with pytest.raises(StoreError, match=f"--key-file key {told}"):
             key_in_file(str(tmp_path / "key"), "--key-file key")
