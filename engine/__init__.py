@@ -1,11 +1,11 @@
 """engine: how a dataflow runs.
 
-A task is two things that know nothing of each other. `task.py` is its part of the protocol: barriers, logs, markers,
-END. `runtime.py` is what runs the user's code: it takes batches and gives batches. Both are pure, so that the same two
-run under the simulator and in a cluster; a driver hands the effects of the one to the other.
+A task has two independent parts. `task.py` is its part of the protocol: barriers, logs, markers, END. `runtime.py` runs
+the user's code: it takes batches and returns batches. Both are pure, so the same code runs in the simulator and in a
+cluster; a driver (`task_driver.py`) passes the effects of one part to the other.
 
-The runtime, from the inside out: an operator a file in `operators/`; `sending.py` and `back_edge.py` put what they send
-into channels; `wiring.py` puts the operators of a chain together; `state.py`, `timers.py` and `capture.py` keep their
-state and encode it while the task goes on; `services.py` says what it needs from outside, and `memory.py` is that, in
-memory.
+The runtime, from the inside out: `operators/` has one operator per file; `sending.py` and `back_edge.py` put output
+into channels; `wiring.py` connects the operators of a chain; `state.py`, `timers.py` and `capture.py` keep their state
+and encode it while the task goes on; `services.py` defines what the runtime needs from outside, and `memory.py`
+implements that in memory.
 """

@@ -1,7 +1,7 @@
-"""The calls of map_async: a function is called, and what it returns is awaited if it can be. The same for every driver.
+"""The calls of map_async, for every driver: call the function, and await its result if it is awaitable.
 
-Whatever a call ends with is its answer, SystemExit and CancelledError included: a call without an answer would keep its
-record waiting for ever. An answer is a copy, since the function may go on using the object that it returned.
+Whatever ends a call is its answer, even SystemExit and CancelledError: a call without an answer would leave its record
+waiting for ever. An answer is a copy, because the function may go on using the object that it returned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.task_errors import describe
 
 
 class Call(NamedTuple):
-    """What to call, with which record (the call may change it), and how many seconds it may take."""
+    """The function to call, the record to call it with (the call may change it), and the limit in seconds."""
 
     function: Callable[[Any], Any]
     record: Any
@@ -24,14 +24,14 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a call has returned, or raised."""
+    """The result of a call, or the exception that it raised."""
 
     result: Any
     error: BaseException | None = None
 
 
 def begin(call: Call) -> Answer | Awaitable[Any]:
-    """Call the function: its answer, or what is to be awaited for it."""
+    """Call the function; return its answer, or the awaitable that will produce it."""
     try:
         result = call.function(call.record)
         return result if inspect.isawaitable(result) else Answer(_copied(result))
@@ -40,7 +40,7 @@ def begin(call: Call) -> Answer | Awaitable[Any]:
 
 
 async def finish(begun: Answer | Awaitable[Any]) -> Answer:
-    """The answer of a call that was begun."""
+    """Complete a call that was begun."""
     if isinstance(begun, Answer):
         return begun
     try:
@@ -50,7 +50,7 @@ async def finish(begun: Answer | Awaitable[Any]) -> Answer:
 
 
 async def within(timeout_s: float | None, answering: Coroutine[Any, Any, Answer]) -> Answer:
-    """The answer if it comes in time. A call that takes too long is cancelled, and not waited for."""
+    """The answer, if it arrives in time. A call that takes too long is cancelled and not waited for."""
     work = asyncio.ensure_future(answering)
     done, _ = await asyncio.wait({work}, timeout=timeout_s)
     if done:

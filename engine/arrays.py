@@ -1,7 +1,7 @@
-"""Arrays of numpy as Arrow arrays, and back: which values a column can hold, and how it looks on either side.
+"""Converts numpy arrays to Arrow arrays and back, if a column can hold their values exactly.
 
-Nothing is changed on the way: an array that would be is no column (None is given), and its batch travels as records.
-`formats.py` says what users see of it.
+No value is changed by the conversion. An array that would be changed is not converted (the result is None), and its
+batch travels as records. `formats.py` describes what users see.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _TYPES: dict[type[Any], tuple[Any, ...]] = {
     timedelta: ("duration", "us"),
     type(None): ("null",),
 }
-"""Type of Python -> type of Arrow and its arguments. Asked to find it out, Arrow would look for pandas each time."""
+"""Python type -> Arrow type and its arguments. If Arrow inferred the type, it would look for pandas each time."""
 _UNITS = {"M": {"D", "s", "ms", "us", "ns"}, "m": {"s", "ms", "us", "ns"}}
 _EXACT = 2**53
-"""Up to here a float holds every whole number."""
+"""The largest magnitude up to which a float represents every integer."""
 
 
 def to_arrow(column: Any) -> Any | None:
-    """A column that a user's function has made, as an Arrow array of its own, or None where it can be none.
+    """Convert a column that a user's function has made to an Arrow array; None if that is impossible.
 
-    The array is a copy: the function may keep what it returned, and change it later.
+    The array is a copy, because the function may keep what it returned and change it later.
 
     >>> to_arrow(np.array([1.5, 2.5])).to_pylist(), to_arrow(np.array([1j]))
     ([1.5, 2.5], None)
@@ -46,7 +46,7 @@ def to_arrow(column: Any) -> Any | None:
     array: npt.NDArray[Any] = column
     kind = array.dtype.kind
     if kind in "OUS":
-        # Arrow would cut text at a NUL.
+        # Arrow would truncate text at a NUL.
         return values_to_arrow(array.tolist()) if array.ndim == 1 else None
     if kind in _UNITS and (
         np.datetime_data(array.dtype)[0] not in _UNITS[kind] or np.datetime_data(array.dtype)[1] > 1
@@ -61,7 +61,7 @@ def to_arrow(column: Any) -> Any | None:
 
 
 def values_to_arrow(values: list[Any]) -> Any | None:
-    """Values as an Arrow array: of one type, or lists of one, and None. None where they are anything else.
+    """Convert values of one type (or lists of one type) and None to an Arrow array; None if there are other values.
 
     >>> values_to_arrow(["a", None]).to_pylist(), values_to_arrow([1, 2.5])
     (['a', None], None)
@@ -82,7 +82,7 @@ def values_to_arrow(values: list[Any]) -> Any | None:
     try:
         return arrow().array(values, arrow_type)
     except (ValueError, TypeError, OverflowError):
-        # Numbers, times or characters that Arrow does not have.
+        # Numbers, times or characters without an Arrow type.
         return None
 
 
@@ -91,7 +91,7 @@ def _kinds(values: list[Any]) -> set[type[Any]]:
 
 
 def to_array(column: Any) -> npt.NDArray[Any]:
-    """An Arrow array as numpy has it. It may share its memory, and is then not writable.
+    """Convert an Arrow array to numpy. The result may share its memory, and is then not writable.
 
     >>> to_array(arrow().array([1, None])), to_array(arrow().array(["a", None]))
     (array([ 1., nan]), array(['a', None], dtype=object))
@@ -136,7 +136,7 @@ def _objects(column: Any) -> npt.NDArray[Any]:
 
 
 def _of_lists(column: Any) -> npt.NDArray[Any]:
-    """Lists of numbers, all of one length, as an array of two dimensions; other lists as objects."""
+    """Lists of numbers with equal lengths become a two-dimensional array; other lists become objects."""
     inner = column.type.value_type
     types = arrow().types
     while types.is_list(inner):

@@ -1,4 +1,4 @@
-"""The sending end of a back edge: it counts the hops, keeps to the limit, and measures what an iteration sends back."""
+"""The sending end of a back edge: counts hops, enforces the limit, and measures what an iteration sends back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphs.plan import Edge
 
 
 class Measure:
-    """What the records sent over an iteration's back edge come to, since it was last taken. None: there were none.
+    """The combined measure of the records sent over an iteration's back edge since the last `take`; None if none.
 
     >>> import operator
     >>> measure = Measure("rank", None, operator.add)
@@ -31,31 +31,32 @@ class Measure:
         self.fold = fold
 
     def add(self, records: Records) -> None:
-        """Measure these records, of which there is at least one, and fold them in."""
+        """Measure these records, of which there is at least one, and add them to the total."""
         try:
-            # No map(): a StopIteration that `measure` raises would end it, and the rest would go unmeasured.
+            # Not map(): a StopIteration that `measure` raises would end it early, and the rest would not be measured.
             measure = self._measure
             values = [1] * len(records) if measure is None else [measure(r) for r in as_records(records)]
             if not ATOMS.issuperset(map(type, values)):
-                # `reduce` may change what it folds, and the records go on: a total must share nothing with them.
+                # `reduce` may change its arguments, and the records travel on, so the total must not share objects with
+                # them.
                 values = [separate(value) for value in values]
             self.total = reduce(self.fold, values if self.total is None else [self.total, *values])
         except USER_RAISED as error:
             raise user_error(self.iteration, error, hook="measure or reduce", can_set_aside=False) from error
         if self.total is None:
             raise MisuseError(
-                f"iteration {self.iteration!r}: measure and reduce gave None for {show(as_records(records[-1:])[0])}, "
-                "which stands for a round without records: return a value"
+                f"iteration {self.iteration!r}: measure or reduce returned None for {show(as_records(records[-1:])[0])}"
+                ", but None means a round without records: return a value"
             )
 
     def take(self) -> Any | None:
-        """What they came to."""
+        """Return the total and reset it."""
         total, self.total = self.total, None
         return total
 
 
 def measuring(measure: Measure, send: Send) -> Send:
-    """The `Send` of an iteration's back edge: what it sends is measured."""
+    """A `Send` for an iteration's back edge that measures the records it sends."""
 
     def send_back(records: Records, hops: Hops) -> None:
         measure.add(records)
@@ -65,10 +66,10 @@ def measuring(measure: Measure, send: Send) -> Send:
 
 
 def counting_hops(edge: Edge, trip: Trip, send: Send, send_dead: Send) -> Send:
-    """The `Send` of a back edge whose trips are counted, in front of `send`, which puts records into its channels.
+    """A `Send` for a back edge that counts trips and passes records on to `send`, which puts them into the channels.
 
-    Several back edges of one loop from one output share it: a record that exceeds the limit is one dead letter. Where
-    no loop has a limit none are counted: batches then stay together, whatever is in them.
+    Several back edges of one loop from the same output share it, so a record that exceeds the limit becomes one dead
+    letter. If no loop has a limit, nothing is counted, and batches stay together.
     """
     digit, after, rounds_max = trip.digit, trip.after, edge.max_rounds
 
@@ -81,7 +82,7 @@ def counting_hops(edge: Edge, trip: Trip, send: Send, send_dead: Send) -> Send:
             send(records, after(hops))
 
     def send_each(records: list[Any], each: list[int]) -> None:
-        # Few numbers in many records: each is looked at once.
+        # Few distinct numbers in many records: compute each once.
         nexts = {hops: after(hops) for hops in set(each)}
         spent = set[int]() if digit is None else {hops for hops in nexts if digit.of(hops) == rounds_max}
         if spent:
@@ -99,7 +100,7 @@ def _refuse(edge: Edge, records: Records, hops: Hops, send_dead: Send) -> None:
     if edge.on_limit == "fail":
         raise LoopLimitError(
             f"loop {edge.loop!r}: record {show(as_records(records[:1])[0])} has gone round {edge.max_rounds} times, "
-            f"its max_rounds, and operator {edge.sender!r} sends it round again: raise max_rounds, or set such records "
+            f"its max_rounds, but operator {edge.sender!r} sends it round again: raise max_rounds, or set such records "
             'aside with on_limit="dead_letter"'
         )
     send_dead(records, hops)

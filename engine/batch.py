@@ -1,7 +1,7 @@
-"""Batches: records that travel together, and how many times each has gone round a loop.
+"""Batches: records that travel together, with the number of times each has gone round a loop.
 
-Records are a list, or columns (`columns.py`). Hops are one int while all records of a batch agree, which is the rule,
-and one int a record where they do not; columns always agree.
+Records are a list, or columns (`columns.py`). Hops are one int if all records of a batch agree, as they usually do,
+else one int per record; the records of columns always agree.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from engine.task_errors import RecordSerializationError, describe, show
 Hops = int | list[int]
 
 ATOMS = frozenset({int, str, float, bool, type(None), bytes, complex})
-"""Types whose values nobody can change in place, so that sharing them is safe."""
+"""Types whose values are immutable, so that sharing them is safe."""
 
 
 _UNCHANGEABLE = ATOMS | {
     *(date, datetime, time, timedelta, Decimal, Fraction, UUID),
     *(np.bool_, np.int32, np.int64, np.float32, np.float64),
 }
-"""Those and others that are common in records."""
+"""The same and other types that are common in records."""
 
 
 class Batch:
@@ -74,7 +74,7 @@ class Batch:
 
 
 def encode(batch: Batch) -> bytes:
-    """The bytes of a batch: the same on the wire and in a log. No class of ours is in them."""
+    """Encode a batch, for the wire and for logs alike. The bytes contain none of our classes."""
     records, hops = batch.records, batch.hops
     if isinstance(records, Columns):
         if isinstance(hops, int):
@@ -89,7 +89,7 @@ def encode(batch: Batch) -> bytes:
 
 
 def decode(payload: bytes) -> Batch:
-    """The batch that `encode` made these bytes of."""
+    """Decode the result of `encode`."""
     if payload[0] == COLUMNS_BYTE:
         return Batch(*decode_columns(payload))
     records, hops = pickle.loads(payload)
@@ -97,7 +97,7 @@ def decode(payload: bytes) -> Batch:
 
 
 def is_immutable(value: Any) -> bool:
-    """Whether nobody can change the value in place.
+    """Whether the value is immutable.
 
     >>> is_immutable(("a", 1)), is_immutable(("a", [1]))
     (True, False)
@@ -108,12 +108,12 @@ def is_immutable(value: Any) -> bool:
 
 
 def copy_value(value: Any) -> Any:
-    """An own copy of a value, through the encoding that a snapshot uses: several times faster than deepcopy."""
+    """Copy a value through the encoding that a snapshot uses: several times faster than deepcopy."""
     return pickle.loads(pickle.dumps(value, 5))
 
 
 def separate(value: Any) -> Any:
-    """The value, if nobody can change it, else a copy. Flat lists and dicts, the most common, are copied quickest.
+    """The value if it is immutable, else a copy. Flat lists and dicts, the most common values, are copied fastest.
 
     >>> point, pair = {"x": 1}, ("a", 1)
     >>> separate(pair) is pair, separate(point) == point, separate(point) is point
@@ -126,7 +126,8 @@ def separate(value: Any) -> Any:
                 return copy_value(value)
         return value
     if kind is dict:
-        # Two loops: what is seldom flat is the values, and most dicts are too small for `issuperset` to pay.
+        # Two loops, because the values are what is rarely flat, and most dicts are too small for `issuperset` to pay
+        # off.
         for part in value.values():
             if type(part) not in _UNCHANGEABLE:
                 return copy_value(value)
@@ -140,7 +141,7 @@ def separate(value: Any) -> Any:
 
 
 def copy_records(records: list[Any]) -> list[Any]:
-    """An own copy of the records, and of the list in any case. Records that nobody can change are shared."""
+    """Copy the list and its records. Immutable records are shared."""
     if ATOMS.issuperset(map(type, records)) or all(map(is_immutable, records)):
         return list(records)
     try:
@@ -150,24 +151,24 @@ def copy_records(records: list[Any]) -> list[Any]:
 
 
 def own_copy(records: Records) -> Records:
-    """An own copy of the records in either form. Columns are shared: nobody can change them."""
+    """Copy records in either form. Columns are shared, because they are immutable."""
     return records if isinstance(records, Columns) else copy_records(records)
 
 
 def _does_not_pickle(records: list[Any], error: Exception) -> RecordSerializationError:
     culprit = next((record for record in records if not _pickles(record)), records)
     return RecordSerializationError(
-        f"record {show(culprit)} can neither travel nor be copied: it cannot be pickled and read back "
+        f"record {show(culprit)} can neither travel nor be copied: it cannot be pickled and unpickled "
         f"({describe(error)})\n"
         "  send values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes; exceptions "
-        "whose __init__ hands all of its arguments to super().__init__"
+        "whose __init__ passes all of its arguments to super().__init__"
     )
 
 
 def _pickles(record: Any) -> bool:
     try:
         copy_value(record)
-    except Exception:  # noqa: BLE001  # this is the question
+    except Exception:  # noqa: BLE001  # whether it raises is the question
         return False
     return True
 
@@ -183,7 +184,7 @@ def uniform(hops: list[int]) -> Hops:
 
 
 def spread(hops: Hops, count: int) -> list[int]:
-    """One int a record."""
+    """One int per record."""
     return [hops] * count if isinstance(hops, int) else hops
 
 
@@ -191,9 +192,9 @@ MIXED_RECORDS_MAX = 256
 
 
 def merge(batches: list[Batch]) -> list[Batch]:
-    """The same records in the same order, in fewer batches: neighbours of equal hops, and small ones of any hops.
+    """Combine batches: the same records in the same order, in fewer batches. Small ones may mix hops.
 
-    Columns are put together with such as have the same names and types. There is at least one batch.
+    Columns are combined if their names and types agree. There is at least one batch.
 
     >>> merge([Batch(["a"], 1), Batch(["b"], 1), Batch(["c"], 2)])
     [Batch(['a', 'b', 'c'], hops=[1, 1, 2])]
@@ -205,7 +206,7 @@ def merge(batches: list[Batch]) -> list[Batch]:
 
 
 def _form(batch: Batch) -> Any:
-    """What batches have in common that can be put together."""
+    """What two batches must have in common to be combined."""
     return (batch.hops, batch.records.batch.schema) if isinstance(batch.records, Columns) else None
 
 
@@ -230,7 +231,7 @@ def _merge_lists(batches: list[Batch]) -> list[Batch]:
 
 
 def runs(records: list[Any], hops: Hops) -> Iterator[tuple[list[Any], int]]:
-    """The batch in stretches of equal hops, in order, for operators that see several records at once.
+    """Split a batch into stretches of equal hops, in order, for operators that see several records at once.
 
     >>> list(runs(["a", "b", "c"], [0, 0, 1]))
     [(['a', 'b'], 0), (['c'], 1)]

@@ -1,14 +1,15 @@
-"""The two ends of a channel as its tasks use them: what may be sent, what waits where, what is spilled (rule 9).
+"""The two ends of a channel as tasks use them: what may be sent, what waits where, what is spilled (rule 9).
 
-Pure: an end is given a function that puts things on the way, and told what arrived and when. `recovery/credit.py` has
-the rules of credit; here they meet batches.
+Pure: an end gets a function that transmits items, and is told what arrived and when. `recovery/credit.py` has the rules
+of credit; this file applies them to batches.
 
-- Credit is spent in one place, `RemoteChannel.send`, and by data alone. Barriers, ENDs and control pass a full channel,
-  or an alignment could wait for the very channel that it holds.
-- A back edge is never full: what the receiver cannot take yet waits at the sender, in memory and then on disk, and
-  what it has no time for waits at the receiver in the same way. A mark waits behind the data that was sent before it.
-- Between tasks of one actor a channel is a queue; its batches go by reference. Its window is the receiver's.
-- A batch is at most half a window. Its sender splits it, and knows how large records are from those that it has sent.
+- Credit is spent in one place, `RemoteChannel.send`, and by data alone. Barriers, ENDs and control messages pass a full
+  channel; otherwise an alignment could wait for the very channel that it holds.
+- A back edge is never full: batches that the receiver cannot accept yet wait at the sender, in memory and then on disk,
+  and batches that it has no time for wait at the receiver in the same way. Barriers and END wait behind earlier data.
+- Between tasks of one actor a channel is a queue that passes batches by reference; its window is the receiver's.
+- A batch fills at most half a window. The sender splits larger ones, and estimates the size of records from those it
+  has sent.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from recovery.messages import Data, Item
 LOCAL_RECORD_BYTES = 64
 SENT_RECORDS_MAX = 32_768
 FIRST_RECORDS_MAX = 64
-"""How many records a batch may have before the receiver has said anything."""
+"""The maximum records of a batch before the receiver has granted any credit."""
 
 SendItem = Callable[[Item], None]
 SendCredit = Callable[[Credit], None]
 
 
 class SpillSpace(Protocol):
-    """Where payloads wait that memory has no room for."""
+    """Stores payloads for which memory has no room."""
 
     def store(self, payload: bytes) -> Stored:
-        """Put a payload away; the handle loads it again. Raises `LoopOverflowError` if there is no room."""
+        """Store a payload; return the handle that loads it again. Raises `LoopOverflowError` if there is no room."""
         ...
 
 
 class LocalChannel:
-    """A channel to a task of the same actor, with the same bound as one to another actor.
+    """A channel to a task of the same actor, bounded like one to another actor.
 
-    It must hold more than a turn's batches: while its receiver waits for a barrier on another channel, the sender goes
-    on for its other receivers.
+    It must hold more than one turn's batches: while its receiver waits for a barrier on another channel, the sender
+    goes on for its other receivers.
 
-    - send: puts an item into the queue. records: how many were sent in this attempt.
+    - send: puts an item into the queue. records: the number sent in this attempt.
     """
 
     __slots__ = ("_arrivals", "id", "is_local", "records", "send")
@@ -58,18 +59,18 @@ class LocalChannel:
         self._arrivals = arrivals
 
     def is_full(self) -> bool:
-        """Whether nothing more should be sent for now."""
+        """Whether nothing more may be sent now."""
         return self._arrivals.bytes_waiting >= self._arrivals.window
 
     @property
     def batch_records_max(self) -> int:
-        """How many records a batch may have."""
+        """The maximum records of a batch."""
         if self._arrivals.is_back:
             return SENT_RECORDS_MAX
         return min(SENT_RECORDS_MAX, max(1, self._arrivals.window // (2 * LOCAL_RECORD_BYTES)))
 
     def room_records(self) -> int:
-        """How many more records fit into the window."""
+        """The number of records for which the window has room."""
         return max(1, (self._arrivals.window - self._arrivals.bytes_waiting) // LOCAL_RECORD_BYTES)
 
     def on_credit(self, credit: Credit) -> bool:
@@ -80,7 +81,7 @@ class LocalChannel:
 class RemoteChannel(Allowance):
     """A regular channel to a task of another actor.
 
-    - records: how many were sent in this attempt. batch_records_max: how many a batch may have.
+    - records: the number sent in this attempt. batch_records_max: the maximum records of a batch.
     """
 
     __slots__ = ("_send", "batch_records_max", "id", "is_local", "records")
@@ -96,20 +97,20 @@ class RemoteChannel(Allowance):
         self._send = send
 
     def send(self, item: Item) -> None:
-        """Put it on its way. This is where credit is spent."""
+        """Transmit an item. This is where credit is spent."""
         if type(item) is Data:
             self.sent += len(item.payload)
         self._send(item)
 
     def on_credit(self, credit: Credit) -> bool:
-        """The receiver has consumed something."""
+        """The receiver has reported what it has consumed; return whether that was new."""
         is_news = super().on_credit(credit)
         if is_news:
             self.batch_records_max = min(SENT_RECORDS_MAX, max(1, self._as_records(self.window // 2)))
         return is_news
 
     def room_records(self) -> int:
-        """How many more records fit into the window."""
+        """The number of records for which the window has room."""
         return max(1, self._as_records(self.room()))
 
     def _as_records(self, size: int) -> int:
@@ -119,10 +120,10 @@ class RemoteChannel(Allowance):
 class RemoteBackEdge(RemoteChannel):
     """A back edge to a task of another actor: never full.
 
-    The receiver gives credit back for what it has received. What it has not had time to receive waits here: in memory,
-    and in the spill space beyond `memory_bytes_max`.
+    The receiver grants credit for what it has received. Items that it has not received yet wait here: in memory, and in
+    the spill space beyond `memory_bytes_max`.
 
-    - waiting: what is still to be put on its way, in order.
+    - waiting: items to transmit, in order.
     """
 
     __slots__ = ("_memory", "_space", "_waiting_bytes", "waiting")
@@ -135,7 +136,7 @@ class RemoteBackEdge(RemoteChannel):
         self._waiting_bytes = 0
 
     def send(self, item: Item) -> None:
-        """Put it on its way, or behind what waits for that."""
+        """Transmit an item, or queue it behind waiting ones."""
         if not self.waiting and not super().is_full():
             super().send(item)
             return
@@ -151,7 +152,7 @@ class RemoteBackEdge(RemoteChannel):
         return False
 
     def on_credit(self, credit: Credit) -> bool:
-        """The receiver has received something: what waits goes on its way."""
+        """The receiver has reported what it has received: transmit waiting items."""
         is_news = Allowance.on_credit(self, credit)
         while self.waiting and not super().is_full():
             item = self.waiting.popleft()
@@ -170,10 +171,11 @@ OutChannel = LocalChannel | RemoteChannel
 class Arrivals(Grant):
     """The receiving end: what has been received on one channel and not yet consumed, in bytes.
 
-    Tells the sender its credit through `tell`; None where the sender reads it here, or where nothing is bounded.
+    Sends credit through `tell`; None if the sender reads it here, or if nothing is bounded.
 
-    - bytes_waiting: of the batches that were received and not consumed. since_ns: since when something waits here.
-    - largest: the size of the largest batch since the window last changed, in bytes.
+    - bytes_waiting: the size of received, unconsumed batches. since_ns: the time since which something has been
+      waiting.
+    - largest: the size in bytes of the largest batch since the window last changed.
     """
 
     __slots__ = (
@@ -212,15 +214,15 @@ class Arrivals(Grant):
         self._memory = memory_bytes_max
 
     def is_to_spill(self) -> bool:
-        """Whether the next batch is to be spilled: a loop that holds more than memory has room for must not stop."""
+        """Whether to spill the next batch: a loop that holds more than fits into memory must not stop."""
         return self.is_back and self.bytes_waiting > self._memory
 
     def batches_waiting(self) -> int:
-        """How many batches were received and not consumed."""
+        """The number of received, unconsumed batches."""
         return len(self._sizes)
 
     def on_received(self, payload: Any, now_ns: int) -> None:
-        """One batch has arrived."""
+        """A batch has arrived."""
         size = len(payload) if isinstance(payload, bytes) else LOCAL_RECORD_BYTES * len(payload)
         if not self._sizes:
             self.since_ns = now_ns
@@ -232,7 +234,7 @@ class Arrivals(Grant):
                 self._tell(self.say())
 
     def on_consumed(self, seq: int, now_ns: int, free_ns: int) -> None:
-        """All batches up to number `seq` have been taken; until `free_ns` none could be."""
+        """All batches up to number `seq` have been taken; until `free_ns` none could be taken."""
         size = 0
         while self._consumed_seq < seq:
             self._consumed_seq += 1
@@ -252,13 +254,13 @@ class Arrivals(Grant):
             self.tell_if_due()
 
     def tell_if_due(self) -> None:
-        """Tell the sender its credit, if there is news."""
+        """Send credit if there is news."""
         if self.is_due():
             credit = self.say()
             if self._tell is not None:
                 self._tell(credit)
 
     def repeat_credit(self, now_ms: int) -> None:
-        """Tell it again, in case it was lost."""
+        """Send credit again in case it was lost."""
         if self._tell is not None and self.repeats_at(now_ms):
             self._tell(self.say())

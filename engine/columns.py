@@ -1,12 +1,13 @@
-"""Records that travel as columns: an Arrow record batch, which nobody can change.
+"""Records that travel as columns: an immutable Arrow record batch.
 
-What can be a column: numbers, truth values, text, bytes, dates, times, lists and structs of these, and arrays of
-several dimensions, which are tensors. Other values (objects, complex numbers, a mixture of types) travel as records.
+A column can hold numbers, truth values, text, bytes, dates, times, lists and structs of these, and arrays of several
+dimensions (tensors). Other values (objects, complex numbers, mixed types) travel as records.
 
-Columns become records where an operator takes no others: a dict a row, of plain values; a row of a tensor is an array.
+For operators that do not accept columns, they are converted to records: a dict per row, of plain values; a row of a
+tensor is an array.
 
-On the wire and in logs they are the Arrow IPC stream of one batch behind 16 bytes: b"A", seven zeros, and the hops of
-all of them as a little-endian 64-bit number. A batch of records begins with another byte, as a round marker does.
+On the wire and in logs, columns are the Arrow IPC stream of one batch after 16 bytes: b"A", seven zeros, and the hops
+of all rows as a little-endian 64-bit number. Batches of records and round markers begin with other bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from engine.task_errors import MisuseError, describe
 _HEADER = struct.Struct("<c7xQ")
 _PREFIX = b"A"
 COLUMNS_BYTE = _PREFIX[0]
-"""What the bytes of columns begin with."""
+"""The first byte of encoded columns."""
 
 
 class Columns:
@@ -68,9 +69,9 @@ class Columns:
         return self.batch.schema.names
 
     def keys(self, name: str) -> npt.NDArray[Any] | tuple[list[Any], npt.NDArray[np.integer[Any]]] | None:
-        """The values of a column as keys: numbers as they are, others as those that differ and the position of each.
+        """The values of a column as keys: numbers directly, others as distinct values and each row's position.
 
-        None where there is no such column, or its values are not all plain.
+        None if there is no such column, or if its values are not all plain.
 
         >>> Columns(arrow().record_batch({"s": ["b", "a", "b"]})).keys("s")
         (['b', 'a'], array([0, 1, 0], dtype=int32))
@@ -96,14 +97,14 @@ class Columns:
         return Columns(self.batch.take(arrow().array(positions)))
 
     def part(self, targets: npt.NDArray[np.integer[Any]], count: int) -> Iterator[tuple[int, Columns]]:
-        """The rows by target, of which there are `count`; a target that none goes to is left out.
+        """The rows by target, of which there are `count`; targets without rows are left out.
 
         >>> columns = Columns(arrow().record_batch({"n": [1, 2, 3]}))
         >>> [(target, list(part)) for target, part in columns.part(np.array([2, 0, 2]), 3)]
         [(0, [{'n': 2}]), (2, [{'n': 1}, {'n': 3}])]
         """
-        # Put in order once and then cut: a third of the time that a mask for each target takes. Numbers of few bits are
-        # ordered in one pass.
+        # Sort once, then cut: a third of the time that a mask per target takes. Numbers of few bits are sorted in one
+        # pass.
         order = np.argsort(targets.astype(np.min_scalar_type(count)), kind="stable")
         ordered, start = self.take(order), 0
         for target, rows in enumerate(np.bincount(targets, minlength=count).tolist()):
@@ -112,17 +113,17 @@ class Columns:
                 start += rows
 
     def to_records(self) -> list[Any]:
-        """A new dict for each row."""
+        """Convert each row to a new dict."""
         try:
             first, *others = map(_values, self.batch.columns)
         except (ValueError, OverflowError) as error:
             raise MisuseError(
-                f"columns {self!r} do not become records: {describe(error)}\n"
-                "  cast times to microseconds, which Python's datetime has, and to years that it has"
+                f"columns {self!r} cannot be converted to records: {describe(error)}\n"
+                "  cast times to microseconds and to years that Python's datetime supports"
             ) from error
         name, *names = self.names
         records: list[dict[str, Any]] = [{name: value} for value in first]
-        # Column by column: a dict of a whole row, as Arrow or zip would make it, takes a third longer.
+        # Column by column: building the dict of a whole row, as Arrow or zip would, takes a third longer.
         for name, values in zip(names, others, strict=True):
             for record, value in zip(records, values, strict=True):
                 record[name] = value
@@ -134,23 +135,23 @@ Records = list[Any] | Columns
 
 
 def as_records(records: Records) -> list[Any]:
-    """The records one by one; a list is given back as it is."""
+    """Convert columns to records; a list is returned unchanged."""
     return records.to_records() if isinstance(records, Columns) else records
 
 
 def to_columns(table: Any) -> Records:
-    """An Arrow table or record batch as columns, or as records where it holds what cannot travel as columns.
+    """Convert an Arrow table or record batch to columns, or to records if some values cannot travel as columns.
 
     >>> to_columns(arrow().table({"n": [1, 2]}))
     Columns(2 rows of n int64)
     """
     names = table.schema.names
     if len(set(names)) < len(names):
-        raise MisuseError(f"a table has the columns {names}, two of them of one name: rename one")
+        raise MisuseError(f"a table has the columns {names}, two of which have the same name: rename one")
     arrays = [_without_dictionary(column) for column in table.columns]
     if not arrays or not all(map(_travels, arrays)):
         return table.to_pylist()
-    # From the arrays alone: what else a schema says (metadata, whether there may be nulls) would part equal batches.
+    # From the arrays alone: other parts of a schema (metadata, nullability) would make equal batches differ.
     if isinstance(table, arrow().RecordBatch):
         return Columns(arrow().RecordBatch.from_arrays(arrays, names))
     batches = arrow().Table.from_arrays(arrays, names).combine_chunks().to_batches()
@@ -158,7 +159,7 @@ def to_columns(table: Any) -> Records:
 
 
 def concat(parts: Sequence[Columns]) -> Columns:
-    """The rows of several columns, in order; all have the same names and types.
+    """The rows of several columns in order; names and types must be the same.
 
     >>> parts = [Columns(arrow().record_batch({"n": [n]})) for n in (1, 2)]
     >>> concat(parts).to_records()
@@ -173,15 +174,15 @@ def have_same_columns(one: Columns, other: Columns) -> bool:
 
 
 def encode_columns(columns: Columns, hops: int) -> bytes:
-    """The bytes of columns that have gone round so often."""
+    """Encode columns and their number of hops."""
     batch = columns.batch
     return b"".join((_HEADER.pack(_PREFIX, hops), batch.schema.serialize(), batch.serialize()))
 
 
 def decode_columns(payload: bytes) -> tuple[Columns, int]:
-    """The columns that `encode_columns` made these bytes of, without a copy, and their hops.
+    """Decode the result of `encode_columns`, without a copy: the columns and their hops.
 
-    Raises UnpicklingError, as for records, if they are not what it made.
+    Raises UnpicklingError, as for records, if the bytes are anything else.
     """
     try:
         _, hops = _HEADER.unpack_from(payload)
@@ -192,30 +193,30 @@ def decode_columns(payload: bytes) -> tuple[Columns, int]:
 
 
 def is_tensor(kind: Any) -> bool:
-    """Whether a column of this type holds arrays of one shape."""
+    """Whether a column of this type holds arrays of the same shape."""
     return isinstance(kind, arrow().FixedShapeTensorType)
 
 
 def _values(column: Any) -> list[Any]:
-    # Arrays get memory of their own: whoever gets a record may change it.
+    # Arrays are copied, because the receiver of a record may change it.
     return list(column.to_numpy_ndarray().copy()) if is_tensor(column.type) else column.to_pylist()
 
 
 def _without_dictionary(column: Any) -> Any:
-    """A column whose values stand in a dictionary, as its values."""
+    """Replace a dictionary-encoded column by its values."""
     if isinstance(column.type, arrow().DictionaryType):
         return column.cast(column.type.value_type)
     return column
 
 
 def _travels(column: Any) -> bool:
-    # What would stand in the place of a tensor that is not there, nobody says.
+    # A missing tensor has no agreed representation.
     return not column.null_count if is_tensor(column.type) else _is_plain(column.type)
 
 
 @cache
 def _is_plain(kind: Any) -> bool:
-    """Whether columns of this type are whole by themselves: no dictionary beside them, no class to read them with."""
+    """Whether columns of this type are self-contained: no separate dictionary, no class needed to read them."""
     types = arrow().types
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _is_plain(kind.value_type)

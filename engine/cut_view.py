@@ -1,4 +1,4 @@
-"""What users see of a complete cut: `stop_when` and invariants are called with a view."""
+"""The user's view of a complete cut: the argument of `stop_when` and of invariants."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Transactions = Mapping[str, tuple[str, list[Any]]]
 
 
 class CutView:
-    """One moment of the whole run that could have been: every record is in it exactly once.
+    """A consistent state of the whole run: every record is in it exactly once.
 
-    A record is not yet read, in the state of an operator, in a loop, or in the output. Policy "unaligned" has some in
-    channels besides. What is asked for is read then, and no more than that; it may be changed.
+    A record is either not yet read, in the state of an operator, in a loop, or in the output; with policy "unaligned"
+    it may also be in another channel. Only the parts that you ask for are read. Results may be modified.
 
     >>> from engine.simulation.simulate import simulate
     >>> from graphs import Collect, Flow, Items
@@ -42,7 +42,7 @@ class CutView:
     def __init__(
         self, cut: CutOutline, files: CutFiles, plan: Plan, published: Transactions, prepared: Transactions
     ) -> None:
-        """`published` may hold what earlier cuts list; of `prepared`, what this cut lists belongs to it."""
+        """`published` may include output of earlier cuts; those of `prepared` that the cut lists belong to it."""
         self._cut = cut
         self._files = files
         self._plan = plan
@@ -53,17 +53,17 @@ class CutView:
 
     @property
     def epoch(self) -> int:
-        """The number of the cut. Numbers grow, with gaps."""
+        """The number of the cut. Numbers increase, with gaps."""
         return self._cut.epoch
 
     def state(self, operator: str) -> dict[Any, Any]:
-        """Key -> value of an operator that keeps values by key, over all of its tasks."""
+        """Key -> value, for an operator that keeps values by key, over all of its tasks."""
         self._named(operator, _keeps_values, "operator", "that keeps values by key")
         entries = [entry for state in self._states(operator) for entry in decode_entries(state.groups)]
         return {canonical_key(entry[0]): entry[1] for entry in entries if len(entry) == 2}
 
     def in_loop(self, loop: str) -> list[Any]:
-        """The records that are on their way over the back edge of a loop; in an iteration, those of the next round."""
+        """The records in transit over the back edge of a loop; in an iteration, those of the next round."""
         loops = sorted({edge.loop for edge in self._plan.edges if edge.loop is not None})
         if loop not in loops:
             raise LookupError(f"there is no loop {loop!r}; the loops are {', '.join(map(repr, loops)) or 'none'}")
@@ -78,7 +78,7 @@ class CutView:
         return found
 
     def output(self, sink: str) -> list[Any]:
-        """Everything that the sink has published once this cut is."""
+        """Everything that the sink has published once the cut's output is published."""
         self._named(sink, lambda operator: operator.kind.is_sink, "sink", "")
         return copy_records([record for name, records in self._output if name == sink for record in records])
 
@@ -88,9 +88,9 @@ class CutView:
                 yield self._files.state(id, operator)
 
     def _in_channels(self) -> Iterator[tuple[ChannelId, bytes, int]]:
-        """What the cut holds between two tasks, logged, or set aside for a later round.
+        """The batches between two tasks at the cut, logged or set aside for a later round.
 
-        With each batch, how many of its records were processed before the cut.
+        With each batch comes the number of its records that were processed before the cut.
         """
         for id, task in self._cut.tasks.items():
             for channel, entries in self._files.logs(id).items() if task.logs else ():
@@ -105,7 +105,7 @@ class CutView:
         names = [operator.name for operator in self._plan.operators.values() if fits(operator)]
         if name not in names:
             known = ", ".join(map(repr, names)) or "none"
-            raise LookupError(f"there is no {kind} {name!r} {which}".rstrip() + f"; of that kind are: {known}")
+            raise LookupError(f"there is no {kind} {name!r} {which}".rstrip() + f"; there are: {known}")
 
 
 def _keeps_values(operator: Operator) -> bool:

@@ -1,8 +1,8 @@
-"""What a `TaskDriver` needs of the world around it: the ports.
+"""The ports of a `TaskDriver`: what it needs from the world around it.
 
 The Ray actor (`engine/on_ray/actor/actor_loop.py`) and the simulated world (`engine/simulation/host.py`) implement
-these and nothing else; the driver between them and the core is the same. What a test or a demonstration wants to see
-or to count goes to the observer, so the driver has no switch for it.
+these and nothing else; the driver and the core are the same in both. Tests and demonstrations observe and count through
+the observer, so the driver needs no switches for them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from recovery.messages import Item
 
 
 class Channels(Protocol):
-    """The channels of a task. Each is asked for once, so that a batch costs no look-up."""
+    """The channels of a task. Each method is called once per channel, so a batch needs no lookup."""
 
     def way(self, channel: Channel) -> SendItem:
         """The function that puts an item into this output channel, at once and in order."""
         ...
 
     def credit_way(self, channel: Channel) -> SendCredit | None:
-        """The function that tells the sender of this input channel its credit; None within an actor."""
+        """The function that sends credit to the sender of this input channel; None within an actor."""
         ...
 
     def receiving_end(self, channel: Channel) -> Arrivals:
@@ -46,20 +46,20 @@ class SnapshotWriter(Protocol):
     """Makes snapshots durable, the large ones in the background."""
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
-        """Put the snapshot together and write it; then the driver's `on_written`."""
+        """Assemble the snapshot and write it; then call the driver's `on_written`."""
         ...
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove what was written of an aborted epoch."""
+        """Remove what was written for an aborted epoch."""
         ...
 
 
 class Clock(Protocol):
-    """The time. All but `clock_ns` stands still within a turn."""
+    """The time. Everything except `clock_ns` stands still within a turn."""
 
     @property
     def now_ms(self) -> int:
-        """The run's clock, which timers are set by."""
+        """The run's clock, to which timers refer."""
         ...
 
     @property
@@ -69,11 +69,11 @@ class Clock(Protocol):
 
     @property
     def turn_ns(self) -> int:
-        """When the actor's turn began, by the clock of `clock_ns`."""
+        """The beginning of the actor's turn, on the clock of `clock_ns`."""
         ...
 
     def clock_ns(self) -> int:
-        """The time by a clock that never steps."""
+        """The time on a clock that never steps."""
         ...
 
 
@@ -89,29 +89,29 @@ class OutsideCalls(Protocol):
     """Makes the calls of `map_async`."""
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
-        """Call; then the driver's `on_answer`."""
+        """Make the call; then call the driver's `on_answer`."""
         ...
 
 
 class Observer:
-    """Is told what a task does, and changes nothing. This one looks away; traces and planned faults are subclasses."""
+    """Observes a task without any effect. This one does nothing; traces and planned faults are subclasses."""
 
     __slots__ = ()
 
     def on_taken(self, task: TaskId, channel: ChannelId, seq: int) -> None:
-        """All batches of the channel up to this number have left its queue."""
+        """All batches of the channel up to number `seq` have left its queue."""
 
     def on_run(self, task: TaskId, what: str, channel: ChannelId | None, batch: Batch | None, detail: Any) -> None:
-        """User code is about to run. `what` and `detail` are those of `Ran` (`engine/simulation/record.py`), but that
+        """User code is about to run. `what` and `detail` are those of `Ran` (`engine/simulation/record.py`).
 
-        the detail of a batch is how many batches were taken together for it, and that of an answer the call's id.
+        Except: the detail of a batch is the number of batches taken together, and that of an answer the call's id.
         """
 
     def on_sent(self, task: TaskId, channel: ChannelId, item: Item) -> None:
         """An item is about to be put into a channel."""
 
     def on_split(self, task: TaskId, channel: ChannelId) -> None:
-        """A batch was too large for its channel, and travels in parts."""
+        """A batch was too large for its channel and travels in parts."""
 
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
         """The state is captured; `epoch` is None for the last state."""
@@ -135,12 +135,12 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How much may wait in the channels of a task, and how much of it a cut may log.
+    """Limits on what may wait in the channels of a task.
 
     - credit_bytes: the largest window of a regular channel; None: no channel is ever full.
-    - back_edge_bytes_min: the smallest window of a back edge. Beyond it batches wait at the sender.
+    - back_edge_bytes_min: the smallest window of a back edge. Batches beyond it wait at the sender.
     - loop_bytes_max: what a back edge may keep in memory, at either end; the rest is spilled.
-    - credit_repeat_ms: how soon credit is told again in case it was lost.
+    - credit_repeat_ms: the time until credit is repeated in case it was lost.
     - log_budget_bytes: the largest size of a task's logs in one epoch; None: no limit.
     """
 

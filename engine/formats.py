@@ -1,22 +1,22 @@
-"""Batch formats of map_batches: what the user's function is given, and what it may give back.
+"""Batch formats of map_batches: what the user's function receives, and what it may return.
 
     records   a list
-    numpy     a dict of arrays, which are the function's own and may be written to
-    pandas    a frame, the function's own
-    polars    a frame of polars, which nobody can change
-    pyarrow   a table, which nobody can change
+    numpy     a dict of arrays, owned by the function and writable
+    pandas    a pandas frame, owned by the function
+    polars    an immutable polars frame
+    pyarrow   an immutable table
 
-Records become columns, where the format asks for them, when they are dicts of the same keys. A function sees the same
-whether its batch came as records or as columns.
+If the format needs columns, records must be dicts with the same keys. The function's input looks the same whether its
+batch arrived as records or as columns.
 
-What comes back as columns goes on as columns, without a look at each record: arrays of numbers, truth values, text,
-bytes and dates, of several dimensions too, and arrays of objects that all are of one such type, or lists of one, or
-None. When one column holds anything else, the batch goes on as records, with the values as they are.
+Returned columns travel as columns, without a look at each record: arrays of numbers, truth values, text, bytes and
+dates, also of several dimensions, and arrays of objects that all have one such type, or are lists of one, or None. If
+one column holds anything else, the batch travels as records, with unchanged values.
 
-How a column looks in numpy, as Ray Data has it: numbers and truth values as arrays of their type, text and bytes as
-arrays of objects, dates and times as datetime64. In place of None numbers have NaN and times NaT. Lists of numbers that
-all have one length are an array of two dimensions. The rest is an array of objects: truth values among which are None,
-whole numbers beyond 2**53 among which are None, lists of different lengths, dicts, times with a time zone.
+The numpy form of a column, as in Ray Data: numbers and truth values are arrays of their type, text and bytes arrays of
+objects, dates and times datetime64. Among numbers, None becomes NaN; among times, NaT. Lists of numbers that all have
+the same length are a two-dimensional array. Everything else is an array of objects: truth values with None, integers
+beyond 2**53 with None, lists of different lengths, dicts, times with a time zone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from engine.task_errors import MisuseError, show
 
 
 def to_format(records: Records, batch_format: str) -> Any:
-    """The records as a function of this format wants them.
+    """Convert records to the given format.
 
     >>> to_format([{"a": 1}, {"a": 2}], "numpy")
     {'a': array([1, 2])}
@@ -44,7 +44,7 @@ def to_format(records: Records, batch_format: str) -> Any:
 
 
 def from_format(batch: Any) -> Records:
-    """The records of a batch in any format, as columns where it has columns that can travel.
+    """Convert a batch in any format to records, or to columns if its columns can travel.
 
     >>> from_format({"a": np.array([1, 2])})
     Columns(2 rows of a int64)
@@ -60,7 +60,7 @@ def from_format(batch: Any) -> Records:
     if hasattr(batch, "to_dict") and hasattr(batch, "columns"):
         return _from_pandas(batch)
     raise MisuseError(
-        f"a function of map_batches returned {show(batch)}, a {type(batch).__name__}: "
+        f"a function of map_batches returned {show(batch)}, of type {type(batch).__name__}: "
         "return a list of records, a dict of columns, a frame of pandas or polars, or a pyarrow table"
     )
 
@@ -82,12 +82,12 @@ def _from_arrays(columns: dict[Any, Any]) -> Records:
 def _from_pandas(frame: Any) -> Records:
     names = list(frame.columns)
     if len(set(names)) < len(names):
-        raise MisuseError(f"a function of map_batches returned a frame of the columns {names}: give each another name")
+        raise MisuseError(f"a function of map_batches returned a frame with the columns {names}: make the names unique")
     return _from_arrays({name: frame[name].to_numpy() for name in names})
 
 
 def _values(column: Any) -> list[Any]:
-    # An array of several dimensions is a column of arrays.
+    # A column whose values are arrays.
     if isinstance(column, np.ndarray) and column.ndim == 1:
         return cast("list[Any]", column.tolist())
     return list(cast("list[Any]", column))
@@ -97,14 +97,14 @@ def _columns(records: list[Any]) -> dict[str, list[Any]]:
     first = records[0]
     if not isinstance(first, dict):
         raise MisuseError(
-            f"map_batches is to make columns of records, and {show(first)} is of type {type(first).__name__}: "
+            f"map_batches needs records with columns, but {show(first)} is of type {type(first).__name__}: "
             'give it records that are dicts, or batch_format="records"'
         )
     names = list(cast("dict[str, Any]", first))
     for record in records:
         if record.keys() != first.keys():
             raise MisuseError(
-                f"map_batches is to make columns of records whose columns differ: {names} and {list(record)}: "
+                f"map_batches got records with different columns, {names} and {list(record)}: "
                 'give all records the same columns, or use batch_format="records"'
             )
     return {name: [record[name] for record in records] for name in names}
@@ -115,7 +115,7 @@ def _to_list(records: Records) -> list[Any]:
 
 
 def _arrays(records: Records) -> dict[str, npt.NDArray[Any]]:
-    """Column name -> its values, which may be shared and must not be written to."""
+    """Column name -> its values, which may be shared and must not be modified."""
     if isinstance(records, Columns):
         return dict(zip(records.names, map(to_array, records.batch.columns), strict=True))
     found: dict[str, npt.NDArray[Any]] = {}
@@ -138,7 +138,7 @@ def _to_numpy(records: Records) -> dict[str, npt.NDArray[Any]]:
 
 
 def _to_pandas(records: Records) -> Any:
-    # A frame copies what it is made of.
+    # The frame copies its arguments.
     columns = {name: array if array.ndim == 1 else list(array) for name, array in _to_numpy(records).items()}
     return _optional("pandas").DataFrame(columns)
 
@@ -149,13 +149,13 @@ def _to_polars(records: Records) -> Any:
 
 
 def _optional(package: str) -> Any:
-    """A package that gave its name to a format, and that not every installation has."""
+    """An optional package that a format is named after."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
         raise MisuseError(
-            f'map_batches has batch_format="{package}", and there is no module {error.name!r} here: run '
-            f"`pip install {package}` on every machine of the cluster, or take another format"
+            f'map_batches has batch_format="{package}", but there is no module {error.name!r} here: run '
+            f"`pip install {package}` on every machine of the cluster, or choose another format"
         ) from error
 
 

@@ -1,11 +1,11 @@
-"""From which input a task takes next, and which inputs wait a little. Pure.
+"""Decides from which input a task takes next, and which inputs wait a little. Pure.
 
-- A turn serves every ready input once. Where time runs out, the next turn goes on behind that input.
-- While a loop has more to do than its memory may hold, regular inputs are taken in every `REGULAR_TURNS`th turn only;
-  never not at all, or a barrier would starve.
+- A turn serves every ready input once. If time runs out, the next turn starts after that input.
+- While the batches of a loop exceed its memory budget, regular inputs are taken in every `REGULAR_TURNS`th turn only,
+  but not never, because a barrier would starve.
 - While loops within the actor have enough to do for a turn, inputs from other actors are taken in every
-  `OUTSIDE_TURNS`th turn only: what has just been sent is in the processor's cache still, and goes round first. What
-  waits in another actor's channel waits as bytes, a tenth of what the records take.
+  `OUTSIDE_TURNS`th turn only: batches that were just sent are still in the processor's cache, so they go first. Batches
+  that wait in another actor's channel wait as bytes, a tenth of the size of their records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTSIDE_TURNS = 4
 class InputTurns:
     """The order of the inputs of one task.
 
-    - turns: how many turns there were. last_taken: the input at which time ran out in the last turn, or None.
+    - turns: the number of turns so far. last_taken: the input at which time ran out in the last turn, or None.
 
     >>> turns = InputTurns(in_rounds=False)
     >>> turns.last_taken = "b"
@@ -36,16 +36,16 @@ class InputTurns:
         self._in_rounds = in_rounds
 
     def in_turn(self, ready: Sequence[ChannelId]) -> Sequence[ChannelId]:
-        """The channels to take from, from the one behind that at which time ran out."""
+        """The channels to take from, starting after the one at which time ran out."""
         if self.last_taken is None or self.last_taken not in ready:
             return ready
         place = ready.index(self.last_taken) + 1
         return [*ready[place:], *ready[:place]]
 
     def waits_for_loops_within(self, channel: Channel) -> bool:
-        """Whether the input waits if loops within the actor have enough to do. In rounds all wait for each other."""
+        """Whether the input waits while loops within the actor have enough to do. In rounds it never does."""
         return bool(self.turns % OUTSIDE_TURNS) and not (channel.is_back or channel.within_actor or self._in_rounds)
 
     def waits_for_own_loops(self, channel: Channel, waiting_bytes: Iterable[int], loop_bytes_max: int) -> bool:
-        """Whether the input waits for the task's own back edges, in which so much waits."""
+        """Whether the input waits because the task's own back edges exceed their memory budget."""
         return not channel.is_back and bool(self.turns % REGULAR_TURNS) and sum(waiting_bytes) > loop_bytes_max

@@ -1,4 +1,4 @@
-"""What follows from a marker: the steps of one task through the rounds (rules in `recovery/rounds.py`)."""
+"""The reactions to round markers: the steps of one task through the rounds (rules in `recovery/rounds.py`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recovery.rounds import Phase, Rounds
 
 
 class Iteration:
-    """Sends markers, asks for decisions; `is_over` says that this head ends."""
+    """Sends markers and requests decisions; `is_over` says that this head must end."""
 
     def __init__(self, task: Task, rounds: Rounds, outlets: Iterable[Outlet], alignment: Alignment) -> None:
         self.task = task
@@ -29,9 +29,9 @@ class Iteration:
         self.is_over = False
 
     def advance(self, busy: bool) -> list[Effect]:
-        """What follows now that a marker was given, a channel has closed, or a cut is taken.
+        """Continue after a marker was given, a channel has closed, or a cut was taken.
 
-        A round waits for the timers and the calls that its records started: `busy`.
+        A round waits for the timers and calls that its records have started: `busy`.
         """
         rounds = self.rounds
         if self.running is not None or self.is_over or (busy and not rounds.is_head):
@@ -53,14 +53,14 @@ class Iteration:
         return [] if self._must_cut_first() else self._run(path, RunDecide(path, dict(rounds.contributions)))
 
     def on_round_hooks_ran(self, contribution: Any | None) -> list[Effect]:
-        """The hooks emitted what they had to: the marker goes on."""
+        """The hooks have run and their output is sent: send the marker on."""
         path = self._finish_running(RunRoundEnd)
         marker = self.rounds.marker(path, self._own(contribution))
         self.rounds.advance(path)
         return self._mark(marker, len(path), self.rounds.depth)
 
     def on_decided(self, another: bool) -> list[Effect]:
-        """Every head has decided alike: another round, or the end."""
+        """Every head has made the same decision: another round, or the end."""
         path = self._finish_running(RunDecide)
         if another:
             return self._run(path, RunReleaseRound())
@@ -69,13 +69,13 @@ class Iteration:
         return self._leave(path[:-1])
 
     def on_round_released(self) -> list[Effect]:
-        """What was gathered is in the body again: its round has begun, and the marker follows."""
+        """What was gathered has been sent into the body: its round has begun, and the marker follows."""
         path = self._finish_running(RunReleaseRound)
         self.rounds.advance(path)
         return self._begin()
 
     def on_result_released(self, contribution: Any | None) -> list[Effect]:
-        """The result has left; what follows it is the enclosing level's marker, or END."""
+        """The result has left; the marker of the enclosing level follows, or END."""
         self._finish_running(RunReleaseResult)
         rounds = self.rounds
         if rounds.depth == 1:
@@ -87,9 +87,9 @@ class Iteration:
         return self._mark(marker, len(marker.path), rounds.depth - 1)
 
     def takes_request(self, epoch: Epoch) -> bool:
-        """Whether a cut between two rounds is asked for by marker here: the outermost heads, once they are in rounds.
+        """Whether a cut between two rounds is requested by marker here: at outermost heads, once they are in rounds.
 
-        The first of them puts it on its next marker; the others learn of it when that marker is back.
+        The first of them adds it to its next marker; the others see it when that marker returns.
         """
         if not (self.rounds.is_head and self.rounds.depth == 1 and self.rounds.phase is not Phase.START):
             return False
@@ -139,7 +139,7 @@ class Iteration:
     def _finish_running(self, kind: type[Effect]) -> Path:
         path = self.running
         if path is None or self.awaited is not kind:
-            running = "nothing of a round" if self.awaited is None else self.awaited.__name__
+            running = "no step of a round" if self.awaited is None else self.awaited.__name__
             raise ProtocolError(f"task {self.task.id}: {running} was running, not {kind.__name__}")
         self.running, self.awaited = None, None
         return path

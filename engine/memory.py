@@ -1,4 +1,4 @@
-"""Sources and sinks in memory: lists in, lists out. They outlive the tasks that use them, like files would."""
+"""Sources and sinks in memory: lists in, lists out. Like files, they outlive the tasks that use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recovery.orders import Sweep
 
 
 class ListStore:
-    """The output of all sinks, by transaction: what was prepared, and what was committed, in the order of commits."""
+    """The output of all sinks, by transaction: prepared ones, and committed ones in the order of commits."""
 
     def __init__(self) -> None:
         self.prepared: dict[str, tuple[str, list[Any]]] = {}
@@ -32,14 +32,14 @@ class ListStore:
         return [record for name, records in self.committed.values() if name == operator for record in records]
 
     def roll_back(self, rollback: Rollback, operator: str | None = None) -> None:
-        """Remove what a sink, or any, has prepared and will not publish."""
+        """Remove what a sink (or any sink) has prepared and will not publish."""
         for name, (owner, _) in list(self.prepared.items()):
             if operator in (None, owner) and rollback.removes(name):
                 del self.prepared[name]
 
 
 class ListWriter:
-    """Writes into a `ListStore`. What was written and not prepared dies with the writer."""
+    """Writes into a `ListStore`. Unprepared output is lost with the writer."""
 
     def __init__(self, operator: str, store: ListStore) -> None:
         self._operator = operator
@@ -47,11 +47,11 @@ class ListWriter:
         self._open: list[Any] = []
 
     def write(self, records: Records) -> None:
-        """Adds records to the transaction that is open; columns row by row."""
+        """Add records to the open transaction; columns row by row."""
         self._open += records.to_records() if isinstance(records, Columns) else copy_records(records)
 
     def prepare(self, name: str) -> bool:
-        """Moves the open transaction into the store."""
+        """Move the open transaction into the store."""
         if name in self._store.prepared or name in self._store.committed:
             return True
         if not self._open:
@@ -61,21 +61,21 @@ class ListWriter:
         return True
 
     def commit(self, name: str) -> None:
-        """Publishes a prepared transaction; one that is published already stays as it is."""
+        """Publish a prepared transaction; do nothing if it is already published."""
         if name in self._store.committed:
             return
         if name not in self._store.prepared:
             raise LookupError(
-                f"sink {self._operator!r} is asked to commit transaction {name!r}, which nobody prepared; "
+                f"sink {self._operator!r} was asked to commit transaction {name!r}, which was never prepared; "
                 f"prepared are {sorted(self._store.prepared)}: the cut belongs to another store"
             )
         self._store.committed[name] = self._store.prepared.pop(name)
 
 
 class MemoryServices:
-    """Gives every source the list that `inputs` has for its operator's name, else opens it.
+    """Reads each source from the list that `inputs` has under its operator's name; opens the source if there is none.
 
-    What the sinks write goes into one store.
+    All sinks write to one store.
 
     >>> services = MemoryServices({"orders": [1, 2, 3]})
     >>> services.store.output("done")
@@ -90,7 +90,7 @@ class MemoryServices:
     def reader(
         self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None
     ) -> SourceReader:
-        """The reader of one source task: its share of the splits, or those it is restored with."""
+        """The reader of one source task: its share of the splits, or the restored ones."""
         name = operator.name
         source: Source[Any] = Items(self._inputs[name]) if name in self._inputs else operator.function
         if positions is None:
@@ -104,5 +104,5 @@ class MemoryServices:
         return ListWriter(operator.name, self.store)
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove what attempts have left behind, of every sink."""
+        """Remove the leftovers of attempts, for all sinks."""
         self.store.roll_back(SweepOfSinks(sweep))

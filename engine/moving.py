@@ -1,7 +1,7 @@
-"""The part of an operator's state that belongs to its tasks, for another number of tasks.
+"""Converts the tasks' own part of an operator's state to another number of tasks.
 
-Random numbers start anew and turns begin at the first task again; the highest hop count, the latest time and the round
-are the same for all. What a class captured of its own is merged and split by the class.
+Random numbers restart and round-robin turns begin at the first task again; the highest hop count, the latest time and
+the round are the same for all tasks. State that a class captured itself is merged and split by the class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphs.plan import Operator
 
 
 def move_whole(operator: Operator, wholes: Sequence[bytes | None], parallelism: int) -> list[bytes | None]:
-    """`OperatorState.whole` of the tasks of an operator, for `parallelism` tasks. They must all say that it can move.
+    """Convert `OperatorState.whole` of an operator's tasks for `parallelism` tasks. All of them must be movable.
 
     >>> from graphs import Map
     >>> move_whole(Operator("double", Map(abs)), [None, None], 3)
@@ -48,7 +48,7 @@ def _split_anew(operator: Operator, own: list[Any], parallelism: int) -> list[An
         raise user_error(operator.name, error, hook="merge or split", can_set_aside=False) from error
     if not isinstance(states, list) or len(cast("list[Any]", states)) != parallelism:
         raise MisuseError(
-            f"operator {operator.name!r}: its state for {parallelism} tasks is {show(states)}: "
-            f"return a list of {parallelism} states, one a task"
+            f"operator {operator.name!r}: split returned {show(states)} for {parallelism} tasks: "
+            f"return a list of {parallelism} states, one per task"
         )
     return cast("list[Any]", states)

@@ -1,11 +1,12 @@
-"""Whether what was pickled can be read back, tried once for each class: else only a restore would find out.
+"""Checks once per class that pickled values can be unpickled; otherwise only a restore would notice.
 
-An exception whose `__init__` takes two arguments pickles, and does not unpickle. To read everything back would double
-the cost of a capture. So this looks at which classes and functions a pickle names, which is cheap, and reads the pickle
-back if one of them is new to this process. Values of builtin types name none.
+An exception whose `__init__` takes two arguments can be pickled, but not unpickled. Unpickling everything would double
+the cost of a capture. This file only looks at the classes and functions that a pickle names, which is cheap, and
+unpickles it if one of them is new to this process. Values of builtin types name none.
 
-The pickler writes a name as SHORT_BINUNICODE (an opcode, its length, its bytes), MEMOIZE and STACK_GLOBAL. A name that
-was written before, such as the key of a dict, is referred to instead, and is not seen here.
+The pickler writes a name as SHORT_BINUNICODE (an opcode, its length, its bytes), MEMOIZE and STACK_GLOBAL. If the name
+was written before, for example as the key of a dict, the pickler writes a reference instead, which is not detected
+here.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ import pickle
 from typing import Any, cast
 
 STACK_GLOBAL = b"\x93"
-"""A pickle without this byte names no class."""
+"""A pickle without this byte names no class or function."""
 
 _MEMOIZE = 0x94
 _NAME_END = b"\x94" + STACK_GLOBAL
 _TEXT = b"\x8c"
 _NAME_BYTES_MAX = 255
-# The two bytes may stand in numbers and texts, too; pickles that are full of them are not searched to their ends.
+# These two bytes may also occur in numbers and texts; pickles that are full of them are not searched to the end.
 _LOOKED_AT_MAX = 64
 
 _readable: set[bytes] = set()
-"""The names in pickles that this process has read back."""
+"""The names that occurred in pickles which this process has unpickled."""
 
 
 def check_reads_back(payload: bytes) -> None:
-    """Read a pickle back if it names something that no pickle before it did; raises what that raises.
+    """Unpickle a payload if it contains a name that no earlier one did; raises what that raises.
 
     >>> check_reads_back(pickle.dumps([1 + 2j, 147], 5))
     """
@@ -41,14 +42,14 @@ def check_reads_back(payload: bytes) -> None:
 
 
 def unreadable_class(value: Any) -> str:
-    """The class of the innermost part of a value that does not read back; empty if all of it does.
+    """The class of the innermost part of a value that cannot be unpickled; empty if all of it can.
 
     >>> unreadable_class([1, {"a": 2}])
     ''
     """
     try:
         pickle.loads(pickle.dumps(value, 5))
-    except Exception:  # noqa: BLE001  # this is the question
+    except Exception:  # noqa: BLE001  # whether it raises is the question
         for part in _parts(value):
             if inner := unreadable_class(part):
                 return inner
@@ -72,7 +73,7 @@ def _names_in(payload: bytes) -> set[bytes]:
             break
         start = _text_before(payload, at)
         if start is not None:
-            # The module is before it, unless it is referred to, being in the pickle already.
+            # The module precedes the name, unless it is a reference to an earlier occurrence.
             module = _text_before(payload, start - 1) if payload[start - 1] == _MEMOIZE else None
             names.add(payload[start if module is None else module : at])
         at = payload.find(_NAME_END, at + 1)
@@ -80,6 +81,6 @@ def _names_in(payload: bytes) -> set[bytes]:
 
 
 def _text_before(payload: bytes, end: int) -> int | None:
-    """Where the short text begins that ends here; None if there is none."""
+    """The start of the short text that ends here; None if there is none."""
     start = payload.rfind(_TEXT, max(0, end - _NAME_BYTES_MAX - 2), end)
     return start if start >= 0 and payload[start + 1] == end - start - 2 else None

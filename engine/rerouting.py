@@ -1,4 +1,4 @@
-"""Routes the batches of a loop log anew, for another parallelism."""
+"""Routes the batches of a loop log again, for another parallelism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recovery.protocol_errors import RescaleError
 
 
 def reroute(edge: Edge, entries: tuple[LogEntry, ...], parallelism: int) -> Mapping[int, tuple[bytes, ...]]:
-    """The same records, in batches for each receiver of the edge: by key where it is keyed, else in turn."""
+    """The same records, in batches for each receiver of the edge: by key if the edge is keyed, else in turn."""
     by_key = edge if edge.routing in (Routing.HASH, Routing.ROUTE) else replace(edge, routing=Routing.REBALANCE)
     ids = [ChannelId(edge.name, RESTORED_SENDER, TaskId(edge.receiver, i), restored=True) for i in range(parallelism)]
     channels = [Channel(id, edge, is_back=edge.is_back, depth=0, within_actor=False) for id in ids]

@@ -1,4 +1,4 @@
-"""What a `Sweep` of the supervisor means to a sink."""
+"""Translates a `Sweep` of the supervisor into the rollback of a sink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
 
 
 class Turn(NamedTuple):
-    """When a transaction was prepared, and by which task: the order in which output is read back."""
+    """When a transaction was prepared, and by which task; defines the order in which output is read back."""
 
     epoch: int
     attempt: int
@@ -20,7 +20,7 @@ class Turn(NamedTuple):
 
 
 def turn_in(transaction: str) -> Turn | None:
-    """What the name of a transaction says; None if this is not one.
+    """Parse the name of a transaction; None if it is not one.
 
     >>> turn_in("done.3.attempt-1.epoch-12"), turn_in("lost+found")
     (Turn(epoch=12, attempt=1, index=3), None)
@@ -33,14 +33,14 @@ def turn_in(transaction: str) -> Turn | None:
 
 
 class SweepOfSinks:
-    """A sweep, asked by the names of transactions. What has another name belongs to something else, and stays."""
+    """A sweep that is queried by the names of transactions. Entries with other names are left alone."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has come to an end."""
+        """Whether the run has ended."""
         return self._sweep.is_over
 
     def removes(self, transaction: str) -> bool:
@@ -49,10 +49,10 @@ class SweepOfSinks:
         return turn is not None and self._sweep.removes_prepared(transaction, Attempt(turn.attempt))
 
     def forgets(self, transaction: str) -> bool:
-        """Whether no restore will ask any more if this transaction was published."""
+        """Whether no restore will need to know any more that this transaction was published."""
         turn = turn_in(transaction)
         return turn is not None and self._sweep.removes_note(transaction, Attempt(turn.attempt), Epoch(turn.epoch))
 
     def removes_open(self, attempt: int) -> bool:
-        """Whether an attempt is over that may have left something behind that it did not prepare."""
+        """Whether an attempt is over that may have left unprepared output behind."""
         return self._sweep.removes_open(Attempt(attempt))

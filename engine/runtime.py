@@ -1,7 +1,7 @@
-"""How one task runs user code. Pure: no clock, no I/O of its own, no threads; randomness comes from seeded state alone.
+"""Runs the user code of one task. Pure: no clock, no I/O, no threads; all randomness comes from seeded state.
 
-A driver calls these methods, one at a time, and puts what they return into the channels, in that order. A runtime that
-has raised is not used again: the run has failed, or goes on from a cut with new runtimes.
+A driver calls these methods one at a time, and puts what they return into the channels in that order. A runtime that
+has raised is not used again: the run has failed, or resumes from a cut with new runtimes.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class TaskRuntime:
     # -- life ----------------------------------------------------------------------------------------------------
 
     def open(self, restored: Mapping[str, OperatorState] | None) -> None:
-        """Get ready, fresh or with the states of a cut. An operator that they do not name starts fresh.
+        """Open the operators, fresh or with the states of a cut. An operator without a state in the cut starts fresh.
 
-        Where one cannot, those that were opened before it are closed, and so is what it had opened itself.
+        If one of them fails, those that were opened before it are closed, and so is whatever it had opened itself.
         """
         try:
             for name, operator in self._wiring.operators.items():
@@ -104,16 +104,16 @@ class TaskRuntime:
             raise
 
     def end(self, now_ms: int) -> Emitted:
-        """Nothing will come any more: the `on_end` hooks run, upstream first."""
+        """No more input will arrive: run the `on_end` hooks, upstream first."""
         if self.unanswered:
-            raise RuntimeError(f"task {self.task.id} cannot end: {len(self.unanswered)} calls are not answered yet")
+            raise RuntimeError(f"task {self.task.id} cannot end: {len(self.unanswered)} calls have no answer yet")
         self._moment.now_ms = now_ms
         for operator in self._wiring.operators.values():
             operator.end()
         return self._take_emitted()
 
     def close(self) -> None:
-        """Let go of everything, what users opened included. What was not captured is lost."""
+        """Release everything, including what users opened. State that was not captured is lost."""
         for operator in self._wiring.operators.values():
             operator.close()
         for capture in self._captures:
@@ -124,23 +124,23 @@ class TaskRuntime:
 
     @property
     def exhausted(self) -> bool:
-        """Whether this is a source that has nothing more to read."""
+        """Whether this is a source that has read everything."""
         return bool(self._sources) and all(source.reader.exhausted for source in self._sources)
 
     @property
     def records_read(self) -> int:
-        """How many records the source has read, those of the runs before a restore included."""
+        """The number of records that the source has read, including those before a restore."""
         return sum(source.sent for source in self._sources)
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
-        """Read a batch of at most so many records from the source, and run what is chained behind it."""
+        """Read at most `records_max` records from the source, and run the operators chained to it."""
         self._moment.now_ms = now_ms
         for source in self._sources:
             source.produce(records_max)
         return self._take_emitted()
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
-        """Run the chain on a batch that came on a channel. The batch belongs to the task from now on."""
+        """Run the chain on a batch of a channel. The task owns the batch from now on."""
         self._moment.now_ms = now_ms
         if batch.records:
             self._doors[channel.id.edge](batch.records, batch.hops)
@@ -153,7 +153,7 @@ class TaskRuntime:
 
     @property
     def waits(self) -> bool:
-        """Whether there is an operator that may wait for a time, or for an answer."""
+        """Whether an operator may wait for a timer or an answer."""
         return bool(self._timed or self._callers)
 
     # -- timers and calls ----------------------------------------------------------------------------------------
@@ -166,11 +166,11 @@ class TaskRuntime:
 
     @property
     def restored_ms(self) -> int:
-        """The time of the cut that was restored, as far as a timer is to be measured by it; 0 where there is none."""
+        """The time of the restored cut, if timers depend on it; else 0."""
         return max((operator.restored_ms for operator in self._timed), default=0)
 
     def fire_timers(self, now_ms: int) -> Emitted:
-        """Call the `on_timer` hooks that are due by now."""
+        """Call the `on_timer` hooks that are due."""
         self._moment.now_ms = now_ms
         for operator in self._timed:
             operator.fire_timers(now_ms)
@@ -178,15 +178,15 @@ class TaskRuntime:
 
     @property
     def unanswered(self) -> tuple[int, ...]:
-        """The ids of the calls outside that have no answer yet, in the order of arrival."""
+        """The ids of the external calls without an answer, in the order of arrival."""
         return tuple(sorted(call_id for operator in self._callers for call_id in operator.waiting))
 
     def call(self, call_id: int) -> Call:
-        """What to call, and the record to call it with: a copy, which the function may change."""
+        """The function to call, and the record: a copy, which the function may change."""
         return self._caller(call_id).call(call_id)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None = None) -> Emitted:
-        """A call has answered or failed; a call that took too long has failed with a TimeoutError."""
+        """A call has returned or failed; a call that took too long has failed with a TimeoutError."""
         self._caller(call_id).on_answer(call_id, result, error)
         return self._take_emitted()
 
@@ -194,7 +194,7 @@ class TaskRuntime:
         for operator in self._callers:
             if call_id in operator.waiting:
                 return operator
-        raise LookupError(f"task {self.task.id} waits for no answer to call {call_id}; it waits for {self.unanswered}")
+        raise LookupError(f"task {self.task.id} has no open call {call_id}; its open calls are {self.unanswered}")
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class TaskRuntime:
         self._moment.round = path
 
     def on_round_end(self, path: tuple[int, ...], now_ms: int) -> Emitted:
-        """A round is complete here: the hooks run, upstream first, and the next round of that level begins."""
+        """A round is complete here: run the hooks, upstream first, then begin the next round of that level."""
         self._moment.now_ms = now_ms
         self._moment.round = path
         for operator in self._wiring.operators.values():
@@ -217,7 +217,7 @@ class TaskRuntime:
         return self._take_emitted()
 
     def take_contributions(self, iteration: str) -> Any | None:
-        """What the records sent over that iteration's back edge came to since the last call; None: there were none."""
+        """The combined measure of what was sent over that iteration's back edge since the last call, or None."""
         measures = [m[iteration] for m in self._wiring.measures.values() if iteration in m]
         totals = [total for total in [measure.take() for measure in measures] if total is not None]
         if not totals:
@@ -228,7 +228,7 @@ class TaskRuntime:
             raise user_error(iteration, error, hook="reduce", can_set_aside=False) from error
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
-        """Whether the iteration has another round after `path`, given what all tasks sent back. At its heads only."""
+        """Whether the iteration has another round after `path`, given all tasks' contributions. For heads only."""
         return self._head.decide(path, {task: value for task, value in contributions.items() if value is not None})
 
     def release_round(self) -> Emitted:
@@ -244,13 +244,13 @@ class TaskRuntime:
     @property
     def _head(self) -> IterateOperator:
         if not self._heads:
-            raise RuntimeError(f"task {self.task.id} is not the head of an iteration, it has no rounds to decide about")
+            raise RuntimeError(f"task {self.task.id} is not the head of an iteration, so it cannot decide about rounds")
         return self._heads[0]
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
     def capture(self, epoch: Epoch, attempt: Attempt) -> Capture:
-        """The state at this moment, still to be encoded. Sinks prepare a transaction."""
+        """Capture the current state, to be encoded later. Sinks prepare a transaction."""
         self._captures[:] = [capture for capture in self._captures if capture.is_open]
         captures: dict[str, OperatorCapture] = {}
         for name, operator in self._wiring.operators.items():
@@ -261,7 +261,7 @@ class TaskRuntime:
         return capture
 
     def _capture_sending(self, name: str, capture: OperatorCapture) -> None:
-        """Adds what the edges behind an operator hold, and the round, to its state."""
+        """Add the state of the operator's outgoing edges, and the round, to its capture."""
         turns = {turn.edge: turn.position for turn in self._wiring.turns[name] if turn.position}
         measured = self._wiring.measures[name].items()
         measures = {iteration: measure.total for iteration, measure in measured if measure.total is not None}
@@ -283,11 +283,11 @@ class TaskRuntime:
 
     @property
     def transactions(self) -> tuple[Transaction, ...]:
-        """What the sinks have prepared and not yet committed."""
+        """The transactions that the sinks have prepared and not yet committed."""
         return tuple(transaction for sink in self._sinks for transaction in sink.transactions.values())
 
     def commit(self, names: Sequence[str]) -> None:
-        """Publish these transactions, as far as they are this task's. Doing it again does no harm."""
+        """Publish those of these transactions that belong to this task. Repeating this has no effect."""
         if names:
             for sink in self._sinks:
                 sink.commit(set(names))

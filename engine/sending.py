@@ -1,11 +1,11 @@
-"""Where the output of an operator goes: partitioners put it into the channels of an edge, `fan_out` to several targets.
+"""Sends an operator's output: partitioners put it into the channels of an edge, `fan_out` sends it to several targets.
 
-Everything is a `Send`: a function that takes records and their hops and gives them to the next one, down to the list of
-what the task has emitted. It is never called with no records. What is sent belongs to the receiver, who may change
-it in place; so each further target gets a copy.
+Everything is a `Send`: a function that takes records and their hops and passes them to the next one, down to the list
+of what the task has emitted. It is never called without records. The receiver owns what is sent and may change it in
+place, so each additional target gets a copy.
 
-Columns stay columns: all the way, or until they come to the door of an operator that takes records (`taking_records`),
-or to an edge whose function is to see each record.
+Columns stay columns until they reach the door of an operator that only takes records (`taking_records`), or an edge
+whose function must see each record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ColumnTargets = npt.NDArray[np.integer[Any]]
 
 
 class RebalanceTurn:
-    """Whose turn it is on an edge that deals its records out. It is state: a restored run deals on from there."""
+    """The next target of an edge that distributes records in turn. It is state: a restored run continues there."""
 
     def __init__(self, edge: str) -> None:
         self.edge = edge
@@ -46,11 +46,11 @@ class RebalanceTurn:
 
 
 def drop(records: Records, hops: Hops) -> None:
-    """The output that nobody reads."""
+    """The `Send` of an output that nothing reads."""
 
 
 def taking_records(take: TakeRecords) -> Send:
-    """The door of an operator that takes records alone."""
+    """The door of an operator that only takes records."""
 
     def send(records: Records, hops: Hops) -> None:
         take(records.to_records() if isinstance(records, Columns) else records, hops)
@@ -76,12 +76,12 @@ def fan_out(sends: Sequence[Send]) -> Send:
 
 
 def partitioner(edge: Edge, channels: Sequence[Channel], sender_index: int, out: Emitted, turn: RebalanceTurn) -> Send:
-    """The `Send` that puts records into the channels of one edge, by its routing."""
+    """The `Send` that puts records into the channels of an edge, according to its routing."""
     ids = [channel.id for channel in sorted(channels, key=lambda channel: channel.id.receiver.index)]
     if edge.routing is Routing.BROADCAST:
         return fan_out([_to_one(id, out) for id in ids])
     if edge.routing is Routing.FORWARD:
-        # The back edge of an iteration has channels to every head, for its markers; the records go straight on.
+        # The back edge of an iteration has channels to every head, for its markers, but records go to one head only.
         return _to_one(next(id for id in ids if id.receiver.index == sender_index), out)
     if edge.routing is Routing.ROUTE:
         return _by_target(ids, out, _divide_by_route(edge, len(ids)))
@@ -142,13 +142,13 @@ def _by_target(
 
 
 class _Part(Protocol):
-    """What goes to one of the targets."""
+    """The records that go to one of the targets."""
 
     def append(self, record: Any, /) -> None: ...
 
 
 class _PartWithHops:
-    """The same of a batch whose records differ in hops: each record that is appended brings its own."""
+    """The same for a batch whose records differ in hops: each appended record brings its own hops."""
 
     def __init__(self, all_hops: Iterator[int]) -> None:
         self.records: list[Any] = []
@@ -161,7 +161,7 @@ class _PartWithHops:
 
 
 class _Targets(dict[Any, int]):
-    """key -> the index of its task, found once a key."""
+    """key -> the index of its task, computed once per key."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class _Targets(dict[Any, int]):
 
 
 def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns) -> _ColumnTargets | None:
-    """The target of each row: that of a record with this key. None: records have to tell."""
+    """The target of each row, the same as for a record with this key. None: decide record by record."""
     keys = columns.keys(by)
     if keys is None:
         return None
@@ -195,9 +195,9 @@ def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequen
         iterator = iter(records)
         key: Any = NO_KEY
         try:
-            # One pass, and no list of keys: that is a quarter less than key by key, target by target.
+            # One pass without a list of keys takes a quarter less time than collecting keys, then targets.
             for record in iterator:
-                key = NO_KEY  # where `by` raises there is none to tell of
+                key = NO_KEY  # if `by` raises, there is no key to report
                 key = by(record)
                 parts[targets[key]].append(record)
         except USER_RAISED as error:

@@ -1,4 +1,4 @@
-"""What a task needs from outside: where its sources read and its sinks write. Drivers provide it."""
+"""What a task needs from outside: readers for its sources and writers for its sinks. Drivers provide them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from graphs.plan import Operator
 
 
 class Reader(Protocol):
-    """Reads the splits of a source that belong to one task. Records it returned once are never changed by it."""
+    """Reads the splits of a source that belong to one task. It never changes records that it has returned."""
 
     @property
     def exhausted(self) -> bool:
-        """Nothing more will ever come."""
+        """Whether nothing more will ever arrive."""
         ...
 
     def read(self, records_max: int) -> Records:
-        """The next records, or as many rows of columns; an empty list when there are none at the moment."""
+        """The next records, as a list or as rows of columns; an empty list if none are available now."""
         ...
 
     def positions(self) -> dict[str, Any]:
-        """Split name -> position behind the last record returned."""
+        """Split name -> position after the last record returned."""
         ...
 
 
 class RecordsOnly:
-    """Takes columns apart, and copies records, for the writer of a sink that takes lists of its own."""
+    """Converts columns and copies records, for the writer of a sink that takes its own lists."""
 
     def __init__(self, writer: SinkWriter) -> None:
         self._writer = writer
@@ -38,7 +38,7 @@ class RecordsOnly:
         self.commit = writer.commit
 
     def write(self, records: Records) -> None:
-        """Adds records to the transaction that is open."""
+        """Add records to the open transaction."""
         self._writer.write(records.to_records() if isinstance(records, Columns) else copy_records(records))
 
 

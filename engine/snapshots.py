@@ -1,13 +1,13 @@
-"""From a capture to its acknowledgement: what one task has captured and not yet acknowledged (rules 5 and 7).
+"""The way from a capture to its acknowledgement: what a task has captured and not yet acknowledged (rules 5 and 7).
 
 - A snapshot is written when its log is sealed, and acknowledged when it is written. A probe is acknowledged when its
-  log is sealed: it is counted, not stored.
-- The last state of a task that has ended acknowledges every epoch that it had not captured. It is said again whenever
-  an epoch is aborted, in case it was lost.
-- A head ends before its loop does. Its last state stands for an epoch only when every back edge has given its
-  barrier, or END: only then is it known that what was received is what was sent, and that on_end of the loop's
-  operators has sent nothing back. It is said again whenever it stands for more.
-- Completing an epoch discards the open ones before it. Discarding drops files; prepared transactions stay.
+  log is sealed, because it is counted, not stored.
+- The last state of an ended task acknowledges every epoch that the task had not captured. It is reported again whenever
+  an epoch is aborted, in case the report was lost.
+- A head ends before its loop does. Its last state stands for an epoch only once every back edge has given its barrier,
+  or END: only then is it certain that everything sent was received, and that no on_end hook in the loop has sent
+  anything back. It is reported again whenever it stands for more epochs.
+- Completing an epoch discards earlier open epochs. Discarding removes files; prepared transactions stay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Snapshots:
         self.alignment = alignment
         self.last: OpenEpoch | None = None
         self.last_is_durable = False
-        # Up to which epoch, and which probe, the inputs are known to be whole; None is to their ends.
+        # The epoch and the probe up to which the inputs are known to be complete; None means to their ends.
         self.verified: tuple[Epoch, Epoch] | None = None
 
     def seal(self, log: OpenEpoch) -> list[Effect]:
@@ -42,7 +42,7 @@ class Snapshots:
         return [Write(log.epoch, log.task_record(ended=False))]
 
     def end_with(self, last: OpenEpoch) -> list[Effect]:
-        """The task has ended in this state."""
+        """The task has ended, in this state."""
         self.last = last
         return [Write(None, last.task_record(ended=True))]
 
@@ -50,7 +50,7 @@ class Snapshots:
         """The operators' state is captured, and these transactions are prepared."""
         captured = self._last_state() if epoch is None else self.logs.epochs.get(epoch)
         if captured is None:
-            raise ProtocolError(f"task {self.task}: epoch {epoch} is not open, its state cannot be captured")
+            raise ProtocolError(f"task {self.task}: epoch {epoch} is not open, so its state cannot be captured")
         captured.transactions = transactions
 
     def on_written(self, epoch: Epoch | None) -> list[Effect]:
@@ -63,7 +63,7 @@ class Snapshots:
         if written is None:
             return [Discard(epoch)]
         if written.open:
-            raise ProtocolError(f"task {self.task}: the log of epoch {epoch} is not sealed, it cannot be durable")
+            raise ProtocolError(f"task {self.task}: the log of epoch {epoch} is not sealed, so it cannot be durable")
         self.logs.drop(epoch)
         return [Acknowledge(epoch, written.report())]
 
@@ -82,7 +82,7 @@ class Snapshots:
         return effects + self._acknowledge_end()
 
     def on_verified(self, verified: tuple[Epoch, Epoch] | None) -> list[Effect]:
-        """The inputs of a task that has ended are known to be whole up to there."""
+        """The inputs of an ended task are known to be complete up to this epoch and probe."""
         if verified == self.verified:
             return []
         self.verified = verified
@@ -97,7 +97,7 @@ class Snapshots:
 
     def _last_state(self) -> OpenEpoch:
         if self.last is None:
-            raise ProtocolError(f"task {self.task} has not ended, it has no last state")
+            raise ProtocolError(f"task {self.task} has not ended, so it has no last state")
         return self.last
 
     def _acknowledge_end(self) -> list[Effect]:

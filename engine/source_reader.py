@@ -1,4 +1,4 @@
-"""Reads the splits of one task, one behind the other: what a source task does, whatever its source is."""
+"""Reads the splits of one task, one after the other, for any kind of source."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from graphs.io import FunctionRaisedError, Source, SplitReader
 
 
 class SourceReader:
-    """Reads splits of a source, from their positions on. `name` is that of the operator.
+    """Reads splits of a source, starting at their positions. `name` is the name of the operator.
 
-    One split is open at a time, unless it has nothing to read at the moment: then the others are asked, too.
+    One split is open at a time. If it has nothing to read at the moment, the others are tried as well.
 
     >>> from graphs.io import Items
     >>> reader = SourceReader("letters", Items("abcd"), {"1-of-2": 0})
@@ -34,11 +34,11 @@ class SourceReader:
 
     @property
     def exhausted(self) -> bool:
-        """Nothing more will ever come."""
+        """Whether nothing more will ever arrive."""
         return not self._unread
 
     def read(self, records_max: int) -> Records:
-        """The next records of the first split that has any; an empty list when there are none at the moment."""
+        """The next records of the first split that has any; an empty list if none are available now."""
         for _ in range(len(self._unread)):
             split = self._unread[0]
             records = self._read(split, records_max)
@@ -49,7 +49,7 @@ class SourceReader:
         return []
 
     def positions(self) -> dict[str, Any]:
-        """Split name -> position; splits that are read stay listed."""
+        """Split name -> position; finished splits stay listed."""
         return dict(self._positions)
 
     def _read(self, split: str, records_max: int) -> Records:
@@ -74,7 +74,7 @@ class SourceReader:
 def positions_of(source: Source[Any], index: int, parallelism: int, splits: tuple[str, ...] | None) -> dict[str, Any]:
     """The splits that one of several tasks begins with, at their first positions.
 
-    `splits` are those of the source as they were listed before the run.
+    `splits` are the splits of the source as listed before the run.
 
     >>> from graphs.io import Items
     >>> positions_of(Items("abc"), 1, 2, None), positions_of(Items("abc"), 1, 2, ("x", "y", "z"))

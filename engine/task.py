@@ -1,19 +1,19 @@
-"""The core of one task: what it does on every batch, barrier, END, trigger and abort. No clock, no I/O, no randomness.
+"""The core of one task: its reaction to batches, barriers, END, triggers and aborts. No clock, no I/O, no randomness.
 
-It joins the sub-machines: `alignment.py` says when to capture, `channel_log.py` what was in the channels, `rounds.py`
-and `iteration.py` what markers do, `channels.py` counts. Here stands how they meet:
+It combines the sub-machines: `alignment.py` decides when to capture, `channel_log.py` logs channels, `rounds.py` and
+`iteration.py` handle markers, `channels.py` counts. This file says how they interact:
 
-- Receipt and processing are two things. `on_...` receives; `take` and `take_more` process what `ready` offers.
-- Nothing is received before `start`; the driver keeps what comes earlier.
-- A batch may be processed in parts, by `take_part`; whatever else happens may happen between two parts.
+- Receiving and processing are separate: `on_...` receives; `take` and `take_more` process what `ready` offers.
+- Nothing is received before `start`; the driver keeps earlier arrivals.
+- A batch may be processed in parts, by `take_part`; anything else may happen between two parts.
 - An aligned epoch whose patience is over (`on_tick`) is captured past the queues: every input is logged until its
-  barrier, which stays where it is and passes without effect.
-- A barrier or END takes effect when it reaches the front of its channel, at once and without being asked; except
-  that a log is sealed on receipt, and an epoch that captures on receipt (`unaligned`) is captured there.
-- A source ends when exhausted, a head when told to, any other when all inputs have ended, and not while it is busy.
-- Ended, it ignores triggers; its last state acknowledges every epoch that it had not captured.
-- `Life` has its life cycle, with the transitions that there are.
-- What carries another attempt's number is counted and dropped.
+  barrier, which stays in its place and passes without effect.
+- A barrier or END takes effect by itself as soon as it reaches the front of its channel. Two exceptions take effect on
+  receipt: a log is sealed, and an epoch that captures on receipt (`unaligned`) is captured.
+- A source ends when exhausted, a head when told to, any other task when all its inputs have ended and it is not busy.
+- An ended task ignores triggers; its last state acknowledges every epoch that it had not captured.
+- `Life` has its life cycle and the legal transitions.
+- Items with another attempt's number are counted and dropped.
 
 A driver makes no decision: it calls these methods and carries out the effects (`recovery/effects.py`).
 """
@@ -43,7 +43,7 @@ LATE_IN_ROUNDS = "on_end (or on_timer, for a timer that the last on_round_end se
 
 
 class Life(Enum):
-    """Where a task is in its life.
+    """The life cycle of a task.
 
     | from | by | to |
     | --- | --- | --- |
@@ -52,7 +52,7 @@ class Life(Enum):
     | ENDING | `on_end_hooks_ran` | ENDED |
     | HAD_ENDED | `start`: only says END again, and runs no hooks | ENDED_AGAIN |
 
-    HAD_ENDED is the life of a task that had ended in the cut that it is restored from.
+    HAD_ENDED is the state of a task that had ended in the restored cut.
 
     - takes: whether inputs are processed. is_over: whether it has ended, so that triggers have no effect.
     """
@@ -81,13 +81,13 @@ TRANSITIONS = {
 class TaskCore:
     """One task's part of the protocol.
 
-    - inboxes, outlets: the receiving and the sending ends; the inboxes of restored logs among them.
+    - inboxes, outlets: the receiving and the sending ends, including the inboxes of restored logs.
     - alignment, logs, snapshots: when to capture, what was in the channels, and what is not acknowledged yet.
-    - rounds, iteration: the rounds that the task is in, and what it does at their ends; None outside of iterations.
+    - rounds, iteration: the task's rounds, and its actions at their ends; None outside of iterations.
     - life: see `Life`. busy: timers are set or calls are unanswered, so the task must not end.
-    - now_ms: the driver's clock as far as it has been told; it counts for the patience of epochs alone.
-    - declined: the cut between two rounds that was declined last, so that it is said once.
-    - stale_items: how many items of other attempts were dropped.
+    - now_ms: the driver's clock as last reported; it only matters for the patience of epochs.
+    - declined: the last cut between two rounds that was declined, so that this is reported once.
+    - stale_items: the number of items of other attempts that were dropped.
     """
 
     def __init__(self, task: Task, attempt: Attempt, encode: Encode, restored: TaskRestore | None = None) -> None:
@@ -125,13 +125,13 @@ class TaskCore:
             self.rounds.restore(restored.rounds)
 
     def start(self, *, busy: bool) -> Sequence[Effect]:
-        """All tasks are restored: run. A task that had ended only says so again.
+        """All tasks are restored: run. A task that had ended only sends END again.
 
-        `busy`: whether timers or unanswered calls were restored. Told later, a round whose markers were all given
-        before the cut would be over before its calls are answered.
+        `busy`: whether timers or unanswered calls were restored. If this were reported later, a round whose markers
+        were all given before the cut would be over before its calls are answered.
         """
         if self.life not in (Life.NEW, Life.HAD_ENDED):
-            raise ProtocolError(f"task {self.task.id} runs already")
+            raise ProtocolError(f"task {self.task.id} is already running")
         self._become(Life.RUNNING if self.life is Life.NEW else Life.ENDED_AGAIN)
         self.busy = busy
         self._queues = [inbox.queue for inbox in self.inboxes.values()]
@@ -145,16 +145,16 @@ class TaskCore:
 
     @property
     def ended(self) -> bool:
-        """Whether the task has ended; it may still have to say so."""
+        """Whether the task has ended; it may not have reported that yet."""
         return self.life.is_over
 
     def _become(self, life: Life) -> None:
         if (self.life, life) not in TRANSITIONS:
-            raise ProtocolError(f"task {self.task.id} is {self.life.label}, it cannot become {life.label}")
+            raise ProtocolError(f"task {self.task.id} is {self.life.label}, so it cannot become {life.label}")
         self.life = life
 
     def receive(self, channel: ChannelId, attempt: Attempt, item: Item, kept: Any = None) -> Sequence[Effect]:
-        """Something arrived. `kept` is to be queued in place of a payload that memory has no room for."""
+        """An item has arrived. `kept` is queued in place of a payload for which memory has no room."""
         if attempt != self.attempt:
             self.stale_items += 1
             return NOTHING
@@ -192,16 +192,16 @@ class TaskCore:
 
     @property
     def awaits_time(self) -> bool:
-        """Whether an epoch has a patience that may come to its end."""
+        """Whether the patience of an epoch may run out."""
         return bool(self.alignment.deadlines)
 
     @property
     def patience_until_ms(self) -> int:
-        """When the first patience is over; there is one."""
+        """The end of the first patience; there must be one."""
         return min(self.alignment.deadlines.values())
 
     def on_tick(self, now_ms: int) -> Sequence[Effect]:
-        """The time, whenever a trigger or a barrier is about to be given, and while `awaits_time`."""
+        """Pass in the time, before each trigger or barrier, and while `awaits_time`."""
         self.now_ms = now_ms
         if self.ended or not self.alignment.deadlines:
             return NOTHING
@@ -220,7 +220,7 @@ class TaskCore:
         return self._proceed(effects)
 
     def on_complete(self, epoch: Epoch, names: tuple[str, ...]) -> Sequence[Effect]:
-        """The cut is complete: publish, drop the open epochs before it."""
+        """The cut is complete: publish its transactions, and drop earlier open epochs."""
         return self.snapshots.on_complete(epoch, names)
 
     def on_committed(self, epoch: Epoch) -> Sequence[Effect]:
@@ -228,20 +228,20 @@ class TaskCore:
         return [Committed(epoch)]
 
     def on_busy(self, busy: bool) -> Sequence[Effect]:
-        """Whether timers are set or calls are unanswered, told whenever it changes."""
+        """Note whether timers are set or calls are unanswered; called whenever this changes."""
         self.busy = busy
         return self._proceed([])
 
     def on_exhausted(self) -> Sequence[Effect]:
         """A source has nothing more to read."""
         if not self.task.is_source:
-            raise ProtocolError(f"task {self.task.id} is no source, it cannot be exhausted")
+            raise ProtocolError(f"task {self.task.id} is not a source, so it cannot be exhausted")
         return self._finish()
 
     def on_told_to_end(self) -> Sequence[Effect]:
-        """The loop that this head belongs to has run dry for good. Told again, it has nothing more to do."""
+        """The loop of this head has run dry for good: end. Repeating this has no effect."""
         if not self.task.is_head or self.iteration is not None:
-            raise ProtocolError(f"task {self.task.id} is not the head of a free-running loop, it cannot be told to end")
+            raise ProtocolError(f"task {self.task.id} is not the head of a free loop, so it cannot be told to end")
         return self._finish() if self.life is Life.RUNNING else NOTHING
 
     def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
@@ -257,7 +257,7 @@ class TaskCore:
         return self.snapshots.on_write_failed(epoch, reason)
 
     def remaining(self) -> dict[Epoch, Remaining]:
-        """What is still to be done here for each epoch that is under way, probes aside."""
+        """What remains to be done here for each open epoch, except probes."""
         found: dict[Epoch, Remaining] = {}
         inputs = self._live_regular()
         for epoch in self._awaited():
@@ -270,7 +270,7 @@ class TaskCore:
         return found
 
     def _awaited(self) -> list[Epoch]:
-        """The epochs that have begun here, and are not captured."""
+        """The epochs that have begun here and are not captured yet."""
         begun = {epoch for epoch, mode in self.alignment.modes.items() if not mode.is_probe}
         begun |= {inbox.last_barrier[False] for inbox in self.inboxes.values()}
         return sorted(epoch for epoch in begun if epoch and not self.alignment.is_over(epoch, Mode.ALIGNED))
@@ -278,7 +278,7 @@ class TaskCore:
     # -- processing ----------------------------------------------------------------------------------------------
 
     def has_queued(self) -> bool:
-        """Whether anything waits here. Mostly nothing does, which is quicker to see than what is ready."""
+        """Whether any item is queued. Usually none is, which is faster to check than `ready`."""
         return any(self._queues)
 
     def consumed(self, channel: ChannelId) -> int:
@@ -286,17 +286,17 @@ class TaskCore:
         return self.inboxes[channel].consumed
 
     def is_marker_next(self, channel: ChannelId) -> bool:
-        """Whether the next thing to process on this channel is a round marker."""
+        """Whether the next item of this channel is a round marker."""
         return self.inboxes[channel].has_marker()
 
     def has_several(self, channel: ChannelId) -> bool:
-        """Whether another batch stands behind the first one of this channel."""
+        """Whether the first two items of this channel are batches."""
         queue = self.inboxes[channel].queue
         return len(queue) > 1 and type(queue[0]) is Queued and type(queue[1]) is Queued
 
     @property
     def last_captured(self) -> Epoch:
-        """The last epoch that was captured here, probes aside; 0 if none was."""
+        """The last epoch captured here, except probes; 0 if none was."""
         return self.alignment.captured[False]
 
     def ready(self) -> list[ChannelId]:
@@ -305,7 +305,8 @@ class TaskCore:
             return []
         ready = [inbox.id for inbox in self.inboxes.values() if inbox.queue and inbox.has_batch()]
         if self.rounds is not None and self.rounds.aside:
-            # Set aside once, taken once: through the restored channel if that is ready. One routed anew has no other.
+            # Batches set aside must be offered once: through the restored channel if it is ready. A rerouted log has no
+            # other.
             listed = {channel._replace(restored=False) for channel in ready}
             aside = [channel for channel in self.rounds.drainable() if channel not in listed]
             ready += [c if c in self.inboxes else c._replace(restored=True) for c in aside]
@@ -322,9 +323,9 @@ class TaskCore:
         return self._take_in_rounds(inbox, self.rounds)
 
     def front(self, channel: ChannelId) -> tuple[Any, int] | None:
-        """The payload that `take` would process, and how many of its records are done; None if it is no batch for now.
+        """The payload that `take` would process and its number of processed records; None if it is not a batch.
 
-        A driver may process some of the records by `take_part`; the last of them it leaves to `take`.
+        A driver may process some of the records with `take_part`, but must leave the last one to `take`.
         """
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         rounds = self.rounds
@@ -340,7 +341,7 @@ class TaskCore:
         return queued.payload, rounds.skips.get(live, 0) if is_aside else inbox.skip
 
     def take_part(self, channel: ChannelId, records: int) -> Sequence[Effect]:
-        """Process so many more records of the front batch, not its last one. The batch stays at the front."""
+        """Process this many more records of the front batch, but not its last one. The batch stays at the front."""
         if records < 1 or not self.life.takes or (front := self.front(channel)) is None:
             raise ProtocolError(f"channel {channel}: {records} records of a batch cannot be taken now")
         payload, skip = front
@@ -352,12 +353,12 @@ class TaskCore:
         return [Process(channel, payload, skip, skip + records)]
 
     def take_more(self, channel: ChannelId) -> Any | None:
-        """The payload of the next batch, to be processed with the last one; None if something else comes first."""
+        """The payload of the next batch, to be processed with the last one; None if another item comes first."""
         inbox = self.inboxes[channel]
         return inbox.consume().payload if self._has_more(inbox) else None
 
     def more(self, channel: ChannelId) -> Any | None:
-        """The payload that `take_more` would give."""
+        """The payload that `take_more` would return."""
         inbox = self.inboxes[channel]
         return inbox.front().payload if self._has_more(inbox) else None
 
@@ -384,17 +385,19 @@ class TaskCore:
         return [Process(inbox.id, queued.payload, skip)] if queued.marker is None else self._go_on(inbox, [])
 
     def on_processed(self, channel: ChannelId) -> Sequence[Effect]:
-        """User code is done with the batch, and what it emitted is sent: what stood behind it takes effect."""
+        """User code has processed the batch, and its output is sent: the items behind it take effect."""
         inbox = self.inboxes.get(channel) or self._no_inbox(channel)
         if not inbox.ended and (not inbox.queue or type(inbox.queue[0]) is Queued):
             return NOTHING
         return self._go_on(inbox, [])
 
     def sent(self, channel: ChannelId, payload: Any) -> Data:
-        """Number one batch that goes out now."""
+        """Number a batch that is about to be sent."""
         outlet = self.outlets.get(channel)
         if outlet is None or self.life.is_over:
-            raise ProtocolError(f"task {self.task.id} may not send into {channel}: it has ended, or it is not its own")
+            raise ProtocolError(
+                f"task {self.task.id} may not send into {channel}: it has ended, or the channel is not its"
+            )
         return outlet.number(payload)
 
     def check_timers_output(self, channels: Iterable[ChannelId]) -> None:
@@ -429,7 +432,7 @@ class TaskCore:
     def on_end_hooks_ran(self) -> Sequence[Effect]:
         """After `RunEnd`."""
         if self.life is not Life.ENDING:
-            raise ProtocolError(f"task {self.task.id} was running no end hooks")
+            raise ProtocolError(f"task {self.task.id} was not running end hooks")
         self._become(Life.ENDED)
         return self._say_end()
 
@@ -465,7 +468,7 @@ class TaskCore:
         return self._go_on(inbox, effects)
 
     def _verified(self) -> tuple[Epoch, Epoch] | None:
-        """Up to which epoch, and which probe, every back edge is known to be whole; None is to its end.
+        """The epoch and the probe up to which every back edge is known to be complete; None means to its end.
 
         A head that had ended before a restore was verified then.
         """
@@ -481,7 +484,7 @@ class TaskCore:
         return self._proceed(effects)
 
     def _settle(self, inboxes: Iterable[Inbox], effects: list[Effect]) -> None:
-        """Let barriers and ENDs at the front of these channels take effect, and capture what is due by then."""
+        """Let barriers and ENDs at the front of these channels take effect, and capture epochs that become due."""
         waiting = list(inboxes)
         while waiting:
             inbox = waiting.pop()
@@ -508,7 +511,7 @@ class TaskCore:
             rounds.close(inbox.live_id)
 
     def _proceed(self, effects: list[Effect]) -> Sequence[Effect]:
-        """What follows now: captures that are due, then the next step of a round, then the end."""
+        """Continue with due captures, then the next step of a round, then the end."""
         self._capture_due(effects)
         if self.life is not Life.RUNNING:
             return effects
@@ -523,7 +526,7 @@ class TaskCore:
         return effects
 
     def _capture_due(self, effects: list[Effect]) -> bool:
-        """Capture every epoch that all inputs have given; says whether there was one."""
+        """Capture every epoch whose barrier all inputs have given; return whether there was one."""
         captured = False
         if not self.alignment.is_idle:
             self._decline_in_a_round(effects)
@@ -544,10 +547,10 @@ class TaskCore:
         return [inbox.id for inbox in self.inboxes.values() if not inbox.is_back and not inbox.ended]
 
     def _decline_in_a_round(self, effects: list[Effect]) -> None:
-        """Some heads have cut between two rounds, others have gone on: round and cut wait for each other.
+        """Decline a cut between two rounds that some heads have captured and others have passed: it would deadlock.
 
-        That is so where the round awaits a marker that is behind the barrier. Where the channel has given it, the
-        barrier came early: another head was faster.
+        This is the case if the round needs a marker that is behind the barrier. If the channel has given its marker,
+        the barrier only came early: another head was faster.
         """
         rounds = self.rounds
         if rounds is None or not rounds.is_in_a_round():
@@ -569,7 +572,7 @@ class TaskCore:
         return all(inbox.ended for inbox in self.inboxes.values())
 
     def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect], overtakes: bool = False) -> None:
-        """Capture, pass the barrier on, release what was held for it; the log begins with what is queued."""
+        """Capture, send the barrier on, release the channels held for it; the log begins with the queued batches."""
         open_epoch = self._open(epoch, mode)
         open_epoch.overtook = overtakes
         if not mode.is_probe:
@@ -613,7 +616,7 @@ class TaskCore:
 
     def _finish(self) -> list[Effect]:
         if self.life is not Life.RUNNING:
-            raise ProtocolError(f"task {self.task.id} has ended already, or not started")
+            raise ProtocolError(f"task {self.task.id} has already ended, or has not started")
         self._become(Life.ENDING)
         return [RunEnd()]
 
@@ -626,7 +629,7 @@ class TaskCore:
 
     def _rounds_step(self) -> Iteration:
         if self.iteration is None:
-            raise ProtocolError(f"task {self.task.id} is in no iteration")
+            raise ProtocolError(f"task {self.task.id} is not in an iteration")
         return self.iteration
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in user code, or with what it returns: each message says where, with which record, and the fix."""
+"""Errors of user code or about its results: each message names the place, the record and the fix."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class _NoKey(Enum):
 
 
 NO_KEY: Any = _NoKey.NO_KEY
-"""Stands where a record, a state or a timer belongs to no key; None is a key like any other."""
+"""The key of records, state or timers without a key; None is a key like any other."""
 
 
 USER_RAISED = RAISED_BY_USERS
 
 
 class TaskError(Exception):
-    """A task cannot go on; the run fails, since running it again would end the same."""
+    """A task cannot go on. The run fails, because running it again would end the same."""
 
 
 class UserFunctionError(TaskError):
-    """An exception of the user's own code, with the operator, the key, the record and the user's frames.
+    """An exception raised by user code, with the operator, the key, the record and the user's frames.
 
     >>> try:
     ...     raise user_error("parse", ValueError("no digits"), record="abc")
@@ -48,7 +48,7 @@ class UserFunctionError(TaskError):
 
 
 class StateSerializationError(TaskError):
-    """State that a snapshot cannot hold."""
+    """State that cannot be put into a snapshot."""
 
 
 class RecordSerializationError(TaskError):
@@ -60,19 +60,19 @@ class LoopLimitError(TaskError):
 
 
 class LoopOverflowError(TaskError):
-    """A loop holds more records than it was given disk for."""
+    """A loop holds more records than its disk budget allows."""
 
 
 class RoutingError(TaskError):
-    """A record that its edge can send nowhere."""
+    """A record that its edge cannot route."""
 
 
 class MisuseError(TaskError):
-    """User code called something where it means nothing, such as the state of a record that has no key."""
+    """User code used a feature where it has no meaning, such as the state of a record without a key."""
 
 
 def raise_unless_users(error: BaseException) -> None:
-    """Raise the error on if the process is being ended from outside, which Ray does by a SystemExit of its own."""
+    """Re-raise the error if the process is being ended from outside, which Ray does with its own SystemExit."""
     if isinstance(error, SystemExit) and hasattr(error, "ray_terminate_msg"):
         raise error
 
@@ -86,7 +86,7 @@ def user_error(
     can_set_aside: bool = True,
     subject: str = "",
 ) -> UserFunctionError:
-    """The error to raise, `from error`, when user code raised. `subject` is what to blame in place of the operator."""
+    """The error to raise, `from error`, when user code raised. `subject`, if given, is blamed instead of it."""
     raise_unless_users(error)
     where = f" in {hook}" if hook else ""
     blamed = subject or f"operator {operator!r}"
@@ -106,49 +106,49 @@ def stop_when_error(flow: str, epoch: int, error: BaseException) -> UserFunction
     raise_unless_users(error)
     lines = [f"stop_when of flow {flow!r} raised {describe(error)} at cut {epoch}"]
     lines += _told_frames(error)
-    lines.append("  fix the function: it is given a CutView, and says whether the run may stop")
+    lines.append("  fix the function: it gets a CutView and returns whether the run may stop")
     return UserFunctionError("\n".join(lines), "stop_when")
 
 
 def serialization_error(operator: str, what: str, error: BaseException) -> StateSerializationError:
-    """The error to raise, `from error`, when state does not encode."""
+    """The error to raise, `from error`, when state cannot be encoded."""
     return StateSerializationError(
-        f"operator {operator!r} holds {what} that no snapshot can keep: {describe(error)}\n"
+        f"operator {operator!r} holds {what} that cannot be put into a snapshot: {describe(error)}\n"
         "  keep values that pickle in the state: numbers, text, lists, dicts, arrays, objects of importable classes; "
-        "make open files, locks, connections, generators and lambdas anew in on_start"
+        "create open files, locks, connections, generators and lambdas again in on_start"
     )
 
 
 def unreadable_error(operator: str, what: str, kind: str, error: BaseException) -> StateSerializationError:
-    """The error to raise, `from error`, when state encodes and cannot be read back: no restart would succeed."""
+    """The error to raise, `from error`, when state can be encoded but not decoded, so that no restart would succeed."""
     return StateSerializationError(
-        f"operator {operator!r} holds {what} that no restart could read back: a {kind} pickles, and unpickling it "
+        f"operator {operator!r} holds {what} that a restart could not read: a {kind} can be pickled, but unpickling it "
         f"raises {describe(error)}\n"
         "  keep plain values in the state, or give the class a __reduce__ with what its __init__ needs; an exception "
-        "unpickles if its __init__ hands all of its arguments to super().__init__"
+        "unpickles if its __init__ passes all of its arguments to super().__init__"
     )
 
 
 def describe(error: BaseException) -> str:
-    """The kind and the words of an exception, on one line."""
+    """The type and message of an exception."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def show(value: Any) -> str:
-    """The repr of a user's value, cut to a length that a terminal bears.
+    """The repr of a user's value, shortened to fit a terminal.
 
     >>> show("x" * 1000)[-30:]
     'xxx... (1,002 characters)'
     """
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001  # a broken __repr__ must not hide the error that is being told
+    except Exception as error:  # noqa: BLE001  # a broken __repr__ must not hide the error that is being reported
         return f"(a {type(value).__name__} whose repr raises {type(error).__name__})"
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}... ({len(text):,} characters)"
 
 
 def _told_frames(error: BaseException) -> list[str]:
-    """The user's frames as lines of a message; none where there are none."""
+    """The user's frames as lines of a message; empty if there are none."""
     lines = ["    " + line for frame in user_frames(error) for line in frame.rstrip().splitlines()]
     return ["  your code, innermost last:", *lines] if lines else []
 

@@ -1,7 +1,7 @@
-"""Timers of one process operator: state like any other, filed by key group, or with the task where they have no key.
+"""Timers of one process operator. They are state, filed by key group, or with the task if they have no key.
 
-They fire in the order of their time; at one time in the order of their key groups, so that a restored run, which has
-them back group by group, fires them in the same order.
+They fire in the order of their time, and at the same time in the order of their key groups: a restored run gets them
+back group by group and must fire them in the same order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NO_GROUP = -1
 
 
 class Timers:
-    """When to wake up, and for which key.
+    """Times to wake up, each with a key.
 
     >>> timers = Timers()
     >>> timers.add(20, "a", hops=0)
@@ -41,7 +41,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def add(self, at_ms: int, key: Any, hops: int) -> None:
-        """Set a timer. One for each time, key and hop count: what is sent when it fires has gone round as often."""
+        """Set a timer. There is one per time, key and hop count: what is emitted when it fires has that hop count."""
         if (at_ms, key, hops) in self._set:
             return
         self._set.add((at_ms, key, hops))
@@ -50,7 +50,7 @@ class Timers:
         heapq.heappush(self._heap, (at_ms, group, self._added, key, hops))
 
     def pop_due(self, now_ms: int) -> tuple[int, Any, int] | None:
-        """The next timer that is due: its time, key and hops."""
+        """Remove and return the next due timer: its time, key and hops."""
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         at_ms, _, _, key, hops = heapq.heappop(self._heap)
@@ -66,7 +66,7 @@ class Timers:
         return [(at_ms, hops) for at_ms, _, _, key, hops in sorted(self._heap) if key is NO_KEY]
 
     def restore(self, keyed: Iterable[tuple[Any, int, int]], unkeyed: Iterable[tuple[int, int]]) -> None:
-        """Take timers back."""
+        """Restore timers."""
         for key, at_ms, hops in keyed:
             self.add(at_ms, canonical_key(key), hops)
         for at_ms, hops in unkeyed:

@@ -1,4 +1,4 @@
-"""Keyed state whose keys and values are plain numbers, encoded as columns: several times faster than entry by entry."""
+"""Encodes keyed state of plain numbers as columns: several times faster than entry by entry."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from recovery.typed_groups import COLUMNS, Column, Numbers, TypedGroups
 _CODES: dict[type, str] = {int: "i", float: "f"}
 _FORMS = {"i": "<i8", "f": "<f8"}
 _KINDS = {"i": "q", "f": "d"}
-# The version whose integers of 32 bits all look the same; before them stand the kind and the length of the list.
+# The version in which all 32-bit integers have the same form; before them come the type and length of the list.
 _MARSHAL_VERSION, _MARSHAL_LIST, _MARSHAL_INT = 2, 5, 4
 
 
 class Layout(NamedTuple):
-    """Keys as they stand in a state, and by key group: the group of each, the keys themselves, where they stood."""
+    """The keys of a state in their order, and by key group: the group of each, the keys, their positions."""
 
     keys: Column
     groups: Column
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
 
 def _layout(keys: Column) -> Layout:
-    # Of single bytes numpy makes a radix sort.
+    # For single bytes numpy uses a radix sort.
     groups = key_groups(keys).astype(np.uint8)
     order = np.argsort(groups, kind="stable")
     return Layout(keys, groups[order].astype(np.int32), keys[order], order)
@@ -39,7 +39,7 @@ NO_KEYS = _layout(np.empty(0, np.int64))
 
 
 class Packing:
-    """Where a capture leaves its keys, packed, for the next one: most states keep their keys."""
+    """Where a capture leaves its packed keys for the next one: the keys of most states do not change."""
 
     __slots__ = ("layout",)
 
@@ -48,9 +48,9 @@ class Packing:
 
 
 class TypedEntries:
-    """Collects entries as columns, and parts them by key group in the end.
+    """Collects entries as columns, then partitions them by key group.
 
-    Keys that come packed are the first of `known`; in `packing` they are left for the next time.
+    Keys that come packed are the first of `known`; `packing` keeps them for the next capture.
 
     >>> typed = TypedEntries()
     >>> typed.add([7, 8], [1, 2]), typed.add(["a"], [1])
@@ -67,7 +67,7 @@ class TypedEntries:
         self._columns: dict[str, tuple[list[Column], list[Column]]] = {}
 
     def add(self, keys: Sequence[Any] | Column, values: Sequence[Any]) -> bool:
-        """Take these entries, if all of them have a key and a value that are plain numbers."""
+        """Add these entries if all keys and values are plain numbers; return whether they were added."""
         columns = _packed(keys, values)
         if columns is None:
             self._are_all_typed = False
@@ -79,7 +79,7 @@ class TypedEntries:
         return True
 
     def add_all(self, values: Column) -> None:
-        """Take these values, of all the keys that are known."""
+        """Add these values, one for each of the known keys."""
         self._known_count = len(values)
         self._columns["i"] = ([self._known.keys], [values])
 
@@ -98,7 +98,7 @@ class TypedEntries:
 
 
 def _packed(keys: Sequence[Any] | Column, values: Sequence[Any]) -> tuple[str, Column, Column] | None:
-    """What the values are, and keys and values as columns; None if they are not all numbers of 64 bits."""
+    """The type of the values, and keys and values as columns; None if they are not all 64-bit numbers."""
     code = next((code for kind, code in _CODES.items() if _are_all(values, kind)), None)
     if code is None:
         return None
@@ -111,21 +111,21 @@ def _packed(keys: Sequence[Any] | Column, values: Sequence[Any]) -> tuple[str, C
 
 
 def _are_all(values: Sequence[Any], kind: type) -> bool:
-    # A subclass is another type, and comes back as one. To count takes two thirds of what a set of types takes.
+    # A subclass is another type, and must be restored as one. Counting takes two thirds of the time of a set of types.
     return list(map(type, values)).count(kind) == len(values)
 
 
 def _column(numbers: Sequence[Any], code: str) -> Column:
-    # `struct` takes a list in half the time that `array` takes, and that in a fraction of numpy's.
+    # `struct` packs a list in half the time of `array`, which takes a fraction of numpy's.
     packed = struct.pack(f"{len(numbers)}{_KINDS[code]}", *numbers)
     return np.frombuffer(packed, f"{code}8")
 
 
 def numbers_at_once(values: list[Any]) -> Column | None:
-    """Integers as a column, in a third of the time that piece by piece takes; None if not all are of 32 bits.
+    """Integers as a column, in a third of the time of packing piece by piece; None if not all fit into 32 bits.
 
-    `marshal` writes such an integer, and nothing else, as a byte of its kind and four of its own. What it writes is
-    looked at, kind by kind, so that another format would be found out.
+    `marshal` writes such an integer, and nothing else, as a type byte and four bytes of its own. Each type byte is
+    checked, so another format would be detected.
 
     >>> numbers_at_once([1, -2]), numbers_at_once([1, 1 << 31]), numbers_at_once([0.5, True]), numbers_at_once([])
     (array([ 1, -2]), None, None, None)
@@ -145,7 +145,7 @@ def numbers_at_once(values: list[Any]) -> Column | None:
 
 
 def entries_in(loaded: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """The entries that one pickle of a key group holds: one, or a chunk of columns."""
+    """The entries in one pickle of a key group: one entry, or a chunk of columns."""
     if len(loaded) != 5 or loaded[0] != COLUMNS:
         return [loaded]
     _, key_code, value_code, keys, values = loaded

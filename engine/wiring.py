@@ -1,7 +1,7 @@
-"""How the operators of a task are put together: which function takes what, and where what it sends goes on.
+"""Connects the operators of a task: which function takes which input, and where its output goes.
 
-A chain is wired from its end: an operator is made with the functions of those behind it, so that processing a batch is
-a function that calls the next, with nothing to look up on the way.
+A chain is wired from its end: an operator is created with the functions of those after it, so processing a batch means
+that one function calls the next, without lookups.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MakePlace = Callable[[str, Mapping[str, Send]], Place]
 
 @dataclass(slots=True)
 class Wiring:
-    """The operators of a task in the order of its chain, and what the edges behind each of them hold as state.
+    """The operators of a task in the order of its chain, and the state of their outgoing edges.
 
-    Those are the turns of the edges that deal records out, and, by iteration, what was sent back.
+    That state is the turn of edges that distribute records, and, by iteration, what was measured of records sent back.
     """
 
     operators: dict[str, OperatorRuntime] = field(default_factory=dict[str, OperatorRuntime])
@@ -32,7 +32,7 @@ class Wiring:
 
 
 def wire(task: Task, plan: Plan, out: Emitted, make_place: MakePlace) -> Wiring:
-    """Make the operators of a task. What leaves the task is appended to `out`."""
+    """Create the operators of a task. Its output is appended to `out`."""
     channels: dict[str, list[Channel]] = {}
     for channel in task.outputs:
         channels.setdefault(channel.edge.name, []).append(channel)
@@ -64,7 +64,7 @@ def _sends_of(
             targets.setdefault(edge.output, []).append(send)
         else:
             looping.setdefault((edge.output, edge.loop), (edge, []))[1].append(send)
-    # Dead letters first: the back edges send to them.
+    # Dead letters first, because the back edges send to them.
     sends = {output: fan_out(of_output) for output, of_output in targets.items()}
     for (output, loop), (edge, of_loop) in looping.items():
         head = plan.operators[loop].kind if loop in plan.operators else None

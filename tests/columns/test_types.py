@@ -194,7 +194,7 @@ def test_structs_and_maps_of_a_table_stay_columns():
 
 def test_a_table_with_two_columns_of_one_name_is_refused():
     table = arrow().Table.from_arrays([arrow().array([1]), arrow().array([2])], ["a", "a"])
-    with pytest.raises(MisuseError, match=r"columns \['a', 'a'\], two of them of one name: rename one"):
+    with pytest.raises(MisuseError, match=r"columns \['a', 'a'\], two of which have the same name: rename one"):
         to_columns(table)
 
 
@@ -233,7 +233,7 @@ def test_a_frame_is_made_of_the_same_arrays_and_comes_back_as_columns(monkeypatc
         assert frame["a"].to_pylist() == [1, 2]
         assert frame["b"].to_pylist() == [[1, 2], [3, 4]]
     assert from_format(Frame({"n": [1, 2]})) == columns(n=[1, 2])
-    with pytest.raises(MisuseError, match=r"a frame of the columns \['n', 'n'\]: give each another name"):
+    with pytest.raises(MisuseError, match=r"a frame with the columns \['n', 'n'\]: make the names unique"):
         from_format(Frame({"n": [1, 2]}, ["n", "n"]))
 
 

@@ -115,7 +115,7 @@ def test_state_that_does_not_pickle_fails_the_run_and_leaves_the_cuts_before_int
         numbers.stateful_map(function, initial=None, name="locks").rebalance().write(Collect(), name="done")
         return flow
 
-    with pytest.raises(StateSerializationError, match=r"operator 'locks' holds .* that no snapshot can keep"):
+    with pytest.raises(StateSerializationError, match=r"operator 'locks' holds .* that cannot be put into a snapshot"):
         start(locking(lock_late), snapshots=tmp_path, every=0.1, progress=False).wait()
     _, result = finish(locking(lambda count, number: (1, number)), snapshots=tmp_path, every=0.1, resume="latest")
     expect(result, range(300))

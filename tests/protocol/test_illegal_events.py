@@ -236,9 +236,9 @@ ILLEGAL: dict[str, Illegal] = {
         with_ended_head, "head", lambda bench, core: core.sent(bench.channel("head->body"), b""), "head/0 may not send"
     ),
     # epochs
-    "start again": Illegal(join, "join", lambda bench, core: core.start(busy=False), "join/0 runs already"),
+    "start again": Illegal(join, "join", lambda bench, core: core.start(busy=False), "join/0 is already running"),
     "start again after the end": Illegal(
-        with_left_ended, "left", lambda b, core: core.start(busy=False), "runs already"
+        with_left_ended, "left", lambda b, core: core.start(busy=False), "is already running"
     ),
     "captured an epoch that is not open": Illegal(
         join, "left", lambda bench, core: core.on_captured(Epoch(1), ()), "epoch 1 is not open"
@@ -256,38 +256,40 @@ ILLEGAL: dict[str, Illegal] = {
         with_unsealed_log, "head", lambda bench, core: core.on_written(Epoch(1)), "log of epoch 1 is not sealed"
     ),
     # ends
-    "exhausted, and no source": Illegal(join, "join", lambda bench, core: core.on_exhausted(), "join/0 is no source"),
-    "exhausted twice": Illegal(with_left_ended, "left", lambda bench, core: core.on_exhausted(), "has ended already"),
+    "exhausted, and no source": Illegal(
+        join, "join", lambda bench, core: core.on_exhausted(), "join/0 is not a source"
+    ),
+    "exhausted twice": Illegal(with_left_ended, "left", lambda bench, core: core.on_exhausted(), "has already ended"),
     "told to end, and no head": Illegal(
-        loop, "body", lambda bench, core: core.on_told_to_end(), "is not the head of a free-running loop"
+        loop, "body", lambda bench, core: core.on_told_to_end(), "is not the head of a free loop"
     ),
     "told to end, and the head of an iteration": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_told_to_end(), "is not the head of a free-running loop"
+        repeat, "repeat", lambda bench, core: core.on_told_to_end(), "is not the head of a free loop"
     ),
     "end hooks that nobody asked for": Illegal(
-        join, "join", lambda bench, core: core.on_end_hooks_ran(), "join/0 was running no end hooks"
+        join, "join", lambda bench, core: core.on_end_hooks_ran(), "join/0 was not running end hooks"
     ),
     "end hooks twice": Illegal(
-        with_left_ended, "left", lambda bench, core: core.on_end_hooks_ran(), "left/0 was running no end hooks"
+        with_left_ended, "left", lambda bench, core: core.on_end_hooks_ran(), "left/0 was not running end hooks"
     ),
     "exhausted while the end hooks run": Illegal(
-        with_end_hooks_running, "left", lambda bench, core: core.on_exhausted(), "has ended already"
+        with_end_hooks_running, "left", lambda bench, core: core.on_exhausted(), "has already ended"
     ),
     # rounds
     "a step of a round, and in no iteration": Illegal(
-        join, "join", lambda bench, core: core.on_round_hooks_ran(None), "join/0 is in no iteration"
+        join, "join", lambda bench, core: core.on_round_hooks_ran(None), "join/0 is not in an iteration"
     ),
     "round hooks that nobody asked for": Illegal(
-        repeat, "body", lambda bench, core: core.on_round_hooks_ran(None), "nothing of a round was running"
+        repeat, "body", lambda bench, core: core.on_round_hooks_ran(None), "no step of a round was running"
     ),
     "a decision that nobody asked for": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_decided(True), "nothing of a round was running"
+        repeat, "repeat", lambda bench, core: core.on_decided(True), "no step of a round was running"
     ),
     "a release that nobody asked for": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_round_released(), "nothing of a round was running"
+        repeat, "repeat", lambda bench, core: core.on_round_released(), "no step of a round was running"
     ),
     "a result that nobody asked for": Illegal(
-        repeat, "repeat", lambda bench, core: core.on_result_released(None), "nothing of a round was running"
+        repeat, "repeat", lambda bench, core: core.on_result_released(None), "no step of a round was running"
     ),
     "a decision where hooks were asked for": Illegal(
         with_round_hooks_running, "body", lambda bench, core: core.on_decided(True), "RunRoundEnd was running"

@@ -324,9 +324,11 @@ def test_state_that_does_not_pickle_is_refused_with_operator_and_key():
     with pytest.raises(StateSerializationError) as caught:
         encoded(capture_of(tasks))
     fact, fix = str(caught.value).splitlines()
-    assert fact.startswith("operator 'op' holds a value for key 7 that no snapshot can keep: TypeError: cannot pickle")
+    assert fact.startswith(
+        "operator 'op' holds a value for key 7 that cannot be put into a snapshot: TypeError: cannot pickle"
+    )
     assert fix.startswith("  keep values that pickle in the state: numbers, text,")
-    assert fix.endswith("make open files, locks, connections, generators and lambdas anew in on_start")
+    assert fix.endswith("create open files, locks, connections, generators and lambdas again in on_start")
 
 
 def test_a_class_whose_own_state_does_not_pickle_is_refused():
@@ -342,5 +344,7 @@ def test_a_class_whose_own_state_does_not_pickle_is_refused():
 
     flow = Flow("own")
     flow.read(Items([]), name="source").rebalance().process(Own, name="op").write(Collect(), name="sink")
-    with pytest.raises(StateSerializationError, match="operator 'op' holds state that no snapshot can keep: TypeError"):
+    with pytest.raises(
+        StateSerializationError, match="operator 'op' holds state that cannot be put into a snapshot: TypeError"
+    ):
         capture_of(Tasks(flow))

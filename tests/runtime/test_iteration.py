@@ -114,7 +114,7 @@ def test_a_task_that_sends_back_by_two_operators_contributes_both():
 
 
 def test_a_measure_that_is_none_is_refused_for_it_would_end_the_iteration():
-    with pytest.raises(MisuseError, match="iteration 'head': measure and reduce gave None for 2, which stands for"):
+    with pytest.raises(MisuseError, match="iteration 'head': measure or reduce returned None for 2, but None means"):
         iterating(until=bool, measure=lambda n: None).feed("body", [1])
 
 

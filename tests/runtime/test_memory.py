@@ -103,5 +103,7 @@ def test_a_record_changed_after_it_was_written_is_published_as_it_was():
 
 
 def test_committing_what_nobody_prepared_is_refused():
-    with pytest.raises(LookupError, match="sink 'sink' is asked to commit transaction 'one', which nobody prepared"):
+    with pytest.raises(
+        LookupError, match="sink 'sink' was asked to commit transaction 'one', which was never prepared"
+    ):
         ListWriter("sink", ListStore()).commit("one")

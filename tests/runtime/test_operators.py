@@ -175,7 +175,7 @@ def test_map_async_waits_for_answers_and_sends_them_as_they_come():
 def test_a_task_with_unanswered_calls_cannot_end():
     tasks = Tasks(flow_of(lambda s: s.map_async(abs, name="op")))
     tasks.feed("op", [1])
-    with pytest.raises(RuntimeError, match="1 calls are not answered yet"):
+    with pytest.raises(RuntimeError, match="1 calls have no answer yet"):
         tasks.home("op").end(now_ms=0)
 
 
@@ -183,7 +183,7 @@ def test_an_answer_that_nobody_waits_for_is_refused_and_changes_nothing():
     tasks = Tasks(flow_of(lambda s: s.map_async(abs, name="op")))
     tasks.feed("op", [1])
     before = tasks.home("op").unanswered
-    with pytest.raises(LookupError, match=r"task op/0 waits for no answer to call 77; it waits for \(1,\)"):
+    with pytest.raises(LookupError, match=r"task op/0 has no open call 77; its open calls are \(1,\)"):
         tasks.home("op").on_answer(77, 0)
     assert tasks.home("op").unanswered == before
 

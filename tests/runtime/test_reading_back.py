@@ -71,7 +71,7 @@ def test_state_that_no_restart_could_read_is_refused_at_its_first_capture(value:
     with pytest.raises(StateSerializationError) as refused:
         encoded({"plain": 1, "k": value})
     told = str(refused.value)
-    assert told.startswith("operator 'orders' holds a value for key 'k' that no restart could read back")
+    assert told.startswith("operator 'orders' holds a value for key 'k' that a restart could not read")
     assert f"{__name__}.TwoArguments" in told
     assert "missing 1 required positional argument: 'where'" in told
 
@@ -83,7 +83,7 @@ def test_a_key_is_read_back_too():
 
 def test_state_of_a_task_and_records_that_wait_are_read_back():
     whole = OperatorCapture(whole={"seen": BAD})
-    with pytest.raises(StateSerializationError, match=r"operator 'op' holds state that no restart .*TwoArguments"):
+    with pytest.raises(StateSerializationError, match=r"operator 'op' holds state that a restart .*TwoArguments"):
         Capture({"op": whole})
     capture = Capture({"op": OperatorCapture(pending=[(BAD, 0)])})
     with pytest.raises(StateSerializationError, match=r"operator 'op' holds a record that waits .*TwoArguments"):
@@ -95,7 +95,7 @@ def test_a_batch_that_nobody_could_decode_is_not_sent(records: list[Any]):
     with pytest.raises(RecordSerializationError) as refused:
         encode(Batch(records))
     assert "TwoArguments('lost')" in str(refused.value)
-    assert "cannot be pickled and read back" in str(refused.value)
+    assert "cannot be pickled and unpickled" in str(refused.value)
 
 
 def test_collected_results_are_read_back(tmp_path: Path):

@@ -268,7 +268,7 @@ def test_a_split_that_gives_the_wrong_number_of_states_is_refused():
 
     tasks = Tasks(fed_by(lambda s: s.process(Halved, name="op")))
     [state] = [of_task["op"] for of_task in tasks.capture().values() if "op" in of_task]
-    with pytest.raises(MisuseError, match=r"operator 'op': .* 3 tasks is \[\[\]\]: return a list of 3 states"):
+    with pytest.raises(MisuseError, match=r"operator 'op': split returned \[\[\]\] for 3 tasks: return a list of 3"):
         move_whole(tasks.deployment.plan.operators["op"], [state.whole], 3)
 
 

@@ -165,7 +165,7 @@ def test_a_run_whose_loop_may_not_exceed_its_limit_fails_and_says_how_to_go_on()
     with pytest.raises(LoopLimitError) as caught:
         looping(on_limit="fail").feed("op", [7], hops=2)
     assert str(caught.value) == (
-        "loop 'again': record 7 has gone round 2 times, its max_rounds, and operator 'split-1' sends it round again: "
+        "loop 'again': record 7 has gone round 2 times, its max_rounds, but operator 'split-1' sends it round again: "
         'raise max_rounds, or set such records aside with on_limit="dead_letter"'
     )
 
@@ -241,5 +241,5 @@ def test_a_record_that_does_not_pickle_is_named():
         with pytest.raises(RecordSerializationError) as caught:
             send()
         assert str(caught.value).startswith("record <function ")
-        assert "can neither travel nor be copied: it cannot be pickled and read back" in str(caught.value)
+        assert "can neither travel nor be copied: it cannot be pickled and unpickled" in str(caught.value)
         assert "send values that pickle" in str(caught.value)

@@ -278,9 +278,9 @@ def test_an_invariant_sees_state_loop_and_output_of_every_cut():
         (lambda cut: 1 // 0, "the invariant raised ZeroDivisionError: "),
         (
             lambda cut: cut.state("orders"),
-            "no operator 'orders' that keeps values by key; of that kind are: 'attempts'",
+            "no operator 'orders' that keeps values by key; there are: 'attempts'",
         ),
-        (lambda cut: cut.output("attempts"), "no sink 'attempts'; of that kind are: 'done', 'again.dead_letters'"),
+        (lambda cut: cut.output("attempts"), "no sink 'attempts'; there are: 'done', 'again.dead_letters'"),
         (lambda cut: cut.in_loop("done"), "no loop 'done'; the loops are 'again'"),
     ],
 )
