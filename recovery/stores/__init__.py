@@ -6,6 +6,7 @@
     ROOT/JOB/graph-HASH.json                                what the graph was: operators, edges, loops
     ROOT/JOB/epoch=7/attempt=2/manifest.json                the files that make the cut, its tasks and channels
     ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0.parquet
+    ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0-1.parquet           further key groups of a large state
     ROOT/JOB/epoch=last/attempt=2/...                       last states of tasks that have ended
 
 `local.py` is the store, `opening.py` how it is opened. `folder.py` makes files durable and follows no link, `names.py`

@@ -33,6 +33,7 @@ from recovery.stores.names import (
     Parts,
     attempt_folder,
     epoch_folder,
+    first_part,
     graph_file,
     number_in,
     parts_of,
@@ -45,7 +46,7 @@ from recovery.stores.schema import GRAPH
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.shapes import shown
 from recovery.stores.store_errors import NoSuchCutError, OutcomeUnknownError, SnapshotAuthError, SnapshotCorruptError
-from recovery.stores.task_files import CountRecords, StoredCut, StoredFile, TaskFiles, TaskReader, encode_task
+from recovery.stores.task_files import CountRecords, StoredCut, StoredFile, TaskFiles, TaskReader, write_files
 
 
 class LocalStore:
@@ -196,17 +197,15 @@ class LocalStore:
         `loops` tells the loop of each back edge, whose log is filed under it; `kinds` what kind each operator is.
         Up to `left_bytes_max` are left to whoever creates the entry of the manifest, on this host, to be made durable.
         """
-        payloads, described = encode_task(attempt, epoch, snapshot, loops or {}, kinds or {}, count_records)
-        if payloads:
-            self._folder.write(payloads)
-        is_left = sum(map(len, payloads.values())) <= left_bytes_max
+        described = write_files(attempt, epoch, snapshot, loops or {}, kinds or {}, count_records, self._folder.write)
+        is_left = sum(file.size for file in described.files) <= left_bytes_max
         if not is_left:
-            self._folder.settle(payloads)
+            self._folder.settle([self._checked(file.name) for file in described.files])
         return replace(described, is_settled=not is_left)
 
     def discard_task(self, attempt: Attempt, epoch: Epoch | None, task: TaskId) -> None:
         """Remove the files of one task in an epoch that was aborted. No harm if there are none."""
-        self._remove_files(attempt_folder(attempt, epoch), lambda name: name == task_file(task))
+        self._remove_files(attempt_folder(attempt, epoch), lambda name: first_part(name) == task_file(task))
 
     # -- what a cut holds ----------------------------------------------------------------------------------------
 
@@ -337,7 +336,7 @@ class LocalStore:
             return
         of_attempt = [e for e in entries if isinstance(e, Manifest) and e.attempt == dropped.attempt]
         kept = _last_states(entry for entry in of_attempt if self._folder.exists(_manifest_file(entry)))
-        self._remove_files(attempt_folder(dropped.attempt, None), lambda name: name not in kept)
+        self._remove_files(attempt_folder(dropped.attempt, None), lambda name: first_part(name) not in kept)
 
     def sweep(self, sweep: Sweep) -> None:
         """Remove what attempts have left behind and no restore will need. Goes on where something cannot be removed.
@@ -368,7 +367,7 @@ class LocalStore:
             entries = [link.entry for link in self._chain.links()]
             of_attempt = (entry for entry in entries if isinstance(entry, Manifest) and entry.attempt == attempt)
             named = _last_states(entry for entry in of_attempt if CutId(entry.epoch, attempt) in sweep.cuts)
-            self._remove_files(folder, lambda file: file not in named)
+            self._remove_files(folder, lambda name: first_part(name) not in named)
 
     def _remove_files(self, folder: Parts, which: Callable[[str], bool]) -> None:
         for parts in list(self._folder.walk(folder)):

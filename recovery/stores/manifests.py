@@ -224,13 +224,18 @@ def _task_files(document: Document) -> TaskFiles:
         ended=document["ended"],
         overtook=document["overtook"],
         operators=tuple(map(_operator_facts, document["operators"])),
-        files=tuple(StoredFile(**file) for file in document["files"]),
+        files=tuple(map(_stored_file, document["files"])),
         transactions=tuple(document["transactions"]),
         channels=tuple(_channel_figures(figures) for figures in document["channels"]),
         logs=tuple(LogFigures(**figures) for figures in document["logs"]),
         state_rows=document["state_rows"],
         rounds=None if document["rounds"] is None else _rounds_outline(document["rounds"]),
     )
+
+
+def _stored_file(document: Document) -> StoredFile:
+    groups: Any = document["groups"]
+    return StoredFile(document["name"], document["size"], document["sha256"], groups and tuple(groups))
 
 
 def _rounds_outline(document: Document) -> RoundsOutline:

@@ -8,6 +8,7 @@ manifest is taken apart and checked part by part. So no name leads out of the fo
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from typing import Literal
 
@@ -21,6 +22,7 @@ Table = Literal["state", "log", "transactions", "rounds"]
 _SPECIAL = frozenset("/\\=:%*?\"'<>|#{}~")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _NAME_BYTES_MAX = 200
+_LATER_PART = re.compile(r"(?<=\.)([0-9]+)-[0-9]+\.parquet\Z")
 
 MANIFEST = "manifest.json"
 JOB = "job.json"
@@ -76,22 +78,31 @@ def number_in(part: str, key: Literal["epoch", "attempt"]) -> int | None:
     return int(number) if name == key and number.isascii() and number.isdigit() else None
 
 
-def task_file(task: TaskId) -> str:
-    """The name of every file of a task.
+def task_file(task: TaskId, part: int = 0) -> str:
+    """The name of the files of a task, one in each table; a large table has further parts.
 
-    >>> task_file(TaskId("rank", 0))
-    'rank.0.parquet'
+    >>> task_file(TaskId("rank", 0)), task_file(TaskId("rank", 0), 2)
+    ('rank.0.parquet', 'rank.0-2.parquet')
     """
-    return f"{encoded(task.name)}.{int(task.index)}.parquet"
+    return f"{encoded(task.name)}.{int(task.index)}{f'-{part}' if part else ''}.parquet"
 
 
-def table_file(folder: Parts, table: Table, of: str | None, task: TaskId) -> Parts:
+def first_part(name: str) -> str:
+    """The name of the first part of a table, from that of any part.
+
+    >>> first_part("rank.0-2.parquet"), first_part("rank.0.parquet")
+    ('rank.0.parquet', 'rank.0.parquet')
+    """
+    return _LATER_PART.sub(r"\1.parquet", name)
+
+
+def table_file(folder: Parts, table: Table, of: str | None, task: TaskId, part: int = 0) -> Parts:
     """A task's file in a table; `of` is the operator, the loop in the table of logs, None in a table of whole tasks.
 
     >>> "/".join(table_file(("epoch=7", "attempt=2"), "log", "again", TaskId("rank", 0)))
     'epoch=7/attempt=2/table=log/loop=again/rank.0.parquet'
     """
-    return (*folder, *table_folder(table, of), task_file(task))
+    return (*folder, *table_folder(table, of), task_file(task, part))
 
 
 def table_folder(table: Table, of: str | None) -> Parts:

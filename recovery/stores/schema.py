@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from graphs.plan import Routing
+from graphs.routing import KEY_GROUPS
 from recovery.messages import Mode
 from recovery.stores.shapes import (
     Shape,
@@ -36,6 +37,7 @@ IDENTITY_BYTES_MAX = 1 << 16
 _count = whole(0, (1 << 63) - 1)
 _index = whole(0, (1 << 31) - 1)
 _number = whole(1, (1 << 63) - 1)
+_key_group = whole(0, KEY_GROUPS - 1)
 _digest = whole(0, (1 << 32) - 1)
 _sha256 = hexadecimal(64)
 _mode = one_of(*(mode.value for mode in Mode if mode not in {Mode.PROBE, Mode.UNALIGNED_PROBE}))
@@ -117,7 +119,9 @@ _TASK = {
     "ended": boolean,
     "overtook": boolean,
     "operators": list_of(record(_OPERATOR)),
-    "files": list_of(record({"name": text, "size": _count, "sha256": _sha256})),
+    "files": list_of(
+        record({"name": text, "size": _count, "sha256": _sha256, "groups": optional(row(_key_group, _key_group))})
+    ),
     "transactions": list_of(text),
     "channels": list_of(record(_CHANNEL)),
     "logs": list_of(record({"loop": text, "batches": _count, "size": _count, "records": optional(_count)})),

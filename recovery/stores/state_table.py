@@ -10,18 +10,23 @@ at_ms, hops), one of five many values at once (`typed_groups.py`). They become r
   group means nothing, and may change; timers keep theirs.
 - Entries are taken apart without making objects of the user's: no code of theirs runs while a cut is written, and
   none while it is read.
+- The rows come in parts, each of which becomes a file. A part holds either whole key groups that follow each other, or
+  the rows that belong to no group. So a task that takes over some of the groups reads only the parts that hold them,
+  and writing a state takes no more memory than a part.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from graphs.routing import KEY_GROUPS
 from recovery.cut import OperatorState
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.parquet_tables import pa, schema, to_rows
@@ -56,6 +61,11 @@ _TYPED: dict[Any, tuple[str, str]] = {
 }
 _MANY = {(int, int), (int, float)}
 _PIECE_ROWS = 65_536
+
+PART_BYTES = 32 << 20
+"""A part ends with the key group that would make it larger. Only a part of a single group may be."""
+
+_NUMBER_BYTES = 20
 
 Array = npt.NDArray[Any]
 
@@ -159,8 +169,20 @@ class _Rows:
         self.typed = {types: _Typed(*columns) for types, columns in _TYPED.items()}
         self.single: list[_Row] = []
 
-    def add_group(self, group: int, payload: bytes) -> None:
-        """Take apart what a key group holds."""
+    def add(self, groups: Mapping[int, bytes], span: tuple[int, int]) -> None:
+        """Take what these groups hold from the first to the last of a span."""
+        first, last = span
+        if isinstance(groups, TypedGroups):
+            for numbers in groups.numbers:
+                start, end = np.searchsorted(numbers.groups, (first, last + 1)).tolist()
+                if start < end:
+                    self._add_numbers(Numbers(numbers.code, *(column[start:end] for column in numbers[1:])))
+            return
+        for group in range(first, last + 1):
+            if group in groups:
+                self._add_group(group, groups[group])
+
+    def _add_group(self, group: int, payload: bytes) -> None:
         stream = io.BytesIO(payload)
         typed: dict[Any, tuple[list[Any], list[Any]]] = {}
         start, size = 0, len(payload)
@@ -185,8 +207,7 @@ class _Rows:
         for types, (keys, values) in typed.items():
             self.typed[types].add(np.full(len(keys), group, np.int32), keys, values)
 
-    def add_numbers(self, numbers: Numbers) -> None:
-        """Take what is in columns already."""
+    def _add_numbers(self, numbers: Numbers) -> None:
         types = (int, int if numbers.code == "i" else float)
         self.typed[types].add(numbers.groups, numbers.keys, numbers.values)
 
@@ -196,7 +217,7 @@ class _Rows:
                 is_whole = len(keys) == len(values) and len(keys) % 8 == 0
                 if is_whole:
                     groups = np.full(len(keys) // 8, group, np.int32)
-                    self.add_numbers(
+                    self._add_numbers(
                         Numbers(code, groups, np.frombuffer(keys, "<i8"), np.frombuffer(values, f"<{code}8"))
                     )
                 return is_whole
@@ -242,23 +263,64 @@ def _pickled(kind: str, group: int | None, data: bytes) -> _Row:
     return kind, group, None, None, None, data
 
 
-def state_table(state: OperatorState) -> Any:
-    """The rows of one operator's state in one task."""
+class Part(NamedTuple):
+    """Some rows of a state. `span`: the first and the last of their key groups; None if they belong to none."""
+
+    rows: Any
+    span: tuple[int, int] | None
+
+
+def state_parts(state: OperatorState) -> Iterator[Part]:
+    """The rows of one operator's state in one task, part by part: key groups in their order, then what has no group."""
+    for span in _spans(_sizes(state.groups)):
+        rows = _Rows()
+        rows.add(state.groups, span)
+        yield Part(rows.table(), span)
     rows = _Rows()
-    if isinstance(state.groups, TypedGroups):
-        for numbers in state.groups.numbers:
-            rows.add_numbers(numbers)
-    else:
-        for group in sorted(state.groups):
-            rows.add_group(group, state.groups[group])
     rows.single += [_pickled("pending", None, item) for item in state.pending]
     if state.whole is not None:
         rows.single.append(_pickled("whole", None, state.whole))
-    return rows.table()
+    if rows.single:
+        yield Part(rows.table(), None)
+
+
+def _sizes(groups: Mapping[int, bytes]) -> list[tuple[int, int]]:
+    """Each key group with about as many bytes as it has, in order."""
+    if isinstance(groups, TypedGroups):
+        counts = sum(np.bincount(numbers.groups, minlength=KEY_GROUPS) for numbers in groups.numbers)
+        return [(group, count * _NUMBER_BYTES) for group, count in enumerate(np.atleast_1d(counts).tolist()) if count]
+    return [(group, len(data)) for group in sorted(groups) if (data := groups[group])]
+
+
+def _spans(sizes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The first and the last key group of each part.
+
+    >>> half = PART_BYTES // 2
+    >>> list(_spans([(0, half), (3, half), (4, half), (5, 3 * half), (6, 1)]))
+    [(0, 3), (4, 4), (5, 5), (6, 6)]
+    """
+    first = last = -1
+    held = 0
+    for group, size in sizes:
+        if first >= 0 and held + size > PART_BYTES:
+            yield first, last
+            first, held = -1, 0
+        first, last, held = group if first < 0 else first, group, held + size
+    if first >= 0:
+        yield first, last
+
+
+def has_span(table: Any, span: tuple[int, int] | None) -> bool:
+    """Whether these are the first and the last key group of a part; None: all of its rows belong to no group."""
+    groups = table.column("key_group")
+    if span is None or groups.null_count:
+        return span is None and groups.null_count == len(groups)
+    found = np.asarray(groups)
+    return (found.min(), found.max()) == span if len(found) else False
 
 
 def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
-    """The key groups of a table; if some are wanted, only those."""
+    """The key groups of a part; if some are wanted, only those."""
     in_group = _is_there(table, "key_group")
     if wanted is not None:
         groups = np.asarray(table.column("key_group").fill_null(-1))

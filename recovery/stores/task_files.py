@@ -7,7 +7,7 @@ those who only want to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,23 +15,37 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
 from recovery.outline import OperatorOutline, RoundsOutline, TaskOutline, rounds_outline
 from recovery.rounds import RoundsSnapshot
+from recovery.stored_groups import StoredGroups, joined
 from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.documents import sha256
-from recovery.stores.names import Parts, Table, attempt_folder, path_of, table_file
+from recovery.stores.names import Parts, Table, attempt_folder, path_of, table_file, table_folder
 from recovery.stores.parquet_tables import decode, encode
 from recovery.stores.store_errors import SnapshotCorruptError
 
 CountRecords = Callable[[bytes], int | None]
 """How many records an encoded batch holds, or None if nobody can tell."""
 
+Write = Callable[[Mapping[Parts, bytes]], None]
+"""Writes some files of a task."""
+
+WRITTEN_AT_ONCE_BYTES = 8 << 20
+
 
 class StoredFile(NamedTuple):
-    """One file: its name below the folder of the job, its size, and the SHA-256 of what is in it."""
+    """One file: its name below the folder of the job, its size, and the SHA-256 of what is in it.
+
+    `groups`: the first and the last key group of a state file; None for a file of rows that belong to no group.
+    """
 
     name: str
     size: int
     sha256: str
+    groups: tuple[int, int] | None = None
+
+    def has_some_of(self, wanted: range) -> bool:
+        """Whether the file holds key groups of this range, or rows that belong to no group."""
+        return self.groups is None or (self.groups[0] < wanted.stop and wanted.start <= self.groups[1])
 
 
 class OperatorFacts(NamedTuple):
@@ -141,37 +155,56 @@ class TaskFiles:
         return sum(log.size for log in self.logs)
 
 
-class Encoded(NamedTuple):
-    """The files of a task, to be written, and what is told of them."""
+class _Written:
+    """The files of a task, written while the next ones are encoded; so no more than a few MB of them are in memory."""
 
-    payloads: dict[Parts, bytes]
-    described: TaskFiles
+    def __init__(self, write: Write) -> None:
+        self.files: list[StoredFile] = []
+        self._write = write
+        self._waiting: dict[Parts, bytes] = {}
+        self._waiting_bytes = 0
+
+    def add(self, parts: Parts, data: bytes, groups: tuple[int, int] | None = None) -> None:
+        """One file. To write several small ones at once costs little more than to write one."""
+        self.files.append(StoredFile(path_of(parts), len(data), sha256(data), groups))
+        self._waiting[parts] = data
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= WRITTEN_AT_ONCE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        if waiting:
+            self._write(waiting)
 
 
-def encode_task(
+def write_files(
     attempt: Attempt,
     filed: Epoch | None,
     snapshot: TaskSnapshot,
     loops: Mapping[str, str],
     kinds: Mapping[str, str],
     count_records: CountRecords,
-) -> Encoded:
+    write: Write,
+) -> TaskFiles:
     """A snapshot as files. `loops` tells the loop of a back edge; the log of another edge goes under its own name.
 
     `kinds` tells what kind each operator is.
     """
-    payloads, state_rows = _operator_files(attempt_folder(attempt, filed), snapshot)
+    folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write)
+    state_rows = _write_operators(folder, snapshot, written)
     by_loop: dict[str, list[InputRecord]] = {}
     for record in snapshot.inputs:
         if record.log:
             by_loop.setdefault(loops.get(record.channel.edge, record.channel.edge), []).append(record)
-    folder, task = attempt_folder(attempt, filed), snapshot.task
     for loop, logged in by_loop.items():
-        payloads[table_file(folder, "log", loop, task)] = encode(records.log_table(logged), records.REPEATING_IN_LOG)
+        log = encode(records.log_table(logged), records.REPEATING_IN_LOG)
+        written.add(table_file(folder, "log", loop, task), log)
     if snapshot.rounds is not None:
-        rounds = records.rounds_table(snapshot.rounds)
-        payloads[table_file(folder, "rounds", None, task)] = encode(rounds)
-    described = TaskFiles(
+        written.add(table_file(folder, "rounds", None, task), encode(records.rounds_table(snapshot.rounds)))
+    written.flush()
+    return TaskFiles(
         task=task,
         attempt=attempt,
         filed=filed,
@@ -188,7 +221,7 @@ def encode_task(
             )
             for name, state in snapshot.operators.items()
         ),
-        files=tuple(StoredFile(path_of(parts), len(data), sha256(data)) for parts, data in payloads.items()),
+        files=tuple(written.files),
         transactions=tuple(t.name for state in snapshot.operators.values() for t in state.transactions),
         channels=_figures(snapshot),
         logs=tuple(_log_figures(loop, logged, count_records) for loop, logged in by_loop.items()),
@@ -196,21 +229,19 @@ def encode_task(
         rounds=rounds_outline(snapshot.rounds),
         overtook=snapshot.overtook,
     )
-    return Encoded(payloads, described)
 
 
-def _operator_files(folder: Parts, snapshot: TaskSnapshot) -> tuple[dict[Parts, bytes], int]:
-    payloads: dict[Parts, bytes] = {}
+def _write_operators(folder: Parts, snapshot: TaskSnapshot, written: _Written) -> int:
+    """Add the files of all operators; gives the number of rows of state."""
     task, rows = snapshot.task, 0
     for name, state in snapshot.operators.items():
-        if state.groups or state.pending or state.whole is not None:
-            table = states.state_table(state)
-            rows += table.num_rows
-            payloads[table_file(folder, "state", name, task)] = encode(table, states.REPEATING)
+        for number, part in enumerate(states.state_parts(state)):
+            rows += part.rows.num_rows
+            written.add(table_file(folder, "state", name, task, number), encode(part.rows, states.REPEATING), part.span)
         if state.transactions:
-            transactions = records.transactions_table(state.transactions)
-            payloads[table_file(folder, "transactions", name, task)] = encode(transactions)
-    return payloads, rows
+            transactions = encode(records.transactions_table(state.transactions))
+            written.add(table_file(folder, "transactions", name, task), transactions)
+    return rows
 
 
 def _figures(snapshot: TaskSnapshot) -> tuple[ChannelFigures, ...]:
@@ -237,6 +268,9 @@ class TaskReader:
         self._read = read
         self._folder = attempt_folder(described.attempt, described.filed)
         self._files = {file.name: file for file in described.files}
+        self._in_folder: dict[str, list[StoredFile]] = {}
+        for file in described.files:
+            self._in_folder.setdefault(file.name.rpartition("/")[0], []).append(file)
         self._unread = set(self._files)
         self._facts = {facts.name: facts for facts in described.operators}
 
@@ -262,13 +296,18 @@ class TaskReader:
     def state(self, operator: str, groups: range | None = None) -> OperatorState:
         """The state of one operator; of its key groups only these, if some are given."""
         facts = self._facts[operator]
-        state = self._table("state", operator, states.STATE)
         transactions = self._table("transactions", operator, records.TRANSACTIONS)
-        pending, whole = ((), None) if state is None else states.rest_of(state)
+        keyed: list[StoredGroups] = []
+        pending, whole = (), None
+        for span, part in self._parts_of_state(operator, groups):
+            if span is None:
+                pending, whole = states.rest_of(part)
+            else:
+                keyed.append(states.groups_of(part, groups))
         if (whole is not None) != facts.has_whole:
             raise self._contradicts(f"state of {operator}")
         return OperatorState(
-            groups={} if state is None else states.groups_of(state, groups),
+            groups=joined(keyed),
             splits=dict(facts.splits),
             pending=pending,
             whole=whole,
@@ -276,6 +315,16 @@ class TaskReader:
             transactions=() if transactions is None else records.transactions_in(transactions),
             records=facts.records,
         )
+
+    def _parts_of_state(self, operator: str, groups: range | None) -> Iterator[tuple[tuple[int, int] | None, Any]]:
+        folder = path_of((*self._folder, *table_folder("state", operator)))
+        for file in self._in_folder.get(folder, ()):
+            if groups is not None and not file.has_some_of(groups):
+                continue
+            part = self._decoded(file, states.STATE)
+            if not states.has_span(part, file.groups):
+                raise self._contradicts(f"key groups of {operator}")
+            yield file.groups, part
 
     def logs(self) -> dict[ChannelId, tuple[LogEntry, ...]]:
         """The log of each input channel that has any."""
@@ -299,10 +348,11 @@ class TaskReader:
 
     def _table(self, table: Table, of: str | None, schema: Any) -> Any | None:
         name = path_of(table_file(self._folder, table, of, self._described.task))
-        if name not in self._files:
-            return None
-        self._unread.discard(name)
-        return decode(self._read(self._files[name]), schema, name)
+        return self._decoded(self._files[name], schema) if name in self._files else None
+
+    def _decoded(self, file: StoredFile, schema: Any) -> Any:
+        self._unread.discard(file.name)
+        return decode(self._read(file), schema, file.name)
 
     def _contradicts(self, what: str) -> SnapshotCorruptError:
         described = self._described

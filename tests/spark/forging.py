@@ -49,7 +49,14 @@ class Forged:
         path = self.path / name
         table = parquet.ParquetFile(path).read()
         rows = change(table.to_pylist())
+        self._name_groups(name, rows)
         path.write_bytes(encode(from_rows(table.schema, [tuple(row.values()) for row in rows])))
+
+    def _name_groups(self, name: str, rows: list[Row]) -> None:
+        groups = [row["key_group"] for row in rows if row.get("key_group") is not None]
+        for manifest in self.manifests.values():
+            for file in (file for task in manifest["tasks"] for file in task["files"] if file["name"] == name):
+                file["groups"] = [min(groups), max(groups)] if groups else None
 
     def seal(self) -> Path:
         """Hash every file anew, then manifests, then the chain."""

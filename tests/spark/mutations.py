@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -285,6 +286,50 @@ def change_state(cut: Subject, change: Callable[[list[Row]], list[Row]], task: i
     return 5, f"grow/{task}"
 
 
+def name_fewer_key_groups_than_a_file_holds(cut: Subject) -> tuple[int, str]:
+    """A restore that needs none of the groups that are named would leave the file unread."""
+    (file,) = state_files(cut)
+    file["groups"] = [file["groups"][0], file["groups"][1] - 1]
+    return 5, "key groups that the manifest does not name"
+
+
+def name_no_key_groups_of_a_file(cut: Subject) -> tuple[int, str]:
+    (file,) = state_files(cut)
+    file["groups"] = None
+    return 5, "key groups that the manifest does not name"
+
+
+def have_a_key_group_in_two_files(cut: Subject) -> tuple[int, str]:
+    split_state(cut)
+    return 5, "out of order or in two files"
+
+
+def list_key_groups_out_of_order(cut: Subject) -> tuple[int, str]:
+    split_state(cut)
+    first, second = state_files(cut)
+    first["groups"], second["groups"] = second["groups"], first["groups"]
+    return 5, "out of order or in two files"
+
+
+def state_files(cut: Subject) -> list[Facts]:
+    """What the manifest says of the files with the state of grow/0."""
+    name = cut.file(cut.epoch, "state", "grow", 0).removesuffix(".parquet")
+    return [file for file in cut.task(cut.epoch, "grow", 0)["files"] if file["name"].startswith(name)]
+
+
+def split_state(cut: Subject) -> None:
+    """Make two files of the state of grow/0, in the middle of a key group."""
+    (first,) = state_files(cut)
+    groups = [row["key_group"] for row in cut.rows(first["name"])]
+    place = next(place for place in range(1, len(groups)) if groups[place] == groups[place - 1])
+    second = {**first, "name": first["name"].replace("grow.0.parquet", "grow.0-1.parquet")}
+    files = cut.task(cut.epoch, "grow", 0)["files"]
+    files.insert(files.index(first) + 1, second)
+    shutil.copy(cut.path / first["name"], cut.path / second["name"])
+    cut.change(first["name"], lambda rows: rows[:place])
+    cut.change(second["name"], lambda rows: rows[place:])
+
+
 def move_a_key_to_another_task(cut: Subject) -> tuple[int, str]:
     """It takes its place in the other task's groups."""
     (moved, *_) = cut.rows(cut.file(cut.epoch, "state", "grow", 0))
@@ -396,6 +441,10 @@ def leave_out_the_last_entries(cut: Subject) -> tuple[int, str]:
 
 
 MUTATIONS = [
+    name_fewer_key_groups_than_a_file_holds,
+    name_no_key_groups_of_a_file,
+    have_a_key_group_in_two_files,
+    list_key_groups_out_of_order,
     move_a_key_to_another_task,
     move_a_key_to_another_group,
     have_a_key_twice,

@@ -36,10 +36,15 @@ def judged(spark: SparkSession, job: Path) -> Verdict:
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=SEEDS.get)
-def test_cuts_of_runs_that_crash_are_consistent(spark: SparkSession, tmp_path: Path, seed: int):
+def test_cuts_of_runs_that_crash_are_consistent(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+):
+    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", 1)
     outcome, world, _ = run_seed(seed, CRASHES)
     assert not outcome.violations
-    verdict = judged(spark, write_run(world, tmp_path))
+    job = write_run(world, tmp_path)
+    assert any(job.rglob("*-1.parquet")), "no state has several files"
+    verdict = judged(spark, job)
     assert verdict.consistent, "\n".join(verdict.lines())
     assert len(verdict.epochs) == len(world.record.cuts) > 1
 

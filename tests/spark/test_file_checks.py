@@ -13,12 +13,12 @@ import pytest
 from graphs.routing import key_group
 from proof.runner import run_seed
 from recovery.cut import OperatorState
-from recovery.spark.audit.file_checks import TooLargeError, faults_in
+from recovery.spark.audit.file_checks import Span, TooLargeError, faults_in
 from recovery.spark.audit.file_verification import check_file
 from recovery.stores import record_tables as records
-from recovery.stores.documents import sha256
 from recovery.stores.parquet_tables import encode, from_rows
-from recovery.stores.state_table import STATE, state_table
+from recovery.stores.state_table import STATE, state_parts
+from tests.spark.forging import plain
 from tests.spark.simulated import write_run
 from tests.stores.snapshots import entries_of
 
@@ -28,12 +28,18 @@ VALUES = {"a": 1, "b": 2.5, "ä": [1], 7: 1, 8: 2, 9: "nine", 1 << 70: 1, (1, "x
 
 def rows_of_state() -> list[Row]:
     groups = entries_of(VALUES, [("a", 100, 0), ("a", 90, 1), (3, 50, 2)])
-    state = OperatorState(groups=groups, pending=(pickle.dumps("waits", 5),), whole=pickle.dumps({"n": 1}, 5))
-    return state_table(state).to_pylist()
+    (part,) = state_parts(OperatorState(groups=groups))
+    return part.rows.to_pylist()
 
 
-def judged(rows: list[Row]) -> list[tuple[int, str]]:
-    return faults_in("state", io.BytesIO(encode(from_rows(STATE, [tuple(row.values()) for row in rows]))))
+def span_of(rows: list[Row]) -> Span:
+    groups = [row["key_group"] for row in rows if row["key_group"] is not None]
+    return (min(groups), max(groups)) if groups else None
+
+
+def judged(rows: list[Row], span: Span = None) -> list[tuple[int, str]]:
+    table = from_rows(STATE, [tuple(row.values()) for row in rows])
+    return faults_in("state", io.BytesIO(encode(table)), span or span_of(rows))
 
 
 def of_key(rows: list[Row], **key: Any) -> Row:
@@ -85,10 +91,12 @@ def test_what_was_written_has_no_fault():
 def test_no_file_of_a_run_that_crashed_has_a_fault(seed: int, tmp_path: Path):
     _, world, _ = run_seed(seed, 3)
     job = write_run(world, tmp_path)
-    names = [str(path.relative_to(job)) for path in job.rglob("*.parquet")]
-    data = {name: (job / name).read_bytes() for name in names}
-    assert len(names) > 5
-    assert {check_file(str(job), name, len(data[name]), sha256(data[name])) for name in names} == {None}
+    manifests = [plain(path) for path in job.rglob("manifest.json")]
+    files = [file for manifest in manifests for task in manifest["tasks"] for file in task["files"]]
+    assert len(files) > 5
+    assert any(file["groups"] for file in files)
+    faults = [check_file(str(job), f["name"], f["size"], f["sha256"], f["groups"] and (*f["groups"],)) for f in files]
+    assert set(map(str, faults)) == {"None"}
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
@@ -99,6 +107,22 @@ def test_a_row_that_cannot_be_is_told_with_its_key(forgery: str):
     found = judged(rows)
     assert {statement for statement, _ in found} == {5}
     assert any(story in told for _, told in found), found
+
+
+def test_rows_of_no_key_group_have_a_file_of_their_own():
+    state = OperatorState(pending=(pickle.dumps("waits", 5),), whole=pickle.dumps({"n": 1}, 5))
+    (part,) = state_parts(state)
+    assert judged(part.rows.to_pylist()) == []
+    rows = [*rows_of_state(), *part.rows.to_pylist()]
+    assert judged(rows) == [(5, f"1 file with key groups that the manifest does not name; first: {span_of(rows)}")]
+
+
+@pytest.mark.parametrize("shift", [(0, -1), (1, 0), (-1, 0), (0, 1)])
+def test_a_file_holds_the_key_groups_that_the_manifest_names(shift: tuple[int, int]):
+    rows = [row for row in rows_of_state() if row["key_group"] not in {0, 127}]
+    first, last = span_of(rows) or (0, 0)
+    story = f"1 file with key groups that the manifest does not name; first: {(first, last)}"
+    assert judged(rows, (first + shift[0], last + shift[1])) == [(5, story)]
 
 
 def test_a_key_that_cannot_be_read_is_left_to_the_invariants():

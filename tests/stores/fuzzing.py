@@ -26,7 +26,7 @@ from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, rows_of
 from recovery.spark.report.verdict_page import page_of
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores import chain as chains
-from recovery.stores.documents import sealed, sha256
+from recovery.stores.documents import FORMAT, sealed, sha256
 from tests.spark.simulated import write_run
 
 # A run with rounds, crashes and several cuts.
@@ -232,7 +232,7 @@ def torn(data: bytes, rng: random.Random) -> bytes:
             b'{"format":' + b"9" * 5_000 + b"}",
             b'{"format":1e999}',
             b'{"format":NaN}',
-            b'{"format":5,"format":5}',
+            b'{"format":%d,"format":%d}' % (FORMAT, FORMAT),
             b"null",
             b"\0" * 1_000,
         )

@@ -249,13 +249,14 @@ def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
     del body["seal"]
     again = documents.sealed(body, None)
     assert again == path.read_bytes()
-    path.write_bytes(again.replace(b'"format":5', b'"format":6'))
+    ours, later_one = documents.FORMAT, documents.FORMAT + 1
+    path.write_bytes(again.replace(b'"format":%d' % ours, b'"format":%d' % later_one))
     with pytest.raises(SnapshotCorruptError, match="digest"):
         LocalStore(str(tmp_path), "job").chain()
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(documents, "FORMAT", 6)
+        later.setattr(documents, "FORMAT", later_one)
         path.write_bytes(documents.sealed(body, None))
-    with pytest.raises(StoreError, match=r"00000001\.json .*\bformat 6\b.*\b5\b"):
+    with pytest.raises(StoreError, match=rf"00000001\.json .*\bformat {later_one}\b.*\b{ours}\b"):
         LocalStore(str(tmp_path), "job").chain()
 
 

@@ -48,7 +48,7 @@ def reopened(job: Path, key: bytes | None = None) -> LocalStore:
 def files_of(job: Path) -> list[Path]:
     """Every file that the cut consists of."""
     tables = sorted(job.rglob("*.parquet"))
-    assert len(tables) == 5
+    assert len(tables) == 6
     return [*tables, job / MANIFEST, job / ENTRY]
 
 
@@ -93,7 +93,7 @@ def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Pat
     begin(reopened(job), 2, restored=1)
     complete(reopened(job), 2, 2, ended=True)
     tables = [path for path in job.rglob("*.parquet") if "attempt=2" in path.parts]
-    assert len(tables) == 5
+    assert len(tables) == 6
     for path in [*tables, job / "epoch=2/attempt=2/manifest.json"]:
         right = path.read_bytes()
         path.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from graphs.ids import Attempt, Epoch, TaskId
 from graphs.routing import groups_of_task, key_group
 from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.outline import outline_of
+from recovery.stores.folder import Folder
 from recovery.stores.local import LocalStore
+from recovery.stores.names import Parts
 from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_files import TaskFiles
+from recovery.stores.task_files import StoredCut, StoredFile, TaskFiles
 from tests.stores.snapshots import LOOPS, RANK, columns_of, entries_of, rank, snapshots_of
 
 TASK = TaskId("count", 0)
@@ -72,7 +75,7 @@ def test_a_file_that_is_not_asked_for_is_not_opened_and_one_that_is_gone_is_name
 def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = LocalStore(str(tmp_path), "job")
     files = store.files_of(written(store, counted()))
-    (path,) = tmp_path.glob("job/**/operator=count/*.parquet")
+    (path,) = tmp_path.glob("job/**/operator=count/count.0.parquet")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -111,3 +114,96 @@ def test_files_that_hold_something_else_than_the_manifest_says_are_refused(tmp_p
     for read in (files.logs, files.rounds):
         with pytest.raises(SnapshotCorruptError, match="tells something else of task rank/0"):
             read(RANK)
+
+
+# -- a state of several files ------------------------------------------------------------------------------------
+
+
+def in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int = 2_000) -> tuple[LocalStore, TaskFiles]:
+    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", part_bytes)
+    store = LocalStore(str(tmp_path), "job")
+    return store, written(store, counted())[TASK]
+
+
+def state_files(described: TaskFiles) -> list[StoredFile]:
+    return [file for file in described.files if "operator=count" in file.name]
+
+
+def test_a_large_state_has_several_files_of_whole_key_groups_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _, described = in_parts(tmp_path, monkeypatch)
+    *keyed, last = state_files(described)
+    assert last.groups is None
+    spans = [file.groups for file in keyed if file.groups is not None]
+    assert len(spans) == len(keyed) > 10
+    assert all(end < start for (_, end), (start, _) in pairwise(spans))
+    assert [first for first, _ in spans] != [last for _, last in spans]
+    names = ["count.0.parquet", *(f"count.0-{number}.parquet" for number in range(1, len(keyed) + 1))]
+    assert [file.name.rpartition("/")[2] for file in (*keyed, last)] == names
+
+
+def test_no_file_is_written_after_many_others_were_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("recovery.stores.task_files.WRITTEN_AT_ONCE_BYTES", 1)
+    encoded: list[int] = []
+    write = Folder.write
+
+    def noted(folder: Folder, files: dict[Parts, bytes]) -> None:
+        encoded.append(len(files))
+        write(folder, files)
+
+    monkeypatch.setattr(Folder, "write", noted)
+    _, described = in_parts(tmp_path, monkeypatch)
+    assert encoded == [1] * len(described.files)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 40])
+def test_of_a_state_in_several_files_only_those_that_hold_the_groups_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: int
+):
+    store, described = in_parts(tmp_path, monkeypatch)
+    read: list[StoredFile] = []
+
+    class Reading(StoredCut):
+        def __init__(self) -> None:
+            super().__init__({TASK: described}, self.verified)
+
+        def verified(self, file: StoredFile) -> bytes:
+            read.append(file)
+            return (Path(store.path) / file.name).read_bytes()
+
+    everything, found = {**TEXTS, **OBJECTS, **NUMBERS}, dict[object, object]()
+    for index in range(parallelism):
+        read.clear()
+        wanted = groups_of_task(index, parallelism)
+        state = Reading().state(TASK, "count", wanted)
+        found |= {entry[0]: entry[1] for entry in decode_entries(state.groups) if len(entry) == 2}
+        assert state.pending == (b"waits",) and state.whole is not None
+        spans = {file: range(file.groups[0], file.groups[1] + 1) if file.groups else wanted for file in described.files}
+        assert read == [file for file in state_files(described) if {*spans[file]} & {*wanted}]
+    assert found == everything
+
+
+def test_a_file_with_other_key_groups_than_the_manifest_names_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store, described = in_parts(tmp_path, monkeypatch, 1 << 20)
+    of_groups, of_none = state_files(described)
+    assert of_groups.groups is not None
+    first, last = of_groups.groups
+    forgeries = [of_groups._replace(groups=groups) for groups in ((first, last - 1), (first + 1, last), None)]
+    for forged in (*forgeries, of_none._replace(groups=(0, 127))):
+        kept = tuple(file for file in described.files if file.name != forged.name)
+        files = store.files_of({TASK: replace(described, files=(*kept, forged))})
+        with pytest.raises(SnapshotCorruptError, match="key groups of count"):
+            files.state(TASK, "count")
+
+
+def test_the_files_of_a_part_are_removed_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store, described = in_parts(tmp_path, monkeypatch)
+    other = replace(counted(), task=TaskId("count", 1))
+    kept = store.write_task(Attempt(1), Epoch(1), other)
+    store.discard_task(Attempt(1), Epoch(1), TASK)
+    left = {str(path.relative_to(store.path)) for path in Path(store.path).rglob("*.parquet")}
+    assert left == {file.name for file in kept.files}
+    assert len(described.files) > 10

@@ -66,7 +66,7 @@ def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk:
     disk.synced.clear()
     files = write(store, snapshots_of(1), 0 if settle else LARGE)
     names = [file.name for of_task in files.values() for file in of_task.files]
-    assert len(names) == 5
+    assert len(names) == 6
     assert bool(disk.synced) is settle
     if settle:
         for name in names:

@@ -1,7 +1,8 @@
 """Checks the rows of one file of a cut. Needs no Spark; Spark's tasks check many files in parallel.
 
-The rows of a state file are of known kinds. Each key occurs once, in the key group computed from its value; as each
-group belongs to one task, no key is in two places. The typed columns of a key agree with its pickle.
+The rows of a state file are of known kinds. Each key occurs once, in the key group computed from its value, and the
+groups are those that the manifest names for the file; as each group is in one file, no key is in two places. The typed
+columns of a key agree with its pickle.
 """
 
 from __future__ import annotations
@@ -50,9 +51,13 @@ class TooLargeError(ValueError):
     """A file holds a value of more than `VALUE_BYTES_MAX`."""
 
 
-def faults_in(table: str, file: Any) -> list[Fault]:
+Span = tuple[int, int] | None
+
+
+def faults_in(table: str, file: Any, span: Span = None) -> list[Fault]:
     """Faults in the rows of a file whose bytes have been verified, each with its statement.
 
+    `span`: the first and the last key group that the manifest names for a state file; None: its rows belong to none.
     Raises `TooLargeError`, or an error of pyarrow if the file is not valid Parquet.
     """
     opened = parquet.ParquetFile(file)
@@ -61,7 +66,7 @@ def faults_in(table: str, file: Any) -> list[Fault]:
     _check_sizes(opened)
     faults = list(_nulls(table, opened))
     if table == "state":
-        faults += _State().faults(opened)
+        faults += _State(span).faults(opened)
     return faults
 
 
@@ -97,7 +102,9 @@ def _nulls(table: str, opened: Any) -> Iterator[Fault]:
 class _State:
     """Checks a state file. Reports the first fault of each kind and how often that kind occurs."""
 
-    def __init__(self) -> None:
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._groups: set[int | None] = set()
         self._first: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._numbers: list[Numbers] = []
@@ -109,13 +116,22 @@ class _State:
         for batch in opened.iter_batches(batch_size=_BATCH_ROWS):
             self._look_at(pa.table(batch.columns, batch.schema.names))
         self._check_numbers()
+        self._check_span()
         return [(5, f"{counted(self._counts[what], what)}; first: {first}") for what, first in self._first.items()]
 
     def _find(self, what: str, first: Any, count: int = 1) -> None:
         self._first.setdefault(what, repr(first)[:100])
         self._counts[what] = self._counts.get(what, 0) + count
 
+    def _check_span(self) -> None:
+        # A restore at another parallelism reads only the files whose span it needs.
+        groups = sorted(group for group in self._groups if group is not None)
+        found = (groups[0], groups[-1]) if groups else None
+        if found != self._span or (groups and None in self._groups):
+            self._find("file with key groups that the manifest does not name", found)
+
     def _look_at(self, rows: Any) -> None:
+        self._groups.update(compute.unique(rows["key_group"]).to_pylist())
         unknown = rows.filter(compute.invert(compute.is_in(rows["kind"], pa.array(KINDS))))
         if len(unknown):
             self._find("row of an unknown kind of state", unknown["kind"][0].as_py(), len(unknown))

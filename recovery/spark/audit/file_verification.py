@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F
 
 from graphs.wording import one_line
-from recovery.spark.audit.file_checks import SCHEMAS, Fault, TooLargeError, faults_in
+from recovery.spark.audit.file_checks import SCHEMAS, Fault, Span, TooLargeError, faults_in
 from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
@@ -38,11 +38,15 @@ def verify_files(
     Raises `UnreadableError` if a file is missing, unreadable, or not what was written.
     """
     files = {file["name"]: file for manifest in manifests for task in manifest["tasks"] for file in task["files"]}
-    rows = [(folder.path, name, file["size"], file["sha256"]) for name, file in files.items()]
+    rows = [
+        (folder.path, name, file["size"], file["sha256"], *(file["groups"] or (None, None)))
+        for name, file in files.items()
+    ]
     if not rows:
         return {}
-    frame = local_frame(spark, rows, "folder string, name string, size bigint, sha256 string")
-    fault = _arrow_udf(faults, "string")("folder", "name", "size", "sha256")
+    columns = "folder string, name string, size bigint, sha256 string, first_group int, last_group int"
+    frame = local_frame(spark, rows, columns)
+    fault = _arrow_udf(faults, "string")("folder", "name", "size", "sha256", "first_group", "last_group")
     wrong = frame.select("name", fault.alias("fault")).where(F.col("fault").isNotNull()).collect()
     reported: dict[str, Any] = {row["name"]: json.loads(row["fault"]) for row in wrong}
     for fault in reported.values():
@@ -75,9 +79,10 @@ def manifest_sizes(manifest: Facts) -> Facts:
     }
 
 
-def check_file(folder: str, name: str, size: int, sha256: str) -> str | list[Fault] | None:
+def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None) -> str | list[Fault] | None:
     """The reason why a file cannot be read, or the faults in its rows; None if the file is sound.
 
+    `span`: the first and the last key group of a state file; None if its rows belong to none.
     Links are not followed, and the file is opened only once, so that it cannot be exchanged between hash and read.
 
     >>> print(check_file("/", "nowhere/1/table=rounds/rank.0.parquet", 4, ""))
@@ -92,7 +97,7 @@ def check_file(folder: str, name: str, size: int, sha256: str) -> str | list[Fau
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 return f"{path} was changed: its SHA-256 differs from the manifest's; restore it from a backup"
             file.seek(0)
-            return faults_in(table, file) or None
+            return faults_in(table, file, span) or None
     except FileNotFoundError:
         return f"{path} is missing but listed in a manifest: restore it from a backup"
     except StoreError as error:
@@ -110,8 +115,10 @@ else:
     Array = pa.Array
 
 
-def faults(folders: Array, names: Array, sizes: Array, digests: Array) -> Array:
+def faults(folders: Array, names: Array, sizes: Array, digests: Array, firsts: Array, lasts: Array) -> Array:
     """`check_file` over Arrow arrays; each result as JSON."""
-    files = zip(*(column.to_pylist() for column in (folders, names, sizes, digests)), strict=True)
+    ends = zip(firsts.to_pylist(), lasts.to_pylist(), strict=True)
+    spans = [None if first is None else (first, last) for first, last in ends]
+    files = zip(*(column.to_pylist() for column in (folders, names, sizes, digests)), spans, strict=True)
     found = [check_file(*file) for file in files]
     return pa.array([None if fault is None else json.dumps(fault) for fault in found], pa.string())

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphs.describing import hash_of_description
 from graphs.ids import TaskId
+from graphs.routing import KEY_GROUPS
 from recovery.orders import Manifest
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.stores.links import Link
@@ -297,16 +298,30 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
     for name, fault in cut.foreign.items():
         yield finding(5, f"the file {name} was not written by a store: {fault}", cut.epoch)
     for id, task in cut.tasks.items():
-        there = set[Parts]()
+        there: dict[Parts, list[Facts]] = {}
         for file in task["files"]:
             table, parts = table_of(file["name"]), parts_of(file["name"])
-            if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, task_file(id)):
+            of_table = there.setdefault(table, [])
+            name = task_file(id, len(of_table) if table[:1] == table_folder("state", None) else 0)
+            if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, name):
                 yield finding(5, f"its file {file['name']} belongs to another cut or task", cut.epoch, task=str(id))
             elif table not in _files_of(task):
                 yield finding(5, f"its file {file['name']} belongs to none of its tables", cut.epoch, task=str(id))
-            there.add(table)
-        for table in sorted(_needed(task) - there):
+            of_table.append(file)
+        for table in sorted(_needed(task) - there.keys()):
             yield finding(5, f"its file for {', '.join(table)} is missing", cut.epoch, task=str(id))
+        for files in there.values():
+            yield from (finding(5, story, cut.epoch, task=str(id)) for story in _disordered(files))
+
+
+def _disordered(files: list[Facts]) -> Iterator[str]:
+    """Faults in the order of a table's files: key groups increase, so none is in two; rows of no group come last."""
+    before = -1
+    for file in files:
+        span: list[int] = file["groups"] or [KEY_GROUPS, KEY_GROUPS]
+        if not before < span[0] <= span[1]:
+            yield f"its file {file['name']} is listed with key groups that are out of order or in two files"
+        before = span[1]
 
 
 def _files_of(task: Facts) -> set[Parts]:
