@@ -10,6 +10,7 @@ from typing import Any, cast
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.state import Entries, GroupEncoder, StateCapture
 from engine.task_errors import MisuseError, serialization_error, unreadable_error
+from graphs.ids import Epoch
 from recovery.cut import OperatorState, Transaction
 
 
@@ -30,6 +31,12 @@ class OperatorCapture:
     transactions: tuple[Transaction, ...] = ()
     records: int = 0
 
+    @property
+    def keys(self) -> int:
+        """How many entries are filed by key group."""
+        values = self.values
+        return len(self.timers) + (0 if values is None else len(values.entries) + len(values.gone))
+
 
 class OperatorEncoding:
     """The encoding of one operator's capture, resumed as often as it takes."""
@@ -39,8 +46,9 @@ class OperatorEncoding:
         self._capture = capture
         # The task's own parts are few and may be shared with live objects: they are encoded at the capture.
         self._whole = dump(operator, "state", capture.whole) if capture.whole else None
-        entries = Entries({}) if capture.values is None else capture.values.entries
-        self._groups = GroupEncoder(operator, entries, capture.timers)
+        values = capture.values
+        entries, gone = (Entries({}), ()) if values is None else (values.entries, values.gone)
+        self._groups = GroupEncoder(operator, entries, capture.timers, gone)
         self._groups_are_done = False
         self._pending: list[bytes] = []
 
@@ -79,9 +87,13 @@ class Capture:
     """The state of all operators of a task at one moment.
 
     `encode_some` until it says True, then `states` is there, for any thread; or `discard`.
+
+    base: the capture since which the keyed state is written; None if it is written whole. keys: how many entries it is.
     """
 
-    def __init__(self, captures: Mapping[str, OperatorCapture]) -> None:
+    def __init__(self, captures: Mapping[str, OperatorCapture], base: Epoch | None = None) -> None:
+        self.base = base
+        self.keys = sum(capture.keys for capture in captures.values())
         self._encoded: dict[str, OperatorEncoding] = {}
         self._encodings = {name: OperatorEncoding(name, capture) for name, capture in captures.items()}
 

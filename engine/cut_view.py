@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.batch import copy_records, decode
 from engine.columns import as_records
-from engine.state import decode_entries
+from engine.state import keyed_entries
 from graphs.ids import ChannelId
 from graphs.plan import Operator, Plan
 from graphs.routing import canonical_key
@@ -59,8 +59,7 @@ class CutView:
     def state(self, operator: str) -> dict[Any, Any]:
         """Key -> value, for an operator that keeps values by key, over all of its tasks."""
         self._named(operator, _keeps_values, "operator", "that keeps values by key")
-        entries = [entry for state in self._states(operator) for entry in decode_entries(state.groups)]
-        return {canonical_key(entry[0]): entry[1] for entry in entries if len(entry) == 2}
+        return {key: value for state in self._states(operator) for key, value in keyed_entries(state).values.items()}
 
     def in_loop(self, loop: str) -> list[Any]:
         """The records in transit over the back edge of a loop; in an iteration, those of the next round."""

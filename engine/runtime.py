@@ -88,8 +88,10 @@ class TaskRuntime:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
-    def open(self, restored: Mapping[str, OperatorState] | None) -> None:
+    def open(self, restored: Mapping[str, OperatorState] | None, base: Epoch | None = None) -> None:
         """Open the operators, fresh or with the states of a cut. An operator without a state in the cut starts fresh.
+
+        `base` is the cut if this is its state of this very task: the next capture may hold what changed since.
 
         If one of them fails, those that were opened before it are closed, and so is whatever it had opened itself.
         """
@@ -99,6 +101,8 @@ class TaskRuntime:
                 whole = {} if state is None else load_whole(name, state)
                 operator.open(state, whole)
                 self._restore_sending(name, whole)
+                if base is not None and operator.keyed_state is not None:
+                    operator.keyed_state.begin(base)
         except BaseException:
             self.close()
             raise
@@ -249,14 +253,21 @@ class TaskRuntime:
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> Capture:
-        """Capture the current state, to be encoded later. Sinks prepare a transaction."""
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> Capture:
+        """Capture the current state, to be encoded later. Sinks prepare a transaction.
+
+        If every operator knows what changed since `base`, keyed state is captured as a delta.
+        """
         self._captures[:] = [capture for capture in self._captures if capture.is_open]
+        operators = self._wiring.operators
+        keyed = [state for operator in operators.values() if (state := operator.keyed_state) is not None]
+        if base is None or not keyed or not all(state.has_base(base) for state in keyed):
+            base = None
         captures: dict[str, OperatorCapture] = {}
-        for name, operator in self._wiring.operators.items():
-            captures[name] = operator.capture(epoch, attempt)
+        for name, operator in operators.items():
+            captures[name] = operator.capture(epoch, attempt, base)
             self._capture_sending(name, captures[name])
-        capture = Capture(captures)
+        capture = Capture(captures, base)
         self._captures.append(capture)
         return capture
 

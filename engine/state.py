@@ -7,30 +7,42 @@ its own. Which values those are is decided in one method, `must_copy`.
 Encoded, state is filed by key group: entries one after the other, each a pickle of its own, so that groups can be
 moved without being decoded. An entry of two is a value (key, value); one of three a timer (key, at_ms, hops); one of
 five many values at once (`typed_state.py`).
+
+A capture holds the whole state, or a delta: what changed since the base, an earlier capture. The unit of change is the
+key, with its value and all its timers. Every touch counts, reads of values that could be changed too, and nothing
+changes a state past `KeyedState` without noting the key (`touched_keys.py`). In a delta an entry of one, (key,), says
+that the key has no value any more. An object that is stored under two keys and changed through one of them is written
+for that key alone.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable, Mapping
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from engine.batch import ATOMS, copy_value, is_immutable, separate
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
+from engine.touched_keys import TouchedKeys
 from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, numbers_at_once
-from graphs.routing import canonical_key, key_group
+from graphs.ids import Epoch
+from graphs.routing import NEVER_NAN, canonical_key, key_group
+from recovery.cut import OperatorState
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.typed_groups import Column, Numbers
 
 PACKED_AT_ONCE_MAX = 200_000
 """So many take 3 ms; a million would hold the task up."""
 
+LAST_STATE = Epoch(0)
+"""The epoch of a capture that is no epoch's: the last state of a task."""
+
 
 class KeyedState:
-    """Values by key.
+    """Values by key. A rule is broken, for a test, by a subclass with another `touched_class`.
 
     >>> state = KeyedState("count")
     >>> state.values["a"] = [1]
@@ -40,6 +52,8 @@ class KeyedState:
     ([1, 2], (['a'], [[1]]))
     """
 
+    touched_class = TouchedKeys
+
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self.values: dict[Any, Any] = {}
@@ -47,19 +61,41 @@ class KeyedState:
         self._open: list[StateCapture] = []
         # Keys whose value the live state has for itself since the newest capture.
         self._own: set[Any] = set()
+        self._touched = self.touched_class()
 
     @property
     def is_captured(self) -> bool:
         """Whether values must be touched before they are changed."""
         return bool(self._open)
 
-    def capture(self) -> StateCapture:
-        """Shares all values with a capture."""
-        known, self._packing = self._packing.layout, Packing()
-        capture = StateCapture(self, Entries(self.values, known, self._packing))
+    def has_base(self, base: Epoch) -> bool:
+        """Whether what changed since this capture is known, and little enough to be written as a delta."""
+        return self._touched.has(base, len(self.values))
+
+    def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> StateCapture:
+        """Shares values with a capture: those that changed since `base` if that is known, else all."""
+        keys = self._touched.capture(epoch, base, len(self.values))
+        if keys is None:
+            known, self._packing = self._packing.layout, Packing()
+            capture = StateCapture(self, Entries(self.values, known, self._packing))
+        else:
+            # Which keys are written, and which of them are gone, is decided now and not while encoding.
+            values = self.values
+            changed = Entries({key: values[key] for key in keys if key in values})
+            capture = StateCapture(self, changed, keys, [key for key in keys if key not in values])
         self._open.append(capture)
         self._own.clear()
         return capture
+
+    def noting(self) -> dict[Any, None] | None:
+        """Where a batch that changes `values` itself notes each key; None: it need not. Asked for once a batch."""
+        return self._touched.noting(len(self.values))
+
+    def note(self, key: Any) -> None:
+        """The key changes: its value, or a timer of it."""
+        newest = self._touched.newest
+        if newest is not None:
+            newest[key] = None
 
     def release(self, capture: StateCapture) -> None:
         """The capture no longer needs its values."""
@@ -71,6 +107,8 @@ class KeyedState:
     def touch(self, key: Any, default: Any = None) -> Any:
         """The value of a key, for somebody who may change it in place."""
         value = self.values.get(key, default)
+        if type(value) not in ATOMS:
+            self.note(key)
         if self._open and key not in self._own:
             if key in self.values and self.must_copy(value):
                 value = self.values[key] = self.own_copy(key, value)
@@ -85,12 +123,14 @@ class KeyedState:
     def replace(self, key: Any, value: Any) -> None:
         """Give a key a new value."""
         self.values[key] = value
+        self.note(key)
         if self._open:
             self._own.add(key)
 
     def remove(self, key: Any) -> None:
         """Forget a key."""
         if key in self.values:
+            self.note(key)
             del self.values[key]
             # The keys behind it move up.
             self._packing = Packing()
@@ -99,9 +139,13 @@ class KeyedState:
         """Whether a value that a capture shares could be changed in place."""
         return not is_immutable(value)
 
-    def restore(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Take values back."""
-        self.values.update((canonical_key(key), value) for key, value in entries)
+    def restore(self, values: Mapping[Any, Any]) -> None:
+        """Take values back, as `keyed_entries` found them."""
+        self.values.update(values)
+
+    def begin(self, epoch: Epoch) -> None:
+        """What was taken back is the whole state of this cut, so a delta may be relative to it."""
+        self._touched.begin(epoch)
 
     def sent(self, record: Any) -> Any:
         """A record on its way out, which may hold objects of the state: from here on it shares none with it.
@@ -150,6 +194,10 @@ class Entries:
         self._values = list(reversed(left.values()))
         self._keys = list(islice(reversed(left), max(0, len(left) - len(known.keys))))
 
+    def __len__(self) -> int:
+        """How many entries are left."""
+        return len(self._values) if self.packed is None else len(self.packed)
+
     def take(self, entries_max: int) -> tuple[list[Any] | Column, list[Any]]:
         """The next entries, at most so many, in the order of the mapping. Keys that are known come packed."""
         values = _take_off(self._values, entries_max)
@@ -170,11 +218,18 @@ def _take_off(entries: list[Any], count: int) -> list[Any]:
 
 
 class StateCapture:
-    """The values at one moment. Whoever made it must `release` it, encoded or not."""
+    """The values at one moment, or in a delta those of `keys`, of which `gone` have none. It must be released.
 
-    def __init__(self, state: KeyedState, entries: Entries) -> None:
+    `keys` is None in a capture of the whole state.
+    """
+
+    def __init__(
+        self, state: KeyedState, entries: Entries, keys: Mapping[Any, None] | None = None, gone: Sequence[Any] = ()
+    ) -> None:
         self._state = state
         self.entries = entries
+        self.keys = keys
+        self.gone = gone
 
     def release(self) -> None:
         """Let the live state have its values for itself again."""
@@ -182,12 +237,14 @@ class StateCapture:
 
 
 class GroupEncoder:
-    """Encodes values by key, and then timers, into key groups: as many at a time as one likes."""
+    """Encodes values by key, then the keys that are gone, then timers, into key groups: as many at a time as wanted."""
 
-    def __init__(self, operator: str, entries: Entries, timers: Iterable[tuple[Any, ...]] = ()) -> None:
+    def __init__(
+        self, operator: str, entries: Entries, timers: Iterable[tuple[Any, ...]] = (), gone: Iterable[Any] = ()
+    ) -> None:
         self._operator = operator
         self._entries = entries
-        self._timers = iter(timers)
+        self._others = chain(((key,) for key in gone), timers)
         self._typed = TypedEntries(entries.known, entries.packing)
         self._parts: dict[int, list[bytes]] = {}
         if entries.packed is not None:
@@ -198,9 +255,9 @@ class GroupEncoder:
         keys, values = self._entries.take(entries_max)
         if values and not self._typed.add(keys, values):
             self._encode_each(zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True))
-        timers = list(islice(self._timers, entries_max - len(values)))
-        self._encode_each(timers)
-        return len(values) + len(timers)
+        others = list(islice(self._others, entries_max - len(values)))
+        self._encode_each(others)
+        return len(values) + len(others)
 
     def _encode_each(self, entries: Iterable[tuple[Any, ...]]) -> None:
         parts = self._parts
@@ -248,6 +305,44 @@ def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
         while payload.tell() < size:
             entries += entries_in(pickle.load(payload))
     return entries
+
+
+class KeyedEntries(NamedTuple):
+    """The values and timers, (key, at_ms, hops), of a state."""
+
+    values: dict[Any, Any]
+    timers: list[tuple[Any, int, int]]
+
+
+def keyed_entries(state: OperatorState) -> KeyedEntries:
+    """The values and timers of a state: those of its first file, and for each key what the last delta says of it.
+
+    >>> encoder = GroupEncoder("count", Entries({"a": 2}), gone=["b"])
+    >>> encoder.encode_some(10)
+    2
+    >>> before = {key_group("a"): pickle.dumps(("a", 1)), key_group("b"): pickle.dumps(("b", 1))}
+    >>> keyed_entries(OperatorState(before, deltas=(encoder.groups(),))).values
+    {'a': 2}
+    """
+    entries = decode_entries(state.groups)
+    values = {_key(entry): entry[1] for entry in entries if len(entry) == 2}
+    timers = [(_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3]
+    for groups in state.deltas:
+        entries = decode_entries(groups)
+        if timers:
+            changed = {_key(entry) for entry in entries}
+            timers = [timer for timer in timers if timer[0] not in changed]
+        values.update((_key(entry), entry[1]) for entry in entries if len(entry) == 2)
+        timers += ((_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3)
+        for entry in entries:
+            if len(entry) == 1:
+                values.pop(_key(entry), None)
+    return KeyedEntries(values, timers)
+
+
+def _key(entry: tuple[Any, ...]) -> Any:
+    key = entry[0]
+    return key if type(key) in NEVER_NAN else canonical_key(key)
 
 
 def _stored_entries(part: Numbers | Pairs | Pickles) -> Iterable[tuple[Any, ...]]:

@@ -34,7 +34,16 @@ def key_group(key: Any) -> int:
     >>> key_group("alice"), key_group(7) == key_group(7.0)
     (51, True)
     """
-    return ((_code(key) * _SPREAD) & _WORD) >> _SHIFT
+    return key_word(key) >> _SHIFT
+
+
+def key_word(key: Any) -> int:
+    """A 64-bit word for a key, equal for equal keys. Its upper bits are the key group.
+
+    >>> key_word("alice") >> 57 == key_group("alice")
+    True
+    """
+    return (_code(key) * _SPREAD) & _WORD
 
 
 def key_groups(keys: npt.NDArray[Any] | Iterable[Any]) -> npt.NDArray[np.int64]:

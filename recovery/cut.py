@@ -5,8 +5,8 @@ A cut is the set of all task snapshots of one epoch. Its manifest is the record 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
@@ -30,6 +30,7 @@ class OperatorState:
     """The encoded state of one operator in one task, in the parts that rescaling moves.
 
     - groups: key group -> encoded keyed state of that group (values, timers).
+    - deltas: what changed since, oldest first; the last one that holds a key says all there is of it.
     - splits: source split -> encoded position.
     - pending: encoded inputs that wait for an answer (map_async) or for their round (head of an iteration), one per
       record.
@@ -46,6 +47,7 @@ class OperatorState:
     whole_can_move: bool = True
     transactions: tuple[Transaction, ...] = ()
     records: int = 0
+    deltas: tuple[Mapping[int, bytes], ...] = ()
 
 
 class LogEntry(NamedTuple):
@@ -88,7 +90,8 @@ class OutputRecord:
 class TaskSnapshot:
     """One task at one epoch. `rounds` is the state of rule 11; a task that has `ended` only sends END again.
 
-    `overtook`: the task captured past its queues, so its regular channels are logged, too.
+    `overtook`: the task captured past its queues, so its regular channels are logged, too. `base`: the key groups of all
+    operators hold only what changed since that cut; None if they hold everything.
     """
 
     task: TaskId
@@ -100,6 +103,23 @@ class TaskSnapshot:
     ended: bool = False
     rounds: Any = None
     overtook: bool = False
+    base: Epoch | None = None
+
+
+def stacked(snapshots: Sequence[TaskSnapshot]) -> TaskSnapshot:
+    """The whole snapshot of a task: the last of these, its keyed state on top of that of the ones before it."""
+    last, before = snapshots[-1], snapshots[:-1]
+    if not before:
+        return last
+    operators = {
+        name: replace(
+            state,
+            groups=before[0].operators[name].groups,
+            deltas=(*(earlier.operators[name].groups for earlier in before[1:]), state.groups),
+        )
+        for name, state in last.operators.items()
+    }
+    return replace(last, operators=operators, base=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from engine.capture import Capture, OperatorCapture
 from engine.extraction import key_function
 from engine.sending import Send, TakeRecords, drop, taking_records
 from engine.services import Services
-from engine.state import KeyedState, decode_entries
+from engine.state import KeyedState, keyed_entries
 from engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Edge, Operator, Routing
@@ -136,13 +136,18 @@ class OperatorRuntime:
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Get ready, fresh or with the state of a capture, whose `whole` is decoded already."""
         if state is not None and self._values is not None:
-            self._values.restore((key, value) for key, value in decode_entries(state.groups))
+            self._values.restore(keyed_entries(state).values)
         if "own" in whole:
             self.restore_own(whole["own"])
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
-        """The state at this moment."""
-        capture = OperatorCapture(values=None if self._values is None else self._values.capture())
+    @property
+    def keyed_state(self) -> KeyedState | None:
+        """The values by key that are written by key, if there are any."""
+        return self._values
+
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
+        """The state at this moment; of what is kept by key only what changed since `base`, if one is named."""
+        capture = OperatorCapture(values=None if self._values is None else self._values.capture(epoch, base))
         own = self.capture_own()
         if own is not None:
             capture.whole["own"] = own

@@ -40,7 +40,7 @@ class IterateOperator(OperatorRuntime):
             self._records.append(record)
             self._hops.append(hops)
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """What has been gathered so far."""
         return OperatorCapture(pending=list(zip(self._records, self._hops, strict=True)))
 

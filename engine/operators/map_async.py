@@ -39,7 +39,7 @@ class MapAsyncOperator(CallingRuntime):
         for payload in state.pending if state is not None else ():
             self.waiting[next(self.place.call_ids)] = payload
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """What is not yet answered, in the order of arrival."""
         return OperatorCapture(pending=list(self.waiting.values()))
 

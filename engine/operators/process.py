@@ -25,7 +25,7 @@ from engine.operators.base import Place, TimedRuntime
 from engine.operators.context import HookContext
 from engine.operators.emission import Emission
 from engine.sending import TakeRecords
-from engine.state import decode_entries
+from engine.state import KeyedState, keyed_entries
 from engine.task_errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from engine.timers import Timers
 from graphs.ids import Attempt, Epoch
@@ -48,7 +48,7 @@ class ProcessOperator(TimedRuntime):
         self._passes_input = kind.named_inputs
         self._is_keyed = bool(self._keys)
         self._state = self.keyed_values()
-        self.timers = Timers()
+        self.timers = Timers(self._state.note)
         self._emission = Emission(self.outputs())
         self._context = HookContext(
             place, self._state, self.timers, self._emission.records, self._is_keyed, copies=kind.copy_output
@@ -66,6 +66,7 @@ class ProcessOperator(TimedRuntime):
         run = self._run_batch if has_batches else self._run_records
 
         def accept(records: list[Any], hops: Hops) -> None:
+            self._state.noting()
             if isinstance(hops, int):
                 self._hops_max = max(self._hops_max, hops)
                 run(name, key, records, hops)
@@ -229,7 +230,7 @@ class ProcessOperator(TimedRuntime):
         """Have the instance let go of what it has opened."""
         self.close_instance(self._instance)
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """Values and timers by key, and what belongs to the task."""
         whole: dict[str, Any] = {}
         can_move = True
@@ -249,16 +250,22 @@ class ProcessOperator(TimedRuntime):
         if hasattr(self._instance, "capture"):
             whole["own"] = self._call_own("capture")
             can_move = can_move and self.place.operator.kind.can_move
-        values = self._state.capture() if self._is_keyed else None
-        return OperatorCapture(values=values, timers=self.timers.keyed(), whole=whole, whole_can_move=can_move)
+        values = self._state.capture(epoch, base) if self._is_keyed else None
+        is_delta = values is not None and values.keys is not None
+        timers = self.timers.of(values.keys) if is_delta else self.timers.keyed()
+        return OperatorCapture(values=values, timers=timers, whole=whole, whole_can_move=can_move)
+
+    @property
+    def keyed_state(self) -> KeyedState | None:
+        """The values by key; without a key the one value belongs to the task."""
+        return self._state if self._is_keyed else None
 
     def _restore(self, state: OperatorState, whole: Mapping[str, Any]) -> None:
-        entries = decode_entries(state.groups)
-        self._state.restore((entry[0], entry[1]) for entry in entries if len(entry) == 2)
+        keyed = keyed_entries(state)
+        self._state.restore(keyed.values)
         if "value" in whole:
             self._state.replace(NO_KEY, whole["value"])
-        timers = ((entry[0], entry[1], entry[2]) for entry in entries if len(entry) == 3)
-        self.timers.restore(timers, whole.get("timers", ()))
+        self.timers.restore(keyed.timers, whole.get("timers", ()))
         self._hops_max = whole.get("hops_max", 0)
         self._restored_ms = whole.get("now_ms", 0)
         if "random" in whole:

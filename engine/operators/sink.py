@@ -45,7 +45,7 @@ class SinkOperator(OperatorRuntime):
             raise RuntimeError(f"sink {self.name!r} is written to before it is open: call open() first")
         return self._writer
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """Prepare what was written since the last capture, and hand over all that is not yet committed."""
         name = f"{self.name}.{self.place.task.index}.attempt-{attempt}.epoch-{epoch}"
         if self.writer.prepare(name):

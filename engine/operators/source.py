@@ -45,7 +45,7 @@ class SourceOperator(OperatorRuntime):
             self.sent += len(records)
             self._send(records, 0)
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> OperatorCapture:
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
         """How far each split has been read, and how much was sent."""
         positions = self.reader.positions()
         splits = {name: dump(self.name, f"a position of split {name!r}", at) for name, at in positions.items()}

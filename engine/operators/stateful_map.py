@@ -54,7 +54,7 @@ class StatefulMapOperator(OperatorRuntime):
 
     def _run(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
         function, default, state, sent = self._function, self._default, self._state, self._sent
-        values = state.values
+        values, noted = state.values, state.noting()
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.is_captured else values.get
         results: list[Any] = []
@@ -78,6 +78,8 @@ class StatefulMapOperator(OperatorRuntime):
                     value = self._initial()
                 value, result = function(value, record)
                 values[key] = value
+                if noted is not None:
+                    noted[key] = None
                 # What is sent belongs to the receiver. It can share objects only with a value that has some.
                 if type(value) is not atom:
                     if type(value) in ATOMS:
@@ -91,12 +93,13 @@ class StatefulMapOperator(OperatorRuntime):
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
         arrived = copy_records(records)
+        self._state.noting()
 
         def step(record: Any) -> Any:
             key = canonical_key(key_of(record))
             value = self._state.touch(key, _MISSING)
             value, result = self._function(self._initial() if value is _MISSING else value, record)
-            self._state.values[key] = value
+            self._state.replace(key, value)
             return result if is_immutable(value) else self._sent(result)
 
         results, passed, failed = try_each(step, records)

@@ -1,0 +1,76 @@
+"""Which keys of a state were touched since which capture: what a delta writes.
+
+- The touched keys go into one set per capture. A capture closes the set of the one before it, and opens an empty one.
+- A delta holds the keys of all sets since its base. Only sets older than the base are dropped; an abort drops nothing,
+  because the delta after it must hold what the aborted one held.
+- A capture that does not find its base, or would write too many keys, writes everything.
+- When too many keys are touched, tracking stops until the next capture, which writes everything.
+
+The sets are dicts, which keep the order of the touches: the bytes of a delta depend on nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphs.ids import Epoch
+
+
+class TouchedKeys:
+    """The touched keys of one state.
+
+    >>> touched = TouchedKeys()
+    >>> touched.capture(Epoch(1), base=None, keys=2)
+    >>> touched.newest["a"] = None
+    >>> list(touched.capture(Epoch(2), base=Epoch(1), keys=2))
+    ['a']
+    """
+
+    tracked_min = 1_000
+    """So many keys are tracked in any state; a larger one has a limit of one key in `share`."""
+    share = 8
+
+    def __init__(self) -> None:
+        # Epoch of a capture -> the keys touched after it and before the next one, oldest first.
+        self._since: dict[Epoch, dict[Any, None]] = {}
+        # The keys touched since the newest capture; None while nothing is tracked.
+        self.newest: dict[Any, None] | None = None
+
+    def begin(self, epoch: Epoch) -> None:
+        """The state is exactly that of this cut."""
+        self.newest = {}
+        self._since = {epoch: self.newest}
+
+    def has(self, base: Epoch | None, keys: int) -> bool:
+        """Whether a delta since this capture can be written, for a state of `keys` keys."""
+        if self.newest is not None and len(self.newest) > self._limit(keys):
+            self._forget()
+        return base in self._since and sum(map(len, self._sets_from(base))) <= self._limit(keys)
+
+    def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, None] | None:
+        """Close the newest set; return the keys to write, None for all of them."""
+        found: dict[Any, None] | None = None
+        if base is not None and self.has(base, keys):
+            found = {}
+            for touched in self._sets_from(base):
+                found |= touched
+            self._since = {since: touched for since, touched in self._since.items() if since >= base}
+        self.newest = {}
+        self._since[epoch] = self.newest
+        return found
+
+    def noting(self, keys: int) -> dict[Any, None] | None:
+        """The set to which the keys of a batch are added; None if the next capture writes everything anyway."""
+        if self.newest is not None and len(self.newest) > self._limit(keys):
+            self._forget()
+        return self.newest
+
+    def _sets_from(self, base: Epoch) -> list[dict[Any, None]]:
+        return [touched for since, touched in self._since.items() if since >= base]
+
+    def _limit(self, keys: int) -> int:
+        return max(self.tracked_min, keys // self.share)
+
+    def _forget(self) -> None:
+        self.newest = None
+        self._since.clear()
