@@ -11,7 +11,6 @@ from engine.columns import as_records
 from engine.state import keyed_entries
 from graphs.ids import ChannelId
 from graphs.plan import Operator, Plan
-from graphs.routing import canonical_key
 from recovery.cut import OperatorState
 from recovery.messages import marker_in
 from recovery.outline import CutOutline

@@ -46,12 +46,16 @@ class Snapshots:
         self.last = last
         return [Write(None, last.task_record(ended=True))]
 
-    def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
-        """The operators' state is captured, and these transactions are prepared."""
+    def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...], base: Epoch | None, keys: int) -> None:
+        """The operators' state is captured, and these transactions are prepared.
+
+        `base` is the cut since which keyed state was captured, None if all was; `keys` how many entries that is.
+        """
         captured = self._last_state() if epoch is None else self.logs.epochs.get(epoch)
         if captured is None:
             raise ProtocolError(f"task {self.task}: epoch {epoch} is not open, so its state cannot be captured")
         captured.transactions = transactions
+        captured.base, captured.keys = base, keys
 
     def on_written(self, epoch: Epoch | None) -> list[Effect]:
         """The files are durable."""

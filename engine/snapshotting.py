@@ -44,6 +44,7 @@ class SnapshotParts:
             record.ended,
             record.rounds,
             record.overtook,
+            self.capture.base,
         )
 
 

@@ -175,12 +175,18 @@ class TaskCore:
         return self._on_barrier(inbox, item) if isinstance(item, Barrier) else self._on_end(inbox, item)
 
     def on_trigger(
-        self, epoch: Epoch, mode: Mode, within: Epoch | None = None, patience_ms: int | None = None
+        self,
+        epoch: Epoch,
+        mode: Mode,
+        within: Epoch | None = None,
+        patience_ms: int | None = None,
+        base: Epoch | None = None,
     ) -> Sequence[Effect]:
         """The coordinator starts an epoch here."""
         if self.ended or self.alignment.is_over(epoch, mode):
             return NOTHING
         effects: list[Effect] = []
+        self.alignment.name_base(epoch, mode, base)
         if mode.captures_on_receipt:
             self._capture(epoch, mode, effects)
         elif mode is Mode.BETWEEN_ROUNDS and self.iteration is not None and self.iteration.takes_request(epoch):
@@ -244,9 +250,14 @@ class TaskCore:
             raise ProtocolError(f"task {self.task.id} is not the head of a free loop, so it cannot be told to end")
         return self._finish() if self.life is Life.RUNNING else NOTHING
 
-    def on_captured(self, epoch: Epoch | None, transactions: tuple[str, ...]) -> None:
-        """The operators' state is captured; these transactions are prepared and not yet committed."""
-        self.snapshots.on_captured(epoch, transactions)
+    def on_captured(
+        self, epoch: Epoch | None, transactions: tuple[str, ...], base: Epoch | None = None, keys: int = 0
+    ) -> None:
+        """The operators' state is captured; these transactions are prepared and not yet committed.
+
+        Keyed state was captured since `base`, or all of it; it is so many entries.
+        """
+        self.snapshots.on_captured(epoch, transactions, base, keys)
 
     def on_written(self, epoch: Epoch | None) -> Sequence[Effect]:
         """The files are durable."""
@@ -451,6 +462,7 @@ class TaskCore:
         if self.alignment.is_over(barrier.epoch, barrier.mode):
             return effects
         inbox.queue.append(barrier)
+        self.alignment.name_base(barrier.epoch, barrier.mode, barrier.base)
         self.alignment.expect(barrier.epoch, barrier.mode, barrier.patience_ms, self.now_ms)
         if barrier.mode.captures_on_receipt:
             self._capture(barrier.epoch, barrier.mode, effects)
@@ -575,11 +587,14 @@ class TaskCore:
         """Capture, send the barrier on, release the channels held for it; the log begins with the queued batches."""
         open_epoch = self._open(epoch, mode)
         open_epoch.overtook = overtakes
+        base = self.alignment.bases.get(epoch)
         if not mode.is_probe:
-            effects.append(Capture(epoch))
+            effects.append(Capture(epoch, base))
         within = self.alignment.within.get(epoch)
         left_ms = self.alignment.patience_left_ms(epoch, self.now_ms)
-        effects += [Send(o.id, Barrier(epoch, mode, o.sent, o.digest, within, left_ms)) for o in self.outlets.values()]
+        effects += [
+            Send(o.id, Barrier(epoch, mode, o.sent, o.digest, within, left_ms, base)) for o in self.outlets.values()
+        ]
         self.logs.start(open_epoch, [i for i in self.inboxes.values() if overtakes or self._is_logged(i, mode)])
         released = self.alignment.capture(epoch, mode)
         if open_epoch.exceeds_budget:

@@ -34,6 +34,7 @@ from engine.runtime import TaskRuntime
 from engine.sending import Emitted
 from engine.slices import Pace, unit_of
 from engine.snapshotting import Snapshotting
+from engine.state import LAST_STATE
 from engine.task import TaskCore
 from graphs.deployment import Channel
 from graphs.ids import Attempt, ChannelId, Epoch
@@ -455,9 +456,9 @@ class TaskDriver:
     def obey(self, order: Order) -> None:
         """An order of the coordinator."""
         match order:
-            case Trigger(_, epoch, mode, within, patience_ms):
+            case Trigger(_, epoch, mode, within, patience_ms, base):
                 self.core.now_ms = self.ports.clock.steady_ms
-                self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms))
+                self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms, base))
             case Abort(_, epoch, mode):
                 self.room.on_over(epoch)
                 self.free_ns = self.ports.clock.clock_ns()
@@ -506,10 +507,12 @@ class TaskDriver:
                 self.outputs[channel].send(item)
                 if isinstance(item, Barrier):
                     self.room.on_sent(item)
-            case core_effects.Capture(epoch):
-                self.snapshots.captured(epoch, self.runtime.capture(epoch or Epoch(0), core.attempt))
+            case core_effects.Capture(epoch, base):
+                capture = self.runtime.capture(epoch or LAST_STATE, core.attempt, base)
+                self.snapshots.captured(epoch, capture)
                 ports.observer.on_captured(self.id, epoch)
-                core.on_captured(epoch, tuple(t.name for t in self.runtime.transactions))
+                names = tuple(t.name for t in self.runtime.transactions)
+                core.on_captured(epoch, names, capture.base, capture.keys)
                 self.free_ns = ports.clock.clock_ns()
             case core_effects.Write(epoch, record):
                 self.snapshots.write(epoch, record, core.last_captured)

@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any, NamedTuple, cast
 
 from engine.simulation.host import Host
-from engine.simulation.simulated_store import FileName
+from engine.simulation.simulated_store import FileId
 from engine.simulation.world import Happening, World
 from graphs.ids import ChannelId, TaskId
 from proof.cloning import dump, essence, load
@@ -24,7 +24,7 @@ from recovery.messages import Barrier, Data, End
 from recovery.orders import Abort, Complete, Order, StartTasks
 from recovery.protocol_errors import ProtocolError
 
-Files = tuple[tuple[FileName, TaskSnapshot], ...]
+Files = tuple[tuple[FileId, TaskSnapshot], ...]
 Reported = tuple[Any, ...]
 
 
@@ -296,6 +296,6 @@ class Places:
         return number
 
 
-def _file_order(file: tuple[FileName, TaskSnapshot]) -> tuple[int, int]:
+def _file_order(file: tuple[FileId, TaskSnapshot]) -> tuple[int, int]:
     attempt, epoch, _ = file[0]
     return attempt, epoch or 0

@@ -105,7 +105,7 @@ class Turn:
 
 
 class Delay:
-    """Holds records by key until a timer."""
+    """Holds records by key until a timer. Odd keys are forgotten then, and begin again with their next record."""
 
     def on_record(self, ctx: Any, record: Item) -> None:
         value: Item | None = ctx.state.get()
@@ -118,7 +118,11 @@ class Delay:
 
     def on_timer(self, ctx: Any, at_ms: int) -> None:
         value = ctx.state.get()
+        if value is None:
+            return
         held, value["held"] = value["held"], []
+        if ctx.key % 2:
+            ctx.state.clear()
         for record in held:
             record["path"].append("woken")
             ctx.emit(record)

@@ -18,7 +18,9 @@ from engine.simulation.record import Aborted, Captured, Completed, Record, Start
 from engine.simulation.schedule import FaultPlan, Outcome, Schedule
 from engine.simulation.windows import WindowedWorld
 from engine.simulation.world import Parts, World, WorldOptions
+from engine.state import KeyedState
 from engine.task_errors import TaskError
+from engine.touched_keys import TouchedKeys
 from proof.generated_flows import NAMES, Case, generate
 from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut
@@ -65,6 +67,17 @@ class Summary:
         }
 
 
+class _FewTracked(TouchedKeys):
+    tracked_min = 1
+    share = 2
+
+
+class FewTracked(KeyedState):
+    """A state that soon has too many touched keys for a delta: it writes everything again."""
+
+    touched_class = _FewTracked
+
+
 def case_of(seed: int, topology: str | None = None) -> Case:
     """The case of a seed; topologies take turns, so that each takes part, unless one is wanted."""
     return generate(random.Random(seed), topology or NAMES[seed % len(NAMES)])
@@ -82,6 +95,7 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
         open_epochs_max=1 if mode is Mode.DRAIN else rng.choice((1, 2, 3)),
         failures_tolerated=rng.choice((3, 1000)),
         keep=rng.choice((1, 3)),
+        files_max=random.Random(f"files {seed}").choice((1, 3, 3, 4, 8)),
     )
     records_max = rng.choice((1, 2, 5))
     snapshots = replace(snapshots, patience_ms=rng.choice((None, 0, 10, 40)) if mode is Mode.ALIGNED else None)
@@ -104,6 +118,8 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
             log_budget_bytes=random.Random(f"log budget {seed}").choice((None, None, 1, 200, 400)),
         ),
     )
+    if parts.keyed_state is KeyedState and random.Random(f"tracked {seed}").random() < 0.3:
+        parts = replace(parts, keyed_state=FewTracked)
     world = WindowedWorld(case.plan, case.inputs, options, parts)
     world.record.conserved = case.conserved
     return world

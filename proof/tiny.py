@@ -52,7 +52,10 @@ class TinyHead(OperatorKind):
 
 
 class TinyCapture:
-    """A state that is encoded at once."""
+    """A state that is encoded at once, and whole."""
+
+    base: Epoch | None = None
+    keys = 0
 
     def __init__(self, states: dict[str, OperatorState]) -> None:
         self.states = states
@@ -85,7 +88,7 @@ class TinyRuntime:
         self.records = records[task.id.index :: _width(deployment, task)]
         self.state: dict[Any, Any] = {"read": 0, "gathered": []}
 
-    def open(self, restored: Mapping[str, OperatorState] | None) -> None:
+    def open(self, restored: Mapping[str, OperatorState] | None, base: Epoch | None = None) -> None:
         """Take the state back."""
         if restored:
             whole = restored[self.operator.name].whole
@@ -155,7 +158,7 @@ class TinyRuntime:
     def commit(self, names: Sequence[str]) -> None:
         """There are no sinks: what is done stays in the state."""
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> TinyCapture:
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> TinyCapture:
         """The state, encoded."""
         return TinyCapture({self.operator.name: OperatorState(whole=pickle.dumps(self.state, 5))})
 

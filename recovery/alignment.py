@@ -33,6 +33,8 @@ class Alignment:
         self.held: dict[ChannelId, Epoch] = {}
         self.modes: dict[Epoch, Mode] = {}
         self.within: dict[Epoch, Epoch] = {}
+        # Epoch -> the cut since which it writes what changed, from its first trigger or barrier until its capture.
+        self.bases: dict[Epoch, Epoch] = {}
         # The time (`now_ms`) until which this task waits for its inputs.
         self.deadlines: dict[Epoch, int] = {}
         self.triggered: set[Epoch] = set()
@@ -65,6 +67,11 @@ class Alignment:
         """The patience left for the next task; None if the epoch has none."""
         due_ms = self.deadlines.get(epoch)
         return None if due_ms is None else max(0, due_ms - now_ms)
+
+    def name_base(self, epoch: Epoch, mode: Mode, base: Epoch | None) -> None:
+        """The trigger or a barrier names the base of the epoch."""
+        if base is not None and not self.is_over(epoch, mode):
+            self.bases[epoch] = base
 
     def trigger(self, epoch: Epoch, mode: Mode, within: Epoch | None = None) -> None:
         """The coordinator starts the epoch here."""
@@ -101,12 +108,15 @@ class Alignment:
         """Record the capture; return the channels that it releases."""
         self.captured[mode.is_probe] = epoch
         self.aborted[mode.is_probe] = {e for e in self.aborted[mode.is_probe] if e > epoch}
+        if not mode.is_probe:
+            self.bases = {e: base for e, base in self.bases.items() if e > epoch}
         return self._forget(lambda e, m: e == epoch or (m.is_probe == mode.is_probe and e < epoch))
 
     def abort(self, epoch: Epoch, mode: Mode) -> list[ChannelId]:
         """Record the abort, which may be repeated; return the channels that it releases."""
         if not self.is_over(epoch, mode):
             self.aborted[mode.is_probe].add(epoch)
+            self.bases.pop(epoch, None)
         return self._forget(lambda e, m: e == epoch)
 
     def _forget(self, is_past: Callable[[Epoch, Mode], bool]) -> list[ChannelId]:

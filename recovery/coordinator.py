@@ -15,6 +15,9 @@
   request, another one if that epoch is aborted, and ends the run with the cut of a stop.
 - A probe is opened when a loop may have run dry, one at a time; probes do not count as open epochs. Each probe holds up
   the loop for a moment, so the pause between probes doubles, and is long while records are known to circulate.
+- An epoch has a base, the newest complete cut, and its tasks write what changed since (`state_files.py`). The base of
+  an open epoch is kept, for its files are part of the epoch's. A cut between two rounds has no base: it is taken to be
+  kept for long, or restored with another parallelism.
 - When all tasks have ended, their last states form the final cut.
 
 Time is passed in as `now_ms`. Reports of another attempt are refused by their number.
@@ -39,11 +42,13 @@ from recovery.orders import (
     GivenUp,
     Manifest,
     Order,
+    StateFile,
     TellToEnd,
     Trigger,
     WriteManifest,
 )
 from recovery.requests import Request, RequestKind, Requests
+from recovery.state_files import StateFiles, StateLists
 from recovery.termination import Termination
 
 TASKS_NAMED_MAX = 5
@@ -56,7 +61,8 @@ class SnapshotOptions:
     """Options of a run's snapshots. `mode` is the policy of periodic epochs; `keep` counts cuts, not savepoints.
 
     `timeout_ms` is how long an epoch may stall before it is given up. `patience_ms` is how long tasks wait for the
-    barriers of an aligned epoch before they capture past their queues; None means for ever.
+    barriers of an aligned epoch before they capture past their queues; None means for ever. `files_max` is how many
+    files may make up the keyed state of a task; with 1 each cut holds everything.
     """
 
     mode: Mode = Mode.ALIGNED
@@ -71,6 +77,7 @@ class SnapshotOptions:
     open_epochs_max: int = 1
     failures_tolerated: int = 10
     keep: int = 3
+    files_max: int = 1
 
 
 @dataclass(slots=True)
@@ -79,6 +86,8 @@ class OpenCut:
 
     - progress_ms: when its remaining work last shrank.
     - remaining: task -> what it still has to do, as last reported.
+    - base: the cut since which its tasks write what changed.
+    - kept: the cuts that its manifest keeps; states: the files that it names. Set when that is composed.
     - has_moved: whether records were processed anywhere since it began; for a cut between two rounds, since
       that was last checked.
     """
@@ -91,6 +100,9 @@ class OpenCut:
     undrained: list[Component] = field(default_factory=list[Component])
     is_being_recorded: bool = False
     within: Epoch | None = None
+    base: Epoch | None = None
+    kept: tuple[Epoch, ...] = ()
+    states: StateLists = field(default_factory=dict[TaskId, tuple[StateFile, ...]])
     remaining: dict[TaskId, Remaining] = field(default_factory=dict[TaskId, Remaining])
     has_moved: bool = False
 
@@ -125,6 +137,7 @@ class Coordinator:
         now_ms: int = 0,
         requests: Requests | None = None,
         restored: Epoch | None = None,
+        states: StateLists | None = None,
     ) -> None:
         self.deployment = deployment
         self.attempt = attempt
@@ -141,6 +154,7 @@ class Coordinator:
         self.completed = list(completed)
         # The cut that would be restored if the attempt failed now.
         self.latest = restored
+        self.state_files = StateFiles(attempt, options.files_max, restored, {} if states is None else states)
         self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
         # When a request for a cut between two rounds that has failed is tried again, by its id.
@@ -262,9 +276,8 @@ class Coordinator:
         cut = self.open.pop(epoch)
         self.failures = 0
         self.last_close_ms = now_ms
-        kept = self._kept_with(cut)
-        dropped = [earlier for earlier in self.completed if earlier not in kept]
-        self.completed = list(kept)
+        dropped = [earlier for earlier in self.completed if earlier not in cut.kept]
+        self.completed = list(cut.kept)
         self.latest = epoch
         if cut.is_savepoint:
             self.savepoints.add(epoch)
@@ -277,6 +290,7 @@ class Coordinator:
         self.unpublished[epoch] = {task: report.transactions for task, report in self._reports(cut).items()}
         orders += [Complete(task, epoch, names) for task, names in self.unpublished[epoch].items()]
         orders += [DropCut(earlier) for earlier in dropped]
+        orders += self._compact(cut)
         if cut.request is not None and cut.request.kind is RequestKind.STOP and self.final is None:
             orders += self._stop_with(epoch)
         for waiting in list(self.open.values()):
@@ -293,6 +307,21 @@ class Coordinator:
         for waiting in list(self.open.values()):
             orders += self._close_if_complete(waiting, now_ms)
         return orders + self._finish_if_published()
+
+    def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None) -> None:
+        """A task's files are one file of so many entries now; None: that has failed, and is tried after a later cut."""
+        if attempt == self.attempt:
+            self.state_files.on_compacted(task, epoch, keys)
+
+    def _compact(self, cut: OpenCut) -> list[Order]:
+        """Have long lists of a complete cut put into one file each."""
+        bases = [base for other in self.open.values() if (base := other.base) is not None]
+        self.state_files.on_complete(cut.epoch, cut.states, bases)
+        orders: list[Order] = []
+        for task in self.state_files.due(cut.epoch):
+            orders.append(self.state_files.compact(task, cut.epoch, self.next_epoch))
+            self.next_epoch = Epoch(self.next_epoch + 1)
+        return orders
 
     def on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
         """The task has published what the cut and all earlier cuts list."""
@@ -367,7 +396,7 @@ class Coordinator:
         self, mode: Mode, now_ms: int, request: Request | None = None, *, starts: list[TaskId] | None = None
     ) -> list[Order]:
         drain = next((c.epoch for c in self.open.values() if c.mode is Mode.DRAIN), None) if mode.is_probe else None
-        cut = OpenCut(self.next_epoch, mode, now_ms, request, within=drain)
+        cut = OpenCut(self.next_epoch, mode, now_ms, request, within=drain, base=self._base(mode))
         if request is not None:
             self.requests.on_opened(request, cut.epoch)
         self.next_epoch = Epoch(self.next_epoch + 1)
@@ -386,7 +415,15 @@ class Coordinator:
 
     def _trigger(self, task: TaskId, cut: OpenCut) -> Trigger:
         patience_ms = self.options.patience_ms if cut.mode is Mode.ALIGNED else None
-        return Trigger(task, cut.epoch, cut.mode, cut.within, patience_ms)
+        return Trigger(task, cut.epoch, cut.mode, cut.within, patience_ms, cut.base)
+
+    def _base(self, mode: Mode) -> Epoch | None:
+        """The cut since which a new epoch writes what changed: the newest complete one that stays until it is over."""
+        if mode.is_probe or mode is Mode.BETWEEN_ROUNDS or self.latest is None:
+            return None
+        # A manifest that is on its way may give the cut up.
+        is_given_up = any(c.is_being_recorded and self.latest not in c.kept for c in self.open.values())
+        return self.latest if self.state_files.may_be_base(self.latest) and not is_given_up else None
 
     def _left_alone(self) -> list[TaskId]:
         """Tasks that are still busy with timers or calls although all their senders have ended: they get no barrier."""
@@ -440,15 +477,19 @@ class Coordinator:
         if any(other.is_being_recorded for other in self.open.values()):
             return []
         cut.is_being_recorded = True
+        files = {task: cut.epoch if task in cut.reports else None for task in reports}
+        cut.kept = self._kept_with(cut)
+        cut.states = self.state_files.composed(files, reports)
         manifest = Manifest(
             cut.epoch,
             self.attempt,
             cut.mode,
-            {task: cut.epoch if task in cut.reports else None for task in reports},
+            files,
             {task: report.transactions for task, report in reports.items()},
             None if cut.request is None else cut.request.name,
             request=None if cut.request is None else cut.request.id,
-            kept=self._kept_with(cut),
+            kept=cut.kept,
+            states=cut.states,
         )
         return [WriteManifest(manifest)]
 
@@ -460,7 +501,7 @@ class Coordinator:
                     cut.undrained.remove(component)
                     cut.progress_ms = now_ms
                     heads = [head for head in component.heads if head not in self.ended]
-                    orders += [Trigger(head, cut.epoch, cut.mode) for head in heads]
+                    orders += [Trigger(head, cut.epoch, cut.mode, base=cut.base) for head in heads]
         for component in self.termination.free:
             if component.endless or component.name in self.told:
                 continue
@@ -512,10 +553,14 @@ class Coordinator:
         return [Abort(task, cut.epoch, cut.mode) for task in self.deployment.tasks]
 
     def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
-        """The cuts that remain when this one is complete. The manifest lists them; only these can be restored."""
+        """The cuts that remain when this one is complete. The manifest lists them; only these can be restored.
+
+        The base of a later epoch that is open is among them: its files are part of that epoch's.
+        """
         named = {*self.savepoints, *([cut.epoch] if cut.is_savepoint else [])}
+        bases = {later.base for later in self.open.values() if later.epoch > cut.epoch}
         periodic = [epoch for epoch in (*self.completed, cut.epoch) if epoch not in named]
-        dropped = set(periodic[: -self.options.keep])
+        dropped = set(periodic[: -self.options.keep]) - bases
         return tuple(epoch for epoch in (*self.completed, cut.epoch) if epoch not in dropped)
 
     def _finish_if_published(self) -> list[Order]:

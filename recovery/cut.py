@@ -50,6 +50,11 @@ class OperatorState:
     deltas: tuple[Mapping[int, bytes], ...] = ()
 
 
+def layers(state: OperatorState) -> tuple[Mapping[int, bytes], ...]:
+    """The key groups of a state, oldest first: what was written whole, then what changed since."""
+    return (state.groups, *state.deltas)
+
+
 class LogEntry(NamedTuple):
     """One batch of a loop log, encoded as it was sent, with the channel's digest before and after it.
 
@@ -90,8 +95,8 @@ class OutputRecord:
 class TaskSnapshot:
     """One task at one epoch. `rounds` is the state of rule 11; a task that has `ended` only sends END again.
 
-    `overtook`: the task captured past its queues, so its regular channels are logged, too. `base`: the key groups of all
-    operators hold only what changed since that cut; None if they hold everything.
+    `overtook`: the task captured past its queues, so its regular channels are logged, too. `base`: the key groups of
+    all operators hold only what changed since that cut; None if they hold everything.
     """
 
     task: TaskId

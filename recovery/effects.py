@@ -72,10 +72,12 @@ class RunEnd(NamedTuple):
 class Capture(NamedTuple):
     """Capture the operators' state now; then `on_captured(epoch, ...)`. `epoch` is None for the last state.
 
-    A probe captures nothing, so it has no such effect.
+    Of keyed state capture what changed since `base`, if that is named and found; else everything. A probe captures
+    nothing, so it has no such effect.
     """
 
     epoch: Epoch | None
+    base: Epoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class Report:
       do not count as ended for termination.
     - busy: the task has timers, unanswered calls, or batches that were set aside.
     - transactions: prepared by sinks and not committed, including those of aborted epochs.
+    - base: the cut since which keyed state was written; None: all of it was.
+    - keys: how many entries of keyed state that was.
     """
 
     in_flight: Mapping[ChannelId, int]
@@ -116,6 +120,8 @@ class Report:
     drained: frozenset[ChannelId]
     busy: bool
     transactions: tuple[str, ...]
+    base: Epoch | None = None
+    keys: int = 0
 
 
 class Stage(IntEnum):

@@ -55,7 +55,8 @@ class Barrier(NamedTuple):
 
     `count` and `digest` are the sender's, over all data of the channel so far. `within` is the drain that a probe
     serves. `patience_ms` is how much longer a task may wait for its other inputs before it captures past them; None
-    means until all have given the barrier.
+    means until all have given the barrier. `base` is the cut since which tasks write what changed; None: they write
+    everything.
     """
 
     epoch: Epoch
@@ -64,6 +65,7 @@ class Barrier(NamedTuple):
     digest: int
     within: Epoch | None = None
     patience_ms: int | None = None
+    base: Epoch | None = None
 
 
 class End(NamedTuple):

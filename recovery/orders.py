@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from graphs.ids import Attempt, Epoch, TaskId
@@ -13,7 +13,8 @@ from recovery.messages import Mode
 class Trigger(NamedTuple):
     """Start the epoch at this task.
 
-    `within` is the drain that a probe serves; `patience_ms` how long the task may wait for its inputs (see `Barrier`).
+    `within` is the drain that a probe serves; `patience_ms` how long the task may wait for its inputs, and `base` the
+    cut since which it writes what changed (see `Barrier`).
     """
 
     task: TaskId
@@ -21,6 +22,7 @@ class Trigger(NamedTuple):
     mode: Mode
     within: Epoch | None = None
     patience_ms: int | None = None
+    base: Epoch | None = None
 
 
 class Abort(NamedTuple):
@@ -58,6 +60,34 @@ class DropCut(NamedTuple):
     epoch: Epoch
 
 
+class FileId(NamedTuple):
+    """What a task has written: in which attempt, and for which epoch; None is its last state."""
+
+    attempt: Attempt
+    epoch: Epoch | None
+    task: TaskId
+
+
+class StateFile(NamedTuple):
+    """What a task has written of its keyed state: everything, or what changed; `keys` is how many entries that is."""
+
+    attempt: Attempt
+    epoch: Epoch | None
+    keys: int
+
+
+class Compact(NamedTuple):
+    """Put the keyed state in these files of a task into one file; then `on_compacted`, whether that has failed or not.
+
+    It is filed under `epoch`, a number of its own. The files are those of a complete cut. If retention drops them
+    meanwhile, that is a failure like any other.
+    """
+
+    task: TaskId
+    epoch: Epoch
+    files: tuple[StateFile, ...]
+
+
 class CutId(NamedTuple):
     """A complete cut, and the attempt that took it."""
 
@@ -75,6 +105,7 @@ class Sweep:
     `is_over` says that this attempt has ended.
 
     - cuts: the cuts that the chain keeps; only these can be restored.
+    - files: what they name, and the outputs of compactions that run or wait to be named.
     - last: the last complete cut; earlier epochs will never complete.
     - prepared: transactions that must or may still be published.
     - noted: transactions listed by a restorable cut; a restore needs to know whether they were published.
@@ -86,6 +117,14 @@ class Sweep:
     last: Epoch | None
     prepared: frozenset[str]
     noted: frozenset[str]
+    files: frozenset[FileId] = frozenset()
+
+    def removes_file(self, file: FileId) -> bool:
+        """Whether to remove what a task has written. Nothing that is in no list of a kept cut comes into one later."""
+        if file in self.files:
+            return False
+        is_settled = file.epoch is not None and self.last is not None and file.epoch <= self.last
+        return self._is_earlier(file.attempt) or (file.attempt == self.attempt and is_settled)
 
     def removes_epoch(self, epoch: Epoch, attempt: Attempt) -> bool:
         """Whether to remove the files that an attempt wrote for an epoch."""
@@ -125,7 +164,10 @@ class Manifest:
     A requested cut has the id of the request, and the name it is kept by.
 
     `kept` are the cuts that remain, including this one; None means all. Once this record is durable, other cuts can no
-    longer be restored, and their files are removed.
+    longer be restored, and their files are removed, except those that kept cuts name.
+
+    `states` maps each task to the files that make up its keyed state, oldest first. The last one is its own of this
+    cut; for each key the last file that holds it counts.
     """
 
     epoch: Epoch
@@ -137,6 +179,14 @@ class Manifest:
     claimant: str = ""
     request: str | None = None
     kept: tuple[Epoch, ...] | None = None
+    states: Mapping[TaskId, tuple[StateFile, ...]] = field(default_factory=dict[TaskId, tuple[StateFile, ...]])
+
+    @property
+    def named(self) -> frozenset[FileId]:
+        """Everything that tasks have written and this cut needs."""
+        own = {FileId(self.attempt, epoch, task) for task, epoch in self.files.items()}
+        earlier = {FileId(file.attempt, file.epoch, task) for task, files in self.states.items() for file in files}
+        return frozenset(own | earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +284,7 @@ Order = (
     | TellToEnd
     | Complete
     | DropCut
+    | Compact
     | Sweep
     | WriteManifest
     | AppendEntry

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from graphs.deployment import Deployment, Task
 from graphs.expansion import with_channels
-from graphs.ids import RESTORED_SENDER, ChannelId, TaskId
+from graphs.ids import RESTORED_SENDER, ChannelId, Epoch, TaskId
 from graphs.plan import Routing
 from graphs.routing import groups_of_task
 from recovery.outline import CutOutline, TaskOutline
@@ -78,6 +78,7 @@ class RestorePlan:
     - kept_logs: channels whose logs are put in front of the same channels, each with its restored rest.
     - rounds: the former task whose state of rounds this task restores, unchanged or moved (`rounds_moved`).
     - unpublished: transactions of later cuts that this task publishes first.
+    - base: the cut, if its state of this very task is taken back as it is.
     """
 
     task: TaskId
@@ -88,6 +89,7 @@ class RestorePlan:
     rounds: TaskId | None = None
     rounds_moved: bool = False
     unpublished: tuple[str, ...] = ()
+    base: Epoch | None = None
 
     @property
     def tasks(self) -> frozenset[TaskId]:
@@ -133,11 +135,12 @@ class _Planning:
             task.id: RestorePlan(
                 task=task.id,
                 ended=self._has_ended(task),
-                states={name: self._state(name, task.id.index) for name in task.operators},
+                states=(states := {name: self._state(name, task.id.index) for name in task.operators}),
                 kept_logs=tuple(kept.get(task.id, ())),
                 moved_logs=tuple(moved.get(task.id, ())),
                 rounds=self._rounds(task),
                 rounds_moved=not self.is_same,
+                base=self.cut.epoch if all(state == KeptState(task.id) for state in states.values()) else None,
             )
             for task in self.deployment.tasks.values()
         }

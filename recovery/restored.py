@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from graphs.ids import RESTORED_SENDER, ChannelId
+from graphs.ids import RESTORED_SENDER, ChannelId, Epoch
 from recovery.channels import Encode, Inbox
 from recovery.cut import OperatorState
 from recovery.messages import Data, End, restored_marker_in
@@ -33,13 +33,18 @@ class RestoredLog:
 
 @dataclass(frozen=True, slots=True)
 class TaskRestore:
-    """The restored part of one task. `transactions` are listed by the cut and committed before the task runs."""
+    """The restored part of one task. `transactions` are listed by the cut and committed before the task runs.
+
+    `base` is the cut whose state of this very task it is: what the task writes next may be relative to it. Under
+    another parallelism there is none, because the files of the cut then belong to other tasks.
+    """
 
     operators: Mapping[str, OperatorState] = field(default_factory=dict[str, OperatorState])
     logs: tuple[RestoredLog, ...] = ()
     rounds: RoundsSnapshot | None = None
     ended: bool = False
     transactions: tuple[str, ...] = ()
+    base: Epoch | None = None
 
 
 def restored_inboxes(logs: Iterable[RestoredLog], live: Sequence[Inbox], encode: Encode) -> list[Inbox]:

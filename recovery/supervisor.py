@@ -37,6 +37,7 @@ from recovery.orders import (
     Entry,
     FailRun,
     Fenced,
+    FileId,
     Manifest,
     Numbered,
     Order,
@@ -46,6 +47,7 @@ from recovery.orders import (
     Sweep,
 )
 from recovery.requests import Requests
+from recovery.state_files import StateLists
 
 
 class Stage(Enum):
@@ -59,11 +61,16 @@ class Stage(Enum):
 
 
 class KeptCut(NamedTuple):
-    """A complete cut that the chain keeps: its attempt, and the transactions that it lists."""
+    """A complete cut that the chain keeps: its attempt, the transactions that it lists, and the files that it needs.
+
+    `states` are the files that make up the keyed state of each task.
+    """
 
     attempt: Attempt
     transactions: frozenset[str]
     is_savepoint: bool
+    files: frozenset[FileId]
+    states: StateLists
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,9 @@ class Supervisor:
                 self.requests.on_recorded(entry.request, entry.epoch)
             self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
             transactions = frozenset(name for names in entry.transactions.values() for name in names)
-            self.kept[entry.epoch] = KeptCut(entry.attempt, transactions, entry.savepoint is not None)
+            self.kept[entry.epoch] = KeptCut(
+                entry.attempt, transactions, entry.savepoint is not None, entry.named, entry.states
+            )
             if entry.kept is not None:
                 self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch in entry.kept}
 
@@ -162,8 +171,14 @@ class Supervisor:
         """The cuts that retention may remove: all but the savepoints, which are kept by name."""
         return [epoch for epoch, cut in self.kept.items() if not cut.is_savepoint]
 
-    def sweep(self, *, is_over: bool = False) -> Sweep:
-        """What may be removed now or at any later time."""
+    @property
+    def restored_states(self) -> StateLists:
+        """The files that make up the keyed state of the cut that the attempt restores."""
+        cut = None if self.restored_from is None else self.kept.get(self.restored_from)
+        return {} if cut is None else cut.states
+
+    def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
+        """What may be removed now or at any later time. `spared` are files that the coordinator may still name."""
         unpublished = self._listed_by(self.last_cut)
         return Sweep(
             self.attempt,
@@ -172,18 +187,19 @@ class Supervisor:
             last=self.last_cut,
             prepared=unpublished | self._listed_by(self.restored_from),
             noted=frozenset(name for cut in self.kept.values() for name in cut.transactions),
+            files=spared.union(*(cut.files for cut in self.kept.values())),
         )
 
     def _listed_by(self, epoch: Epoch | None) -> frozenset[str]:
         cut = None if epoch is None else self.kept.get(epoch)
         return frozenset() if cut is None else cut.transactions
 
-    def on_appended(self, entry: Entry) -> list[Order]:
-        """The entry was created. Remove what it has made dead; after a claim, restore."""
+    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
+        """The entry was created. Remove what it has made dead, except `spared`; after a claim, restore."""
         self._learn(self.entries + 1, entry)
         if isinstance(entry, Manifest):
             self.failures_in_a_row = 0
-            return [self.sweep()]
+            return [self.sweep(spared=spared)]
         # From here on the chain says where to resume.
         self.wanted, self.anew = None, False
         self.stage = Stage.RESTORING

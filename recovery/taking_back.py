@@ -13,7 +13,7 @@ from typing import Protocol
 from graphs.deployment import Deployment
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Edge, Operator
-from recovery.cut import LogEntry, OperatorState, TaskSnapshot, Transaction
+from recovery.cut import LogEntry, OperatorState, TaskSnapshot, Transaction, layers
 from recovery.messages import marker_in
 from recovery.protocol_errors import RescaleError
 from recovery.rescale import KeptState, MovedLog, MovedState, RestorePlan
@@ -60,7 +60,8 @@ class SnapshotsInMemory:
         state = self._snapshots[task].operators[operator]
         if groups is None:
             return state
-        return replace(state, groups={group: data for group, data in state.groups.items() if group in groups})
+        of_groups = [{group: data for group, data in layer.items() if group in groups} for layer in layers(state)]
+        return replace(state, groups=of_groups[0], deltas=tuple(of_groups[1:]))
 
     def logs(self, task: TaskId) -> Logs:
         """The log of each input channel of a task, empty ones left out."""
@@ -96,6 +97,7 @@ def take_back(
         rounds=rounds,
         ended=plan.ended,
         transactions=tuple(transactions),
+        base=plan.base,
     )
 
 
@@ -105,6 +107,7 @@ def take_back(
 def _moved_state(operator: Operator, plan: MovedState, files: CutFiles, move_whole: MoveWhole) -> OperatorState:
     """Select key groups by range, splits and waiting inputs in turn; the operator splits the tasks' own states."""
     groups: list[Mapping[int, bytes]] = []
+    deltas: list[Mapping[int, bytes]] = []
     pending: list[bytes] = []
     wholes: dict[TaskId, bytes | None] = {}
     transactions: list[Transaction] = []
@@ -112,6 +115,7 @@ def _moved_state(operator: Operator, plan: MovedState, files: CutFiles, move_who
         state = files.state(task, operator.name, plan.groups if task in plan.keyed else NO_GROUPS)
         if task in plan.keyed:
             groups.append(state.groups)
+            deltas += state.deltas  # no key is in those of two tasks
             first, step = plan.waiting[task]
             pending += state.pending[first::step]
         if task in plan.whole:
@@ -128,6 +132,7 @@ def _moved_state(operator: Operator, plan: MovedState, files: CutFiles, move_who
         whole=whole,
         transactions=tuple(transactions),
         records=plan.records,
+        deltas=tuple(deltas),
     )
 
 

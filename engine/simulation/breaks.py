@@ -15,15 +15,16 @@ from typing import Any
 from engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel
 from engine.iteration import Iteration
 from engine.simulation.world import Parts
-from engine.state import KeyedState
+from engine.state import LAST_STATE, KeyedState, StateCapture
 from engine.task import NOTHING, TaskCore
 from engine.task_driver import TaskDriver
+from engine.touched_keys import TouchedKeys
 from graphs.deployment import Channel, Component, Deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.alignment import Alignment
 from recovery.channel_log import ChannelLogs, OpenEpoch
 from recovery.channels import Inbox, Queued, Stored
-from recovery.coordinator import Coordinator
+from recovery.coordinator import Coordinator, OpenCut
 from recovery.credit import Bounded, Room
 from recovery.cut import OperatorState
 from recovery.effects import Acknowledge, Effect, Report, Send, Write
@@ -36,16 +37,19 @@ from recovery.orders import (
     Entry,
     FailAttempt,
     Fenced,
+    FileId,
     Manifest,
     Numbered,
     Order,
     RestoreTasks,
+    StateFile,
     Sweep,
 )
 from recovery.outline import CutOutline
 from recovery.requests import Requests
 from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
+from recovery.state_files import StateFiles
 from recovery.supervisor import Supervisor
 from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
 
@@ -235,10 +239,15 @@ class EndNotCountedAsBarrier(TaskCore):
 
 class WallClockCore(TaskCore):
     def on_trigger(
-        self, epoch: Epoch, mode: Mode, within: Epoch | None = None, patience_ms: int | None = None
+        self,
+        epoch: Epoch,
+        mode: Mode,
+        within: Epoch | None = None,
+        patience_ms: int | None = None,
+        base: Epoch | None = None,
     ) -> Sequence[Effect]:
         if mode.is_probe or self.ended or self.alignment.is_over(epoch, mode):
-            return super().on_trigger(epoch, mode, within, patience_ms)
+            return super().on_trigger(epoch, mode, within, patience_ms, base)
         effects: list[Effect] = []
         self._capture(epoch, mode, effects)
         return self._proceed(effects)
@@ -415,7 +424,104 @@ class SharedWithTheReceiver(KeyedState):
         return record
 
 
+# -- deltas ------------------------------------------------------------------------------------------------------
+
+
+def delta_applied_twice(
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
+    """The first delta is applied again behind the last one, and brings old values back."""
+    restored = take_back(plan, files, deployment, reroute, move_whole)
+    twice = {name: replace(s, deltas=(*s.deltas, *s.deltas[:1])) for name, s in restored.operators.items()}
+    return replace(restored, operators=twice)
+
+
+class BaseRemovedTooEarly(Coordinator):
+    """Keeps no cut for being the base of an open epoch."""
+
+    def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
+        bases = {later.base for later in self.open.values() if later is not cut}
+        return tuple(epoch for epoch in super()._kept_with(cut) if epoch == cut.epoch or epoch not in bases)
+
+
+class BaseGivenUpMeanwhile(Coordinator):
+    """Names a base that a manifest on its way gives up."""
+
+    def _base(self, mode: Mode) -> Epoch | None:
+        latest = self.latest
+        if mode.is_probe or mode is Mode.BETWEEN_ROUNDS or latest is None:
+            return None
+        return latest if self.state_files.may_be_base(latest) else None
+
+
+class BaseNotComplete(KeyedState):
+    """Writes what changed since the last capture, whether that is part of a complete cut or not."""
+
+    class touched_class(TouchedKeys):
+        def _sets_from(self, base: Epoch) -> list[dict[Any, None]]:
+            return super()._sets_from(base)[-1:]
+
+
+class TouchedDroppedOnAbort(TaskDriver):
+    """Drops, with an aborted epoch, the keys that were touched since its capture."""
+
+    def _discard(self, epoch: Epoch) -> None:
+        super()._discard(epoch)
+        for operator in self.runtime._wiring.operators.values():  # pyright: ignore[reportPrivateUsage]
+            if operator.keyed_state is not None:
+                operator.keyed_state._touched._since.pop(epoch, None)  # pyright: ignore[reportPrivateUsage]
+
+
+class ReadsNotNoted(KeyedState):
+    """Takes no read for a change, though the value that was read may be changed in place."""
+
+    def touch(self, key: Any, default: Any = None) -> Any:
+        touched, self._touched = self._touched, TouchedKeys()
+        try:
+            return super().touch(key, default)
+        finally:
+            self._touched = touched
+
+
+class DeletionsNotNoted(KeyedState):
+    """A delta does not say which keys are gone."""
+
+    def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> StateCapture:
+        capture = super().capture(epoch, base)
+        capture.gone = ()
+        return capture
+
+
+def base_kept_under_another_parallelism(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
+    """Continues the files of a cut after a restore under another parallelism."""
+    former = cut.tasks.keys()
+    plans = plan_restore(cut, deployment)
+    return {task: replace(plan, base=cut.epoch if task in former else None) for task, plan in plans.items()}
+
+
+class _CarelessStateFiles(StateFiles):
+    def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
+        return (self.ready[task][1],) if task in self.ready and files else files
+
+
+class CompactionReplacesTooMuch(Coordinator):
+    """Puts the output of a compaction in place of files that it has not read."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        files = self.state_files
+        self.state_files = _CarelessStateFiles(files.attempt, files.files_max, None, {})
+        self.state_files.lists = files.lists
+
+
 # -- the chain, and what is removed ------------------------------------------------------------------------------
+
+
+class CompactionSwept(Supervisor):
+    """Does not spare the outputs of compactions that no manifest names yet."""
+
+    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
+        return super().on_appended(entry)
 
 
 class _BoldSweep(Sweep):
@@ -426,8 +532,8 @@ class _BoldSweep(Sweep):
 class SupersededRunRemoves(Supervisor):
     """Removes what it does not know, of later attempts too."""
 
-    def sweep(self, *, is_over: bool = False) -> Sweep:
-        sweep = super().sweep(is_over=is_over)
+    def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
+        sweep = super().sweep(spared=spared, is_over=is_over)
         return _BoldSweep(**{of.name: getattr(sweep, of.name) for of in fields(sweep)})
 
 
@@ -469,8 +575,8 @@ class RetentionOutsideTheChain(Supervisor):
 class GoingBackDropsOutput(Supervisor):
     """Publishes nothing of the cut that it goes back behind."""
 
-    def on_appended(self, entry: Entry) -> list[Order]:
-        orders = super().on_appended(entry)
+    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
+        orders = super().on_appended(entry, spared)
         return [order._replace(unpublished=()) if isinstance(order, RestoreTasks) else order for order in orders]
 
 
@@ -708,6 +814,31 @@ BREAKS = {
     "output-shares-state": Break(
         "a receiver changes what the sender keeps", lambda: Parts(keyed_state=SharedWithTheReceiver)
     ),
+    "delta-applied-twice": Break(
+        "an old delta is applied again behind a new one", lambda: Parts(take_back=delta_applied_twice)
+    ),
+    "base-removed-too-early": Break(
+        "retention drops the base of an open epoch", lambda: Parts(coordinator=BaseRemovedTooEarly)
+    ),
+    "base-given-up-meanwhile": Break(
+        "an epoch has a base that a manifest on its way gives up", lambda: Parts(coordinator=BaseGivenUpMeanwhile)
+    ),
+    "base-not-complete": Break(
+        "a delta is relative to a capture that is in no complete cut", lambda: Parts(keyed_state=BaseNotComplete)
+    ),
+    "touched-keys-dropped-on-abort": Break("an abort drops touched keys", _driver(TouchedDroppedOnAbort)),
+    "reads-not-noted": Break(
+        "what is read and changed in place is in no delta", lambda: Parts(keyed_state=ReadsNotNoted)
+    ),
+    "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted)),
+    "base-kept-under-another-parallelism": Break(
+        "a delta is relative to the files of other tasks",
+        lambda: Parts(plan_restore=base_kept_under_another_parallelism),
+    ),
+    "compaction-replaces-too-much": Break(
+        "a compaction stands for files that it has not read", lambda: Parts(coordinator=CompactionReplacesTooMuch)
+    ),
+    "compaction-swept": Break("a sweep removes what the next manifest names", _supervisor(CompactionSwept)),
     "wall-clock-capture": Break(
         "tasks capture when they are told the time",
         lambda: Parts(core=WallClockCore, coordinator=WallClockCoordinator),

@@ -235,14 +235,21 @@ def _rows(payload: bytes) -> tuple[list[Any], int]:
 
 
 def decoded(state: OperatorState) -> PlainState:
-    """What an encoded state says: the groups hold pickles in a row, of two for a value, of three for a timer."""
+    """What an encoded state says: the groups hold pickles in a row, of two for a value, of three for a timer.
+
+    A delta says all there is of a key that it holds; one of one says that the key has no value.
+    """
     values: dict[Any, Any] = {}
     timers: Counter[tuple[int, Any, int]] = Counter()
-    for data in state.groups.values():
-        for entry in entries_in(data):
+    for groups in (state.groups, *state.deltas):
+        entries = [entry for data in groups.values() for entry in entries_in(data)]
+        of_delta = {one_nan(entry[0]) for entry in entries}
+        values = {key: value for key, value in values.items() if key not in of_delta}
+        timers = Counter({timer: count for timer, count in timers.items() if timer[1] not in of_delta})
+        for entry in entries:
             if len(entry) == 2:
                 values[one_nan(entry[0])] = entry[1]
-            else:
+            elif len(entry) == 3:
                 timers[entry[1], one_nan(entry[0]), entry[2]] += 1
     whole = _whole(state)
     if "value" in whole:

@@ -62,13 +62,27 @@ class FaultPlan:
     rescale_to: int | None = None
     lost_append_replies: int = 1
     hung_appends: int = 1
+    compactions: int = 2
     go_backs: int = 0
 
     @staticmethod
     def none() -> FaultPlan:
         """A run in which nothing goes wrong."""
         return FaultPlan(
-            0, 0, 0, 0, 0, 0, 0, stops=0, lines=0, credits=0, zombies=False, lost_append_replies=0, hung_appends=0
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            stops=0,
+            lines=0,
+            credits=0,
+            zombies=False,
+            lost_append_replies=0,
+            hung_appends=0,
+            compactions=0,
         )
 
 
@@ -116,6 +130,7 @@ class Schedule:
             "lose_append_reply": self.rng.randint(0, plan.lost_append_replies),
             "hang_append": self.rng.randint(0, plan.hung_appends),
             "go_back": self.rng.randint(0, plan.go_backs),
+            "compaction": random.Random(f"compaction {seed}").randint(0, plan.compactions),
             "line": self.rng.randint(0, plan.lines) if self.rng.random() < 0.5 else 0,
             "lose_credit": self.rng.randint(0, plan.credits),
             "window": self.rng.randint(0, plan.credits),
@@ -136,6 +151,7 @@ class Schedule:
             "lose_append_reply": lambda: self._disturb_append("lose_append_reply"),
             "hang_append": lambda: self._disturb_append("hang_append"),
             "go_back": self._go_back,
+            "compaction": self._disturb_compaction,
             "line": self._disturb_line,
             "lose_credit": self._lose_credit,
             "window": self._change_window,
@@ -285,7 +301,7 @@ class Schedule:
         return event
 
     def _speed(self, event: Happening) -> float:
-        key = event[:1] if event[0] in ("report", "remove", "land") else event[:2]
+        key = event[:1] if event[0] in ("report", "remove", "land", "compact", "compacted") else event[:2]
         speed = self.speeds.get(key)
         if speed is None:
             if self._is_slow(event):
@@ -505,6 +521,15 @@ class Schedule:
         if not events:
             return False
         self._apply(self.rng.choice(events))
+        return True
+
+    def _disturb_compaction(self) -> bool:
+        """The files are not put into one, or nobody is told."""
+        if not self.world.compactions:
+            return False
+        kind = self.rng.choice(("fail_compaction", "lose_compaction"))
+        self._apply((kind, self.rng.randrange(len(self.world.compactions))))
+        self.outcome.faults[kind] += 1
         return True
 
     def _lose_report(self) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.cut import Cut, TaskSnapshot
+from recovery.cut import Cut, TaskSnapshot, stacked
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, Entry, Manifest, Numbered, Sweep
-
-FileName = tuple[Attempt, Epoch | None, TaskId]
+from recovery.orders import AttemptStart, Entry, FileId, Manifest, Numbered, StateFile, Sweep
 
 
 class SimulatedStore:
@@ -19,7 +18,7 @@ class SimulatedStore:
     def __init__(self) -> None:
         self.history: list[Numbered] = []
         self.dropped: set[Epoch] = set()
-        self.files: dict[FileName, TaskSnapshot] = {}
+        self.files: dict[FileId, TaskSnapshot] = {}
         self.parallelism: dict[Attempt, dict[str, int]] = {}
 
     @property
@@ -46,14 +45,11 @@ class SimulatedStore:
 
     def cut(self, manifest: Manifest, graph_hash: str) -> Cut:
         """The cut that a manifest describes. A file that it names and that is not there is an error of the protocol."""
-        snapshots: dict[TaskId, TaskSnapshot] = {}
-        for task, epoch in manifest.files.items():
-            name = (manifest.attempt, epoch, task)
-            if name not in self.files:
-                raise LookupError(
-                    f"the manifest of epoch {manifest.epoch} names a file of task {task} that is not durable"
-                )
-            snapshots[task] = self.files[name]
+        for name in manifest.named - self.files.keys():
+            raise LookupError(
+                f"the manifest of epoch {manifest.epoch} names a file of task {name.task} that is not durable"
+            )
+        snapshots = {task: self.snapshot(task, files) for task, files in manifest.states.items()}
         return Cut(
             manifest.epoch,
             manifest.attempt,
@@ -64,39 +60,37 @@ class SimulatedStore:
             self.parallelism[manifest.attempt],
         )
 
+    def snapshot(self, task: TaskId, files: Sequence[StateFile]) -> TaskSnapshot:
+        """The snapshot of a task that these files make up, oldest first."""
+        return stacked([self.files[FileId(file.attempt, file.epoch, task)] for file in files])
+
     def drop(self, epoch: Epoch) -> None:
-        """Remove the files of a cut, and its entry; last states stay, for later cuts name them too."""
+        """Remove the entry of a cut, and the files that no other needs. Last states stay: later cuts name them too."""
         self.dropped.add(epoch)
-        for name in [name for name in self.files if name[1] == epoch]:
+        named = self._named()
+        for name in [name for name in self.files if name.epoch == epoch and name not in named]:
             del self.files[name]
 
     def sweep(self, sweep: Sweep) -> None:
         """Remove the files that a sweep removes."""
-        kept = [e for _, e in self.history if isinstance(e, Manifest) and (e.epoch, e.attempt) in sweep.cuts]
-        last_states = {(e.attempt, task) for e in kept for task, epoch in e.files.items() if epoch is None}
-        for name in list(self.files):
-            attempt, epoch, task = name
-            if epoch is not None:
-                goes = sweep.removes_epoch(epoch, attempt)
-            else:
-                goes = sweep.removes_last_states(attempt) and (attempt, task) not in last_states
-            if goes:
-                del self.files[name]
+        self.files = {name: file for name, file in self.files.items() if not sweep.removes_file(name)}
 
     def forget_incomplete(self) -> None:
         """Remove the files that no manifest names: no one will ever read them."""
-        named = {(e.attempt, epoch, t) for e in self._manifests() for t, epoch in e.files.items()}
+        named = self._named()
         self.files = {name: file for name, file in self.files.items() if name in named}
 
     def forget_complete(self, attempt: Attempt) -> None:
         """Remove what no restore will need, because none will come before the next cut of this attempt."""
-        named = {(e.attempt, epoch, t) for e in self._manifests() for t, epoch in e.files.items()}
-        named -= {name for name in named if name[1] is None}
-        self.files = {name: f for name, f in self.files.items() if name[0] == attempt and name not in named}
+        named = {name for name in self._named() if name.epoch is not None}
+        self.files = {name: f for name, f in self.files.items() if name.attempt == attempt and name not in named}
         self.history = [
-            Numbered(n, replace(e, files={}, transactions={})) if isinstance(e, Manifest) else Numbered(n, e)
+            Numbered(n, replace(e, files={}, transactions={}, states={})) if isinstance(e, Manifest) else Numbered(n, e)
             for n, e in self.history
         ]
+
+    def _named(self) -> frozenset[FileId]:
+        return frozenset[FileId]().union(*(manifest.named for manifest in self._manifests()))
 
     def _manifests(self) -> list[Manifest]:
         return [entry for _, entry in self.chain if isinstance(entry, Manifest)]

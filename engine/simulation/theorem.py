@@ -260,10 +260,11 @@ class Replay:
             if of_cut != of_run:
                 yield f"{part} are {of_cut} in the cut, {of_run} in the run"
         parallelism = self.trail.deployment.parallelism[name]
-        for group in state.groups:
+        filed = set(state.groups).union(*state.deltas)
+        for group in sorted(filed):
             if task_of_group(group, parallelism) != plain.task.id.index:
                 yield f"key group {group} belongs to task {task_of_group(group, parallelism)}"
-        misplaced = {key_group(key) for key in in_cut.all_keys()} - state.groups.keys()
+        misplaced = {key_group(key) for key in in_cut.all_keys()} - filed
         if misplaced:
             yield f"keys of groups {sorted(misplaced)} are filed under other groups"
 

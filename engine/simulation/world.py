@@ -13,6 +13,7 @@ from typing import Any
 from engine.answering import Answer, Call
 from engine.batch import encode
 from engine.channel_ends import Arrivals
+from engine.compaction import put_together
 from engine.cut_view import CutView
 from engine.moving import move_whole
 from engine.rerouting import reroute
@@ -31,16 +32,18 @@ from graphs.plan import Plan
 from recovery.coordinator import Coordinator
 from recovery.credit import Credit
 from recovery.cut import Cut, TaskSnapshot
-from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect
+from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Report
 from recovery.messages import Item
 from recovery.orders import (
     Abort,
     AppendEntry,
+    Compact,
     Complete,
     DropCut,
     FailAttempt,
     FailRun,
     Fenced,
+    FileId,
     Finished,
     GivenUp,
     Manifest,
@@ -95,6 +98,9 @@ class World:
         self.unknown: set[int] = set()
         self.hanging: list[AppendEntry] = []
         self.removals: list[tuple[Attempt, Sweep | DropCut]] = []
+        self.compactions: list[tuple[Attempt, Compact]] = []
+        self.compaction_reports: list[tuple[Attempt, Compact, int | None]] = []
+        self.compacted: set[FileId] = set()
         self.unrestored: dict[TaskId, RestorePlan | None] = {}
         self.restored_cut: Cut | None = None
         self.calls = Calls()
@@ -152,11 +158,11 @@ class World:
 
     def store_file(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
         """Make a snapshot durable."""
-        self.store.files[(attempt, epoch, snapshot.task)] = snapshot
+        self.store.files[FileId(attempt, epoch, snapshot.task)] = snapshot
 
     def drop_file(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the file of an aborted epoch."""
-        self.store.files.pop((attempt, epoch, task), None)
+        self.store.files.pop(FileId(attempt, epoch, task), None)
 
     def note(self, event: Event) -> None:
         """Keep the trace of the live attempt."""
@@ -216,6 +222,8 @@ class World:
                 found += host.offers
         found += [("report", index) for index in self._first_reports()]
         found += [("remove", index) for index in range(len(self.removals))]
+        found += [("compact", index) for index in range(len(self.compactions))]
+        found += [("compacted", index) for index in range(len(self.compaction_reports))]
         found += [("land", index) for index in range(len(self.hanging))]
         return found
 
@@ -358,6 +366,7 @@ class World:
             return
         match effect:
             case Acknowledge(epoch, report):
+                self._count_delta(coordinator, epoch, report)
                 self.obey(coordinator.on_acknowledge(task, attempt, epoch, report, self.now_ms))
             case AcknowledgeEnd():
                 self.obey(coordinator.on_task_ended(task, attempt, effect, self.now_ms))
@@ -377,7 +386,8 @@ class World:
         append = self.appends.popleft()
         self.unknown.discard(append.number)
         if self._create(append):
-            self.obey(self.supervisor.on_appended(append.entry))
+            outputs = frozenset() if self.coordinator is None else self.coordinator.state_files.outputs
+            self.obey(self.supervisor.on_appended(append.entry, outputs))
             if isinstance(append.entry, Manifest):
                 self._complete(append.entry)
         else:
@@ -408,6 +418,7 @@ class World:
         is_there = self.store.create(append.number, entry)
         if isinstance(entry, Manifest) and len(self.store.history) > entries:
             self.record.cuts[entry.epoch] = self.store.cut(entry, self.plan.hash)
+            self.counts["cuts_with_compactions"] += self._names_compaction(entry)
             note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
             note(Completed(entry.attempt, entry.epoch))
         return is_there
@@ -420,6 +431,43 @@ class World:
         else:
             self.store.sweep(order)
             self.services.sweep(order)
+
+    def _do_compact(self, index: int) -> None:
+        """At any time: the attempt may be over, or the files may be gone."""
+        attempt, order = self.compactions.pop(index)
+        keys = self._compact(attempt, order)
+        self.count("compactions" if keys is not None else "compactions_failed")
+        self.compaction_reports.append((attempt, order, keys))
+
+    def _do_compacted(self, index: int) -> None:
+        attempt, order, keys = self.compaction_reports.pop(index)
+        if self.coordinator is not None:
+            self.coordinator.on_compacted(order.task, attempt, order.epoch, keys)
+
+    def _do_fail_compaction(self, index: int) -> None:
+        self.count("compactions_failed")
+        self.compaction_reports.append((*self.compactions.pop(index), None))
+
+    def _do_lose_compaction(self, index: int) -> None:
+        """The process dies when the file is durable, and nobody is told."""
+        self._compact(*self.compactions.pop(index))
+
+    def _compact(self, attempt: Attempt, order: Compact) -> int | None:
+        """Put files into one; returns how many entries it has, or None if some of them have been dropped meanwhile."""
+        task, epoch, files = order
+        if any(FileId(file.attempt, file.epoch, task) not in self.store.files for file in files):
+            return None
+        states, keys = put_together(self.store.snapshot(task, files).operators)
+        self.store_file(attempt, epoch, TaskSnapshot(task, epoch, attempt, states, (), ()))
+        self.compacted.add(FileId(attempt, epoch, task))
+        return keys
+
+    def _count_delta(self, coordinator: Coordinator, epoch: Epoch, report: Report) -> None:
+        cut = coordinator.open.get(epoch)
+        if report.base is not None:
+            self.count("deltas")
+        elif cut is not None and cut.base is not None and report.keys:
+            self.count("full_again")
 
     def _do_go_back(self, epoch: Epoch) -> None:
         """Another run takes over, and is asked to go on from an older cut."""
@@ -502,6 +550,8 @@ class World:
                     self._place(attempt, epoch, unpublished)
                 case StartTasks():
                     self._start(order)
+                case Compact():
+                    self.compactions.append((self.supervisor.attempt, order))
                 case DropCut() | Sweep():
                     self.removals.append((self.supervisor.attempt, order))
                 case FailAttempt(reason):
@@ -584,6 +634,8 @@ class World:
     def _place(self, attempt: Attempt, epoch: Epoch | None, unpublished: tuple[str, ...]) -> None:
         """Deploy the attempt, with another parallelism if one is wanted and the cut allows it."""
         cut = None if epoch is None else self.store.cut(self.store.manifest(epoch), self.plan.hash)
+        if epoch is not None:
+            self._count_restore(self.store.manifest(epoch))
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
         placed = self.placement.place(self.deployment, None if cut is None else outline_of(cut), wanted)
         self.restored_cut = cut
@@ -600,6 +652,16 @@ class World:
         self.dead.clear()
         self.supervisor.on_placed(self.deployment.tasks)
 
+    def _count_restore(self, manifest: Manifest) -> None:
+        lists = manifest.states.values()
+        self.counts["restored_from_deltas"] += any(len(files) > 1 for files in lists)
+        self.counts["restored_from_earlier_attempts"] += any(f[0].attempt < f[-1].attempt for f in lists)
+        self.counts["restored_from_compactions"] += self._names_compaction(manifest)
+
+    def _names_compaction(self, manifest: Manifest) -> bool:
+        first = (FileId(files[0].attempt, files[0].epoch, task) for task, files in manifest.states.items())
+        return any(name in self.compacted for name in first)
+
     def _new_host(self, task: Task, restored: TaskRestore | None) -> Host:
         attempt = self.supervisor.attempt
         core = self.parts.core(task, attempt, encode, restored)
@@ -607,7 +669,10 @@ class World:
         runtime = self.parts.runtime(
             task, self.deployment, self.services, seed=self.options.seed, keyed_state=self.parts.keyed_state
         )
-        runtime.open(None if restored is None else restored.operators)
+        if restored is None:
+            runtime.open(None)
+        else:
+            runtime.open(restored.operators, restored.base)
         if restored is not None:
             runtime.commit(restored.transactions)
         return Host(core, runtime, self.deployment, self, self.options.flow, self.parts.driver)
@@ -624,4 +689,5 @@ class World:
             self.now_ms,
             self.supervisor.requests,
             self.supervisor.restored_from,
+            self.supervisor.restored_states,
         )

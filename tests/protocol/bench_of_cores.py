@@ -102,6 +102,9 @@ def leave_in_place(operator: Operator, wholes: Sequence[bytes | None], paralleli
 class BenchCapture:
     """A state that is encoded at once."""
 
+    base: Epoch | None = None
+    keys = 0
+
     def __init__(self, states: dict[str, OperatorState]) -> None:
         self.states = states
 
@@ -161,7 +164,7 @@ class BenchRuntime:
         self.bench.on_end(self.id)
         return []
 
-    def capture(self, epoch: Epoch, attempt: Attempt) -> BenchCapture:
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> BenchCapture:
         return BenchCapture({self.id.name: OperatorState(whole=self.dump())})
 
     def dump(self) -> bytes:

@@ -1,0 +1,32 @@
+"""Puts the keyed state in several files of a task into one: the values and timers that a restore would take back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.state import Entries, GroupEncoder, keyed_entries
+from recovery.cut import OperatorState
+
+ENCODED_ENTRIES = 2_000
+
+
+def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, OperatorState], int]:
+    """The keyed state of each operator, without deltas, and how many entries that is in all.
+
+    >>> import pickle
+    >>> from graphs.routing import key_group
+    >>> group, one, two = key_group("a"), pickle.dumps(("a", 1)), pickle.dumps(("a", 2))
+    >>> states, keys = put_together({"count": OperatorState({group: one}, deltas=({group: two},))})
+    >>> keyed_entries(states["count"]).values, len(states["count"].deltas), keys
+    ({'a': 2}, 0, 1)
+    """
+    found: dict[str, OperatorState] = {}
+    keys = 0
+    for operator, state in states.items():
+        values, timers = keyed_entries(state)
+        keys += len(values) + len(timers)
+        encoder = GroupEncoder(operator, Entries(values), timers)
+        while encoder.encode_some(ENCODED_ENTRIES) == ENCODED_ENTRIES:
+            continue
+        found[operator] = OperatorState(encoder.groups())
+    return found, keys

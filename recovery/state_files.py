@@ -1,0 +1,106 @@
+"""Which files make up the keyed state of each task, cut by cut (rule 14): the coordinator's part of incremental cuts.
+
+- A task knows cuts, never files. Its trigger names a base; it writes what changed since, or everything, and says which.
+- The list of a task is one file if it wrote everything, else the list of the base and one more.
+- A list has a limit: so many files, and less in its deltas than in the file below them. A task that has come close to
+  it is not given a base, so the limit holds even if no compaction ever succeeds, and a restore reads at most twice the
+  state. (The next delta has one key in eight at most, see `engine/touched_keys.py`; `FEW_KEYS` cost nothing.)
+- A compaction reads the list of a complete cut and writes one new file. It takes that leading part's place in the next
+  manifest whose list begins with exactly that part. If none does, it is forgotten, and a sweep removes it.
+- A compaction is filed under an epoch number of its own, later than every sweep that was ordered before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.effects import Report
+from recovery.orders import Compact, FileId, StateFile
+
+FEW_KEYS = 1_000
+
+StateLists = Mapping[TaskId, tuple[StateFile, ...]]
+"""Task -> the files with its keyed state, oldest first."""
+
+
+class StateFiles:
+    """The lists of one attempt's cuts.
+
+    - lists: complete cut -> its lists; of the cuts that an open or future epoch may have as its base.
+    - running: task -> the compaction that is under way. ready: task -> one that is done, and its file.
+    """
+
+    def __init__(self, attempt: Attempt, files_max: int, restored: Epoch | None, states: StateLists) -> None:
+        self.attempt = attempt
+        self.files_max = files_max
+        self.lists: dict[Epoch, StateLists] = {} if restored is None else {restored: states}
+        self.running: dict[TaskId, Compact] = {}
+        self.ready: dict[TaskId, tuple[Compact, StateFile]] = {}
+
+    def may_be_base(self, epoch: Epoch) -> bool:
+        """Whether tasks may write what changed since this cut: no list has reached its limit."""
+        return epoch in self.lists and not any(self._is_at_limit(files) for files in self.lists[epoch].values())
+
+    def _is_at_limit(self, files: tuple[StateFile, ...]) -> bool:
+        below, deltas = files[0], files[1:]
+        changed = sum(file.keys for file in deltas)
+        return len(files) >= self.files_max or 4 * changed > 3 * max(below.keys, FEW_KEYS)
+
+    def composed(self, files: Mapping[TaskId, Epoch | None], reports: Mapping[TaskId, Report]) -> StateLists:
+        """The lists of a cut, from what its tasks have written and say of it."""
+        found: dict[TaskId, tuple[StateFile, ...]] = {}
+        for task, report in reports.items():
+            own = StateFile(self.attempt, files[task], report.keys)
+            below = () if report.base is None else self.lists[report.base][task]
+            found[task] = (*self._replaced(task, below), own)
+        return found
+
+    def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
+        if task in self.ready:
+            order, file = self.ready[task]
+            if files[: len(order.files)] == order.files:
+                return (file, *files[len(order.files) :])
+        return files
+
+    def on_complete(self, epoch: Epoch, lists: StateLists, bases: Iterable[Epoch]) -> None:
+        """The cut is complete; `bases` are those of the epochs that are open."""
+        wanted = {*bases, epoch}
+        self.lists = {cut: of_cut for cut, of_cut in {**self.lists, epoch: lists}.items() if cut in wanted}
+        self.running = {task: order for task, order in self.running.items() if self._fits(order)}
+        self.ready = {task: one for task, one in self.ready.items() if self._fits(one[0])}
+
+    def _fits(self, order: Compact) -> bool:
+        """Whether a list that a later one may continue begins with what the compaction replaces."""
+        return any(of_cut[order.task][: len(order.files)] == order.files for of_cut in self.lists.values())
+
+    def due(self, epoch: Epoch) -> list[TaskId]:
+        """The tasks whose list in this complete cut is to be put into one file: it is half way to its limit."""
+        lists = self.lists[epoch]
+        return [task for task in lists if not self._is_busy(task) and self._is_long(lists[task])]
+
+    def _is_busy(self, task: TaskId) -> bool:
+        return task in self.running or task in self.ready
+
+    def _is_long(self, files: tuple[StateFile, ...]) -> bool:
+        changed = sum(file.keys for file in files[1:])
+        return len(files) > 1 and (2 * len(files) > self.files_max or 2 * changed > max(files[0].keys, FEW_KEYS))
+
+    def compact(self, task: TaskId, cut: Epoch, epoch: Epoch) -> Compact:
+        """Have the task's list in a complete cut put into one file, filed under this epoch."""
+        order = self.running[task] = Compact(task, epoch, self.lists[cut][task])
+        return order
+
+    def on_compacted(self, task: TaskId, epoch: Epoch, keys: int | None) -> None:
+        """The file is durable, with so many entries; None: it could not be written. A repetition changes nothing."""
+        order = self.running.get(task)
+        if order is not None and order.epoch == epoch:
+            del self.running[task]
+            if keys is not None:
+                self.ready[task] = order, StateFile(self.attempt, epoch, keys)
+
+    @property
+    def outputs(self) -> frozenset[FileId]:
+        """The files of compactions that run, or wait to be named: a sweep spares them."""
+        orders = [*self.running.values(), *(order for order, _ in self.ready.values())]
+        return frozenset(FileId(self.attempt, order.epoch, order.task) for order in orders)
