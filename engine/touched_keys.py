@@ -45,7 +45,7 @@ class TouchedKeys:
         """Whether a delta since this capture can be written, for a state of `keys` keys."""
         if self.newest is not None and len(self.newest) > self._limit(keys):
             self._forget()
-        return base in self._since and sum(map(len, self._sets_from(base))) <= self._limit(keys)
+        return base is not None and base in self._since and sum(map(len, self._sets_from(base))) <= self._limit(keys)
 
     def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, None] | None:
         """Close the newest set; return the keys to write, None for all of them."""

@@ -251,8 +251,8 @@ class ProcessOperator(TimedRuntime):
             whole["own"] = self._call_own("capture")
             can_move = can_move and self.place.operator.kind.can_move
         values = self._state.capture(epoch, base) if self._is_keyed else None
-        is_delta = values is not None and values.keys is not None
-        timers = self.timers.of(values.keys) if is_delta else self.timers.keyed()
+        changed = None if values is None else values.keys
+        timers = self.timers.keyed() if changed is None else self.timers.of(changed)
         return OperatorCapture(values=values, timers=timers, whole=whole, whole_can_move=can_move)
 
     @property

@@ -130,7 +130,7 @@ class Schedule:
             "lose_append_reply": self.rng.randint(0, plan.lost_append_replies),
             "hang_append": self.rng.randint(0, plan.hung_appends),
             "go_back": self.rng.randint(0, plan.go_backs),
-            "compaction": random.Random(f"compaction {seed}").randint(0, plan.compactions),
+            "compaction": plan.compactions if world.options.snapshots.files_max > 1 else 0,
             "line": self.rng.randint(0, plan.lines) if self.rng.random() < 0.5 else 0,
             "lose_credit": self.rng.randint(0, plan.credits),
             "window": self.rng.randint(0, plan.credits),

@@ -386,7 +386,7 @@ class World:
         append = self.appends.popleft()
         self.unknown.discard(append.number)
         if self._create(append):
-            outputs = frozenset() if self.coordinator is None else self.coordinator.state_files.outputs
+            outputs = frozenset[FileId]() if self.coordinator is None else self.coordinator.state_files.outputs
             self.obey(self.supervisor.on_appended(append.entry, outputs))
             if isinstance(append.entry, Manifest):
                 self._complete(append.entry)

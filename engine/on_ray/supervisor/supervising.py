@@ -45,6 +45,7 @@ from recovery.messages import Mode
 from recovery.orders import (
     Abort,
     AppendEntry,
+    Compact,
     Complete,
     DropCut,
     FailAttempt,
@@ -63,7 +64,7 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
-from recovery.protocol_errors import FencedError, RescaleError
+from recovery.protocol_errors import FencedError, ProtocolError, RescaleError
 from recovery.requests import Reply, Request, RequestKind
 from recovery.rescale import fitting
 from recovery.stores.store_errors import OutcomeUnknownError, StoreError
@@ -348,6 +349,8 @@ class Supervising:
             match order:
                 case Trigger(task) | TellToEnd(task) | Complete(task) | Abort(task):
                     self.actors.tell(self.deployment.tasks[task].actor, order)
+                case Compact():
+                    raise ProtocolError("cuts on Ray hold everything (files_max is 1), so there is nothing to compact")
                 case GivenUp(_, reason):
                     self.story.say(reason)
                 case WriteManifest(manifest):

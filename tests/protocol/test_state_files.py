@@ -1,0 +1,143 @@
+"""Incremental cuts in the coordinator (rule 14): bases, lists of files, compaction, and what is kept for them."""
+
+from __future__ import annotations
+
+from graphs.ids import Epoch
+from recovery.effects import Report
+from recovery.messages import Mode
+from recovery.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
+from tests.protocol.bench_of_cores import graph, task_id
+from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
+
+PIPE = graph("items -> count")
+COUNT = task_id("count")
+
+
+def wrote(base: int | None, keys: int = 10) -> Report:
+    return Report({}, frozenset(), frozenset(), False, (), None if base is None else Epoch(base), keys)
+
+
+def acknowledge(desk: Desk, epoch: int, base: int | None, keys: int = 10) -> Manifest:
+    for task in PIPE.tasks:
+        report = wrote(base, keys) if task == COUNT else wrote(None, 0)
+        orders = desk.coordinator.on_acknowledge(task, ATTEMPT, Epoch(epoch), report, desk.now_ms)
+    return manifest_in(orders)
+
+
+def cut(desk: Desk, epoch: int, base: int | None, keys: int = 10) -> list[Compact]:
+    desk.request()
+    acknowledge(desk, epoch, base, keys)
+    return kinds(desk.write_manifest(epoch), Compact)
+
+
+def bases(desk: Desk) -> set[int | None]:
+    return {order.base for order in kinds(desk.request(), Trigger)}
+
+
+def files(*epochs: int, keys: int = 10) -> tuple[StateFile, ...]:
+    return tuple(StateFile(ATTEMPT, Epoch(epoch), keys) for epoch in epochs)
+
+
+def test_the_base_is_the_newest_complete_cut():
+    desk = Desk(PIPE, files_max=9, open_epochs_max=9)
+    assert bases(desk) == {None}
+    acknowledge(desk, 1, None)
+    assert bases(desk) == {None}, "epoch 1 is not complete"
+    desk.write_manifest(1)
+    assert bases(desk) == {1}
+
+
+def test_a_list_is_that_of_the_base_and_one_more():
+    desk = Desk(PIPE, files_max=9)
+    cut(desk, 1, None)
+    cut(desk, 2, 1)
+    desk.request()
+    assert acknowledge(desk, 3, 2).states[COUNT] == files(1, 2, 3)
+
+
+def test_a_task_that_wrote_everything_has_one_file():
+    desk = Desk(PIPE, files_max=9)
+    cut(desk, 1, None)
+    desk.request()
+    assert acknowledge(desk, 2, None).states[COUNT] == files(2)
+
+
+def test_a_list_with_as_many_files_as_there_may_be_gets_no_base():
+    desk = Desk(PIPE, files_max=2)
+    cut(desk, 1, None)
+    cut(desk, 2, 1)
+    assert bases(desk) == {None}
+
+
+def test_deltas_that_come_close_to_the_state_get_no_base():
+    desk = Desk(PIPE, files_max=99)
+    cut(desk, 1, None, keys=10_000)
+    cut(desk, 2, 1, keys=7_000)
+    assert bases(desk) == {2}
+    acknowledge(desk, 4, 2, keys=1_000)  # 3 is the compaction
+    desk.write_manifest(4)
+    assert bases(desk) == {None}
+
+
+def test_a_cut_between_two_rounds_has_no_base():
+    desk = Desk(PIPE, files_max=9)
+    cut(desk, 1, None)
+    assert {order.base for order in kinds(desk.request(Mode.BETWEEN_ROUNDS), Trigger)} == {None}
+
+
+def test_the_base_of_an_open_epoch_is_kept():
+    desk = Desk(PIPE, files_max=9, keep=1, open_epochs_max=9)
+    cut(desk, 1, None)
+    desk.request()
+    desk.request()
+    assert acknowledge(desk, 2, 1).kept == (1, 2)
+    desk.write_manifest(2)
+    assert acknowledge(desk, 3, 1).kept == (3,)
+
+
+def test_no_epoch_takes_a_base_that_a_manifest_on_its_way_gives_up():
+    desk = Desk(PIPE, files_max=9, keep=1, open_epochs_max=9)
+    cut(desk, 1, None)
+    desk.request()
+    assert acknowledge(desk, 2, 1).kept == (2,)
+    assert bases(desk) == {None}
+
+
+def test_a_long_list_is_compacted_and_exactly_its_part_replaced():
+    desk = Desk(PIPE, files_max=4)
+    assert cut(desk, 1, None) == cut(desk, 2, 1) == []
+    assert cut(desk, 3, 2) == [Compact(COUNT, Epoch(4), files(1, 2, 3))]
+    desk.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(4), 12)
+    desk.request()
+    found = acknowledge(desk, 5, 3)
+    assert found.states[COUNT] == (StateFile(ATTEMPT, Epoch(4), 12), *files(5))
+    assert FileId(ATTEMPT, Epoch(2), COUNT) not in found.named
+
+
+def test_an_output_that_no_longer_fits_is_forgotten():
+    desk = Desk(PIPE, files_max=4)
+    for epoch, base in ((1, None), (2, 1), (3, 2)):
+        cut(desk, epoch, base)
+    desk.coordinator.on_compacted(COUNT, ATTEMPT, Epoch(4), 12)
+    assert desk.coordinator.state_files.outputs == {FileId(ATTEMPT, Epoch(4), COUNT)}
+    cut(desk, 5, None)
+    assert not desk.coordinator.state_files.outputs
+
+
+def test_a_compaction_that_failed_is_tried_after_the_next_cut():
+    desk = Desk(PIPE, files_max=5)
+    for epoch, base in ((1, None), (2, 1)):
+        cut(desk, epoch, base)
+    [failed] = cut(desk, 3, 2)
+    desk.coordinator.on_compacted(COUNT, ATTEMPT, failed.epoch, None)
+    [again] = cut(desk, 5, 3)
+    assert again.files == files(1, 2, 3, 5)
+
+
+def test_a_sweep_spares_files_of_kept_cuts_and_what_is_of_a_later_epoch():
+    spared = FileId(ATTEMPT, Epoch(1), COUNT)
+    sweep = Sweep(ATTEMPT, False, frozenset(), Epoch(3), frozenset(), frozenset(), frozenset({spared}))
+    assert not sweep.removes_file(spared)
+    assert sweep.removes_file(FileId(ATTEMPT, Epoch(2), COUNT))
+    assert not sweep.removes_file(FileId(ATTEMPT, Epoch(4), COUNT))
+    assert not sweep.removes_file(FileId(ATTEMPT, None, COUNT))

@@ -1,0 +1,139 @@
+"""What a capture writes of keyed state when a base is named, and what a restore makes of several files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.compaction import put_together
+from engine.state import KeyedState, keyed_entries
+from engine.touched_keys import TouchedKeys
+from graphs import Collect, Flow, Items
+from graphs.ids import Attempt, Epoch
+from recovery.cut import OperatorState
+from tests.runtime.tasks import Tasks
+
+ONE = Attempt(1)
+
+
+class Sessions:
+    """Holds records by key until a timer, and forgets keys whose record is negative."""
+
+    def on_record(self, ctx: Any, value: int) -> None:
+        if value < 0:
+            ctx.state.clear()
+            return
+        held = ctx.state.get()
+        if held is None:
+            held = []
+            ctx.state.set(held)
+        held.append(value)
+        ctx.set_timer(100 + value)
+
+    def on_timer(self, ctx: Any, at_ms: int) -> None:
+        """Nothing is sent."""
+
+
+def sessions() -> Tasks:
+    flow = Flow("sessions")
+    keyed = flow.read(Items([]), name="items").key_by(lambda value: abs(value) % 10)
+    keyed.process(Sessions, name="op").write(Collect(), name="sink")
+    return Tasks(flow)
+
+
+def states(tasks: Tasks, epoch: int, base: int | None = None) -> tuple[OperatorState, Epoch | None]:
+    capture = tasks.home("op").capture(Epoch(epoch), ONE, None if base is None else Epoch(base))
+    while not capture.encode_some():
+        continue
+    return capture.states["op"], capture.base
+
+
+def test_a_delta_holds_the_keys_that_changed_and_their_timers():
+    tasks = sessions()
+    tasks.feed("op", [1, 2, 3])
+    whole, _ = states(tasks, 1)
+    tasks.feed("op", [11, -2])
+    delta, base = states(tasks, 2, base=1)
+    assert base == 1
+    values, timers = keyed_entries(delta)
+    assert values == {1: [1, 11]} and sorted(timers) == [(1, 101, 0), (1, 111, 0), (2, 102, 0)]
+    values, timers = keyed_entries(OperatorState(whole.groups, deltas=(delta.groups,)))
+    assert values == {1: [1, 11], 3: [3]}
+    assert sorted(timers) == [(1, 101, 0), (1, 111, 0), (2, 102, 0), (3, 103, 0)]
+
+
+def test_a_timer_that_fires_is_in_no_later_file():
+    tasks = sessions()
+    tasks.feed("op", [1, 2])
+    whole, _ = states(tasks, 1)
+    tasks.home("op").fire_timers(101)
+    delta, _ = states(tasks, 2, base=1)
+    assert keyed_entries(OperatorState(whole.groups, deltas=(delta.groups,))).timers == [(2, 102, 0)]
+
+
+def test_a_delta_holds_what_aborted_captures_held():
+    tasks = sessions()
+    states(tasks, 1)
+    tasks.feed("op", [1])
+    states(tasks, 2, base=1)
+    tasks.feed("op", [2])
+    delta, _ = states(tasks, 3, base=1)
+    assert keyed_entries(delta).values.keys() == {1, 2}
+
+
+def test_a_base_that_is_not_found_means_everything():
+    tasks = sessions()
+    tasks.feed("op", [1, 2])
+    states(tasks, 2)
+    assert states(tasks, 3, base=1)[1] is None
+    assert states(tasks, 4, base=3)[1] == 3
+    assert states(tasks, 5, base=2)[1] is None, "the sets before the base are dropped"
+
+
+def test_a_restored_task_writes_what_changed_since_the_restored_cut():
+    tasks = sessions()
+    tasks.feed("op", [1, 2])
+    whole, _ = states(tasks, 7)
+    restored = sessions()
+    restored.home("op").open({"op": whole}, Epoch(7))
+    restored.feed("op", [12])
+    delta, base = states(restored, 8, base=7)
+    assert base == 7 and keyed_entries(delta).values == {2: [2, 12]}
+
+
+def test_too_many_touched_keys_mean_everything():
+    class FewTracked(TouchedKeys):
+        tracked_min = 1
+
+    touched = FewTracked()
+    touched.capture(Epoch(1), None, keys=16)
+    touched.newest.update({1: None, 2: None})  # type: ignore[union-attr]
+    assert touched.has(Epoch(1), keys=16)
+    touched.newest[3] = None  # type: ignore[index]
+    assert touched.noting(keys=16) is None
+    assert not touched.has(Epoch(1), keys=16)
+    assert touched.capture(Epoch(2), Epoch(1), keys=16) is None
+    assert touched.newest == {}, "from there on it is tracked again"
+
+
+def test_a_value_that_was_only_read_is_written_because_it_may_be_changed():
+    state = KeyedState("op")
+    state.restore({"a": [1], "b": 2})
+    state.begin(Epoch(1))
+    state.touch("a").append(2)
+    state.touch("b")
+    capture = state.capture(Epoch(2), Epoch(1))
+    assert capture.keys is not None and list(capture.keys) == ["a"]
+
+
+def test_compaction_writes_what_a_restore_would_take_back():
+    tasks = sessions()
+    tasks.feed("op", [1, 2, 3])
+    files = [states(tasks, 1)[0]]
+    for epoch, records in ((2, [11, -2]), (3, [-1, 4]), (4, [2])):
+        tasks.feed("op", records)
+        files.append(states(tasks, epoch, base=epoch - 1)[0])
+    together = OperatorState(files[0].groups, deltas=tuple(file.groups for file in files[1:]))
+    found, keys = put_together({"op": together})
+    values, timers = keyed_entries(found["op"])
+    assert values == keyed_entries(together).values == {2: [2], 3: [3], 4: [4]}
+    assert sorted(timers) == sorted(keyed_entries(together).timers) and keys == len(values) + len(timers)
