@@ -34,6 +34,9 @@ from backedge.compare_command import compare
 from backedge.flows import WrongCallError
 from engine.batch import Hops
 from engine.cut_view import CutView
+from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError
+from engine.databases.postgres_table import PostgresTable
+from engine.databases.sqlite_table import SqliteTable
 from engine.files.file_errors import (
     DamagedOutputError,
     InputChangedError,
@@ -139,6 +142,8 @@ __all__ = [
     "Context",
     "CutView",
     "DamagedOutputError",
+    "DatabaseError",
+    "DatabaseLostError",
     "Delivery",
     "DeliverySink",
     "DuplicateNameError",
@@ -185,6 +190,7 @@ __all__ = [
     "Place",
     "Plan",
     "Poll",
+    "PostgresTable",
     "PreparationError",
     "Prepared",
     "Print",
@@ -211,12 +217,14 @@ __all__ = [
     "Source",
     "SparkJobError",
     "SplitReader",
+    "SqliteTable",
     "StateSerializationError",
     "StoreError",
     "Stream",
     "TaskError",
     "TextLines",
     "TimedRuntime",
+    "UncommittedOutputError",
     "UnkeyableError",
     "UnkeyedStreamError",
     "UnknownOutputError",

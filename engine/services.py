@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from engine.batch import copy_records
@@ -36,10 +37,18 @@ class RecordsOnly:
         self._writer = writer
         self.prepare = writer.prepare
         self.commit = writer.commit
+        self.close = partial(close_writer, writer)
 
     def write(self, records: Records) -> None:
         """Add records to the open transaction."""
         self._writer.write(records.to_records() if isinstance(records, Columns) else copy_records(records))
+
+
+def close_writer(writer: SinkWriter) -> None:
+    """Have a writer let go of what it holds, if it can: writers need no `close`."""
+    close = getattr(writer, "close", None)
+    if close is not None:
+        close()
 
 
 class Services(Protocol):

@@ -140,7 +140,11 @@ published again, and then occurs twice.
 
 
 class SinkWriter(Protocol):
-    """The writer of one task. It publishes in two steps: prepare when a cut is taken, commit when it is complete."""
+    """The writer of one task. It publishes in two steps: prepare when a cut is taken, commit when it is complete.
+
+    One that holds a connection may also have a method `close()`: it is called when the task is over, unless its process
+    dies, and gives up what was not prepared.
+    """
 
     def write(self, records: Any, /) -> None:
         """Add a list of records to the open transaction. The writer owns the list and the records from now on."""

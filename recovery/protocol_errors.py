@@ -12,7 +12,10 @@ class ChannelIntegrityError(ProtocolError):
 
 
 class FencedError(RuntimeError):
-    """Another coordinator has taken over the job: it created the chain entry that this one wanted."""
+    """Another coordinator has taken over the job: it created the chain entry that this one wanted.
+
+    A sink raises it, too, when a task of an earlier attempt still commits: that process was taken for dead.
+    """
 
 
 class RescaleError(ValueError):

@@ -113,4 +113,26 @@ if ! java_suits; then
     fi
 fi
 
+# PostgreSQL is for tests alone, which start a server of their own: setup goes on without it.
+postgres_is_there() { # Looks where tests/databases/postgres_process.py will.
+    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
+}
+
+if ! postgres_is_there; then
+    if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
+        echo "setup: no PostgreSQL found, which tests start; installing it by apt (about 20 MB to download, 70 MB on disk, half a minute)"
+        apt-cache show postgresql >/dev/null 2>&1 || apt-get update
+        # Its programs are wanted, and no server that runs for good.
+        if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+            mkdir -p /etc/postgresql-common
+            echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+        fi
+        if ! DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Options::=--force-confold install -y --no-install-recommends postgresql; then
+            echo "setup: apt could not install PostgreSQL; its tests (tests/databases) will fail until it is installed" >&2
+        fi
+    else
+        echo "setup: no PostgreSQL found; its tests (tests/databases) will fail. To have them: sudo apt-get install -y postgresql (macOS: brew install postgresql)" >&2
+    fi
+fi
+
 exec "$python" scripts/setup.py

@@ -10,6 +10,7 @@ from engine.capture import OperatorCapture
 from engine.columns import Records
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
+from engine.services import close_writer
 from graphs.ids import Attempt, Epoch
 from graphs.io import SinkWriter
 from graphs.kinds import Write
@@ -58,6 +59,11 @@ class SinkOperator(OperatorRuntime):
         for name in [name for name in self.transactions if name in names]:
             self.writer.commit(name)
             del self.transactions[name]
+
+    def close(self) -> None:
+        """The task is over: what was not prepared is given up."""
+        if self._writer is not None:
+            close_writer(self._writer)
 
     def _write(self, records: Records, hops: Hops) -> None:
         self.writer.write(records)

@@ -57,6 +57,7 @@ from recovery.orders import (
     WriteManifest,
 )
 from recovery.outline import outline_of
+from recovery.protocol_errors import FencedError
 from recovery.requests import Request
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
@@ -274,8 +275,27 @@ class World:
         return first
 
     def apply(self, event: Happening) -> None:
-        """Let it happen."""
-        getattr(self, f"_do_{event[0]}")(*event[1:])
+        """Let it happen. A task whose attempt is over dies of what a sink refuses it."""
+        try:
+            getattr(self, f"_do_{event[0]}")(*event[1:])
+        except (FencedError, OSError):
+            if not self._loses_stale(event):
+                raise
+
+    def _loses_stale(self, event: Happening) -> bool:
+        """Whether a task of an attempt that is over was at work; it is gone then."""
+        match event:
+            case ("zombie", index, _):
+                del self.zombies[index]
+                return True
+            case (_, (TaskId() | ChannelId()) as found, *_):
+                task = found.receiver if isinstance(found, ChannelId) else found
+                if task in self.hosts and self.hosts[task].attempt < self.supervisor.attempt:
+                    del self.hosts[task]
+                    return True
+            case _:
+                pass
+        return False
 
     def _do_receive(self, channel: ChannelId) -> None:
         attempt, item = self.wires[channel].popleft()

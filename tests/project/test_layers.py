@@ -28,6 +28,7 @@ MAY_IMPORT = {
 FOREIGN_HOMES = {
     "ray": ("engine/on_ray/", "backedge/command.py", "bench/"),
     "pyspark": ("recovery/spark/", "examples/", "tests/spark/"),
+    "psycopg": ("engine/databases/", "tests/databases/"),
 }
 """The only places that may import a package which not every installation has."""
 

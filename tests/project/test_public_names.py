@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 import backedge
+import engine.databases.database_errors
 import engine.files.file_errors
 import engine.task_errors
 import graphs.graph_errors
@@ -26,6 +27,7 @@ def public_classes(module: ModuleType, base: type) -> set[str]:
     [
         (graphs.graph_errors, graphs.graph_errors.GraphError),
         (engine.task_errors, engine.task_errors.TaskError),
+        (engine.databases.database_errors, Exception),
         (engine.files.file_errors, engine.task_errors.TaskError),
         (recovery.stores.store_errors, recovery.stores.store_errors.StoreError),
         (graphs.io, graphs.io.Source),

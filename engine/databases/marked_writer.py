@@ -1,0 +1,98 @@
+"""A sink that commits the rows of a transaction and its marker together.
+
+The run keeps the records until the cut that lists them is complete, as it does for every `DeliverySink`. What makes
+the delivery exactly once is the marker: the database has it when it has the rows, so a delivery that is repeated, or
+whose reply was lost, finds it and changes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Protocol
+
+from engine.columns import Records
+from engine.databases.table_rows import RowCheck
+from engine.services import close_writer
+from graphs.io import Delivery, DeliverySink, Rollback, SinkPlace, SinkWriter
+
+
+class TableStore(Protocol):
+    """A table that one sink writes to."""
+
+    def check(self) -> None:
+        """Raise unless rows can be written to the table. Makes the tables of the ledger."""
+        ...
+
+    def enter(self, place: SinkPlace) -> RowCheck:
+        """Begin the work of a writer; those of earlier attempts commit nothing from here on."""
+        ...
+
+    def commit(self, place: SinkPlace, transaction: str, records: list[dict[str, Any]]) -> None:
+        """Write rows and marker in one transaction of the database, unless the marker is there."""
+        ...
+
+    def forget(self, place: SinkPlace, rollback: Rollback) -> None:
+        """Remove the markers that no restore will ask for."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+class TableSink(DeliverySink[dict[str, Any]]):
+    """Writes rows into a table, each once. Subclasses say what the table is."""
+
+    guarantee = "transactional"
+
+    @abstractmethod
+    def store(self) -> TableStore:
+        """The table, to be opened."""
+
+    def validate_output(self, place: SinkPlace, fresh: bool) -> None:
+        """Raise unless rows can be written, and the run can keep them meanwhile."""
+        place.kept.validate(fresh)
+        self.store().check()
+
+    def open_writer(self, place: SinkPlace) -> SinkWriter:
+        """A writer that checks records, and keeps them until they are committed."""
+        store = self.store()
+        return _MarkedWriter(store, store.enter(place), place.kept.open(_Commit(store, place)))
+
+    def deliver(self, delivery: Delivery[Any]) -> object:
+        """Writers deliver by `TableStore.commit`, which has to know their attempt."""
+        raise TypeError(f"{type(self).__name__} delivers through its writers: call open_writer")
+
+    def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
+        """Remove what will not be committed, then the markers that nothing asks for."""
+        place.kept.roll_back(rollback, self)
+        self.store().forget(place, rollback)
+
+
+class _Commit(DeliverySink[dict[str, Any]]):
+    """Delivers what one writer was given."""
+
+    guarantee = "transactional"
+
+    def __init__(self, store: TableStore, place: SinkPlace) -> None:
+        self._store = store
+        self._place = place
+
+    def deliver(self, delivery: Delivery[Any]) -> None:
+        self._store.commit(self._place, delivery.transaction, delivery.records)
+
+
+class _MarkedWriter:
+    def __init__(self, store: TableStore, check: RowCheck, kept: SinkWriter) -> None:
+        self._store = store
+        self._check = check
+        self._kept = kept
+        self.prepare = kept.prepare
+        self.commit = kept.commit
+
+    def write(self, records: Records) -> None:
+        self._kept.write(self._check.check(records))
+
+    def close(self) -> None:
+        self._store.close()
+        close_writer(self._kept)

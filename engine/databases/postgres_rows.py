@@ -1,0 +1,160 @@
+"""Writes rows to a table of PostgreSQL: by COPY, and to replace those of the same key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
+from engine.databases.database_errors import DatabaseError
+from engine.databases.postgres_server import Table, driver, names_of, one_line
+from engine.databases.table_rows import Column, Row, RowCheck, by_columns, last_of_each
+from engine.task_errors import show
+from graphs.io import SinkPlace
+
+_JSON = ("json", "jsonb")
+_COPY_LINE = re.compile(r"^COPY .*, line (\d+)", re.MULTILINE)
+
+
+class TableWriter:
+    """The table that a sink writes to, as it was when the writer was opened."""
+
+    def __init__(self, connection: Any, table: Table, key: Sequence[str]) -> None:
+        self.table = table
+        self._key = list(key)
+        self._schema: str = driver().sql.Identifier(table.schema(connection)).as_string(connection)
+        self._columns = table.columns(connection)
+        self._types = {column.name: column.type for column in self._columns}
+
+    def row_check(self, sink: str) -> RowCheck:
+        """The check of records before the cut."""
+        transformer = driver().adapt.Transformer()
+        text = driver().adapt.PyFormat.TEXT
+
+        def takes(type: str, value: Any) -> None:
+            if type in _JSON:
+                json.dumps(value)
+            elif value is not None:
+                transformer.get_dumper(value, text)
+
+        columns = [
+            Column(column.name, column.type, column.is_required or column.name in self._key, column.is_writable)
+            for column in self._columns
+        ]
+        return RowCheck(sink, self.table.title, columns, takes)
+
+    @property
+    def ledger_name(self) -> str:
+        """The table of markers, for a statement to execute by hand."""
+        return f"{self._schema}.{COMMITS}"
+
+    def ledger(self, connection: Any, place: SinkPlace, lock: str = " FOR SHARE") -> CommitLedger:
+        """The ledger beside this table, in the transaction that is open."""
+        return CommitLedger(executor(connection), place, f"{self._schema}.", lock)
+
+    def write(self, connection: Any, records: list[dict[str, Any]]) -> None:
+        """Add these records, or put each in the place of the row of its key."""
+        if not self._key:
+            for columns, rows in by_columns(records).items():
+                self._copy(connection, self.table.quoted, columns, rows)
+            return
+        for columns, rows in by_columns(last_of_each(records, self._key)).items():
+            self._replace(connection, columns, rows)
+
+    def _copy(self, connection: Any, into: Any, columns: tuple[str, ...], rows: list[Row]) -> None:
+        statement = driver().sql.SQL("COPY {} ({}) FROM STDIN").format(into, names_of(columns))
+        try:
+            with connection.cursor().copy(statement) as copy:
+                for row in self._adapted(columns, rows):
+                    copy.write_row(row)
+        except driver().Error as error:
+            line = _COPY_LINE.search(error.diag.context or "")
+            if line is not None:
+                row = dict(zip(columns, rows[int(line[1]) - 1], strict=True))
+                error.add_note(f"record: {show(row)}")
+            raise
+
+    def _adapted(self, columns: tuple[str, ...], rows: list[Row]) -> list[Row]:
+        """The rows as psycopg takes them: what goes into a JSON column is a JSON value, whatever its type."""
+        places = [place for place, name in enumerate(columns) if self._types.get(name) in _JSON]
+        if not places:
+            return rows
+        wrap = driver().types.json.Json
+        found: list[Row] = []
+        for row in rows:
+            values = list(row)
+            for place in places:
+                if values[place] is not None:
+                    values[place] = wrap(values[place])
+            found.append(tuple(values))
+        return found
+
+    def _replace(self, connection: Any, columns: tuple[str, ...], rows: list[Row]) -> None:
+        sql = driver().sql
+        target, names = self.table.quoted, names_of(columns)
+        given = sql.Identifier("backedge_rows")
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS pg_temp.{}").format(given))
+        connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                given, names, target
+            )
+        )
+        self._copy(connection, sql.Identifier("pg_temp", "backedge_rows"), columns, rows)
+        # Columns that the record lacks get their defaults, as if the row had been removed before.
+        settable = [column.name for column in self._columns if column.is_writable and column.name not in self._key]
+        changes = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in settable]
+        connection.execute(
+            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM pg_temp.{} ON CONFLICT ({}) DO {}").format(
+                target,
+                names,
+                names,
+                given,
+                names_of(self._key),
+                sql.SQL("UPDATE SET ") + sql.SQL(", ").join(changes) if changes else sql.SQL("NOTHING"),
+            )
+        )
+
+
+def executor(connection: Any) -> Callable[[str, Sequence[Any]], list[Any]]:
+    """Executes statements whose values are marked by `?`."""
+
+    def execute(statement: str, values: Sequence[Any]) -> list[Any]:
+        cursor = connection.execute(statement.replace("%", "%%").replace("?", "%s"), values)
+        return cursor.fetchall() if cursor.description else []
+
+    return execute
+
+
+def check_writable(connection: Any, table: Table, key: Sequence[str]) -> None:
+    """`DatabaseError` unless rows can be written. Makes the tables of the ledger if they are not there."""
+    schema = table.schema(connection)
+    rights = ("INSERT", "UPDATE") if key else ("INSERT",)
+    for right in rights:
+        query = "SELECT has_table_privilege(%s::regclass, %s), current_user"
+        is_granted, user = connection.execute(query, [table.text(connection), right]).fetchone()
+        if not is_granted:
+            raise DatabaseError(
+                f"user {user!r} may not write to table {table.title}: "
+                f"GRANT {', '.join(rights)} ON {table.text(connection)} TO {user}"
+            )
+    unique = table.unique_keys(connection)
+    if key and sorted(key) not in map(sorted, unique):
+        raise DatabaseError(
+            f"table {table.title} is to be written with key={tuple(key)}, and has no unique index on it, without which "
+            f"no row can be replaced: CREATE UNIQUE INDEX ON {table.text(connection)} "
+            f"({names_of(key).as_string(connection)}), or name the columns of one"
+        )
+    connection.execute("SELECT pg_advisory_xact_lock(hashtext('backedge'))")  # creating them twice at a time fails
+    for name in (COMMITS, ATTEMPTS):
+        made = driver().sql.Identifier(schema, name).as_string(connection)
+        if connection.execute("SELECT to_regclass(%s)", [made]).fetchone()[0] is None:
+            statement = f"CREATE TABLE {made} {DEFINITIONS[name]}"
+            try:
+                connection.execute(statement)
+            except driver().errors.InsufficientPrivilege as error:
+                raise DatabaseError(
+                    f"table {table.title} needs one beside it that holds the markers of commits ({one_line(error)}): "
+                    f"have somebody who may do so execute {statement}, and grant this user all on it"
+                ) from error

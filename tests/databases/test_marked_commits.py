@@ -1,0 +1,224 @@
+"""Rows and the marker of a transaction in one transaction of the database: a commit counts once, however it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import FencedError, UncommittedOutputError, UnwritableRecordError
+from tests.databases.fault_proxy import FaultProxy, Strike
+from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
+
+__all__ = ["postgres_rows", "rows"]
+
+
+def test_rows_appear_with_the_commit_and_not_before(rows: Rows):
+    writer = rows.writer()
+    writer.write(records(1, 2))
+    assert writer.prepare(transaction(1))
+    assert rows.ids() == []
+    writer.commit(transaction(1))
+    assert rows.ids() == [1, 2] and rows.markers() == [transaction(1)]
+    assert not writer.prepare(transaction(2)), "nothing was written since"
+    writer.close()
+
+
+def test_a_repeated_commit_changes_nothing(rows: Rows):
+    writer = rows.writer()
+    writer.write(records(1))
+    writer.prepare(transaction(1))
+    writer.commit(transaction(1))
+    rows.execute(f"DELETE FROM {rows.name}")
+    writer.commit(transaction(1))
+    assert rows.ids() == [], "a row that was removed since would be back"
+    writer.close()
+
+
+def test_a_commit_whose_note_was_lost_is_found_by_its_marker(rows: Rows):
+    writer = rows.writer()
+    writer.write(records(1))
+    writer.prepare(transaction(1))
+    staged = next(rows.folder.glob("kept/*/prepared/*"))
+    content = staged.read_bytes()
+    writer.commit(transaction(1))
+    writer.close()
+    # The process died before it noted the delivery: what was prepared is still there.
+    staged.write_bytes(content)
+    next(rows.folder.glob("kept/*/committed/*")).unlink()
+    later = rows.writer(attempt=2)
+    later.commit(transaction(1))
+    later.close()
+    assert rows.ids() == [1]
+
+
+def test_another_task_of_a_later_attempt_commits_what_was_prepared(rows: Rows):
+    first = rows.writer()
+    first.write(records(1))
+    first.prepare(transaction(1))
+    first.close()
+    later = rows.writer(attempt=2, task=1)
+    later.commit(transaction(1))
+    later.close()
+    assert rows.ids() == [1]
+
+
+def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows):
+    zombie = rows.writer()
+    zombie.write(records(1))
+    zombie.prepare(transaction(1))
+    later = rows.writer(attempt=2)
+    with pytest.raises(FencedError, match="attempt 2 has taken over"):
+        zombie.commit(transaction(1))
+    assert rows.ids() == []
+    later.commit(transaction(1))
+    assert rows.ids() == [1], "what was prepared is kept for the attempt that counts"
+    zombie.close()
+    later.close()
+
+
+def test_markers_go_when_nothing_asks_for_them_and_the_attempt_with_the_last(rows: Rows):
+    writer = rows.writer()
+    for epoch in (1, 2):
+        writer.write(records(epoch))
+        writer.prepare(transaction(epoch))
+        writer.commit(transaction(epoch))
+    writer.close()
+    place = place_in(rows.folder)
+    rows.table.roll_back(place, Rolls(forgets=[transaction(1)]))
+    assert rows.markers() == [transaction(2)]
+    prefix = f"{rows.schema}." if rows.schema else ""
+    # Carried out late, when another attempt has begun.
+    rows.table.roll_back(place, Rolls(forgets=[transaction(2)], is_over=True, before=1))
+    assert rows.execute(f"SELECT attempt FROM {prefix}backedge_attempts") == [(1,)]
+    rows.table.roll_back(place, Rolls(is_over=True, before=2))
+    assert rows.execute(f"SELECT attempt FROM {prefix}backedge_attempts") == []
+    assert rows.ids() == [1, 2]
+
+
+def test_the_markers_of_another_run_stay(rows: Rows):
+    for run in ("5f3a", "77aa"):
+        writer = rows.writer(run=run)
+        writer.write(records(len(rows.ids())))
+        writer.prepare(transaction(1))
+        writer.commit(transaction(1))
+        writer.close()
+    assert rows.ids() == [0, 1], "a transaction of the same name in another run is another one"
+    rows.table.roll_back(place_in(rows.folder), Rolls(forgets=[transaction(1)]))
+    assert rows.markers() == [transaction(1)]
+
+
+def test_a_row_replaces_the_one_of_its_key(rows: Rows):
+    rows.execute(f"INSERT INTO {rows.name} VALUES (1, 'old'), (2, 'old'), (3, 'kept')")
+    writer = rows.writer(key="id")
+    writer.write([{"id": 1, "name": "first"}, {"id": 2, "name": "new"}, {"id": 1, "name": "last"}])
+    writer.write([{"id": 4, "name": "added"}, {"id": 2}])
+    writer.prepare(transaction(1))
+    writer.commit(transaction(1))
+    writer.close()
+    found = dict(rows.execute(f"SELECT id, name FROM {rows.name}"))
+    assert found == {1: "last", 2: "nameless", 3: "kept", 4: "added"}
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"id": 1, "nmae": "x"}, "no column 'nmae'"),
+        ({"name": "x"}, "column 'id' is lacking"),
+        ((1, "x"), "has no columns"),
+        ({"id": object()}, "cannot hold a value of type object"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused_before_the_cut(rows: Rows, record: object, told: str):
+    writer = rows.writer(key="id")
+    with pytest.raises(UnwritableRecordError, match=told):
+        writer.write([{"id": 5}, record])
+    assert not writer.prepare(transaction(1)), "a batch is taken whole or not at all"
+    writer.close()
+
+
+def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_them(rows: Rows):
+    writer = rows.writer()
+    rows.execute(f"INSERT INTO {rows.name} VALUES (2, 'in the way')")
+    writer.write(records(1, 2))
+    writer.prepare(transaction(1))
+    for _ in range(2):
+        with pytest.raises(UncommittedOutputError, match=r"none of its 2 records .* and resume") as failed:
+            writer.commit(transaction(1))
+    assert "rows" in str(failed.value) and transaction(1) in str(failed.value)
+    assert rows.ids() == [2] and rows.markers() == []
+    writer.close()
+    rows.execute(f"DELETE FROM {rows.name}")
+    resumed = rows.writer(attempt=2)
+    resumed.commit(transaction(1))
+    resumed.close()
+    assert rows.ids() == [1, 2]
+
+
+def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(rows: Rows):
+    writer = rows.writer()
+    rows.execute(f"INSERT INTO {rows.name} VALUES (2, 'in the way')")
+    writer.write(records(1, 2))
+    writer.prepare(transaction(1))
+    with pytest.raises(UncommittedOutputError) as failed:
+        writer.commit(transaction(1))
+    statement = str(failed.value).split("execute ")[1].split(" and resume")[0]
+    rows.execute(statement)
+    writer.commit(transaction(1))
+    assert rows.ids() == [2]
+    writer.close()
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_commit_whose_reply_is_lost_counts_once(postgres_rows: Rows, side: Any):
+    rows = postgres_rows
+    assert rows.server is not None
+    strike = Strike("COMMIT", side)
+    with FaultProxy(rows.server.socket) as proxy:
+        writer = rows.writer(dsn=proxy.dsn)
+        writer.write(records(1, 2))
+        writer.prepare(transaction(1))
+        committed: list[list[int]] = []
+        strike.action = lambda client: committed.append(rows.ids())
+        proxy.plan(strike)
+        writer.commit(transaction(1))
+        writer.close()
+    assert strike.has_happened.is_set()
+    assert committed == [[] if side == "before" else [1, 2]], "the server had committed exactly when its reply was lost"
+    assert rows.ids() == [1, 2]
+
+
+def test_json_numbers_of_numpy_and_nothing_reach_their_columns(postgres_rows: Rows):
+    import numpy as np
+
+    rows = postgres_rows
+    rows.execute(f"ALTER TABLE {rows.name} ADD COLUMN facts jsonb, ADD COLUMN tags text[]")
+    writer = rows.writer()
+    writer.write([{"id": np.int64(1), "facts": {"a": [1, None]}, "tags": ["x", "y"]}, {"id": 2, "facts": "text"}])
+    writer.write([{"id": 3, "facts": None, "name": None}])
+    writer.prepare(transaction(1))
+    writer.commit(transaction(1))
+    writer.close()
+    assert rows.execute(f"SELECT * FROM {rows.name} ORDER BY id") == [
+        (1, "nameless", {"a": [1, None]}, ["x", "y"]),
+        (2, "nameless", "text", None),
+        (3, None, None, None),
+    ]
+
+
+def test_names_are_quoted(postgres_rows: Rows, tmp_path: Path):
+    rows = postgres_rows
+    rows.name = f'{rows.schema}."odd ""name; DROP"'
+    rows.execute(f'CREATE TABLE {rows.name} (id integer PRIMARY KEY, "the %s Name" text)')
+    rows.name = f'{rows.schema}.odd "name; DROP'
+    table = rows.described(key="id")
+    table.validate_output(place_in(tmp_path), fresh=True)
+    writer: Any = table.open_writer(place_in(tmp_path))
+    for value in ("a", "b"):
+        writer.write([{"id": 1, "the %s Name": value}])
+        writer.prepare(transaction(ord(value)))
+        writer.commit(transaction(ord(value)))
+    writer.close()
+    assert rows.execute(f'SELECT * FROM {rows.schema}."odd ""name; DROP"') == [(1, "b")]
+    assert table.label == 'odd "name; DROP'

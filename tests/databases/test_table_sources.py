@@ -1,0 +1,129 @@
+"""Tables as sources: every row once, in ranges that other tasks read on at the position of the cut."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, DatabaseError, Flow, PostgresTable, SqliteTable, simulate
+from engine.databases import key_ranges, sqlite_table
+from tests.databases.postgres_process import PostgresProcess
+
+KEYS = {
+    "bigint": "n * 7 - 300",
+    "text": "chr(97 + n % 26) || n || ' ''quoted'''",
+    "uuid": "md5(n::text)::uuid",
+    "timestamptz": "timestamptz '2024-03-30 23:00:00+01' + n * interval '0.123456 s'",
+    "numeric": "n / 7.0",
+}
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (key_ranges, sqlite_table):
+        monkeypatch.setattr(module, "RANGE_ROWS_MIN", 40)
+        monkeypatch.setattr(module, "PAGE_ROWS", 7)
+
+
+def read_all(source: Any, split: str, position: Any, step: int = 3) -> list[Any]:
+    """The records of a split; it is opened again after each read, as if each followed a restart."""
+    found: list[Any] = []
+    while not source.is_read(split, position):
+        reader = source.open_split(split, position)
+        taken = reader.read(step)
+        assert len(taken) <= step
+        found += taken
+        position = reader.position
+        if reader.is_done:
+            assert source.is_read(split, position)
+    return found
+
+
+def postgres_table(server: PostgresProcess, schema: str, type: str = "bigint", rows: int = 250) -> PostgresTable:
+    server.execute(f"CREATE TABLE {schema}.numbers (key {type} PRIMARY KEY, n integer)")
+    server.execute(f"INSERT INTO {schema}.numbers SELECT {KEYS[type]}, n FROM generate_series(0, {rows - 1}) AS n")
+    return PostgresTable(server.dsn, f"{schema}.numbers")
+
+
+def sqlite_numbers(folder: Path, rows: int = 250) -> SqliteTable:
+    with closing(sqlite3.connect(folder / "numbers.db")) as connection, connection:
+        connection.execute("CREATE TABLE numbers (n integer, rowid_ text)")
+        connection.executemany("INSERT INTO numbers (rowid, n) VALUES (?, ?)", [(n * 2 - 99, n) for n in range(rows)])
+    return SqliteTable(str(folder / "numbers.db"), "numbers")
+
+
+@pytest.mark.parametrize("type", KEYS)
+def test_a_table_of_postgres_is_read_by_any_key(postgres: PostgresProcess, schema: str, type: str):
+    source = postgres_table(postgres, schema, type)
+    splits = source.splits()
+    assert len(splits) == 7
+    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
+    assert sorted(record["n"] for record in found) == list(range(250))
+    assert list(found[0]) == ["key", "n"]
+
+
+def test_a_table_of_sqlite_is_read_by_its_row_ids(tmp_path: Path):
+    source = sqlite_numbers(tmp_path)
+    source.validate_input()
+    splits = source.splits()
+    assert len(splits) == 13
+    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
+    assert found == [{"n": n, "rowid_": None} for n in range(250)]
+
+
+def test_a_large_table_has_no_more_ranges_than_it_may(postgres: PostgresProcess, schema: str, tmp_path: Path):
+    assert len(postgres_table(postgres, schema, rows=20_000).splits()) <= key_ranges.RANGES_MAX + 1
+    assert len(sqlite_numbers(tmp_path, 20_000).splits()) <= key_ranges.RANGES_MAX + 1
+
+
+def test_an_empty_table_has_nothing_to_read(postgres: PostgresProcess, schema: str, tmp_path: Path):
+    assert postgres_table(postgres, schema, rows=0).splits() == []
+    assert sqlite_numbers(tmp_path, 0).splits() == []
+
+
+def test_rows_that_are_added_behind_are_left_to_the_next_run(postgres: PostgresProcess, schema: str):
+    source = postgres_table(postgres, schema)
+    splits = source.splits()
+    postgres.execute(f"INSERT INTO {schema}.numbers VALUES (99999, 250)")
+    postgres.execute(f"DELETE FROM {schema}.numbers WHERE n = 249")
+    found = [record for split in splits for record in read_all(source, split, source.first_position(split))]
+    assert sorted(record["n"] for record in found) == list(range(249))
+
+
+def test_a_key_must_be_one_column_that_is_unique(postgres: PostgresProcess, schema: str):
+    postgres.execute(f"CREATE TABLE {schema}.pairs (a integer, b integer, c integer UNIQUE, PRIMARY KEY (a, b))")
+    pairs = f"{schema}.pairs"
+    for key in ((), "c", "a"):
+        with pytest.raises(DatabaseError, match="one column that is unique and NOT NULL"):
+            PostgresTable(postgres.dsn, pairs, key=key).splits()
+    with pytest.raises(DatabaseError, match=r"has no column 'd': it has a, b, c"):
+        PostgresTable(postgres.dsn, pairs, key="d").splits()
+    postgres.execute(f"ALTER TABLE {pairs} ALTER c SET NOT NULL")
+    assert PostgresTable(postgres.dsn, pairs, key="c").splits() == []
+
+
+def test_a_table_without_row_ids_is_refused(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "n.db")) as connection, connection:
+        connection.execute("CREATE TABLE n (key text PRIMARY KEY) WITHOUT ROWID")
+    with pytest.raises(DatabaseError, match="WITHOUT ROWID"):
+        SqliteTable(str(tmp_path / "n.db"), "n").validate_input()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_rows_are_read_once_under_60_schedules(request: pytest.FixtureRequest, tmp_path: Path, kind: str):
+    if kind == "postgres":
+        server = request.getfixturevalue("postgres")
+        source: Any = postgres_table(server, request.getfixturevalue("schema"), "text", rows=60)
+    else:
+        source = sqlite_numbers(tmp_path, rows=60)
+    flow = Flow("reading")
+    numbers = flow.read(source, name="rows").map(lambda row: row["n"], name="n")
+    numbers.write(Collect(), name="kept")
+    result = simulate(flow, seeds=range(60), crashes=3)
+    assert sorted(result.outputs["kept"]) == list(range(60))
+    assert result.crashes > 60 and result.rescaled > 0
