@@ -13,13 +13,13 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 
-from engine.files.disk import Disk
+from engine.files.disk import Disk, UnsyncedDisk
 from engine.files.locations import Location, Stamp
 from engine.files.names import path_name
 from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
 from engine.files.parquet_part import ParquetPart
 from engine.files.parquet_split import ParquetSplit
-from engine.files.parts import CsvPart, JsonPart, Part
+from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, read_pickles
 from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
 from engine.files.staging import Staging
 from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
@@ -167,9 +167,33 @@ class FileSink(Files, Sink[Any]):
                 self.disk.remove_empty(staging.folder.parent)
                 self.disk.remove_empty(staging.folder.parent.parent)
 
+    def rehearse(self, folder: str) -> Sink[Any]:
+        """The same steps in another folder."""
+        return RehearsedFiles(folder)
+
     def _staging(self, place: SinkPlace) -> Staging:
         above = output_folder(place.operator, self.path) / STAGING / path_name(place.job)
         return Staging(above / path_name(place.operator), self.disk)
+
+
+class RehearsedFiles(FileSink):
+    """What `simulate` writes in place of files of any format: the same steps, and records as they are.
+
+    >>> RehearsedFiles("rehearsal").published()
+    []
+    """
+
+    disk = UnsyncedDisk()
+    ending = ".pickle"
+
+    def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
+        """A file of pickles."""
+        return PicklePart(self.disk, path, sink)
+
+    def published(self) -> list[Any]:
+        """The records of all files."""
+        parts = sorted(Path(self.path).glob(f"*{self.ending}"))
+        return [record for part in parts for batch in read_pickles(part) for record in batch]
 
 
 def with_compressed(*endings: str) -> tuple[str, ...]:

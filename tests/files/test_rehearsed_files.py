@@ -1,0 +1,55 @@
+"""`simulate` writes to file sinks: parts are staged, published and removed as in a run, in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
+from engine.files.disk import Disk
+from engine.files.staging import Staging
+from engine.files.writers import FileWriter
+
+
+def halving(sink: Any) -> Flow:
+    """Even numbers go round and are halved; odd ones are written."""
+    flow = Flow("halving")
+    again = flow.loop("again", of=int)
+    numbers = flow.read(Range(31, start=1), name="numbers")
+    odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
+    again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
+    odd.write(sink, name="odd")
+    return flow
+
+
+@pytest.mark.parametrize("kind", [CSV, JsonLines, Parquet])
+def test_records_are_published_once_and_nowhere_else(tmp_path: Path, kind: Any):
+    result = simulate(halving(kind(str(tmp_path / "odd"))), seeds=range(15), crashes=3)
+    assert len(result.outputs["odd"]) == 30 and result.crashes > 15
+    assert not (tmp_path / "odd").exists()
+
+
+def test_parts_that_are_published_before_the_cut_are_found(monkeypatch: pytest.MonkeyPatch):
+    prepare = FileWriter.prepare
+
+    def too_early(writer: FileWriter, name: str) -> bool:
+        is_prepared = prepare(writer, name)
+        if is_prepared:
+            writer.commit(name)
+        return is_prepared
+
+    monkeypatch.setattr(FileWriter, "prepare", too_early)
+    with pytest.raises(ScheduleError, match="'odd' has published something else"):
+        simulate(halving(JsonLines("odd")), seeds=range(40), crashes=3)
+
+
+def test_a_removal_of_all_that_is_prepared_is_found(monkeypatch: pytest.MonkeyPatch):
+    def removes_all(staging: Staging, rollback: Any, notes: Any = None) -> None:
+        for name in staging.prepared_names():
+            Disk().remove(staging.path_of(name))
+
+    monkeypatch.setattr(Staging, "roll_back", removes_all)
+    with pytest.raises(ScheduleError, match="neither prepared in"):
+        simulate(halving(JsonLines("odd")), seeds=range(40), crashes=3)
