@@ -3,12 +3,12 @@
 It is the same on a cluster and in the simulator; the world around it is behind ports (`driver_ports.py`). It makes no
 decision about the protocol: what an item means, when to capture and what to log is the core's (`task.py`).
 
-- A batch is processed, what it emitted is sent, and only then the core looks at what stands behind it. So what a slice
-  emitted leaves before any capture.
-- The task takes and reads nothing while a channel that it sends into is full, or as many calls are out as there may be
-  (`_has_no_room`). It goes on receiving all the same.
-- What has arrived on a channel is taken in one go (`take`), or batches would get smaller from round to round. Where
-  records take time, batches are taken in parts (`slices.py`).
+- The driver processes a batch, sends its output, and only then lets the core look at what is behind the batch. So the
+  output of a slice leaves before any capture.
+- The task takes and reads nothing while one of its output channels is full, or the maximum number of calls is open
+  (`has_no_room`). It keeps receiving.
+- All batches that have arrived on a channel are taken at once (`take`); otherwise batches would shrink from round to
+  round. If records take time, batches are taken in parts (`slices.py`).
 - Whether a batch is spilled is decided before the core receives it: the core digests the payload and keeps the handle.
 """
 
@@ -53,17 +53,17 @@ UNBOUNDED = 2**62
 class TaskDriver:
     """One task of one attempt.
 
-    - inputs: the live inputs, and those restored from a log, which stand for the edge that they were logged on.
+    - inputs: the live inputs, and those restored from a log, which represent the edge that they were logged on.
     - outputs, bounded: the sending ends, and those of them that can be full. arrivals: the receiving ends of the live
       inputs. looping: those of the back edges.
-    - room: whether the task may send. calls_max: how many calls may be unanswered; 0 where no operator calls outside.
+    - room: whether the task may send. calls_max: the maximum number of open calls; 0 if no operator calls outside.
     - called: the calls that were made and have no answer yet.
-    - paces, read_pace: how many records to give to user code at a time, by input and of the source.
-    - opened: the batch at the front of an input, decoded once for all its parts, with the payload it comes from.
-    - records, hops: how many records were processed or read in this attempt, and how many of them came round a loop.
-    - free_ns: when an epoch or a round last let go of inputs: what waited for that says nothing of the pace here.
+    - paces, read_pace: how many records to pass to user code at a time, per input and for the source.
+    - opened: the front batch of an input, decoded once for all its parts, with its payload.
+    - records, hops: the number of records processed or read in this attempt, and how many of them came round a loop.
+    - free_ns: when an epoch or a round last released inputs; waiting for that says nothing about the pace of this task.
 
-    The classes are what a driver is made of. A rule is broken, for a test, by a subclass with others.
+    The class attributes are the parts of a driver. To break a rule for a test, a subclass replaces them.
     """
 
     room_class = Room
@@ -122,7 +122,7 @@ class TaskDriver:
         return max(credit_bytes, self.limits.back_edge_bytes_min) if channel.is_back else credit_bytes
 
     def connect(self) -> None:
-        """Find out where the outputs lead: all tasks of the attempt are there."""
+        """Connect the outputs: all tasks of the attempt exist."""
         for channel in self.core.task.outputs:
             out = self.outputs[channel.id] = self._new_out(channel)
             if self.limits.credit_bytes is not None:
@@ -140,20 +140,20 @@ class TaskDriver:
             )
         if self.limits.credit_bytes is None:
             return self.remote_class(channel, send, UNBOUNDED, SENT_RECORDS_MAX)
-        # A window begins with one record: the receiver says how much more it has time for.
+        # A window starts with one record; the receiver reports how much more it has time for.
         return self.remote_class(channel, send, window=1)
 
     def on_credit(self, channel: ChannelId, credit: Credit) -> bool:
-        """The receiver of an output channel has told its credit; returns whether that is news."""
+        """The receiver of an output channel has sent credit; return whether it was new."""
         return self.outputs[channel].on_credit(credit)
 
     def repeat_credit(self, now_ms: int) -> None:
-        """Tell the senders their credit again, in case it was lost."""
+        """Send credit to the senders again, in case it was lost."""
         for arrivals in self.arrivals.values():
             arrivals.repeat_credit(now_ms)
 
     def receive(self, channel: ChannelId, attempt: Attempt, item: Item) -> None:
-        """Something arrived."""
+        """An item has arrived."""
         core, clock = self.core, self.ports.clock
         if type(item) is not Data:
             core.now_ms = clock.steady_ms
@@ -176,7 +176,7 @@ class TaskDriver:
     # -- a turn --------------------------------------------------------------------------------------------------
 
     def turn(self, taken_max: int, read_max: int, until_ns: int) -> bool:
-        """Do once whatever can be done by then; returns whether there may be more to do before anything arrives."""
+        """Do everything possible once, until that time; return whether more can be done before the next arrival."""
         core, clock, turns = self.core, self.ports.clock, self.turns
         turns.turns += 1
         if core.awaits_time:
@@ -190,7 +190,7 @@ class TaskDriver:
                 continue
             self._take_in_time(channel, taken_max, until_ns)
             if core.is_marker_next(channel) and not self.has_no_room():
-                # The last of a round: with the batch before it, for all the others wait for it.
+                # The last batch of a round: take the marker with it, because all other tasks wait for the marker.
                 self._take_in_time(channel, taken_max, until_ns)
             if clock.clock_ns() >= until_ns:
                 turns.last_taken, has_more = channel, True
@@ -205,19 +205,19 @@ class TaskDriver:
         return has_more
 
     def has_no_room(self) -> bool:
-        """Whether a channel that this task sends into is full, or as many calls are out as there may be."""
+        """Whether one of the task's output channels is full, or the maximum number of calls is open."""
         if self.room.is_full():
             return True
         return self.calls_max > 0 and len(self.runtime.unanswered) >= self.calls_max
 
     def can_go_on(self) -> bool:
-        """Whether something waits that may be taken or encoded now."""
+        """Whether something may be taken or encoded now."""
         if self.snapshots.has_to_encode():
             return True
         return self.core.has_queued() and bool(self.core.ready()) and not self.has_no_room()
 
     def _is_held_up(self, channel: Channel) -> bool:
-        """Whether an input must wait a little, for a loop has enough to do already."""
+        """Whether an input must wait a little because a loop has enough to do already."""
         turns = self.turns
         if turns.waits_for_loops_within(channel) and self.ports.channels.is_going_round():
             return True
@@ -229,11 +229,11 @@ class TaskDriver:
     # -- taking --------------------------------------------------------------------------------------------------
 
     def take(self, channel: ChannelId, records_max: int) -> None:
-        """Take what is at the front, and the batches behind it until there are so many records."""
+        """Take the front item, and the batches behind it up to `records_max` records."""
         core, clock_ns = self.core, self.ports.clock.clock_ns
         taken = core.take(channel)
         if len(taken) != 1 or type(taken[0]) is not Process:
-            # A marker, or what was set aside for a later round: no user code runs.
+            # A marker, or a batch set aside for a later round: no user code runs.
             self.ports.observer.on_taken(self.id, channel, core.consumed(channel))
             self._on_consumed(channel, clock_ns())
             self.carry_out(taken)
@@ -251,18 +251,18 @@ class TaskDriver:
         self._took(channel, records, emitted)
 
     def may_take_part(self, channel: ChannelId) -> bool:
-        """Whether there is a record at the front that is not the last one of its batch."""
+        """Whether the front batch has a record that is not its last one."""
         front = self.core.front(channel)
         return front is not None and len(self._opened(channel, front[0])) - front[1] > 1
 
     def take_part(self, channel: ChannelId, records_max: int) -> None:
-        """Take the next so many records of the channel; its front is a batch."""
+        """Take up to `records_max` more records of the channel; its front is a batch."""
         records, emitted = self._chunk(channel, records_max)
         self._on_consumed(channel, self.ports.clock.clock_ns())
         self._took(channel, records, emitted)
 
     def _take_in_time(self, channel: ChannelId, records_max: int, until_ns: int) -> None:
-        """Take what has arrived on a channel, as long as it is batches and there is time."""
+        """Take the batches that have arrived on a channel, while there is time."""
         core, clock_ns, pace = self.core, self.ports.clock.clock_ns, self.paces[channel]
         if pace.is_cheap and not self.calls_max:
             self.take(channel, pace.chunk(records_max))
@@ -285,14 +285,14 @@ class TaskDriver:
         self._took(channel, records, _merged(emitted))
 
     def _chunk(self, channel: ChannelId, records_max: int) -> tuple[int, Emitted]:
-        """Run user code on the next records of a channel that has some: batches as long as they fit, or a part of one.
+        """Run user code on the next records of a channel that has some: as many batches as fit, or a part of one.
 
         Returns how many records there were, and what user code emitted.
         """
         core = self.core
         front = core.front(channel)
         if front is None:
-            raise ProtocolError(f"task {self.id}: no batch of channel {channel} is due")
+            raise ProtocolError(f"task {self.id}: no batch of channel {channel} may be processed now")
         payload, skip = front
         batch = self._opened(channel, payload)
         end = skip + records_max
@@ -300,7 +300,7 @@ class TaskDriver:
             core.take_part(channel, records_max)
             part = batch.part(skip, end)
             if batch is payload and isinstance(batch.records, list):
-                # What has been given to user code may change in any way, and is not to be looked at again.
+                # User code may have changed these records in any way, so they must not be used again.
                 batch.records[skip:end] = [None] * records_max
             return records_max, self._process(channel, [part], "part")
         core.take(channel)
@@ -325,7 +325,7 @@ class TaskDriver:
         return emitted
 
     def _opened(self, channel: ChannelId, payload: Any) -> Batch:
-        """The batch at the front, decoded once for all its parts."""
+        """The front batch, decoded once for all its parts."""
         opened = self.opened.get(channel)
         if opened is None or opened[0] is not payload:
             opened = self.opened[channel] = payload, self._batch(payload)
@@ -338,12 +338,12 @@ class TaskDriver:
             return decode(payload) if isinstance(payload, bytes) else payload
         except (UnpicklingError, EOFError) as error:
             raise ChannelIntegrityError(
-                f"task {self.id}: {len(payload)} bytes are no batch ({error}): it was damaged on its way; the "
+                f"task {self.id}: {len(payload)} bytes are not a batch ({error}): it was damaged in transit; the "
                 "attempt must be restored from its last cut"
             ) from error
 
     def _within_calls(self, records: int) -> int:
-        """How many of so many records may be given to operators that call outside: each may become a call."""
+        """How many of these records may be passed to operators that call outside: each may become a call."""
         return min(records, self.calls_max - len(self.runtime.unanswered)) if self.calls_max else records
 
     def _on_consumed(self, channel: ChannelId, now_ns: int) -> None:
@@ -352,7 +352,7 @@ class TaskDriver:
             arrivals.on_consumed(self.core.consumed(channel), now_ns, self.free_ns)
 
     def _took(self, channel: ChannelId, records: int, emitted: Emitted) -> None:
-        """User code has seen these records: send what it emitted, and only then look behind them."""
+        """User code has processed these records: send its output, and only then look at what is behind them."""
         self.records += records
         if self.inputs[channel].is_back:
             self.hops += records
@@ -364,11 +364,11 @@ class TaskDriver:
     # -- reading, timers, calls ----------------------------------------------------------------------------------
 
     def may_read(self) -> bool:
-        """Whether the source may read. It pauses in a drain, and while a channel that it sends into is full."""
+        """Whether the source may read. It pauses in a drain, and while one of its output channels is full."""
         return self.room.drain is None and not self.has_no_room()
 
     def read(self, records_max: int) -> int:
-        """Read so many records at most, and send them; returns how many there were."""
+        """Read at most `records_max` records and send them; return how many there were."""
         before = self.runtime.records_read
         self.emit(self._produce(records_max))
         count = self.runtime.records_read - before
@@ -387,7 +387,7 @@ class TaskDriver:
         runtime = self.runtime
         if runtime.exhausted:
             if self.core.busy:
-                return False  # what is chained behind the source waits for a timer or a call
+                return False  # operators chained to the source wait for a timer or a call
             self.exhaust()
             return True
         if self.room.drain is not None or self.room.is_full():
@@ -406,11 +406,11 @@ class TaskDriver:
                 break
         self.records += before - first
         self.emit(_merged(emitted))
-        # What is chained behind the source may keep all of it.
+        # Operators chained to the source may keep all records.
         return before > first
 
     def readable(self) -> int:
-        """How many records may be read until a channel is full, if as many of them go there as of those before."""
+        """How many records may be read until a channel is full, if the same share of them goes there as before."""
         read = self.runtime.records_read - self._read_before
         return (
             min(
@@ -421,7 +421,7 @@ class TaskDriver:
         )
 
     def fire_timers(self) -> None:
-        """Time has come."""
+        """Fire the timers that are due."""
         now_ms = self.ports.clock.now_ms
         self.ports.observer.on_run(self.id, "timer", None, None, now_ms)
         emitted = self.runtime.fire_timers(now_ms)
@@ -442,7 +442,7 @@ class TaskDriver:
                 self.ports.calls.call(self.id, call_id, self.runtime.call(call_id))
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """A call outside has an answer."""
+        """An external call has an answer."""
         self.called.discard(call_id)
         self.ports.observer.on_run(self.id, "answer", None, None, call_id)
         self.emit(self.runtime.on_answer(call_id, result, error))
@@ -454,7 +454,7 @@ class TaskDriver:
         self.carry_out(self.core.start(busy=self._is_busy()))
 
     def obey(self, order: Order) -> None:
-        """An order of the coordinator."""
+        """Carry out an order of the coordinator."""
         match order:
             case Trigger(_, epoch, mode, within, patience_ms, base):
                 self.core.now_ms = self.ports.clock.steady_ms
@@ -469,14 +469,14 @@ class TaskDriver:
             case TellToEnd():
                 self.carry_out(self.core.on_told_to_end())
             case _:
-                raise ProtocolError(f"{order} is no order for a task")
+                raise ProtocolError(f"{order} is not an order for a task")
 
     def lose_patience(self) -> None:
         """Time has passed while an epoch waits for inputs."""
         self.carry_out(self.core.on_tick(self.ports.clock.steady_ms))
 
     def on_written(self, epoch: Epoch | None, files: Any, failure: str | None) -> None:
-        """A snapshot is written, or could not be."""
+        """A snapshot was written, or could not be written."""
         if failure is None:
             self.snapshots.written(epoch, files)
             self.carry_out(self.core.on_written(epoch))
@@ -484,7 +484,7 @@ class TaskDriver:
             self.carry_out(self.core.on_write_failed(epoch, failure))
 
     def remaining(self) -> dict[Epoch, Remaining]:
-        """What is still to be done here for each epoch that is under way."""
+        """What remains to be done here for each open epoch."""
         found = self.core.remaining()
         for epoch, remaining in found.items():
             if remaining.stage is Stage.CAPTURED:
@@ -494,7 +494,7 @@ class TaskDriver:
     # -- effects -------------------------------------------------------------------------------------------------
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in order; those that user code leads to follow."""
+        """Carry out effects in order, including those that follow from user code."""
         waiting = deque(effects)
         while waiting:
             waiting.extend(self._carry_out_one(waiting.popleft()))
@@ -559,10 +559,10 @@ class TaskDriver:
                 self.emit(runtime.end(now_ms))
                 return core.on_end_hooks_ran()
             case _:
-                raise ProtocolError(f"task {self.id}: {effect} is no effect that a driver knows")
+                raise ProtocolError(f"task {self.id}: {effect} is not an effect that a driver knows")
 
     def emit(self, emitted: Iterable[tuple[ChannelId, Batch]]) -> None:
-        """Send what user code emitted, in batches of half a window at most."""
+        """Send the output of user code, in batches of at most half a window."""
         sent, outputs, observer = self.core.sent, self.outputs, self.ports.observer
         for channel, batch in emitted:
             out, records = outputs[channel], len(batch)
@@ -591,7 +591,7 @@ class TaskDriver:
 
 
 def _merged(emitted: Emitted) -> Emitted:
-    """What was emitted in several chunks, in as few batches as it would have been in one."""
+    """Combine the output of several chunks into as few batches as one chunk would have produced."""
     by_channel: dict[ChannelId, list[Batch]] = {}
     for channel, batch in emitted:
         by_channel.setdefault(channel, []).append(batch)
@@ -601,7 +601,7 @@ def _merged(emitted: Emitted) -> Emitted:
 
 
 def _parts(batch: Batch, records_max: int) -> Iterator[Batch]:
-    """A batch that is too large for its channel, in parts."""
+    """Split a batch that is too large for its channel."""
     for start in range(0, len(batch), records_max):
         rows = slice(start, start + records_max)
         yield Batch(batch.records[rows], batch.hops if isinstance(batch.hops, int) else batch.hops[rows])

@@ -1,4 +1,4 @@
-"""What is looked at before anything runs: whether there is input, and whether output can be written."""
+"""Checks before anything runs: whether there is input, and whether output can be written."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from graphs.plan import Operator
 
 
 def check_source(operator: Operator) -> tuple[str, ...] | None:
-    """The names of the splits of a source, None where every task names its own; `NoInputError` without any input.
+    """The names of a source's splits, or None if every task names its own; `NoInputError` if there is no input.
 
-    What it returns is the input of the run: given to `FileServices`, all tasks share in the same splits, even when
+    The result is the input of the run: when it is passed to `FileServices`, all tasks share the same splits, even if
     files come or go meanwhile.
 
     >>> from engine.files.file_formats import JsonLines
     >>> from graphs.kinds import Read
     >>> check_source(Operator("orders", Read(JsonLines("no/such/folder"))))
     Traceback (most recent call last):
-    engine.files.file_errors.NoInputError: no/such/folder is not there: give the path of a file or a folder that exists
+    engine.files.file_errors.NoInputError: no/such/folder does not exist: give the path of a file or a folder that exists
     """
     source: Source[Any] = copy(operator.function)
     try:
@@ -33,20 +33,22 @@ def check_source(operator: Operator) -> tuple[str, ...] | None:
     except Exception as error:
         raise NoInputError(
             f"source {operator.name!r} cannot read {operator.function!r}: {describe(error)}; make it readable, or read "
-            "something else"
+            "another source"
         ) from error
     if splits is None:
         return None
     if len(set(splits)) < len(splits):
-        raise NoInputError(f"source {operator.name!r} has splits of one name in {list(splits)}: name each differently")
+        raise NoInputError(
+            f"source {operator.name!r} has equal names among its splits {list(splits)}: make them unique"
+        )
     return tuple(splits)
 
 
 def check_sink(operator: Operator, place: SinkPlace, fresh: bool = False) -> None:
-    """`OutputError` when a sink cannot be written to. Folders are made.
+    """Raise `OutputError` if a sink cannot be written to. Folders are created.
 
-    A `fresh` run, which continues no other, is refused a folder that already holds output: readers could not tell the
-    two apart.
+    A `fresh` run, which resumes no other, is refused a folder that already contains output: readers could not tell the
+    two outputs apart.
     """
     sink: Sink[Any] = operator.function
     try:
@@ -56,12 +58,12 @@ def check_sink(operator: Operator, place: SinkPlace, fresh: bool = False) -> Non
     except Exception as error:
         raise OutputError(
             f"sink {operator.name!r} cannot write to {sink!r}: {describe(error)}; make it writable, or write to "
-            "something else"
+            "another place"
         ) from error
 
 
 def claim_output(sinks: Iterable[tuple[Operator, SinkPlace]]) -> None:
-    """Claim the output of all sinks for this run, or of none; `OutputError` says who has one already."""
+    """Claim the output of all sinks for this run, or of none; `OutputError` names another owner."""
     claimed: list[tuple[Sink[Any], SinkPlace]] = []
     for operator, place in sinks:
         sink: Sink[Any] = operator.function

@@ -1,6 +1,6 @@
-"""What is done to the disk, one durable step at a time. A crash may come between any two of these calls.
+"""Operations on the disk, one durable step each. A crash may happen between any two of these calls.
 
-A file is durable when it was synced and, after it was made or renamed, its folder too.
+A file is durable after it was synced and, if it was created or renamed, after its folder was synced, too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from engine.files.arrow import arrow
 
 
 class Stream(Protocol):
-    """A file that is being written."""
+    """A file open for writing."""
 
     def write(self, data: bytes) -> object:
         """Add these bytes to the file."""
         ...
 
     def close(self) -> None:
-        """Hand everything to the system."""
+        """Pass everything to the system."""
         ...
 
 
@@ -37,10 +37,10 @@ class Disk:
     """
 
     def open(self, path: Path, *, is_private: bool = False) -> Stream:
-        """A new file, for this user alone if it is private. It is not buffered: a caller writes a batch at a time."""
+        """Create a file, for this user alone if it is private. It is unbuffered: callers write whole batches."""
         if is_private:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        # Not a file of Python's: those complain when they are dropped unclosed, which is what a failed attempt does.
+        # Not a Python file object: those complain when dropped unclosed, as happens in a failed attempt.
         return arrow().OSFile(str(path), "wb")
 
     def sync_file(self, path: Path) -> None:
@@ -52,15 +52,15 @@ class Disk:
         self._sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Move a file, in one step, in place of what had the name."""
+        """Move a file in one step, replacing any file of that name."""
         source.replace(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name. `FileExistsError` if something has that name: nothing is ever replaced."""
+        """Give a file a second name. `FileExistsError` if the name is taken: nothing is ever replaced."""
         os.link(source, target, follow_symlinks=False)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
     def truncate(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class Disk:
         os.truncate(path, 0)
 
     def make_folder(self, path: Path, *, is_private: bool = False) -> None:
-        """Make a folder and those above it, durably, if they are not there. A private one is for this user alone."""
+        """Create a folder and its parents durably, if missing. A private folder is accessible to this user alone."""
         if path.is_dir():
             return
         self.make_folder(path.parent)
@@ -76,19 +76,19 @@ class Disk:
         self.sync_folder(path.parent)
 
     def remove_empty(self, path: Path) -> None:
-        """Remove a folder if nothing is in it."""
+        """Remove a folder if it is empty."""
         with suppress(OSError):
             path.rmdir()
 
     def names(self, path: Path) -> list[str]:
-        """What is in a folder, sorted; nothing when there is no folder."""
+        """The names in a folder, sorted; empty if the folder does not exist."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
 
     def try_out(self, folder: Path) -> None:
-        """Write a file into a folder, link and remove it: only this tells whether it can be done."""
+        """Create, link and remove a file in a folder: only this shows whether the folder is usable."""
         path = folder / f"_try-{secrets.token_hex(8)}"
         linked = path.with_suffix(".linked")
         try:

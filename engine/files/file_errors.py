@@ -1,7 +1,7 @@
-"""What goes wrong with files: input that is not there, has changed or cannot be read; output that cannot be written.
+"""Errors about files: input that is missing, has changed or cannot be read; output that cannot be written.
 
-They are `TaskError`s: running the same again would end the same. An `OSError` of the disk or the network passes as it
-is, since it may be gone the next time; so does `UnfinishedOutputError`, which follows one.
+They are `TaskError`s, because running again would end the same. An `OSError` of the disk or the network is passed on
+unchanged, because it may be gone the next time; the same holds for `UnfinishedOutputError`, which follows one.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from engine.task_errors import TaskError
 
 
 class NoInputError(TaskError):
-    """A source whose path leads to no file that it could read."""
+    """A source whose path leads to no readable file."""
 
 
 class InputChangedError(TaskError):
-    """A file that has gone, or has changed, since the run listed it."""
+    """A file that has disappeared or changed since the run listed it."""
 
 
 class MalformedInputError(TaskError):
-    """Input that is not of the format that its source reads. Names the file and the place in it."""
+    """Input that does not have the format of its source. The message names the file and the place in it."""
 
 
 class OutputError(TaskError):
-    """A sink that cannot write where it is told to."""
+    """A sink that cannot write to its path."""
 
 
 class UnknownTransactionError(OutputError, LookupError):
-    """A transaction that is to be committed, and that is neither prepared nor published."""
+    """A transaction to be committed that is neither prepared nor published."""
 
 
 class DamagedOutputError(OutputError):
-    """Output that was put aside for later and is not what was written. Nothing of it is decoded."""
+    """Stored output that differs from what was written. None of it is decoded."""
 
 
 class UnfinishedOutputError(OSError):
-    """Output that an earlier failure has left in the middle. This attempt cannot go on; the next one can."""
+    """Output left incomplete by an earlier failure. This attempt cannot go on; the next one can."""
 
 
 class UnwritableRecordError(TaskError):
-    """A record that the format of its sink cannot hold."""
+    """A record that the format of its sink cannot represent."""

@@ -1,6 +1,6 @@
-"""The formats of files: what each one reads and writes, and where.
+"""The file formats: what each one reads and writes, and where.
 
-A new one is a class here, or in a package of its own: `FileSource` lists and opens the splits, `FileSink` writes parts.
+A new format is a class here or in another package: `FileSource` lists and opens the splits, `FileSink` writes parts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Files:
         check_rate(self.rate)
         path: Any = self.path
         if not isinstance(path, str) or not path or "\0" in path:
-            raise BadOptionError(f"path {path!r} names no file: give a file, a folder or a URI, as a string")
+            raise BadOptionError(f"path {path!r} does not name a file: give a file, a folder or a URI, as a string")
 
     @property
     def label(self) -> str | None:
@@ -55,19 +55,19 @@ class Files:
         return None if "://" in self.path or os.path.isabs(self.path) else self.path
 
     def absolute(self) -> Any:
-        """The same files, wherever the process runs."""
+        """The same files with an absolute path."""
         return self if self.relative_path is None else replace(self, path=os.path.abspath(self.path))
 
 
 class FileSource(Files, Source[T]):
-    """Reads files. A split is a file, a range of a big one, or a part that the format has."""
+    """Reads files. A split is a file, a range of a big file, or a part that the format defines."""
 
     endings: ClassVar[tuple[str, ...]]
-    """The endings of the files that are read in a folder."""
+    """The endings of the files to read in a folder."""
 
     @cached_property
     def location(self) -> Location:
-        """Where the path leads."""
+        """The location of the path."""
         return Location(self.path)
 
     @abstractmethod
@@ -76,15 +76,15 @@ class FileSource(Files, Source[T]):
 
     @abstractmethod
     def open_part(self, split: Split, position: Position) -> SplitReader[T]:
-        """Open a split whose file is the one that was listed."""
+        """Open a split whose file is still the one that was listed."""
 
     def list_splits(self, range_bytes_max: int = RANGE_BYTES_MAX) -> list[Split]:
-        """All splits as they are now, in the order of the names of their files."""
+        """All splits as of now, in the order of their files' names."""
         files = self.location.files(self.endings)
         return [split for path, stamp in files.items() for split in self.splits_of(path, stamp, range_bytes_max)]
 
     def splits(self) -> Sequence[str]:
-        """The names of all splits, which say what the files were when they were listed."""
+        """The names of all splits, which identify the files as they were when listed."""
         return [split.name for split in self.list_splits()]
 
     def first_position(self, split: str) -> Position:
@@ -92,15 +92,15 @@ class FileSource(Files, Source[T]):
         return Split.parse(split).first
 
     def is_read(self, split: str, position: Position) -> bool:
-        """Whether nothing is left behind this position: the file may be gone."""
+        """Whether nothing is left after this position; then the file may be gone."""
         return Split.parse(split).is_read(position)
 
     def check_unchanged(self, positions: Mapping[str, Position]) -> None:
-        """Raise if a file that is still to be read is not the one that was listed."""
+        """Raise if a file with unread parts is not the one that was listed."""
         check_files(self.location, {Split.parse(name): position for name, position in positions.items()})
 
     def open_split(self, split: str, position: Position) -> SplitReader[T]:
-        """Open a split, unless its file was exchanged since the task started."""
+        """Open a split; raise if its file was replaced since the task started."""
         parsed = Split.parse(split)
         check_files(self.location, {parsed: position})
         return self.open_part(parsed, position)
@@ -111,20 +111,20 @@ class FileSink(Files, Sink[Any]):
 
     takes_columns = True
     disk: ClassVar[Disk] = Disk()
-    """What is done to files goes through this."""
+    """All operations on files go through this."""
 
     ending: ClassVar[str]
-    """The ending of the files that are written."""
+    """The ending of the written files."""
 
     spark_format: ClassVar[str]
-    """What Spark calls this format."""
+    """Spark's name of this format."""
 
     @abstractmethod
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
-        """A file to write a transaction to. `types` is shared by all parts of a task."""
+        """Create a file for a transaction. `types` is shared by all parts of a task."""
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
-        """Make the folder; raise if it cannot be written to, or if it holds output and the run is fresh."""
+        """Create the folder; raise if it cannot be written to, or if it contains output and the run is fresh."""
         folder = output_folder(place.operator, self.path)
         check_output_folder(place.operator, folder, folder, fresh)
 
@@ -133,11 +133,11 @@ class FileSink(Files, Sink[Any]):
         return claim_folder(place.operator, output_folder(place.operator, self.path), place.job, place.run)
 
     def release(self, place: SinkPlace) -> None:
-        """Give up the claim."""
+        """Release the claim."""
         release_folder(output_folder(place.operator, self.path), place.job, place.run)
 
     def open_writer(self, place: SinkPlace) -> FileWriter:
-        """A writer of parts."""
+        """A writer of files."""
         types: dict[str, Any] = {}
 
         def new_part(path: Path) -> Part:
@@ -197,7 +197,7 @@ class RehearsedFiles(FileSink):
 
 
 def with_compressed(*endings: str) -> tuple[str, ...]:
-    """These endings, and those of the same files compressed.
+    """These endings, also with `.gz` appended.
 
     >>> with_compressed(".csv")
     ('.csv', '.csv.gz')
@@ -206,7 +206,7 @@ def with_compressed(*endings: str) -> tuple[str, ...]:
 
 
 class JsonLines(FileSource[dict[str, Any]], FileSink):
-    """Files of one JSON value a line, to read or to write.
+    """Files with one JSON value per line, to read or to write.
 
     >>> JsonLines("in/orders/").label
     'orders'
@@ -231,7 +231,7 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
 
 
 class CSV(FileSource[dict[str, Any]], FileSink):
-    """Files of comma-separated values under a header line, to read or to write.
+    """Files of comma-separated values with a header line, to read or to write.
 
     >>> CSV("prices.csv").label
     'prices'
@@ -243,7 +243,7 @@ class CSV(FileSource[dict[str, Any]], FileSink):
     spark_format = "csv"
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
-        """The whole file: a line end may stand in quotes, which only a reader from the start can tell."""
+        """The whole file: a line end may be inside quotes, which only a reader from the start can tell."""
         yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
@@ -256,7 +256,7 @@ class CSV(FileSource[dict[str, Any]], FileSink):
 
 
 class Parquet(FileSource[dict[str, Any]], FileSink):
-    """Parquet files, a record a row, to read or to write.
+    """Parquet files, one record per row, to read or to write.
 
     >>> Parquet("s3://bucket/edges/").label
     'edges'
@@ -281,7 +281,7 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
 
 
 class TextLines(FileSource[str]):
-    """Text files, a record a line, without its line end.
+    """Text files, one record per line, without its line end.
 
     >>> TextLines("logs/today.txt").label
     'today'

@@ -1,4 +1,4 @@
-"""Output that the run itself keeps until it is delivered: in a folder beside its cuts, or in memory without one."""
+"""Stores output that the run itself keeps until it is delivered: in a folder next to its cuts, or else in memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from graphs.ids import Attempt
 from graphs.io import Delivery, DeliverySink, FunctionRaisedError, Rollback, SinkWriter
 
 Deliver = Callable[[str, str, list[Any]], None]
-"""Takes the name of a sink, the name of a transaction and its records; may be called again with the same."""
+"""Takes the name of a sink, the name of a transaction and its records; may be called again with the same arguments."""
 
 
 class KeptInRun:
-    """The place of one sink. `root` is the folder of all such places; None: `store` keeps everything in memory."""
+    """The storage for one sink. `root` is the folder for all sinks; None: `store` keeps everything in memory."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class KeptInRun:
         self._key = key
 
     def validate(self, fresh: bool) -> None:
-        """Raise if the folder cannot be written to, or holds output and the run is `fresh`."""
+        """Raise if the folder cannot be written to, or if it contains output and the run is `fresh`."""
         if self._root is not None:
             folder = self._root / path_name(self._operator)
             check_output_folder(self._operator, folder, folder / "committed", fresh)
 
     def open(self, sink: DeliverySink[Any]) -> SinkWriter:
-        """Write to it. What is committed is delivered by the sink."""
+        """Open a writer. The sink delivers what is committed."""
         receive = self._receiver(sink)
         if self._root is None:
             return MemoryWriter(self._operator, self._store, receive, sink.keeps)
@@ -63,7 +63,7 @@ class KeptInRun:
         )
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
-        """Remove leftovers; of a sink whose records do not stay, also the notes that they were delivered."""
+        """Remove leftovers; for a sink that keeps no records, also the notes of their delivery."""
         if self._root is None:
             self._store.roll_back(rollback, self._operator)
             return
@@ -71,9 +71,9 @@ class KeptInRun:
         staging.roll_back(rollback, None if sink.keeps else committed_folder(staging))
 
     def committed(self, read: dict[str, list[Any]]) -> list[Any]:
-        """All records that were committed, in the order of epochs, attempts and tasks.
+        """All committed records, in the order of epochs, attempts and tasks.
 
-        `read` has what was read before, by file: given again, only new files are read.
+        `read` maps files to the records read before; if it is passed again, only new files are read.
         """
         if self._root is None:
             kept = {
@@ -88,7 +88,7 @@ class KeptInRun:
         return [record for name in names for record in read[name]]
 
     def prepared(self) -> dict[str, list[Any]]:
-        """What was prepared and is not committed, by transaction."""
+        """Prepared, uncommitted records, by transaction."""
         if self._root is None:
             return {name: records for name, (owner, records) in self._store.prepared.items() if owner == self._operator}
         staging = self._staging(self._root)
@@ -110,8 +110,8 @@ class KeptInRun:
                 if isawaitable(returned) or isinstance(returned, Iterator):
                     raise MisuseError(
                         f"sink {self._operator!r}: the function of {type(sink).__name__} returned {show(returned)}, "
-                        "and nothing would await it or iterate over it: have the function do its work before it "
-                        "returns, or call with map_async"
+                        "but nothing would await it or iterate over it: let the function do its work before it "
+                        "returns, or call it with map_async"
                     )
             except FunctionRaisedError as error:
                 cause = error.__cause__

@@ -1,10 +1,10 @@
-"""The lines of a text file, read a block at a time.
+"""Reads the lines of a text file, one block at a time.
 
-A line belongs to the range of bytes in which it begins; so every line belongs to one range, wherever ranges are cut.
-Lines end with a line feed; the last one of a file may lack it.
+A line belongs to the byte range in which it begins, so every line belongs to exactly one range, wherever ranges are
+cut. Lines end with a line feed; the last line of a file may lack it.
 
-Lines that are taken are digested. After a restart those that were taken before are read once more: if they are not the
-same, the file was exchanged, and half of one file and half of another would be read.
+Lines are digested as they are taken. After a restart, the lines taken before are read again: if they differ, the file
+was replaced, and the run would read half of each file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE_BYTES_MAX = 256 * 1024 * 1024
 class Lines:
     """The lines of a split from a position on.
 
-    `offset` is always behind the last line that was taken, and `digest` is that of all lines of the split before it.
+    `offset` is the end of the last line taken, and `digest` covers all lines of the split before it.
     """
 
     def __init__(self, location: Location, split: Split, position: Position) -> None:
@@ -44,11 +44,11 @@ class Lines:
 
     @property
     def is_done(self) -> bool:
-        """Whether every line was taken. Of a compressed file this is known once none is given any more."""
+        """Whether every line was taken. For a compressed file this is only known once no further line is returned."""
         return self._next == len(self._lines) and not self._goes_on()
 
     def take(self, lines_max: int) -> list[str]:
-        """The next lines, without their line feeds; an empty list at the end."""
+        """Take the next lines, without their line feeds; an empty list at the end."""
         if self._next == len(self._lines):
             self._fill()
         taken = self._lines[self._next : self._next + lines_max]
@@ -70,8 +70,8 @@ class Lines:
         return lines
 
     def malformed(self, offset: int, lines_behind: int, what: str) -> MalformedInputError:
-        """The error to raise for a line so many behind this offset."""
-        # Counted when it is asked for: a restored run would otherwise have to carry it along.
+        """The error to raise for the line that is `lines_behind` lines after this offset."""
+        # Counted only on demand; otherwise a restored run would have to store it.
         line = self._lines_before(offset) + 1 + lines_behind
         return MalformedInputError(f"{self._location.shown(self._split.path)} line {line}: {what}")
 
@@ -79,7 +79,7 @@ class Lines:
         return not self._is_at_end and (self._stop is None or self.offset < self._stop)
 
     def _fill(self) -> None:
-        """Read blocks until there is a line."""
+        """Read blocks until there is at least one line."""
         self._lines, self._next = [], 0
         if not self._goes_on():
             return
@@ -90,14 +90,14 @@ class Lines:
             if b"\n" in block:
                 break
             if length > LINE_BYTES_MAX:
-                raise self.malformed(self.offset, 0, f"longer than {LINE_BYTES_MAX:,} bytes; is this a text file?")
+                raise self.malformed(self.offset, 0, f"longer than {LINE_BYTES_MAX:,} bytes: is this a text file?")
         data = b"".join(pieces)
         end = data.rfind(b"\n") + 1 if block else len(data)
         if self._stop is not None:
             if not block and self.offset + end < self._stop:
-                raise changed(self._location, self._split, f"it ends behind {self.offset + end:,} bytes")
+                raise changed(self._location, self._split, f"it ends at {self.offset + end:,} bytes")
             if self.offset + end > self._stop:
-                # The line that holds the last byte of the range is the last one that begins in it.
+                # The line that contains the last byte of the range is the last one that begins in it.
                 end = data.find(b"\n", self._stop - self.offset - 1) + 1 or end
         self._is_at_end = not block
         self._tail = data[end:]
@@ -109,7 +109,7 @@ class Lines:
     def _seek_first(self) -> None:
         if self.offset == 0:
             return
-        # A range begins anywhere: its first line is the first that begins in it.
+        # A range may begin anywhere: its first line is the first that begins in it.
         self.offset -= 1
         self._stream.seek(self.offset)
         while block := self._read():
@@ -120,11 +120,11 @@ class Lines:
                 return
             self.offset += len(block)
         if self.offset < self._split.stop:
-            raise changed(self._location, self._split, f"it ends behind {self.offset:,} bytes")
+            raise changed(self._location, self._split, f"it ends at {self.offset:,} bytes")
         self._is_at_end = True
 
     def _seek_behind(self, offset: int) -> None:
-        """Go on behind lines that were taken before, which must still be there."""
+        """Continue after lines that were taken before, which must still be there."""
         left = offset
         if not self._split.is_compressed:
             first = Lines(self._location, self._split, self._split.first).offset
@@ -134,22 +134,22 @@ class Lines:
         while left > 0:
             block = self._read(min(left, BLOCK_BYTES))
             if not block:
-                raise changed(self._location, self._split, f"{left:,} bytes that were read from it are not in it")
+                raise changed(self._location, self._split, f"{left:,} bytes that were read from it are missing")
             digest = zlib.crc32(block, digest)
             left -= len(block)
         if left or digest != self.digest:
-            what = f"what was read from it, up to byte {offset:,}, is not the same any more"
+            what = f"the part that was read from it, up to byte {offset:,}, is no longer the same"
             raise changed(self._location, self._split, what)
 
     def _read(self, bytes_max: int | None = None) -> bytes:
         try:
             return self._stream.read(bytes_max or BLOCK_BYTES)
         except OSError as error:
-            # What the system says has a number; what has none was found by the one who unpacks.
+            # System errors have a number; an error without one comes from decompression.
             if error.errno is None and self._split.is_compressed and self._location.is_local:
                 shown = self._location.shown(self._split.path)
                 raise MalformedInputError(
-                    f"{shown} cannot be unpacked ({error}): it is torn or not gzip; write it again, or take it out"
+                    f"{shown} cannot be unpacked ({error}): it is truncated or not gzip; write it again, or remove it"
                 ) from error
             raise
 
@@ -174,6 +174,6 @@ def _open(location: Location, split: Split) -> Any:
 
 
 def position_in(lines: Lines, split: Split) -> Position:
-    """The position behind the last line that was taken."""
+    """The position after the last line taken."""
     end = (int(lines.is_done),) if split.is_compressed else ()
     return (lines.offset, *end, lines.digest)

@@ -1,6 +1,6 @@
-"""Where the path of a source leads: a file, or a folder and the files below it, on this machine or behind a URI.
+"""The location of a source's path: a file, or a folder and the files below it, on this machine or behind a URI.
 
-Files and folders whose names begin with "." or "_" are not input: that is where unfinished output is kept.
+Files and folders whose names begin with "." or "_" are not input, because unfinished output is kept there.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from graphs.wording import counted
 
 
 class Stamp(NamedTuple):
-    """What tells a file from another one without reading it. `time_ns` is 0 where the filesystem keeps no time."""
+    """Identifies the version of a file without reading it. `time_ns` is 0 if the filesystem keeps no time."""
 
     size: int
     time_ns: int
 
 
 class Location:
-    """What a user's path means. Files are named by their path below it; a single file by its own name."""
+    """The meaning of a user's path. Files are named by their path below it; a single file by its own name."""
 
     def __init__(self, given: str) -> None:
         self.given = given
@@ -35,12 +35,12 @@ class Location:
             self.filesystem, self._path = _from_uri(given)
 
     def files(self, endings: Sequence[str]) -> dict[str, Stamp]:
-        """File -> its stamp, sorted; those in a folder with one of the endings. A file that is named itself has any."""
+        """File -> its stamp, sorted. In a folder, only files with one of the endings; a file itself may have any."""
         kinds = filesystems().FileType
         try:
             found = self.filesystem.get_file_info(self._path)
             if found.type == kinds.NotFound:
-                raise NoInputError(f"{self.given} is not there: give the path of a file or a folder that exists")
+                raise NoInputError(f"{self.given} does not exist: give the path of a file or a folder that exists")
             if found.type == kinds.File:
                 return {found.base_name: _stamp(found)}
             everything = dict(self._below())
@@ -52,26 +52,26 @@ class Location:
         return chosen
 
     def stamps(self, paths: Sequence[str]) -> Mapping[str, Stamp]:
-        """File -> its stamp now. `InputChangedError` when one is not there."""
+        """File -> its current stamp. `InputChangedError` if one is missing."""
         found = self.filesystem.get_file_info([self._full(path) for path in paths])
         for path, info in zip(paths, found, strict=True):
             if info.type != filesystems().FileType.File:
                 raise InputChangedError(
-                    f"{self.shown(path)} is not there any more, and the run has not read it to its end: put it back, "
-                    "or start a new run over what there is"
+                    f"{self.shown(path)} no longer exists, and the run has not read all of it: put it back, "
+                    "or start a new run on the existing files"
                 )
         return {path: _stamp(info) for path, info in zip(paths, found, strict=True)}
 
     def open(self, path: str) -> Any:
-        """A file to read from anywhere."""
+        """Open a file for reading at any position."""
         return self.filesystem.open_input_file(self._full(path))
 
     def open_compressed(self, path: str) -> Any:
-        """What is in a gzip file, to read from its start."""
+        """Open a gzip file for reading its content from the start."""
         return self.filesystem.open_input_stream(self._full(path), compression="gzip")
 
     def shown(self, path: str) -> str:
-        """A file in the words of the user."""
+        """The file as the user would name it."""
         return f"{self.given.rstrip('/')}/{path}" if self._is_folder else self.given
 
     @cached_property
@@ -104,7 +104,7 @@ def _from_uri(uri: str) -> tuple[Any, str]:
 
 
 def _walk(root: str, folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, Stamp]]:
-    """The files below a folder. Links are followed, unless they lead back to where they stand."""
+    """The files below a folder. Links are followed, unless they lead back to a parent folder."""
     real = os.path.realpath(folder)
     if real in above:
         return
@@ -127,12 +127,12 @@ def _is_hidden(name: str) -> bool:
 
 
 def _instead(everything: Mapping[str, Stamp], endings: Sequence[str]) -> str:
-    # Text may be in a file of any ending, which the empty one stands for.
+    # Text may be in a file with any ending, which the empty ending represents.
     wanted = "" if "" in endings else f" ending in {' or '.join(endings)}"
     if not everything:
-        return f"holds no file that is not hidden: put files{wanted} there, or give another folder"
+        return f"contains no file that is not hidden: put files{wanted} there, or give another folder"
     example = min(everything)
     return (
-        f"holds no file{wanted}, but {counted(len(everything), 'other')} such as {example!r}: "
-        "give another folder, or name the file itself, whatever its ending"
+        f"contains no file{wanted}, but {counted(len(everything), 'other')} such as {example!r}: "
+        "give another folder, or name the file itself, with any ending"
     )

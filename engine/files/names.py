@@ -1,6 +1,6 @@
-"""How names become names of files, and what the name of a transaction says.
+"""Converts names to file names and back, and parses the names of transactions.
 
-Whatever is named by a user, or comes from a cut, becomes part of a path through `path_name` alone.
+Every name that comes from a user or a cut becomes part of a path through `path_name` alone.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from engine.files.file_errors import DamagedOutputError
 from engine.rolling_back import Turn, turn_in
 
 _BYTES_MAX = 210
-"""File systems hold 255; a part's beginning and ending come on top."""
+"""File systems allow 255; the prefix and ending of a part are added."""
 
 _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
 
 
 def path_name(name: str) -> str:
-    """One component of a path, another for each name; never hidden, never a way out of its folder.
+    """One component of a path, unique for each name; never hidden, never leading out of its folder.
 
     >>> path_name("late orders"), path_name("../x"), path_name("_a%")
     ('late orders', '%2E.%2Fx', '%5Fa%25')
     """
     if not name:
-        raise ValueError("an empty name cannot be the name of a file: give one of at least one character")
+        raise ValueError("an empty name cannot be a file name: give at least one character")
     encoded = "".join(map(_encoded, name))
     if encoded[0] in "._":
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
     if len(encoded.encode()) > _BYTES_MAX:
-        raise ValueError(f"name {name!r} is too long for a file: {_BYTES_MAX} bytes at most, give a shorter one")
+        raise ValueError(f"name {name!r} is too long for a file name: give one of at most {_BYTES_MAX} bytes")
     return encoded
 
 
 def name_of(path_name: str) -> str:
-    """The name that `path_name` made this of.
+    """The name from which `path_name` made this.
 
     >>> name_of(path_name("../x"))
     '../x'
@@ -48,7 +48,7 @@ def _encoded(character: str) -> str:
 
 
 def turn_of(transaction: str) -> Turn:
-    """What the name of a transaction says.
+    """Parse the name of a transaction.
 
     >>> turn_of("done.3.attempt-1.epoch-12")
     Turn(epoch=12, attempt=1, index=3)
@@ -57,6 +57,6 @@ def turn_of(transaction: str) -> Turn:
     if turn is None:
         raise DamagedOutputError(
             f"{transaction!r} is not the name of a transaction, SINK.INDEX.attempt-A.epoch-E: "
-            "something else has written among the output of this sink; move it away"
+            "something else has written into the output folder of this sink; move it away"
         )
     return turn

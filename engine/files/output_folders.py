@@ -1,4 +1,4 @@
-"""The folder that a sink writes to: whether it can be written, and which run has claimed it."""
+"""The output folder of a sink: whether it can be written to, and which run has claimed it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from engine.files.file_errors import OutputError
 from recovery.stores.folder import Folder
 
 STAGING = "_staging"
-"""The folder within an output folder that holds what is not published; readers pass over it, for its name."""
+"""The folder within an output folder for unpublished output; readers ignore it because of its name."""
 
 OWNER = "owner.json"
-"""The file in it that says which job and run write to this output folder."""
+"""The file in it that names the job and run which write to this output folder."""
 
 
 def check_output_folder(sink: str, folder: Path, published: Path, fresh: bool) -> None:
-    """Make the folder; `OutputError` if it cannot be written to, or if `published` holds files and the run is fresh."""
+    """Create the folder; `OutputError` if it is not writable, or if `published` contains files and the run is fresh."""
     disk = Disk()
     if folder.exists() and not folder.is_dir():
         raise OutputError(
-            f"sink {sink!r} writes a folder of files, and {folder} is a file: give another path, or remove it"
+            f"sink {sink!r} writes a folder of files, but {folder} is a file: give another path, or remove the file"
         )
     try:
         disk.make_folder(folder)
@@ -34,16 +34,16 @@ def check_output_folder(sink: str, folder: Path, published: Path, fresh: bool) -
         ) from error
     if fresh and found:
         raise OutputError(
-            f"sink {sink!r} is to write to {published}, which holds {len(found)} files already, such as "
+            f"sink {sink!r} would write to {published}, which already contains {len(found)} files, such as "
             f"{found[0]!r}: remove them, give another folder, or resume the run that wrote them"
         )
 
 
 def claim_folder(sink: str, folder: Path, job: str, run: str) -> bool:
-    """Claim an output folder for this run. False: it has it already. `OutputError` names the job that has it.
+    """Claim an output folder for this run. Returns False if the run already has it. `OutputError` names another owner.
 
-    A claim is created exclusively, before anything starts. It is for the run and those that resume it, which have its
-    name: two jobs that write to one folder would leave readers a mixture of both.
+    A claim is created exclusively, before anything starts. It is valid for the run and for runs that resume it, which
+    have the same name. If two jobs wrote to one folder, readers would see a mixture of both.
     """
     staging = folder / STAGING
     had_one = (staging / OWNER).exists()
@@ -54,14 +54,14 @@ def claim_folder(sink: str, folder: Path, job: str, run: str) -> bool:
         raise OutputError(f"sink {sink!r} cannot claim {folder} ({error}): try again") from error
     if not is_ours:
         raise OutputError(
-            f"sink {sink!r} is to write to {folder}, which {_owner(staging)} writes to: give another "
+            f"sink {sink!r} would write to {folder}, to which {_owner(staging)} writes: give another "
             f"folder, or, if that run is over and will not be resumed, remove {staging}"
         )
     return not had_one
 
 
 def release_folder(folder: Path, job: str, run: str) -> None:
-    """Give up the claim of a run that nothing will ever resume."""
+    """Release the claim of a run that will never be resumed."""
     claim = folder / STAGING / OWNER
     if claim.exists() and claim.read_bytes() == _claim(job, run):
         Disk().remove(claim)
@@ -74,8 +74,8 @@ def output_folder(sink: str, path: str) -> Path:
         path = path.removeprefix("file://")
     if "://" in path:
         raise OutputError(
-            f"sink {sink!r} is to write to {path}, where files cannot be renamed, and so not be published in one step: "
-            "give a local folder, and copy what it holds when the run is over"
+            f"sink {sink!r} would write to {path}, where files cannot be renamed, so not published in one step: "
+            "give a local folder, and copy its content when the run is over"
         )
     return Path(path).absolute()
 

@@ -1,8 +1,8 @@
-"""How fast a source may be read. Time comes from the clock that is given, and nothing waits here.
+"""Limits the rate at which a source is read. Time comes from a given clock; nothing waits here.
 
-Tokens are added as time passes and taken as records are read, up to what a tenth of a second brings, so that a task
-that was held up does not catch up in a flood. Fast sources are read in bunches of a hundredth of a second: one record
-at a time would cost more than it is worth.
+Tokens are added as time passes and taken as records are read, up to the amount for a tenth of a second, so that a task
+that was delayed does not catch up in a flood. Fast sources are read in bunches worth a hundredth of a second, because
+reading single records would be inefficient.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Bucket:
         self._counted_at_s = clock()
 
     def available(self) -> int:
-        """How many records may be read now; none while there is less than a bunch."""
+        """How many records may be read now; 0 if there is less than a bunch."""
         self._count()
         return int(self._tokens + _ROUNDING) if self._tokens + _ROUNDING >= self._bunch else 0
 
     def take(self, count: int) -> int:
-        """So many were read."""
+        """Take `count` tokens for records that were read."""
         self._tokens -= count
         return count
 
     def wait_s(self) -> float:
-        """How long until records may be read; 0.0 when they may be now."""
+        """Seconds until records may be read; 0.0 if they may be read now."""
         self._count()
         missing = self._bunch - self._tokens
         return missing / self._rate if missing > _ROUNDING else 0.0
@@ -59,9 +59,9 @@ class Bucket:
 
 
 class PacedReader:
-    """A reader that gives records at a rate, or as they come. Every reader of `FileServices` is one.
+    """A reader that returns records at a limited rate, or without limit. Every reader of `FileServices` is one.
 
-    When there was nothing to read, it is not asked again for `idle_s` seconds.
+    After a read that returned nothing, it waits `idle_s` seconds before it tries again.
 
     >>> from engine.source_reader import SourceReader
     >>> from graphs.io import Items
@@ -85,11 +85,11 @@ class PacedReader:
 
     @property
     def exhausted(self) -> bool:
-        """Nothing more will ever come."""
+        """Whether nothing more will ever arrive."""
         return self._reader.exhausted
 
     def read(self, records_max: int) -> Records:
-        """The next records; an empty list while the rate allows none."""
+        """The next records; an empty list while the rate does not allow any."""
         if self._idle_until_s is not None and self._clock() < self._idle_until_s:
             return []
         allowed = records_max if self._bucket is None else min(records_max, self._bucket.available())
@@ -102,9 +102,9 @@ class PacedReader:
         return records
 
     def positions(self) -> dict[str, Any]:
-        """Split name -> position behind the last record returned."""
+        """Split name -> position after the last record returned."""
         return self._reader.positions()
 
     def wait_s(self) -> float:
-        """How long to wait before it is read again; 0.0 when that can be now."""
+        """Seconds until it should be read again; 0.0 if that may be now."""
         return 0.0 if self._bucket is None or self.exhausted else self._bucket.wait_s()

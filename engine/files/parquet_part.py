@@ -1,11 +1,11 @@
-"""A Parquet file that is being written, a row group of many rows at a time.
+"""Writes a Parquet file, one row group of many rows at a time.
 
-The columns and their types are those of the first row group: of up to `ROWS_MAX` records, in the order in which the
-columns come up. A record of a later row group may lack columns, and bring no others. A column that holds nothing but
-None takes the type that it has in the last file of this task in which it held something.
+The columns and types of the file are those of its first row group: of up to `ROWS_MAX` records, in the order in which
+columns first occur. A record of a later row group may lack columns, but not add any. A column that only contains None
+takes the type that it had in the last file of this task in which it had other values.
 
-What comes as columns is written as it is, where all of a row group has the same names and types, which are those of the
-file; otherwise its rows are written like records. A tensor becomes lists.
+Columns are written unchanged if all batches of a row group have the same names and types, and the file's; otherwise
+their rows are written like records. Tensors are converted to lists.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from engine.task_errors import describe
 
 ROWS_MAX = 64 * 1024
 DICTIONARY_BYTES_MAX = 128 * 1024
-"""A column of more different values is written without a dictionary: trying longer takes four times the time."""
+"""A column with more distinct values is written without a dictionary: trying longer would take four times the time."""
 
 _ALIKE = ((int, float, Decimal, np.number), (str,), (bytes, bytearray), (list, tuple, np.ndarray), (dict,))
-"""Types of Python that go into one column as they are."""
+"""Python types that may share a column unchanged."""
 
 
 class ParquetPart:
-    """Records that are dicts, as rows. `types` outlives the part: column name -> its type."""
+    """Writes records that are dicts as rows. `types` outlives the part: column name -> its type."""
 
     def __init__(self, disk: Disk, path: Path, sink: str, types: dict[str, Any], rows_max: int = ROWS_MAX) -> None:
         self._sink = sink
         self._types = types
         self._rows_max = rows_max
-        # A stream of ours: what it is written with is then closed by us alone, and a full disk is noticed.
+        # Our own stream: only we close what writes to it, so a full disk is noticed.
         self._stream = disk.open(path)
         self._writer: Any = None
         self._schema: Any = None
-        # The rows that are not yet written: all of them in one of the two.
+        # The rows that are not yet written; at most one of the two is in use.
         self._columns: dict[str, list[Any]] = {}
         self._tables: list[Any] = []
         self._rows = 0
 
     def write(self, records: Records) -> None:
-        """Add records. They are converted, and written, by the row group."""
+        """Add records. They are converted and written one row group at a time."""
         for start in range(0, len(records), self._rows_max):
             some = records[start : start + self._rows_max]
             table = _table(some) if isinstance(some, Columns) else None
@@ -64,7 +64,7 @@ class ParquetPart:
                 self._flush()
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write the remaining rows, and close the file."""
         if self._rows:
             self._flush()
         try:
@@ -76,7 +76,7 @@ class ParquetPart:
             raise
 
     def _fits(self, schema: Any) -> bool:
-        """Whether a table goes into the file as it is, beside what is not yet written."""
+        """Whether a table fits into the file unchanged, together with the rows that are not yet written."""
         if self._rows and not self._tables:
             return False
         if arrow().null() in schema.types:
@@ -85,7 +85,7 @@ class ParquetPart:
         return known is None or known.equals(schema)
 
     def _take_apart(self) -> None:
-        """Make records of the tables that are not yet written: they share a row group with such."""
+        """Convert tables that are not yet written to records, because they share a row group with records."""
         tables, self._tables = self._tables, []
         if tables:
             self._rows = 0
@@ -94,7 +94,7 @@ class ParquetPart:
     def _add(self, records: list[Any]) -> None:
         self._check(records)
         if not ATOMS.issuperset(map(type, chain.from_iterable(record.values() for record in records))):
-            # They are kept until the row group is full, and who wrote them may change them before.
+            # They are kept until the row group is full, and their sender may change them meanwhile.
             records = copy_records(records)
         if not all(record.keys() <= self._columns.keys() for record in records):
             for key in dict.fromkeys(key for record in records for key in record):
@@ -114,7 +114,7 @@ class ParquetPart:
                     what = "a column whose name is not text"
                     raise unwritable(self._sink, "Parquet", record, what, "map records to dicts with text as keys")
             elif not keys <= known:
-                what = f"it brings columns {sorted(map(str, keys - known))}, which the file's first rows do not have"
+                what = f"it has columns {sorted(map(str, keys - known))}, which the file's first rows do not have"
                 fix = "give all records the same columns"
                 raise unwritable(self._sink, "Parquet", record, what, fix)
 
@@ -153,7 +153,7 @@ class ParquetPart:
         return array.cast(self._types[name]) if array.type == arrow().null() and name in self._types else array
 
     def _misfit(self, name: str, values: list[Any], kind: Any, error: Exception) -> Exception:
-        """The error to raise, for the first value that does not fit to those before it."""
+        """The error to raise for the first value that does not fit the values before it."""
         fits, fails = 0, len(values)
         while fails - fits > 1:
             middle = (fits + fails) // 2
@@ -168,13 +168,13 @@ class ParquetPart:
         return unwritable(self._sink, "Parquet", columns, what, "map the column to values of one type")
 
     def _give_up(self) -> None:
-        # When it is dropped it would try once more to write its end, where nobody sees what it says.
+        # When dropped, it would try again to write its footer, and errors would go unnoticed.
         if self._writer is not None:
             self._writer.is_open = False
 
 
 def _table(columns: Columns) -> Any:
-    """Columns as a table; a tensor as lists, which every reader of Parquet knows."""
+    """Convert columns to a table; tensors become lists, which every Parquet reader supports."""
     arrays = [_lists(column) if is_tensor(column.type) else column for column in columns.batch.columns]
     return arrow().Table.from_arrays(arrays, columns.names)
 
@@ -189,18 +189,18 @@ def _lists(tensor: Any) -> Any:
 
 
 def _converted(values: list[Any], kind: Any) -> Any:
-    """The values as an array, of this type if one is given, if nothing in them changes by it."""
+    """Convert values to an array, of this type if given, provided that no value changes."""
     _check_alike(values)
     array = arrow().array(values)
     if kind is None or array.type == kind:
         return array
     if _is_narrower(kind, array.type) and _are_same(array.cast(kind).cast(array.type), array):
-        # Rows that came as columns have given the file a type that no value of Python has.
+        # Rows that arrived as columns have given the file a type that no Python value has.
         return array.cast(kind)
-    # Not array(values, kind), which would cut the fraction off a number.
+    # Not array(values, kind), which would truncate fractions.
     schemas = [arrow().schema([("column", type)]) for type in (kind, array.type)]
     if arrow().unify_schemas(schemas, promote_options="permissive").field("column").type != kind:
-        raise TypeError(f"{array.type} is no {kind}")
+        raise TypeError(f"{array.type} is not {kind}")
     return array.cast(kind)
 
 
@@ -216,7 +216,7 @@ def _is_narrower(kind: Any, other: Any) -> bool:
 
 
 def _check_alike(values: list[Any]) -> None:
-    """Raise on kinds of values that arrow would put into one column by changing some of them."""
+    """Raise for mixed types that Arrow would put into one column by changing some values."""
     kinds = set(map(type, values)) - {type(None)}
     if len(kinds) > 1 and not any(all(issubclass(kind, alike) for kind in kinds) for alike in _ALIKE):
         raise TypeError(f"it mixes {' and '.join(sorted(kind.__name__ for kind in kinds))}")

@@ -1,6 +1,6 @@
-"""How the rows of a Parquet file are read: a row group is a split, unpacked a few thousand rows at a time.
+"""Reads the rows of a Parquet file: a row group is a split, decoded a few thousand rows at a time.
 
-They are given as columns; an operator that takes records makes dicts of them at its door.
+Rows are returned as columns; an operator that takes records converts them at its door.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from engine.files.splits import Position, Split, changed, footer_digest
 from graphs.io import ArrowRows
 
 ROWS_MAX = 8192
-"""Rows that are unpacked at once."""
+"""The number of rows decoded at a time."""
 
 
 class ParquetSplit:
-    """The rows of one row group. The position is the number of rows read."""
+    """The rows of a row group. The position is the number of rows read."""
 
     def __init__(self, location: Location, split: Split, position: Position) -> None:
         self._location = location
@@ -30,10 +30,10 @@ class ParquetSplit:
             opened = location.open(split.path)
             file = parquet().ParquetFile(opened)
             if footer_digest(opened) != split.footer:
-                raise changed(location, split, "its footer is another one, and so is what it holds")
+                raise changed(location, split, "its footer differs, so its content does too")
             if file.num_row_groups <= (split.group or 0):
                 raise changed(location, split, f"it has {file.num_row_groups} row groups")
-            # Tasks run beside each other: threads of each would only take turns.
+            # Tasks run in parallel, so threads within each of them would gain nothing.
             self._batches = file.iter_batches(ROWS_MAX, row_groups=[split.group], use_threads=False)
         except (ValueError, OSError) as error:
             raise self._unreadable(error) from error
@@ -43,7 +43,7 @@ class ParquetSplit:
 
     @property
     def position(self) -> Position:
-        """Rows read."""
+        """The number of rows read."""
         return self._rows_read
 
     @property
@@ -52,7 +52,7 @@ class ParquetSplit:
         return self._split.is_read(self._rows_read)
 
     def read(self, records_max: int) -> ArrowRows:
-        """Up to so many rows."""
+        """Read at most `records_max` rows."""
         if self._batch is None or self._at == self._batch.num_rows:
             self._batch, self._at = self._next_batch(), 0
         rows = self._batch.slice(self._at, records_max)
@@ -72,10 +72,10 @@ class ParquetSplit:
         return batch
 
     def _unreadable(self, error: Exception) -> Exception:
-        """The error to raise. One of the system or of the network may be gone the next time, and passes."""
+        """The error to raise. Errors of the system or network may be gone the next time, so they are passed on."""
         if isinstance(error, OSError) and (error.errno is not None or not self._location.is_local):
             return error
         return MalformedInputError(
             f"{self._location.shown(self._split.path)} row group {self._split.group}: not Parquet ({error}): "
-            "take the file out, or write it again"
+            "remove the file, or write it again"
         )

@@ -1,6 +1,6 @@
-"""The file that a transaction is written to, in each format that is written as records come: JSON lines, CSV, pickles.
+"""The file of a transaction, in each format that is written record by record: JSON lines, CSV, pickles.
 
-A part takes a batch whole or not at all: what cannot be written is found before the first byte of it is.
+A part takes a batch whole or not at all: an unwritable record is found before the first byte is written.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _NO_TEXT = (dict, list, tuple, set, frozenset, bytes, bytearray)
 
 
 class Part(Protocol):
-    """A file that records are added to, or the rows of columns."""
+    """A file to which records, or the rows of columns, are added."""
 
     def write(self, records: Records) -> None:
         """Add records."""
         ...
 
     def close(self) -> None:
-        """Hand everything to the system. It is durable once the file is synced."""
+        """Pass everything to the system. The content is durable once the file is synced."""
         ...
 
 
 class JsonPart:
-    """One value a line. Keys become text, as JSON has it."""
+    """One value per line. Keys become text, as JSON requires."""
 
     def __init__(self, disk: Disk, path: Path, sink: str) -> None:
         self._sink = sink
@@ -50,7 +50,7 @@ class JsonPart:
         self._encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_plain).encode
 
     def write(self, records: Records) -> None:
-        """Add records, a line each."""
+        """Add records, one line each."""
         records = as_records(records)
         try:
             encode = self._encode
@@ -66,7 +66,7 @@ class JsonPart:
 
 
 class CsvPart:
-    """Comma-separated values. The first record says the columns, and all others have the same. None is left empty."""
+    """Comma-separated values. The first record defines the columns of all. None is left empty."""
 
     def __init__(self, disk: Disk, path: Path, sink: str) -> None:
         self._sink = sink
@@ -74,7 +74,7 @@ class CsvPart:
         self._columns: list[str] | None = None
 
     def write(self, records: Records) -> None:
-        """Add records, a row each."""
+        """Add records, one row each."""
         records = as_records(records)
         columns = self._columns if self._columns is not None else self._columns_of(records[0])
         rows: list[Any] = [] if self._columns is not None else [columns]
@@ -82,19 +82,19 @@ class CsvPart:
         for record in records:
             if not isinstance(record, dict) or cast("dict[Any, Any]", record).keys() != keys:
                 what = f"its columns are not {columns}, those of the first record of the file"
-                raise unwritable(self._sink, "CSV", record, what, "map all records to dicts of the same keys")
+                raise unwritable(self._sink, "CSV", record, what, "map all records to dicts with the same keys")
             rows.append([record[column] for column in columns])
         kinds = set(map(type, chain.from_iterable(rows)))
         if any(issubclass(kind, _NO_TEXT) for kind in kinds):
             culprit = next(r for r in records if any(isinstance(value, _NO_TEXT) for value in r.values()))
-            raise unwritable(
-                self._sink, "CSV", culprit, "it holds a value of many parts", "write JSON lines or Parquet"
-            )
+            raise unwritable(self._sink, "CSV", culprit, "it contains a nested value", "write JSON lines or Parquet")
         try:
             data = _csv(rows).encode()
         except UnicodeEncodeError as error:
             culprit = _culprit(rows, lambda row: _csv([row]).encode())
-            raise unwritable(self._sink, "CSV", culprit, describe(error), "map it to text that has a UTF-8") from error
+            raise unwritable(
+                self._sink, "CSV", culprit, describe(error), "map it to text that is valid UTF-8"
+            ) from error
         self._stream.write(data)
         self._columns = columns
 
@@ -110,7 +110,7 @@ class CsvPart:
 
 
 class PicklePart:
-    """Batches of any records, each behind its length and a digest, which is keyed when a key is given."""
+    """Batches of any records, each after its length and a digest, which is keyed if a key is given."""
 
     def __init__(self, disk: Disk, path: Path, sink: str, key: bytes = b"") -> None:
         self._sink = sink
@@ -134,41 +134,41 @@ class PicklePart:
 
 
 def read_pickles(path: Path, key: bytes = b"") -> Iterator[list[Any]]:
-    """The batches that a `PicklePart` wrote. Nothing is decoded that is not what was written."""
+    """The batches that a `PicklePart` wrote. A batch is verified before it is decoded."""
     with path.open("rb") as file:
         while frame := file.read(_FRAME.size):
             length, digest = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, b"")
             payload = file.read(length)
             if len(payload) != length or _digest(payload, key) != digest:
                 raise DamagedOutputError(
-                    f"{path} is not what was written: it is torn or altered, or written with another key; restore it "
+                    f"{path} is not what was written: it is truncated, altered or written with another key; restore it "
                     "from a copy, or start a new run"
                 )
             yield pickle.loads(payload)
 
 
 def unwritable(sink: str, form: str, record: Any, what: str, fix: str) -> UnwritableRecordError:
-    """The error to raise when a record does not fit into a format."""
+    """The error to raise if a record does not fit into a format."""
     return UnwritableRecordError(
         f"sink {sink!r} cannot write a record as {form}: {what}\n  record: {show(record)}\n  {fix}"
     )
 
 
 def _culprit(records: list[Any], encode: Callable[[Any], object]) -> Any:
-    """The first record that does not encode; all of them if each does by itself."""
+    """The first record that cannot be encoded; all of them if each can be encoded by itself."""
     for record in records:
         try:
             encode(record)
-        except Exception:  # noqa: BLE001  # this is the question
+        except Exception:  # noqa: BLE001  # whether it raises is the question
             return record
     return records
 
 
 def _plain(value: Any) -> Any:
-    """What JSON makes of a value it does not know: numbers of numpy are numbers."""
+    """Convert a value that JSON does not know: numpy numbers become numbers."""
     if isinstance(value, np.generic):
         return cast("np.generic[Any]", value).item()
-    raise TypeError(f"{show(value)} of type {type(value).__name__} is no JSON")
+    raise TypeError(f"{show(value)} of type {type(value).__name__} cannot be written as JSON")
 
 
 def _csv(rows: list[Any]) -> str:
@@ -176,7 +176,7 @@ def _csv(rows: list[Any]) -> str:
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     text = buffer.getvalue()
     if "\r" in text:
-        # Before Python 3.13 a carriage return by itself is not quoted, and no reader takes it.
+        # Before Python 3.13 a single carriage return is not quoted, and no reader accepts it.
         buffer = io.StringIO()
         csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
         text = buffer.getvalue()

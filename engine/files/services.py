@@ -1,4 +1,4 @@
-"""What a real engine gives its tasks: readers of files and of what a flow holds itself, and writers that survive."""
+"""The services of a real engine: readers of files and of sources in memory, and writers whose output survives."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ FIRST = Attempt(1)
 class FileServices(Services):
     """Opens readers and writers for the tasks of one process.
 
-    - run: names the run, the same for every attempt and every run that resumes it. Part of the name of each file.
-    - attempt: part of the name of all that is not published yet.
-    - staging: a folder for what the run itself keeps of its sinks. None: the run cannot be restored, and it is kept in
-      memory.
-    - deliver: gets what sinks hand to the driver.
+    - run: names the run; the same for every attempt and every run that resumes it. Part of the name of each file.
+    - attempt: part of the name of all unpublished output.
+    - staging: a folder for the output that the run itself keeps. None: the run cannot be restored, and the output is
+      kept in memory.
+    - deliver: receives what sinks send to the driver.
     - clock: seconds, for the rates of sources.
-    - splits: source -> its splits, as `check_source` gave them. A source that is not named is listed by every task.
-    - key: with it, what is kept in staging is signed, and what is not is never decoded. 64 bytes at most.
+    - splits: source -> its splits, as returned by `check_source`. A source that is missing here is listed by every
+      task.
+    - key: with a key, the output in staging is signed, and unsigned output is never decoded. At most 64 bytes.
 
     >>> services = FileServices("squares", None, lambda sink, transaction, records: print(sink, records), run="5f3a")
     >>> from graphs.io import Collect
@@ -75,7 +76,7 @@ class FileServices(Services):
     def reader(
         self, operator: Operator, index: int, parallelism: int, positions: Mapping[str, Any] | None
     ) -> PacedReader:
-        """The reader of one source task: its share of the splits, or those of `positions` and no others."""
+        """The reader of one source task: its share of the splits, or exactly those of `positions`."""
         source: Source[Any] = operator.function
         rate = rate_of(source)
         bucket = None if rate is None else Bucket(rate / parallelism, self._clock)
@@ -87,11 +88,11 @@ class FileServices(Services):
     # -- sinks ---------------------------------------------------------------------------------------------------
 
     def place(self, operator: Operator, index: int = 0) -> SinkPlace:
-        """Where one task of a sink stands."""
+        """The place of one task of a sink."""
         return SinkPlace(operator.name, self._job, self._run, self._attempt, index, self.kept(operator.name, index))
 
     def kept(self, sink: str, index: int = 0) -> KeptInRun:
-        """What the run itself keeps of a sink."""
+        """The output of a sink that the run itself keeps."""
         return KeptInRun(
             sink,
             self._folder,
@@ -110,11 +111,11 @@ class FileServices(Services):
         return opened if sink.takes_columns else RecordsOnly(opened)
 
     def sweep(self, operator: Operator, sweep: Sweep) -> None:
-        """Remove what attempts of a sink have left behind. What cannot be removed is told by the first `OSError`."""
+        """Remove leftovers of a sink's attempts. Raises the first `OSError` if some cannot be removed."""
         sink: Sink[Any] = operator.function
         sink.roll_back(self.place(operator), SweepOfSinks(sweep))
 
     def release(self, operator: Operator) -> None:
-        """Nothing will resume this run: give up its claim to what a sink writes to."""
+        """Nothing will resume this run: release its claim to the sink's output."""
         sink: Sink[Any] = operator.function
         sink.release(self.place(operator))

@@ -1,16 +1,17 @@
-"""Splits: the parts of a source that one task reads at a time, and how a source falls into them.
+"""Splits: the parts of a source that one task reads at a time, and how a source is divided into them.
 
-A split is a text file, a range of a big one, or a row group of a Parquet file. Its name says all of that, and the size
-and the modification time that the file had when it was listed; of Parquet also a digest of the footer, which says where
-everything in the file is. A run reads what was there when it began, and notices what has changed since.
+A split is a text file, a range of a big one, or a row group of a Parquet file. Its name says so, and includes the size
+and modification time of the file when it was listed; for Parquet also a digest of the footer, which locates everything
+in the file. A run reads the files that existed when it began, and notices later changes.
 
-A position is how far a split has been read. Of a row group it is the number of rows. Of text it is (offset, digest): an
-offset in bytes and a CRC-32 of the lines before it, which are read again after a restart and must be the same. Of a
-compressed file it is (offset, is_end, digest): the offset in what is unpacked, and whether that was the end.
+A position says how far a split has been read. For a row group it is the number of rows. For text it is (offset,
+digest): an offset in bytes and a CRC-32 of the lines before it, which are read again after a restart and must be the
+same. For a compressed file it is (offset, is_end, digest): the offset in the unpacked content, and whether it is the
+end.
 
-What may change, then: a text file that is one split may get more lines, which are left to the next run, or another
-modification time. Nothing else may change until it is read: parts of a file are read by different tasks at different
-times, and only the file's size and time tell that all of them read the same file.
+Only the following may change: a text file that is a single split may get more lines, which are left to the next run, or
+another modification time. Nothing else may change until it is read: parts of a file are read by different tasks at
+different times, and only the size and time of the file show that all of them read the same file.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from engine.files.locations import Location, Stamp
 Position = int | tuple[int, ...]
 
 RANGE_BYTES_MAX = 64 * 1024 * 1024
-"""Larger text files are read in several ranges, by as many tasks as there are."""
+"""Larger text files are read in several ranges, which several tasks can share."""
 
 _FOOTER_END_BYTES = 8
-"""The length of the footer, and four letters."""
+"""The length of the footer, and four magic bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The lines of a file that begin in a range of its bytes, or a row group: number `group`, of `stop` rows.
+    """The lines of a file that begin in a byte range, or a row group: number `group`, with `stop` rows.
 
     >>> Split("a.jsonl", size=12, start=0, stop=12, time_ns=5).name
     'a.jsonl?size=12&time_ns=5&start=0&stop=12'
@@ -56,14 +57,14 @@ class Split:
 
     @property
     def name(self) -> str:
-        """All there is to know, as text."""
+        """The complete description of the split, as text."""
         path = self.path.replace("%", "%25").replace("?", "%3F")
         footer, group = ("", "") if self.group is None else (f"&footer={self.footer}", f"&group={self.group}")
         return f"{path}?size={self.size}&time_ns={self.time_ns}{footer}&start={self.start}&stop={self.stop}{group}"
 
     @classmethod
     def parse(cls, name: str) -> Split:
-        """The split of this name."""
+        """The split with this name."""
         path, _, query = name.partition("?")
         try:
             numbers = {key: int(value) for key, (value,) in parse_qs(query, strict_parsing=True).items()}
@@ -73,50 +74,50 @@ class Split:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether it has to be unpacked, from the start of the file on."""
+        """Whether it must be unpacked, from the start of the file."""
         return self.group is None and self.path.lower().endswith(".gz")
 
     @property
     def first(self) -> Position:
-        """The position of a split of which nothing has been read."""
+        """The position of a split before anything was read."""
         return (0, 0, 0) if self.is_compressed else (self.start, 0) if self.group is None else 0
 
     @property
     def is_whole_text(self) -> bool:
-        """Whether it is all of a text file."""
+        """Whether it is a whole text file."""
         return self.group is None and self.start == 0 and self.stop == self.size
 
     def is_read(self, position: Position) -> bool:
-        """Whether nothing is left behind this position."""
+        """Whether nothing is left after this position."""
         if not isinstance(position, tuple):
             return position >= self.stop
         return bool(position[1]) if self.is_compressed else position[0] >= self.stop
 
 
 def check_files(location: Location, positions: dict[Split, Position]) -> None:
-    """Raise if a file that is still to be read is not the one that was listed."""
+    """Raise if a file with unread parts is not the one that was listed."""
     unread = [split for split, position in positions.items() if not split.is_read(position)]
     stamps = location.stamps(sorted({split.path for split in unread}))
     for split in unread:
         now = stamps[split.path]
         may_grow = split.is_whole_text and not split.is_compressed
         if now.size < split.size or (now.size > split.size and not may_grow):
-            raise changed(location, split, f"it has {now.size:,} bytes now")
+            raise changed(location, split, f"it now has {now.size:,} bytes")
         if now.time_ns != split.time_ns and not split.is_whole_text:
-            times = f"it was modified at {_time(now.time_ns)}, and before that at {_time(split.time_ns)}"
-            raise changed(location, split, f"{times}, while parts of it were still to be read")
+            times = f"it was modified at {_time(now.time_ns)}, previously at {_time(split.time_ns)}"
+            raise changed(location, split, f"{times}, while parts of it were still unread")
 
 
 def changed(location: Location, split: Split, how: str) -> InputChangedError:
-    """The error to raise when a file is not the one that was listed."""
+    """The error to raise if a file is not the one that was listed."""
     return InputChangedError(
         f"{location.shown(split.path)} has changed since the run listed it with {split.size:,} bytes: {how}; "
-        "put the former file back with its modification time (cp -p, touch -d), or start a new run over what there is"
+        "restore the former file with its modification time (cp -p, touch -d), or start a new run on the present files"
     )
 
 
 def footer_digest(file: Any) -> int:
-    """The digest of the footer of an open Parquet file, which lists where all of its parts are."""
+    """A digest of the footer of an open Parquet file, which locates all of its parts."""
     size = file.size()
     file.seek(size - _FOOTER_END_BYTES)
     length = int.from_bytes(file.read(4), "little")
@@ -129,7 +130,7 @@ def _time(time_ns: int) -> str:
 
 
 def ranges(path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
-    """The splits of a text file. One that is compressed is read as a whole."""
+    """The splits of a text file. A compressed file is read as a whole."""
     if path.lower().endswith(".gz"):
         yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns)
         return
@@ -148,7 +149,7 @@ def row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:
         footer = footer_digest(file)
     except ValueError as error:
         raise MalformedInputError(
-            f"{location.shown(path)} is not Parquet ({error}): take the file out, or write it again"
+            f"{location.shown(path)} is not Parquet ({error}): remove the file, or write it again"
         ) from error
     for group in range(metadata.num_row_groups):
         yield Split(path, stamp.size, 0, metadata.row_group(group).num_rows, group, stamp.time_ns, footer)

@@ -1,15 +1,16 @@
-"""Where output waits until the cut that lists it is complete: one folder for each sink, shared by its tasks.
+"""Holds output until the cut that lists it is complete: one folder per sink, shared by its tasks.
 
     open/       parts that are being written, named after attempt and task
-    prepared/   parts that are durable, under the names of their transactions: any task and any attempt may commit them
+    prepared/   durable parts, under the names of their transactions: any task of any attempt may commit them
     published/  notes of what was published, under the same names
 
-A part goes through these in that order and in one step each, so who looks in that order, and for the published file
-between the last two, finds it: a part that is neither prepared, published nor noted is lost. A note is the part itself:
-it shares its bytes with the published file, so a consumer may move that away. It stays as long as a restore may ask.
+A part passes through these in that order, one step at a time. A lookup in the same order, which checks the published
+file between the last two, therefore finds it; a part that is neither prepared, published nor noted is lost. A note is
+the part itself: it shares its bytes with the published file, so a consumer may move that away. It stays for as long as
+a restore may ask for it.
 
-Every name carries the attempt, and none is used twice. So what is removed is what an attempt wrote that will not be
-published (`Rollback`), and a removal that is carried out late harms no later attempt.
+Every name contains the attempt, and no name is used twice. So a removal only affects what an attempt wrote and will not
+publish (`Rollback`), and a late removal does not harm a later attempt.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Staging:
         self._noted = folder / "published"
 
     def new_part(self, attempt: Attempt, index: int) -> Path:
-        """A path for a part of this task."""
+        """A path for a new part of this task."""
         self._disk.make_folder(self._open, is_private=True)
         return self._open / f"attempt-{attempt}.{index}-{secrets.token_hex(8)}"
 
@@ -61,7 +62,7 @@ class Staging:
         self._disk.sync_folder(self._prepared)
 
     def path_of(self, name: str) -> Path:
-        """Where a prepared transaction is."""
+        """The path of a prepared transaction."""
         return self._prepared / path_name(name)
 
     def is_noted(self, name: str) -> bool:
@@ -69,9 +70,9 @@ class Staging:
         return (self._noted / path_name(name)).exists()
 
     def publish(self, name: str, target: Path) -> bool:
-        """Make a prepared transaction visible, then note that. False if it is nowhere.
+        """Make a prepared transaction visible, then note that. Returns False if it is not found.
 
-        Nothing is ever replaced. Doing it again does no harm, and none if a consumer has moved the file away.
+        Nothing is ever replaced. Repeating this has no effect, even if a consumer has moved the file away.
         """
         staged = self.path_of(name)
         self._disk.make_folder(target.parent)
@@ -89,13 +90,13 @@ class Staging:
         try:
             self._disk.rename(staged, self._noted / path_name(name))
         except FileNotFoundError:
-            # Another attempt has just published the same.
+            # Another attempt has just published the same transaction.
             return self.is_noted(name)
         self._sync_published(target)
         return True
 
     def _sync_published(self, target: Path) -> None:
-        # Whoever published it may have died before that was durable.
+        # The task that published it may have died before that was durable.
         for folder in (target.parent, self._noted, self._prepared):
             if folder.is_dir():
                 self._disk.sync_folder(folder)
@@ -104,15 +105,15 @@ class Staging:
         try:
             is_same = filecmp.cmp(staged, target, shallow=False)
         except FileNotFoundError:
-            return  # published by another attempt, or taken by a consumer, in this very moment
+            return  # just published by another attempt, or taken by a consumer
         if not is_same:
             raise OutputError(
-                f"transaction {name!r} is to be published as {target}, where there is another file: something else "
+                f"transaction {name!r} would be published as {target}, but another file is there: something else "
                 "writes to this folder; move that file away, and give each job a folder of its own"
             )
 
     def move(self, name: str, target: Path) -> bool:
-        """Move a prepared transaction to its place, durably. False when there is none."""
+        """Move a prepared transaction to its place, durably. Returns False if it is not found."""
         self._disk.make_folder(target.parent)
         try:
             self._disk.rename(self.path_of(name), target)
@@ -123,13 +124,13 @@ class Staging:
         return True
 
     def prepared_names(self) -> list[str]:
-        """The transactions that are prepared and not committed."""
+        """The transactions that are prepared but not committed."""
         return [name_of(name) for name in self._disk.names(self._prepared)]
 
     def roll_back(self, rollback: Rollback, notes: Path | None = None) -> None:
-        """Remove what attempts have left behind. Goes on where something cannot be removed; raises when it is done.
+        """Remove leftovers of attempts. If something cannot be removed, go on with the rest, then raise.
 
-        `notes`: another folder with notes of what was published.
+        `notes`: another folder with notes of published transactions.
         """
         errors: list[OSError] = []
         for path in self._dead(rollback, notes):
@@ -138,7 +139,7 @@ class Staging:
             except OSError as error:
                 errors.append(error)
         if rollback.is_over:
-            # Not before: a task that is about to write would find its folder gone.
+            # Not earlier, because a task that is about to write would find its folder gone.
             for folder in (self._open, self._prepared, self._noted, notes, self.folder):
                 if folder is not None:
                     self._disk.remove_empty(folder)

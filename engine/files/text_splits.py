@@ -1,7 +1,7 @@
-"""How JSON lines, CSV and plain text are read: lines in, records out, and the offset behind them.
+"""Reads JSON lines, CSV and plain text: lines in, records out, with the offset after them.
 
-JSON: one value a line; blank lines are passed over. CSV: a header line, then records under it, each a dict of texts:
-what looks like a number stays text, since what a column holds cannot be known before its last line. Text: the lines.
+JSON: one value per line; blank lines are skipped. CSV: a header line, then records, each a dict of texts; numbers stay
+text, because the type of a column is only known at its last line. Text: the lines themselves.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from engine.files.locations import Location
 from engine.files.splits import Position, Split
 
 FIELD_CHARACTERS_MAX = 64 * 1024 * 1024
-"""The csv module stops at 131,072, which texts do reach."""
+"""The default limit of the csv module is 131,072, which some texts exceed."""
 
 _raw_decode = json.JSONDecoder().raw_decode
 
 
 class TextSplit:
-    """Lines as they are, without their ends."""
+    """Lines as records, without line ends."""
 
     def __init__(self, location: Location, split: Split, position: Position) -> None:
         self.location = location
@@ -32,7 +32,7 @@ class TextSplit:
 
     @property
     def position(self) -> Position:
-        """Behind the last record that was read."""
+        """The position after the last record read."""
         return position_in(self.lines, self.split)
 
     @property
@@ -41,22 +41,22 @@ class TextSplit:
         return self.split.is_read(self.position)
 
     def read(self, records_max: int) -> list[Any]:
-        """Up to so many records; none at the end alone."""
+        """Read at most `records_max` records; none only at the end."""
         records = self._take(records_max)
         while not records and not self.is_done:
             records = self._take(records_max)
         return records
 
     def _take(self, records_max: int) -> list[Any]:
-        """The records of so many lines: fewer or none where lines hold none."""
+        """The records of `records_max` lines: fewer or none if lines contain none."""
         return [line.removesuffix("\r") for line in self.lines.take(records_max)]
 
 
 class JsonSplit(TextSplit):
-    """One JSON value a line."""
+    """One JSON value per line."""
 
     def _take(self, records_max: int) -> list[Any]:
-        """The records of so many lines: none of those that are blank."""
+        """The records of these lines; blank lines have none."""
         start = self.lines.offset
         lines = self.lines.take(records_max)
         records: list[Any] = []
@@ -75,7 +75,7 @@ class JsonSplit(TextSplit):
         return records
 
     def _read_carefully(self, line: str, start: int, number: int, records: list[Any]) -> None:
-        """A line that is not a value from its first character to its last: blank, with space around it, or wrong."""
+        """Parse a line that is not exactly one value: blank, surrounded by space, or malformed."""
         if not line.strip():
             return
         try:
@@ -84,13 +84,13 @@ class JsonSplit(TextSplit):
             raise self.lines.malformed(
                 start,
                 number,
-                f"not JSON ({error}): mend the line, or read the file with TextLines and parse the lines in a map "
+                f"not JSON ({error}): repair the line, or read the file with TextLines and parse the lines in a map "
                 'with on_error="dead_letter"',
             ) from error
 
 
 class CsvSplit(TextSplit):
-    """Comma-separated values under a header line. A record may go over several lines, where line ends are quoted."""
+    """Comma-separated values with a header line. A record may span several lines if its line ends are quoted."""
 
     def __init__(self, location: Location, split: Split, position: Position) -> None:
         super().__init__(location, split, split.first)
@@ -110,12 +110,12 @@ class CsvSplit(TextSplit):
             self._start()
 
     def _take(self, records_max: int) -> list[Any]:
-        """The records of so many lines: none of those that are blank."""
+        """The records of these lines; blank lines have none."""
         columns = self._columns
         return [dict(zip(columns, row, strict=True)) for row in self._rows(records_max, len(columns))]
 
     def _start(self) -> None:
-        """Parse from where the lines stand."""
+        """Start parsing at the current line."""
         self._first_offset = self.lines.offset
         self._parsed: Iterator[list[str]] = csv.reader(self._feed(), strict=True)
 
@@ -128,14 +128,14 @@ class CsvSplit(TextSplit):
                 if not row:
                     continue
                 if values is not None and len(row) != values:
-                    raise self._malformed(f"{len(row)} values under a header of {values} columns: mend the record")
+                    raise self._malformed(f"{len(row)} values under a header of {values} columns: repair the record")
                 rows.append(row)
         except csv.Error as error:
-            raise self._malformed(f"not CSV ({error}): mend the record, or its quotes") from error
+            raise self._malformed(f"not CSV ({error}): repair the record or its quotes") from error
         return rows
 
     def _feed(self) -> Iterator[str]:
-        """The lines given, and more of them where a record is not at its end with the last."""
+        """The lines taken, and more of them if the last record continues."""
         while True:
             if not self._given:
                 self._given = self.lines.take(1)

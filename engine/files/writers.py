@@ -1,12 +1,12 @@
-"""The writers of sinks. All prepare alike; what it means to publish is said by each.
+"""The writers of sinks. All prepare alike; publishing differs:
 
-- Files: a prepared part becomes a visible file, and then a note that it did. Exactly once, whoever does it and however
-  often; never in place of another file, and no matter whether a consumer has moved it away since.
+- Files: a prepared part becomes a visible file, and then a note of that. Exactly once, however often and by whichever
+  task it is committed; it never replaces another file, and a consumer may have moved the published file away.
 - Collect: a prepared part becomes a committed one, and its records are delivered.
-- Print and Call: the records are handed over, and then it is noted that they were. At least once: a process that dies
-  between the two leaves it to be done again.
+- Print and Call: the records are delivered, and then a note is made. At least once: a process that dies between the two
+  leaves the delivery to be repeated.
 
-A receiver of deliveries is told the name of the transaction, and may be told of one twice.
+A receiver of deliveries gets the name of the transaction, and may get one twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Receive = Callable[[str, list[Any]], object]
 
 
 class StagedWriter:
-    """Writes transactions to the staging folder of a sink. What it means to publish one is said by its subclasses."""
+    """Writes transactions to the staging folder of a sink. Subclasses define how one is published."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class StagedWriter:
         self._failure: OSError | None = None
 
     def write(self, records: Records) -> None:
-        """Add records to the transaction that is open."""
+        """Add records to the open transaction."""
         if not len(records):
             return
         self._check_usable()
@@ -68,7 +68,7 @@ class StagedWriter:
             raise
 
     def prepare(self, name: str) -> bool:
-        """Make the open transaction durable under this name. False when there is nothing in it."""
+        """Make the open transaction durable under this name. Returns False if it is empty."""
         self._check_usable()
         if name == self._prepared_last:
             return True
@@ -85,18 +85,18 @@ class StagedWriter:
         return True
 
     def commit(self, name: str) -> None:
-        """Publish what was prepared under this name, by whichever task and attempt."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how {name!r} is published")
+        """Publish what any task of any attempt has prepared under this name."""
+        raise NotImplementedError(f"{type(self).__name__} has no commit(name): publish transaction {name!r}")
 
     def close(self) -> None:
-        """Drop the transaction that is open; the writer is not used any more."""
+        """Drop the open transaction; the writer is not used any more."""
         if self._path is not None:
             self._disk.remove(self._path)
         self._part, self._path = None, None
 
     def _place_of(self, name: str) -> Path:
-        """Where a published transaction is, or the note that it was."""
-        raise NotImplementedError(f"{type(self).__name__} does not say where {name!r} goes")
+        """The path of a published transaction, or of its note."""
+        raise NotImplementedError(f"{type(self).__name__} has no _place_of(name): return the path of {name!r}")
 
     def _move(self, name: str) -> None:
         place = self._place_of(name)
@@ -104,13 +104,13 @@ class StagedWriter:
             return
         if not place.exists():
             raise self._unknown(name)
-        # Whoever moved it may have died before that was durable.
+        # The task that moved it may have died before that was durable.
         self._disk.sync_folder(place.parent)
 
     def _unknown(self, name: str) -> UnknownTransactionError:
         prepared = self._staging.prepared_names()
         return UnknownTransactionError(
-            f"sink {self._sink!r} is asked to commit transaction {name!r}, which is neither prepared in "
+            f"sink {self._sink!r} was asked to commit transaction {name!r}, which is neither prepared in "
             f"{self._staging.folder} (there: {', '.join(prepared) or 'nothing'}) nor published in {self._published}, "
             "and no note says that it was: put back what was removed from these folders, or start a new run with "
             "another folder for its output"
@@ -119,13 +119,13 @@ class StagedWriter:
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise UnfinishedOutputError(
-                f"sink {self._sink!r} failed to write ({self._failure}), and what its part holds is not known: "
-                "make room or repair the disk, and go on from the last cut"
+                f"sink {self._sink!r} failed to write ({self._failure}), so the content of its part is unknown: "
+                "free some space or repair the disk, and resume from the last cut"
             ) from self._failure
 
 
 class FileWriter(StagedWriter):
-    """Each transaction becomes one file: part-RUN.TRANSACTION and the ending of its format."""
+    """Each transaction becomes one file: part-RUN.TRANSACTION with the ending of its format."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class FileWriter(StagedWriter):
         self._ending = ending
 
     def commit(self, name: str) -> None:
-        """Make it visible, if it was not yet."""
+        """Make it visible, unless it already is."""
         if not self._staging.publish(name, self._place_of(name)):
             raise self._unknown(name)
 
@@ -153,7 +153,7 @@ class FileWriter(StagedWriter):
 
 
 class KeptWriter(StagedWriter):
-    """Transactions of any records, in files of pickles. `receive` gets each when it is published."""
+    """Transactions of any records, in files of pickles. `receive` gets each one when it is published."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class KeptWriter(StagedWriter):
         self._keeps = keeps
 
     def commit(self, name: str) -> None:
-        """Publish it: what is kept is moved, then handed over, each time; what is not, handed over and then noted."""
+        """Publish: if records are kept, move them, then deliver them each time; otherwise deliver them and note it."""
         if self._keeps:
             self._move(name)
             self._receive(name, self._records(self._place_of(name)))
@@ -198,7 +198,7 @@ class KeptWriter(StagedWriter):
 
 
 class MemoryWriter(ListWriter):
-    """Transactions in memory, of a run that cannot be restored."""
+    """Transactions in memory, for a run that cannot be restored."""
 
     def __init__(self, sink: str, store: ListStore, receive: Receive, keeps: bool) -> None:
         super().__init__(sink, store)
@@ -206,7 +206,7 @@ class MemoryWriter(ListWriter):
         self._keeps = keeps
 
     def commit(self, name: str) -> None:
-        """Hand the records over, once."""
+        """Deliver the records, once."""
         if name in self._store.committed:
             return
         super().commit(name)
@@ -217,5 +217,5 @@ class MemoryWriter(ListWriter):
 
 
 def committed_folder(staging: Staging) -> Path:
-    """Where the committed transactions of a sink are that writes no files, or the notes that they were."""
+    """The folder of committed transactions, or of their notes, for a sink that writes no files."""
     return staging.folder / "committed"

@@ -1,1 +1,1 @@
-"""The runtimes of the built-in operators, one a file. `graphs/kinds.py` describes them, `base.py` is common to all."""
+"""The runtimes of the built-in operators, one per file. `graphs/kinds.py` defines them, `base.py` is their base."""

@@ -1,9 +1,9 @@
-"""The runtime of an operator: where it stands, and what a task asks of it.
+"""The runtime of an operator: its place in the run, and the methods that a task calls.
 
-The built-in operators subclass `OperatorRuntime` like one from another package does; docs/extending.md shows how. An
-operator takes batches through the functions that `accept` (or `door`) returns, one for each edge that leads to it, and
-hands its output to the `Send` of an output. Choose the path there, per batch and not per record: most operators have a
-quick one, and a careful one for on_error="dead_letter".
+Built-in operators subclass `OperatorRuntime` just like those of another package; docs/extending.md shows how. An
+operator gets its batches through the functions that `accept` (or `door`) returns, one for each incoming edge, and
+passes its output to the `Send` of an output. Choose the path there, per batch and not per record: most operators have a
+fast path, and a careful one for on_error="dead_letter".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recovery.cut import OperatorState
 
 @dataclass(slots=True)
 class Moment:
-    """What a task knows of time: the driver's clock, and the round that it is in, if it is inside an iteration."""
+    """A task's present: the driver's clock, and the current round if the task is inside an iteration."""
 
     now_ms: int = 0
     round: tuple[int, ...] | None = None
@@ -40,12 +40,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operator runs, and what it may use.
+    """The place of an operator in a run, and the resources that it may use.
 
     - operator: the node of the plan, with its name, kind and keys. task: the operator's name and the task's index.
-    - parallelism: the number of tasks. moment: the clock and the round of an iteration, kept up to date by the task.
-    - seed: the run's, for random numbers that are the same in each attempt.
-    - sends, captures, call_ids, services, keyed_state: for the methods of `OperatorRuntime`, which are easier to use.
+    - parallelism: the number of tasks. moment: the clock and the round of an iteration, updated by the task.
+    - seed: the seed of the run, for random numbers that are the same in each attempt.
+    - sends, captures, call_ids, services, keyed_state: used by the methods of `OperatorRuntime`, which are simpler to
+      use.
     """
 
     operator: Operator
@@ -61,12 +62,11 @@ class Place:
 
 
 class OperatorRuntime:
-    """One operator in one task; `OperatorKind.start` makes it. What is defined here suits one without hooks.
+    """One operator in one task, created by `OperatorKind.start`. The defaults suit an operator without hooks.
 
-    Exactly once holds for what is in the values by key (`keyed_values`) and in what `capture_own` returns; every other
-    attribute is lost in a restore. Methods are called one at a time. A task that has raised is not used again: a
-    `TaskError` fails the run, any other exception counts as the death of the process, and the run goes on from its
-    last cut.
+    Exactly once holds for the values by key (`keyed_values`) and for what `capture_own` returns; all other attributes
+    are lost in a restore. Methods are called one at a time. A task that has raised is not used again: a `TaskError`
+    fails the run; any other exception counts as the death of the process, and the run resumes from its last cut.
     """
 
     def __init__(self, place: Place) -> None:
@@ -79,28 +79,28 @@ class OperatorRuntime:
     # -- records --------------------------------------------------------------------------------------------------
 
     def send_to(self, output: str) -> Send:
-        """The `Send` of an output; one that nobody reads drops its records."""
+        """The `Send` of an output; if nothing reads the output, its records are dropped."""
         return self.place.sends.get(output, drop)
 
     def outputs(self) -> list[tuple[str, Send]]:
-        """The outputs that user code sends to, each with its `Send`; those for dead letters are not among them."""
+        """The outputs that user code sends to, each with its `Send`; outputs for dead letters are excluded."""
         names = [name for name in self.place.operator.outputs if name != "dead" and not name.startswith("dead:")]
         return [(name, self.send_to(name)) for name in names]
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the batches of an edge: a list of records, and how often they have gone round loops.
+        """Return the function that takes the batches of an edge: a list of records, and their hops (trips round loops).
 
-        The records belong to the operator from then on, which may change them. Hops are one int, or one for each
-        record: hand on those of the records that an output comes from.
+        The operator owns the records from then on and may change them. Hops are one int, or one per record; pass the
+        hops of a record on to the outputs that come from it.
         """
-        raise NotImplementedError(f"{type(self).__name__} takes no records")
+        raise NotImplementedError(f"{type(self).__name__} has no accept(edge): return a function that takes records")
 
     def door(self, edge: Edge) -> Send:
-        """Like `accept`, for an operator that takes columns (a `Columns`) too. Here columns become records."""
+        """Like `accept`, for an operator that also takes `Columns`. The default converts columns to records."""
         return taking_records(self.accept(edge))
 
     def key_of(self, edge: Edge) -> Callable[[Any], Any]:
-        """The function that gives the key of a record that comes over this edge, whose input is keyed."""
+        """Return the function that extracts the key of a record from this edge, whose input is keyed."""
         by = key_function(edge.by if edge.routing is Routing.HASH else self.place.operator.keys.get(edge.input))
 
         def key_of(record: Any) -> Any:
@@ -117,24 +117,24 @@ class OperatorRuntime:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def keyed_values(self) -> KeyedState:
-        """Values by key, which are in every snapshot and move by key group to another number of tasks.
+        """The values by key. They are part of every snapshot and move by key group to another number of tasks.
 
-        Call `touch(key)` for a value that is to be changed in place, and `replace(key, value)`.
+        Call `touch(key)` before changing a value in place, and `replace(key, value)` for a new one.
         """
         if self._values is None:
             self._values = self.place.keyed_state(self.name)
         return self._values
 
     def capture_own(self) -> Any:
-        """The state of the task beside its values by key; None: it has none. It is pickled at once."""
+        """The task's state in addition to its values by key; None if it has none. It is pickled at once."""
         return None
 
     def restore_own(self, state: Any) -> None:
-        """Take back what `capture_own` returned."""
-        raise NotImplementedError(f"{type(self).__name__} has capture_own and no restore_own")
+        """Restore what `capture_own` returned."""
+        raise NotImplementedError(f"{type(self).__name__} has capture_own but no restore_own: add it")
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Get ready, fresh or with the state of a capture, whose `whole` is decoded already."""
+        """Prepare to run, fresh or with the state of a capture, whose `whole` is already decoded."""
         if state is not None and self._values is not None:
             self._values.restore(keyed_entries(state).values)
         if "own" in whole:
@@ -160,60 +160,60 @@ class OperatorRuntime:
         """A round of an iteration is complete at this task."""
 
     def end(self) -> None:
-        """Nothing will come any more; what is sent here is the last. Not called again in a restored run."""
+        """No more input will arrive; this is the last chance to send. Not called again in a restored run."""
 
     def close(self) -> None:
-        """The task is over, well or not: close files and connections."""
+        """The task is over, whether it succeeded or failed: close files and connections."""
 
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def close_instance(self, instance: Any) -> None:
-        """Call `close` of an instance of the user's class. What it raises is told, and changes nothing any more."""
+        """Call `close` of an instance of the user's class. An exception is printed and has no other effect."""
         if hasattr(instance, "close"):
             try:
                 instance.close()
-            except USER_RAISED as error:  # the task is over, and may have failed for a reason of its own
+            except USER_RAISED as error:  # the task is over, and may have failed for another reason
                 print(user_error(self.name, error, hook="close", can_set_aside=False), file=sys.stderr)
 
     def failure(self, error: BaseException, records: list[Any], iterator: Iterator[Any], hook: str = "") -> TaskError:
-        """The error to raise when user code raised while `iterator` went over the records of a batch."""
+        """The error to raise when user code raised while `iterator` was going through the records of a batch."""
         if isinstance(error, TaskError):
             return error
         failed_at = len(records) - length_hint(iterator) - 1
         return user_error(self.name, error, records[failed_at], hook=hook)
 
     def send_dead(self, records: list[Any], hops: Hops, positions: list[int]) -> None:
-        """Sets aside the records at these positions."""
+        """Send the records at these positions to the dead letters."""
         if positions:
             self._send_dead([records[position] for position in positions], pick(hops, positions))
 
 
 class TimedRuntime(OperatorRuntime, ABC):
-    """An operator that does something at a time, by the clock `place.moment.now_ms`."""
+    """An operator that acts at certain times, on the clock `place.moment.now_ms`."""
 
     @property
     @abstractmethod
     def next_timer_ms(self) -> int | None:
-        """When to call `fire_timers` next; None: not at all."""
+        """When to call `fire_timers` next; None for never."""
 
     @abstractmethod
     def fire_timers(self, now_ms: int) -> None:
-        """Do what is due by now."""
+        """Do what is due."""
 
     @property
     def restored_ms(self) -> int:
-        """The time of the snapshot that was restored, behind which the clock must not fall; 0: there is none."""
+        """The time of the restored snapshot, which the clock must not precede; 0 if there is none."""
         return 0
 
 
 class CallingRuntime(OperatorRuntime, ABC):
-    """An operator that calls something outside, many at a time; the driver makes the calls and brings the answers.
+    """An operator that makes external calls, many at a time; the driver makes the calls and delivers the answers.
 
-    Its kind has `calls_max`. Keep the records that wait for an answer in the state, to be asked again after a restore.
+    Its kind has `calls_max`. Keep records that wait for an answer in the state, so that a restored run calls again.
     """
 
     waiting: dict[int, bytes]
-    """The calls that have no answer yet: an id of `next(place.call_ids)`, and the pickled record."""
+    """The calls without an answer: an id from `next(place.call_ids)`, and the pickled record."""
 
     @abstractmethod
     def call(self, call_id: int) -> Call:
@@ -221,7 +221,7 @@ class CallingRuntime(OperatorRuntime, ABC):
 
     @abstractmethod
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """A call has answered or failed: send on, set aside, or raise."""
+        """A call has returned or failed: send, set aside, or raise."""
 
 
 def is_true(operator: str, record: Any, result: Any) -> bool:
@@ -240,7 +240,7 @@ def is_true(operator: str, record: Any, result: Any) -> bool:
 
 
 def try_each(function: Callable[[Any], Any], records: list[Any]) -> tuple[list[Any], list[int], list[int]]:
-    """What the function gives for each record, the positions of these records, and of those where it raised."""
+    """The function's result for each record, the positions of these records, and of those for which it raised."""
     results: list[Any] = []
     passed: list[int] = []
     failed: list[int] = []
@@ -249,7 +249,7 @@ def try_each(function: Callable[[Any], Any], records: list[Any]) -> tuple[list[A
             result = function(record)
         except TaskError:
             raise
-        except USER_RAISED as error:  # the user asked for it: such a record goes to the dead letters
+        except USER_RAISED as error:  # as the user requested: the record goes to the dead letters
             raise_unless_users(error)
             failed.append(position)
         else:

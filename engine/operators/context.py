@@ -1,8 +1,8 @@
-"""What a process operator's hooks get: `ctx`.
+"""The `ctx` of a process operator's hooks.
 
-What is emitted is a copy, unless nobody can change it: the class may go on with the object, and the receiver may
-change the record. State is what `ctx.state` holds, timers, and what the class hands over by its own `capture`; plain
-attributes of the instance are not state, and are gone after a restore.
+An emitted record is copied unless it is immutable: the class may go on using the object, and the receiver may change
+the record. State consists of `ctx.state`, timers, and what the class returns from its own `capture`. Plain attributes
+of the instance are not state and are lost in a restore.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from engine.timers import Timers
 
 
 class HookContext:
-    """Where a hook runs, and what it may do there.
+    """The place where a hook runs, and what it may do there.
 
     - `emit(record, output="late")`: send a record; without `output` to the first output of the class.
-    - `state`: the value of the current key, or of the task where the operator has no key.
-    - `key`, `round`, `now` (milliseconds, by the driver's clock), `task_index`, `parallelism`.
-    - `random`: a `random.Random` that goes on after a restore where it was.
-    - `set_timer(at_ms)`: have `on_timer` called for the current key.
-    - `keys()`: each key that has a value, and that key is the current one meanwhile.
+    - `state`: the value of the current key, or of the task if the operator has no key.
+    - `key`, `round`, `now` (milliseconds, on the driver's clock), `task_index`, `parallelism`.
+    - `random`: a `random.Random` whose state is restored with the task.
+    - `set_timer(at_ms)`: call `on_timer` for the current key at that time.
+    - `keys()`: iterate over the keys that have a value; each is the current key until the next.
 
     >>> class Count:
     ...     def on_record(self, ctx, word):
@@ -79,7 +79,7 @@ class HookContext:
 
     @property
     def key(self) -> Any:
-        """The key of the record or the timer at hand; None where there is none."""
+        """The key of the current record or timer; None if there is none."""
         return None if self.current_key is NO_KEY else self.current_key
 
     @property
@@ -96,7 +96,7 @@ class HookContext:
 
     @property
     def random(self) -> random.Random:
-        """Random numbers that depend on the seed of the run, the operator and the task alone."""
+        """A random generator that depends only on the seed of the run, the operator and the task."""
         if self._random is None:
             place = self._place
             self._random = random.Random(f"{place.seed}/{place.operator.name}/{place.task.index}")
@@ -104,7 +104,7 @@ class HookContext:
 
     @property
     def random_state(self) -> Any:
-        """The state of the random numbers; None as long as nobody drew one."""
+        """The state of the random generator; None if it was never used."""
         return None if self._random is None else self._random.getstate()
 
     def emit(self, record: Any, output: str | None = None) -> None:
@@ -117,22 +117,22 @@ class HookContext:
             self._emitted[output or self._first_output].append(record)
         except KeyError:
             raise MisuseError(
-                f"operator {self._name!r} emits to output {output!r}, and has {', '.join(map(repr, self._emitted))}: "
+                f"operator {self._name!r} emits to output {output!r} but has {', '.join(map(repr, self._emitted))}: "
                 f'declare it in the class, outputs = ("{self._first_output}", "{output}")'
             ) from None
 
     def set_timer(self, at_ms: int) -> None:
-        """Have `on_timer(ctx, at_ms)` called at that time, for the current key; for the task where there is none.
+        """Call `on_timer(ctx, at_ms)` at that time, for the current key, or for the task if there is none.
 
-        Set again for the same time and key it is one timer, unless the records have gone round a loop differently
-        often: then there is one for each number of rounds, and what is sent when it fires has that number.
+        Setting a timer again for the same time and key has no effect, unless the records have different hop counts:
+        then there is one timer per hop count, and what it emits has that hop count.
         """
         if self.starting:
             raise self._too_early("ctx.set_timer")
         self._timers.add(at_ms, self.current_key, self.current_hops)
 
     def keys(self) -> Iterator[Any]:
-        """Each key that has a value; `ctx.key` and `ctx.state` are that key's until the next."""
+        """Iterate over the keys that have a value; `ctx.key` and `ctx.state` belong to that key until the next."""
         if not self._is_keyed:
             raise MisuseError(f"operator {self._name!r} has no keys: call key_by before process")
         before = self.current_key
@@ -147,8 +147,8 @@ class HookContext:
         """The key under which the current value is kept."""
         if self.current_key is NO_KEY and self._is_keyed:
             raise MisuseError(
-                f"operator {self._name!r} asks for ctx.state where there is no key: use it in on_record and on_timer "
-                "of a keyed input, or go over ctx.keys()"
+                f"operator {self._name!r} uses ctx.state where there is no key: use it in on_record and on_timer "
+                "of a keyed input, or iterate over ctx.keys()"
             )
         return self.current_key
 
@@ -169,11 +169,11 @@ class StateAccess:
         self._values = values
 
     def get(self, default: Any = None) -> Any:
-        """The value, which may be changed in place; `default` while there is none."""
+        """The value, which may be changed in place; `default` if there is none."""
         return self._values.touch(self._context.key_of_state(), default)
 
     def set(self, value: Any) -> None:
-        """Give the key a new value."""
+        """Set the value of the key."""
         self._values.replace(self._context.key_of_state(), value)
 
     def clear(self) -> None:

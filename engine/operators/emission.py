@@ -1,4 +1,4 @@
-"""What the hooks of a process operator have emitted and what is not yet sent, with the hops of each record."""
+"""The records that the hooks of a process operator have emitted but not yet sent, each with its hops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.sending import Send
 
 
 class Emission:
-    """Records by output. The hooks append; the operator sends, once a batch.
+    """Records by output. The hooks append; the operator sends, once per batch.
 
     >>> sent = []
     >>> emission = Emission([("out", lambda records, hops: sent.append((records, hops)))])
@@ -26,7 +26,7 @@ class Emission:
         self._hops: dict[str, list[int]] = {output: [] for output, _ in sends}
 
     def send(self, hops: Hops) -> None:
-        """Send everything: it comes from records of these hops."""
+        """Send everything; it comes from records with these hops."""
         for output, send in self._sends:
             records = self.records[output]
             if records:
@@ -34,7 +34,7 @@ class Emission:
                 send(records, hops)
 
     def note(self, hops: int) -> None:
-        """What was emitted since the last note comes from records of these hops."""
+        """Records emitted since the last note come from records with these hops."""
         for output, noted in self._hops.items():
             noted += [hops] * (len(self.records[output]) - len(noted))
 
@@ -47,10 +47,10 @@ class Emission:
                 send(records, uniform(hops))
 
     def mark(self) -> dict[str, int]:
-        """How much there is, by output."""
+        """The number of records by output."""
         return {output: len(records) for output, records in self.records.items()}
 
     def take_back(self, mark: dict[str, int]) -> None:
-        """Forget what was emitted since the mark was set."""
+        """Drop the records emitted since the mark."""
         for output, count in mark.items():
             del self.records[output][count:]

@@ -14,15 +14,15 @@ from graphs.plan import Edge
 _REFUSED = {
     **dict.fromkeys(
         (str, bytes, bytearray),
-        "each letter of which would be a record: return a list with it, or list(text) for its letters",
+        "each letter of which would become a record: return a list with it, or list(text) for its letters",
     ),
-    dict: "each key of which would be a record: return a list with it, or list(mapping) for its keys",
+    dict: "each key of which would become a record: return a list with it, or list(mapping) for its keys",
 }
-"""What can be iterated over, and is hardly ever meant to be."""
+"""Iterable types that are hardly ever meant as several records."""
 
 
 class FlatMapOperator(OperatorRuntime):
-    """Sends whatever the user's function yields for a record."""
+    """Sends every record that the user's function yields."""
 
     def __init__(self, kind: FlatMap, place: Place) -> None:
         super().__init__(place)
@@ -30,7 +30,7 @@ class FlatMapOperator(OperatorRuntime):
         self._send = self.send_to("out")
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records that this edge brings."""
+        """The function that takes the records of this edge."""
         return self._run_carefully if self.sets_aside else self._run
 
     def _run(self, records: list[Any], hops: Hops) -> None:
@@ -38,7 +38,7 @@ class FlatMapOperator(OperatorRuntime):
         iterator = iter(records)
         try:
             if isinstance(hops, int):
-                # Python makes an assignment of `for made in [...]`.
+                # Python compiles `for made in [...]` to an assignment.
                 results = [
                     result
                     for record in iterator

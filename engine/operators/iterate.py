@@ -1,4 +1,4 @@
-"""The head of an iteration: sends its start into the body, gathers what comes back, and decides about another round."""
+"""The head of an iteration: sends its start into the body, gathers the results, and decides about another round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recovery.cut import OperatorState
 
 
 class IterateOperator(OperatorRuntime):
-    """Gathers the records of the next round. They are its state."""
+    """Gathers the records of the next round, which are its state."""
 
     def __init__(self, kind: Iterate, place: Place) -> None:
         super().__init__(place)
@@ -30,22 +30,22 @@ class IterateOperator(OperatorRuntime):
         self._hops: list[int] = []
 
     def door(self, edge: Edge) -> Send:
-        """The start goes into the body at once; what the body returned waits, as records, for the next round."""
+        """The start goes into the body at once; records that the body returns wait for the next round."""
         return taking_records(self._gather) if edge.input == "returned" else self._send_body
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Take back what was gathered."""
+        """Restore what was gathered."""
         for payload in state.pending if state is not None else ():
             record, hops = pickle.loads(payload)
             self._records.append(record)
             self._hops.append(hops)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
-        """What has been gathered so far."""
+        """Capture what has been gathered so far."""
         return OperatorCapture(pending=list(zip(self._records, self._hops, strict=True)))
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
-        """Whether there is a round after `path`. Every head comes to the same answer: the order of folding is fixed."""
+        """Whether there is a round after `path`. Every head decides alike, because the order of combining is fixed."""
         if not contributions:
             return False
         rounds, until = self._kind.rounds, self._kind.until
@@ -60,11 +60,11 @@ class IterateOperator(OperatorRuntime):
             raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
 
     def release_round(self) -> None:
-        """Send what was gathered into the body again."""
+        """Send the gathered records into the body again."""
         self._release(self._send_body)
 
     def release_result(self) -> None:
-        """Send what was gathered on its way out."""
+        """Send the gathered records out of the iteration."""
         self._release(self._send_result)
 
     def _gather(self, records: list[Any], hops: Hops) -> None:
@@ -77,6 +77,6 @@ class IterateOperator(OperatorRuntime):
         if not records:
             return
         if any(capture.is_open for capture in self.place.captures):
-            # The capture is still to encode these records, and whoever gets them may change them.
+            # The capture has yet to encode these records, and their receiver may change them.
             records = copy_records(records)
         send(records, uniform(hops))

@@ -14,7 +14,7 @@ from graphs.plan import Edge
 
 
 class MapOperator(OperatorRuntime):
-    """Calls the user's function on every record."""
+    """Calls the user's function for every record."""
 
     def __init__(self, kind: Map, place: Place) -> None:
         super().__init__(place)
@@ -22,7 +22,7 @@ class MapOperator(OperatorRuntime):
         self._send = self.send_to("out")
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records that this edge brings."""
+        """The function that takes the records of this edge."""
         return self._run_carefully if self.sets_aside else self._run
 
     def _run(self, records: list[Any], hops: Hops) -> None:

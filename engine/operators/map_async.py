@@ -1,4 +1,4 @@
-"""map_async: calls that answer later. What is not yet answered is state; a restored run calls again."""
+"""map_async: calls that answer later. Calls without an answer are state; a restored run repeats them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from recovery.cut import OperatorState
 
 
 class MapAsyncOperator(CallingRuntime):
-    """Keeps the records that wait for an answer; the driver makes the calls.
+    """Keeps the records whose calls have no answer yet; the driver makes the calls.
 
-    They are kept encoded: a call gets a record of its own, and may change it, while the snapshot holds what arrived.
+    Records are kept encoded: a call gets its own copy, which it may change, while the snapshot holds the original.
     """
 
     def __init__(self, kind: MapAsync, place: Place) -> None:
@@ -31,16 +31,16 @@ class MapAsyncOperator(CallingRuntime):
         self.waiting: dict[int, bytes] = {}
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records that this edge brings."""
+        """The function that takes the records of this edge."""
         return self._wait
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Everything not yet answered is asked again."""
+        """Repeat all calls that have no answer."""
         for payload in state.pending if state is not None else ():
             self.waiting[next(self.place.call_ids)] = payload
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
-        """What is not yet answered, in the order of arrival."""
+        """The records without an answer, in the order of arrival."""
         return OperatorCapture(pending=list(self.waiting.values()))
 
     def call(self, call_id: int) -> Call:
@@ -48,7 +48,7 @@ class MapAsyncOperator(CallingRuntime):
         return Call(self._kind.function, pickle.loads(self.waiting[call_id])[0], self._kind.timeout)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
-        """A call has answered or failed: send on, set aside, or fail."""
+        """A call has returned or failed: send, set aside, or fail."""
         record, hops = pickle.loads(self.waiting[call_id])
         if error is not None and not self.sets_aside:
             raise user_error(self.name, error, record) from error

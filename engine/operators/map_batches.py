@@ -19,10 +19,10 @@ SHOWN_RECORDS = 20
 
 
 class MapBatchesOperator(OperatorRuntime):
-    """Calls the user's function on at most `batch_size` records; it waits for none. A class is made once a task.
+    """Calls the user's function for at most `batch_size` records, without waiting. A class is made once per task.
 
-    Records of different hop counts are never in one call: nobody could tell which results came from which. Columns are
-    given as they come and sent on as they are given back: nothing here looks at a single record.
+    Records with different hop counts never share a call, because their results could not be told apart. Columns are
+    passed on as they arrive and sent as they are returned, without looking at single records.
     """
 
     def __init__(self, kind: MapBatches, place: Place) -> None:
@@ -33,11 +33,11 @@ class MapBatchesOperator(OperatorRuntime):
         self._function: Any = kind.function
 
     def door(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings."""
+        """The function that takes the batches of this edge."""
         return self._run
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Make the instance, where the user gave a class."""
+        """Create the instance if the user gave a class."""
         if isinstance(self._function, type):
             try:
                 self._function = self._function()

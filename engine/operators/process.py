@@ -1,15 +1,16 @@
-"""process: a class of the user's, with hooks, keyed state and timers.
+"""process: a user's class with hooks, keyed state and timers.
 
     on_start(ctx)              at each start, before `restore`: load models, open connections
     on_record(ctx, value)      or on_record(ctx, input, value) with named inputs
-    on_batch(ctx, values)      instead of on_record, likewise; a keyed input gives it the records of one key at a time
+    on_batch(ctx, values)      instead of on_record; a keyed input passes the records of one key at a time
     on_timer(ctx, at_ms)       on_round_end(ctx)       on_end(ctx)
-    capture() -> state         restore(state)          state of the class's own, of the whole task
-    split(state, parts), merge(states)                 static methods that let it move to another number of tasks
+    capture() -> state         restore(state)          the class's own state, for the whole task
+    split(state, parts), merge(states)                 static methods that convert it to another number of tasks
+    close()                                            when the task is over, successful or not: close connections
     close()                                            when the task is over, well or not: close connections
 
-A hook that raises fails the run; on_error="dead_letter" is for on_record and on_batch: what the call emitted is taken
-back, its records are set aside as they arrived; changes that it made to the state stay.
+A hook that raises fails the run. on_error="dead_letter" covers on_record and on_batch: what the call emitted is dropped
+and its records are set aside as they arrived, but changes to the state remain.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ProcessOperator(TimedRuntime):
         self._instance: Any = None
 
     def accept(self, edge: Edge) -> TakeRecords:
-        """The function that takes the records that this edge brings."""
+        """The function that takes the records of this edge."""
         key = self._keys.get(edge.input)
         if key is not None:
             key = key_function(edge.by if edge.routing is Routing.HASH else key)
@@ -97,7 +98,7 @@ class ProcessOperator(TimedRuntime):
                     context.current_key = key if type(key) in NEVER_NAN else canonical_key(key)
                 if (returned := hook(record)) is not None:
                     raise self._returned("on_record", returned)
-            except USER_RAISED as error:  # told on, unless such records are to be set aside
+            except USER_RAISED as error:  # reported, unless such records are set aside
                 self._fail_or_take_back(error, record, "on_record", mark)
                 dead.append(arrived[position])
             else:
@@ -118,7 +119,7 @@ class ProcessOperator(TimedRuntime):
             try:
                 if (returned := hook(batch)) is not None:
                     raise self._returned("on_batch", returned)
-            except USER_RAISED as error:  # told on, unless such records are to be set aside
+            except USER_RAISED as error:  # reported, unless such records are set aside
                 self._fail_or_take_back(error, batch, f"on_batch of {len(batch)}", mark)
                 self._send_dead(arrived, hops)
         context.current_key = NO_KEY
@@ -155,11 +156,11 @@ class ProcessOperator(TimedRuntime):
 
     @property
     def restored_ms(self) -> int:
-        """The time of the snapshot that was restored, as far as a timer is measured by it."""
+        """The time of the restored snapshot, if a timer depends on it."""
         return self._restored_ms
 
     def fire_timers(self, now_ms: int) -> None:
-        """Call `on_timer` for the timers that are due by now. What it sets anew waits for the next time."""
+        """Call `on_timer` for the timers that are due. Timers that it sets wait for the next call."""
         due: list[tuple[int, Any, int]] = []
         while (timer := self.timers.pop_due(now_ms)) is not None:
             due.append(timer)
@@ -175,7 +176,7 @@ class ProcessOperator(TimedRuntime):
         self._emission.send(self._hops_max)
 
     def end(self) -> None:
-        """Nothing will come any more."""
+        """No more input will arrive."""
         self._call("on_end", self._hops_max)
         self._emission.send(self._hops_max)
 
@@ -185,7 +186,7 @@ class ProcessOperator(TimedRuntime):
         if function is None:
             if hook == "on_timer":
                 raise MisuseError(
-                    f"operator {self.name!r} sets timers and has no on_timer(ctx, at_ms): add it to the class"
+                    f"operator {self.name!r} sets timers but has no on_timer(ctx, at_ms): add it to the class"
                 )
             return
         context.current_hops = hops
@@ -202,14 +203,14 @@ class ProcessOperator(TimedRuntime):
 
     def _returned(self, hook: str, value: Any) -> MisuseError:
         return MisuseError(
-            f"operator {self.name!r}: {hook} returned {show(value)}, and nobody takes what a hook returns: "
+            f"operator {self.name!r}: {hook} returned {show(value)}, but the result of a hook is not used: "
             "send records with ctx.emit(record), and return nothing"
         )
 
     # -- state ---------------------------------------------------------------------------------------------------
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Make the instance, start it, and give it its state."""
+        """Create the instance, start it, and restore its state."""
         function = self._class
         try:
             self._instance = self._kind.new_instance()
@@ -227,11 +228,11 @@ class ProcessOperator(TimedRuntime):
             self._restore(state, whole)
 
     def close(self) -> None:
-        """Have the instance let go of what it has opened."""
+        """Let the instance release what it has opened."""
         self.close_instance(self._instance)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
-        """Values and timers by key, and what belongs to the task."""
+        """Capture values and timers by key, and the state of the task."""
         whole: dict[str, Any] = {}
         can_move = True
         if self._hops_max:
@@ -239,7 +240,7 @@ class ProcessOperator(TimedRuntime):
         if self._context.random_state is not None:
             whole["random"] = self._context.random_state
         if len(self.timers):
-            # What the times of the timers are measured by: the clock of the next process goes on from here.
+            # The times of timers are relative to this: the clock of the next process continues from here.
             whole["now_ms"] = self.place.moment.now_ms
         if self.timers.unkeyed():
             whole["timers"] = self.timers.unkeyed()
@@ -276,7 +277,7 @@ class ProcessOperator(TimedRuntime):
     def _call_own(self, hook: str, *arguments: Any) -> Any:
         function = getattr(self._instance, hook, None)
         if function is None:
-            raise MisuseError(f"operator {self.name!r} has a capture() in its class and no {hook}(state): add it")
+            raise MisuseError(f"operator {self.name!r} has capture() in its class but no {hook}(state): add it")
         try:
             return function(*arguments)
         except USER_RAISED as error:

@@ -1,4 +1,4 @@
-"""A sink: writes in transactions, one a snapshot, published when the cut they belong to is complete."""
+"""A sink: writes in transactions, one per snapshot, each published when its cut is complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recovery.cut import OperatorState, Transaction
 
 
 class SinkOperator(OperatorRuntime):
-    """Gives records to its writer. A capture prepares a transaction; it stays state until it is committed."""
+    """Passes records to its writer. A capture prepares a transaction, which is state until it is committed."""
 
     def __init__(self, kind: Write, place: Place) -> None:
         super().__init__(place)
@@ -29,11 +29,11 @@ class SinkOperator(OperatorRuntime):
         self._open_records = 0
 
     def door(self, edge: Edge) -> Send:
-        """The function that takes what this edge brings. A writer takes columns and makes of them what it needs."""
+        """The function that takes the batches of this edge. A writer gets columns and converts them as needed."""
         return self._write
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Open the writer. Transactions of the state are there to be committed again, which does no harm."""
+        """Open the writer. Transactions of the state may be committed again, which has no effect."""
         self._writer = self.place.services.writer(self.place.operator, self.place.task)
         if state is not None:
             self.transactions = {transaction.name: transaction for transaction in state.transactions}
@@ -47,7 +47,7 @@ class SinkOperator(OperatorRuntime):
         return self._writer
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
-        """Prepare what was written since the last capture, and hand over all that is not yet committed."""
+        """Prepare what was written since the last capture; return all transactions that are not yet committed."""
         name = f"{self.name}.{self.place.task.index}.attempt-{attempt}.epoch-{epoch}"
         if self.writer.prepare(name):
             self.transactions[name] = Transaction(name, epoch, attempt, self._open_records)
@@ -55,7 +55,7 @@ class SinkOperator(OperatorRuntime):
         return OperatorCapture(transactions=tuple(self.transactions.values()), records=self._written)
 
     def commit(self, names: set[str]) -> None:
-        """Publish those of these transactions that this sink prepared, in the order in which it did."""
+        """Publish those of these transactions that this sink has prepared, in the order of their preparation."""
         for name in [name for name in self.transactions if name in names]:
             self.writer.commit(name)
             del self.transactions[name]

@@ -1,4 +1,4 @@
-"""A source: reads its splits, and knows how far it has read."""
+"""A source: reads its splits, and keeps track of how far it has read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recovery.cut import OperatorState
 
 
 class SourceOperator(OperatorRuntime):
-    """Sends what its reader reads. The positions of its splits are its state."""
+    """Sends what its reader returns. The positions of its splits are its state."""
 
     def __init__(self, kind: Read, place: Place) -> None:
         super().__init__(place)
@@ -24,7 +24,7 @@ class SourceOperator(OperatorRuntime):
         self.sent = 0
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
-        """Read from the start, or those splits that the state holds, from where they stand."""
+        """Read from the start, or read the splits of the state from their positions on."""
         positions = None if state is None else {name: pickle.loads(at) for name, at in state.splits.items()}
         self.sent = 0 if state is None else state.records
         place = self.place
@@ -41,12 +41,12 @@ class SourceOperator(OperatorRuntime):
         """Read and send one batch, if there is anything to read."""
         records = self.reader.read(records_max)
         if records:
-            # Counted as it is sent, not told by the reader: the two are compared in every cut.
+            # Counted when sent, not reported by the reader: every cut compares the two numbers.
             self.sent += len(records)
             self._send(records, 0)
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
-        """How far each split has been read, and how much was sent."""
+        """Capture the position of each split, and the number of records sent."""
         positions = self.reader.positions()
         splits = {name: dump(self.name, f"a position of split {name!r}", at) for name, at in positions.items()}
         return OperatorCapture(splits=splits, records=self.sent)

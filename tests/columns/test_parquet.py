@@ -193,9 +193,7 @@ def test_columns_that_differ_within_a_row_group_are_written_like_records(tmp_pat
 
 
 def test_columns_that_the_file_does_not_have_are_told(tmp_path: Path):
-    with pytest.raises(
-        UnwritableRecordError, match=r"it brings columns \['b'\], which the file's first rows do not have"
-    ):
+    with pytest.raises(UnwritableRecordError, match=r"it has columns \['b'\], which the file's first rows do not have"):
         groups(tmp_path, columns(a=[1] * 4), columns(a=[1], b=[2]))
 
 

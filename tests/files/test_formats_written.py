@@ -97,8 +97,8 @@ def test_any_text_survives_csv(tmp_path: Path, text: str):
         (["text"], "it has no columns\n  record: 'text'\n  map records to dicts"),
         ([dict[str, int]()], "it has no columns"),
         ([{1: 2}], "it has no columns"),
-        ([{"a": 1}, {"a": [1]}], "it holds a value of many parts\n  record: {'a': [1]}"),
-        ([{"a": b"x"}], "it holds a value of many parts"),
+        ([{"a": 1}, {"a": [1]}], "it contains a nested value\n  record: {'a': [1]}"),
+        ([{"a": b"x"}], "it contains a nested value"),
         ([{"a": "\ud800"}], "UnicodeEncodeError"),
     ],
 )
@@ -148,7 +148,7 @@ def test_parquet_is_written_in_row_groups_and_later_ones_may_lack_columns(tmp_pa
 
 
 def test_a_column_that_comes_up_late_is_told_with_sink_and_record(tmp_path: Path):
-    with pytest.raises(UnwritableRecordError, match=r"(?s)it brings columns \['late'\].*record: \{'n': 5, 'late': 1\}"):
+    with pytest.raises(UnwritableRecordError, match=r"(?s)it has columns \['late'\].*record: \{'n': 5, 'late': 1\}"):
         rows_in_groups(tmp_path / "a", [{"n": n} for n in range(4)], [{"n": 4}, {"n": 5, "late": 1}])
 
 

@@ -88,9 +88,9 @@ def test_a_split_is_found_again_by_its_name_whatever_the_file_is_called(tmp_path
 @pytest.mark.parametrize(
     ("path", "complaint"),
     [
-        ("nowhere", r"nowhere is not there: give the path"),
-        ("empty", r"empty holds no file that is not hidden: put files ending in .jsonl or .ndjson or .json"),
-        ("others", r"others holds no file ending in .*, but 1 other such as 'a.csv'"),
+        ("nowhere", r"nowhere does not exist: give the path"),
+        ("empty", r"empty contains no file that is not hidden: put files ending in .jsonl or .ndjson or .json"),
+        ("others", r"others contains no file ending in .*, but 1 other such as 'a.csv'"),
         ("ftp://host/a", r"ftp://host/a cannot be read from"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_source_that_finds_itself_unreadable_is_refused_in_one_line():
 
 
 def test_splits_of_one_name_are_refused():
-    with pytest.raises(NoInputError, match="source 'in' has splits of one name"):
+    with pytest.raises(NoInputError, match="source 'in' has equal names among its splits"):
         check_source(source(SameNames([1])))
 
 

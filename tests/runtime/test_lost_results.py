@@ -48,7 +48,7 @@ def test_a_hook_that_returns_something_is_told_to_emit_it(hook: str, options: An
     with pytest.raises(MisuseError) as caught:
         run()
     assert str(caught.value) == (
-        f"operator 'op': {hook} returned [('record', 1)], and nobody takes what a hook returns: send records with "
+        f"operator 'op': {hook} returned [('record', 1)], but the result of a hook is not used: send records with "
         "ctx.emit(record), and return nothing"
     )
 

@@ -298,8 +298,8 @@ def test_state_without_a_key_is_refused_in_a_keyed_operator():
             ctx.state.get()
 
     assert misuse_of(Wrong, key=abs) == (
-        "operator 'op' asks for ctx.state where there is no key: use it in on_record and on_timer of a keyed input, "
-        "or go over ctx.keys()"
+        "operator 'op' uses ctx.state where there is no key: use it in on_record and on_timer of a keyed input, "
+        "or iterate over ctx.keys()"
     )
 
 
@@ -317,7 +317,7 @@ def test_an_output_that_was_not_declared_is_refused():
             ctx.emit(n, output="late")
 
     assert misuse_of(Wrong) == (
-        "operator 'op' emits to output 'late', and has 'out': declare it in the class, outputs = (\"out\", \"late\")"
+        "operator 'op' emits to output 'late' but has 'out': declare it in the class, outputs = (\"out\", \"late\")"
     )
 
 
@@ -347,7 +347,7 @@ def test_timers_without_on_timer_are_refused():
         def on_record(self, ctx: Any, n: int) -> None:
             ctx.set_timer(1)
 
-    assert misuse_of(Wrong) == "operator 'op' sets timers and has no on_timer(ctx, at_ms): add it to the class"
+    assert misuse_of(Wrong) == "operator 'op' sets timers but has no on_timer(ctx, at_ms): add it to the class"
 
 
 @pytest.mark.parametrize("hooks", [(), ("on_record", "on_batch")])
@@ -367,7 +367,7 @@ def test_a_capture_without_restore_is_refused():
     tasks = processing(Wrong)
     states = tasks.capture()
     with pytest.raises(
-        MisuseError, match=r"operator 'op' has a capture\(\) in its class and no restore\(state\): add it"
+        MisuseError, match=r"operator 'op' has capture\(\) in its class but no restore\(state\): add it"
     ):
         Tasks(tasks.flow, restored=states)
 

@@ -50,7 +50,7 @@ def looping(**loop: Any) -> Flow:
         (
             doubled(JsonLines("numbers/")),
             {},
-            "numbers/ is not there: give the path of a file or a folder that exists; "
+            "numbers/ does not exist: give the path of a file or a folder that exists; "
             "or give its records, simulate(flow, inputs={'numbers': [...]})",
         ),
         (
