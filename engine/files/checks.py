@@ -20,9 +20,9 @@ def check_source(operator: Operator) -> tuple[str, ...] | None:
 
     >>> from engine.files.file_formats import JsonLines
     >>> from graphs.kinds import Read
-    >>> check_source(Operator("orders", Read(JsonLines("no/such/folder"))))
+    >>> check_source(Operator("orders", Read(JsonLines("no/folder"))))
     Traceback (most recent call last):
-    engine.files.file_errors.NoInputError: no/such/folder does not exist: give the path of a file or a folder that exists
+    engine.files.file_errors.NoInputError: no/folder does not exist: give the path of a file or a folder that exists
     """
     source: Source[Any] = copy(operator.function)
     try:

@@ -1,6 +1,6 @@
-"""Whether there is a Ray cluster at the address that the environment names, or that Ray has noted on this machine.
+"""Checks for a Ray cluster at the address in the environment, or at the one that Ray has noted on this machine.
 
-Ray itself tries for minutes to reach an address where nothing listens, and tells of every attempt.
+Ray itself tries for minutes to reach an address where nothing listens, and reports every attempt.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ except Exception as error:
 
 
 class ClusterError(ConnectionError):
-    """There is no Ray cluster to run on, or it does not let us in."""
+    """There is no Ray cluster to run on, or it refuses the connection."""
 
 
 def check_address(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise `ClusterError` unless a cluster answers at RAY_ADDRESS, where that names a host and a port.
+    """Raise `ClusterError` unless a cluster answers at RAY_ADDRESS, if that names a host and a port.
 
     >>> check_address({"RAY_ADDRESS": "auto"})
     """
     address = environment.get("RAY_ADDRESS", "")
     host_and_port = _host_and_port(address)
     if host_and_port is None:
-        # Ray's to make out: a name such as "auto", the address of a client, or one that it refuses at once.
+        # Ray interprets these: a name such as "auto", a client's address, or one that it refuses at once.
         return
     fix = "start one there, correct RAY_ADDRESS, or unset it to run on a local Ray"
     try:
@@ -44,24 +44,24 @@ def check_address(environment: Mapping[str, str] = os.environ) -> None:
     except (OSError, OverflowError) as error:
         raise ClusterError(f"no Ray cluster at RAY_ADDRESS={address} ({error}): {fix}") from error
     try:
-        # Where something else listens Ray goes on trying for long, in code that cannot be interrupted.
+        # If something else listens there, Ray keeps trying for long, in code that cannot be interrupted.
         probe = [sys.executable, "-c", _PROBE, address]
         found = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise ClusterError(f"what listens at RAY_ADDRESS={address} does not answer like a Ray cluster: {fix}") from None
+        raise ClusterError(f"the process at RAY_ADDRESS={address} does not answer like a Ray cluster: {fix}") from None
     if found.stdout.strip() == "AuthenticationError":
         raise ClusterError(
-            f"the Ray cluster at RAY_ADDRESS={address} wants its token: set RAY_AUTH_MODE=token, and have the token in "
-            "~/.ray/auth_token or RAY_AUTH_TOKEN"
+            f"the Ray cluster at RAY_ADDRESS={address} requires its token: set RAY_AUTH_MODE=token, and put the token "
+            "in ~/.ray/auth_token or RAY_AUTH_TOKEN"
         )
     if found.returncode != 0:
-        raise ClusterError(f"what listens at RAY_ADDRESS={address} is no Ray cluster, or of another version: {fix}")
+        raise ClusterError(f"RAY_ADDRESS={address} is not a Ray cluster, or has another version: {fix}")
 
 
 def is_gone(noted: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether nothing listens where a cluster was, by the note that `ray start` leaves on its machine.
+    """Whether nothing listens at the address of a former cluster, noted by `ray start` on this machine.
 
-    Where RAY_ADDRESS is set, nobody looks at the note.
+    The note is not used if RAY_ADDRESS is set.
 
     >>> is_gone(None, {}), is_gone("127.0.0.1:1", {}), is_gone("127.0.0.1:1", {"RAY_ADDRESS": "local"})
     (False, True, False)

@@ -1,4 +1,4 @@
-"""Ray, as far as we use it: every call of it stands here, typed as we mean it."""
+"""All uses of Ray, with the types that we rely on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEATH = "A worker died or was killed"
 
 
 class Needs(NamedTuple):
-    """What an actor needs of a machine. Tasks need no CPU of their own unless told so: a laptop runs wide graphs."""
+    """The resources that an actor needs. Tasks need no CPU unless configured: a laptop can run wide graphs."""
 
     num_cpus: float = 0
     num_gpus: float = 0
@@ -37,9 +37,9 @@ class Needs(NamedTuple):
 
 
 def connect() -> None:
-    """Use the Ray that is there: one that is connected already, that of RAY_ADDRESS, or a local one of our own.
+    """Use the existing Ray connection, the cluster at RAY_ADDRESS, or start a local one.
 
-    `ClusterError` if that cannot be.
+    Raises `ClusterError` if that fails.
     """
     if is_connected():
         return
@@ -50,12 +50,12 @@ def connect() -> None:
     try:
         ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ClusterError(f"no Ray to run on: {first_line(error)}") from error
+        raise ClusterError(f"Ray is not available: {first_line(error)}") from error
     except OSError as error:
-        fix = "Ray keeps its sockets in RAY_TMPDIR, or else TMPDIR: name a folder with a short path to write to"
-        raise ClusterError(f"no Ray to run on: {first_line(error)}; {fix}") from error
+        fix = "Ray keeps its sockets in RAY_TMPDIR, or else TMPDIR: name a writable folder with a short path"
+        raise ClusterError(f"Ray is not available: {first_line(error)}; {fix}") from error
     if callable(reaction) and current_thread() is main_thread():
-        # Ray has put its own in its place, which it does in the main thread alone.
+        # Ray has installed its own handler, which it only does in the main thread.
         signal.signal(signal.SIGTERM, reaction)
     _tell_deaths_once()
 
@@ -72,12 +72,12 @@ def is_connected() -> bool:
 
 
 def disconnect() -> None:
-    """Leave the cluster; a local one of our own ends."""
+    """Leave the cluster; a local one that we started ends."""
     ray.shutdown()
 
 
 def _tell_deaths_once() -> None:
-    """Have Ray keep quiet about processes that died: the run tells it, with what it does about it."""
+    """Silence Ray's messages about dead processes: the run reports them, together with its reaction."""
     from ray._private import worker as untyped_driver
 
     driver = cast(Any, untyped_driver)
@@ -87,43 +87,43 @@ def _tell_deaths_once() -> None:
         if data.get("pid") != "raylet" or not str(data["lines"][0]).startswith(_DEATH):
             cast(Any, tell)(data, **options)
 
-    # Ray has no setting for it. Without this function of its own, all that is missed is some quiet.
+    # Ray has no setting for this. Without this private function, its messages just appear.
     if tell is not None and tell.__name__ != tell_others.__name__:
         driver.print_to_stdstream = tell_others
 
 
 def cpus() -> int:
-    """How many CPUs the cluster has."""
+    """The number of CPUs of the cluster."""
     return int(ray.cluster_resources().get("CPU", 1))
 
 
 def machines() -> int:
-    """How many Ray daemons take part."""
+    """The number of Ray daemons that are alive."""
     return sum(bool(daemon["Alive"]) for daemon in ray.nodes())
 
 
 def hosts() -> int:
-    """How many hosts they are on."""
+    """The number of hosts that they run on."""
     return len({daemon["NodeManagerHostname"] for daemon in ray.nodes() if daemon["Alive"]})
 
 
 def pickled(value: Any) -> bytes:
-    """A value as it travels to another process, functions included."""
+    """Pickle a value for another process, including functions."""
     return ray.cloudpickle.dumps(value)
 
 
 def place() -> str:
-    """Names the daemon that this process belongs to."""
+    """The id of the daemon that this process belongs to."""
     return str(ray.get_runtime_context().get_node_id())
 
 
 def own_address() -> str:
-    """This host, as the others of the cluster reach it."""
+    """The address of this host within the cluster."""
     return str(ray.util.get_node_ip_address())
 
 
 def own_log() -> str:
-    """The file that Ray keeps the errors of this process in; empty in a process that Ray did not start."""
+    """The file to which Ray writes the errors of this process; empty if Ray did not start the process."""
     from ray._private.worker import global_worker as untyped_worker
 
     return str(cast(Any, untyped_worker).get_err_file_path())
@@ -132,7 +132,7 @@ def own_log() -> str:
 def start_actor(
     kind: type, *arguments: Any, name: str, space: str, needs: Needs, strategy: str = "DEFAULT", threads: int
 ) -> Actor:
-    """Start an actor. It is not started again by Ray, nor are its calls repeated: both would break the protocol."""
+    """Start an actor. Ray neither restarts it nor repeats its calls, because both would break the protocol."""
     options = dict[str, Any](
         num_cpus=needs.num_cpus,
         num_gpus=needs.num_gpus,
@@ -153,25 +153,25 @@ def get(pending: Pending, timeout_s: float | None = None) -> Any:
 
 
 def future(pending: Pending) -> Future[Any]:
-    """An answer to come, that calls back from a thread of Ray's."""
+    """A future for an answer; its callbacks run in a thread of Ray."""
     return pending.future()
 
 
 def is_over(pending: Pending, timeout_s: float) -> bool:
-    """Whether an answer comes within that time."""
+    """Whether an answer arrives within that time."""
     return not unanswered([pending], timeout_s)
 
 
 def unanswered(pending: Sequence[Pending], timeout_s: float) -> list[Pending]:
-    """Those of several to which no answer comes within that time."""
+    """Those of several calls that get no answer within that time."""
     return list(ray.wait(pending, num_returns=len(pending), timeout=timeout_s)[1])
 
 
 def kill(actor: Actor) -> None:
-    """End an actor's process, whatever it does."""
+    """End an actor's process, whatever it is doing."""
     ray.kill(actor)
 
 
 def first_line(error: BaseException) -> str:
-    """What Ray has to say, without its advice."""
+    """Ray's message, without its advice."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

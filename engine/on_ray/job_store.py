@@ -1,4 +1,4 @@
-"""What a run keeps: cuts and chain in a folder, or the chain alone in memory, for a run that cannot be restored."""
+"""The storage of a run: cuts and chain in a folder, or only the chain, in memory, for a run that cannot be restored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JobStore(Protocol):
     """The durable part of a run, as the supervisor uses it."""
 
     def describe(self, plan: Plan) -> None:
-        """Keep what the graph is, for those who look at the cuts."""
+        """Store a description of the graph, for readers of the cuts."""
         ...
 
     def chain(self) -> list[Numbered]:
@@ -40,15 +40,15 @@ class JobStore(Protocol):
         ...
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
-        """Create one entry; False if its place is taken."""
+        """Create an entry; return False if its number is taken."""
         ...
 
     def manifest(self, epoch: Epoch) -> CutDescription:
-        """What the manifest of a complete cut tells, verified."""
+        """The verified content of a complete cut's manifest."""
         ...
 
     def files(self, cut: CutDescription) -> CutFiles:
-        """What its tasks have left, read part by part."""
+        """The files of its tasks, read part by part."""
         ...
 
     def drop(self, epoch: Epoch) -> None:
@@ -56,7 +56,7 @@ class JobStore(Protocol):
         ...
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove the files that no restore will need. Raises the first `OSError` when all else is done."""
+        """Remove files that no restore will need. Raises the first `OSError` after removing everything else."""
         ...
 
 
@@ -67,40 +67,40 @@ class ChainInMemory:
         self._entries: list[Numbered] = []
 
     def describe(self, plan: Plan) -> None:
-        """Nobody will look at cuts."""
+        """Do nothing: there are no cuts to describe."""
 
     def chain(self) -> list[Numbered]:
         """Attempt starts and manifests, in order."""
         return list(self._entries)
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
-        """Create one entry; nobody else does."""
+        """Create an entry; no other process does."""
         self._entries.append(Numbered(number, entry))
         return True
 
     def manifest(self, epoch: Epoch) -> CutDescription:
         """There are none."""
-        raise LookupError(f"epoch {epoch} is in no store: this run keeps no snapshots")
+        raise LookupError(f"epoch {epoch} is not stored: this run keeps no snapshots")
 
     def files(self, cut: CutDescription) -> CutFiles:
         """There are none."""
-        raise LookupError(f"epoch {cut.epoch} is in no store: this run keeps no snapshots")
+        raise LookupError(f"epoch {cut.epoch} is not stored: this run keeps no snapshots")
 
     def drop(self, epoch: Epoch) -> None:
-        """There is nothing to remove."""
+        """Do nothing: there is nothing to remove."""
 
     def sweep(self, sweep: Sweep) -> None:
-        """There is nothing to remove."""
+        """Do nothing: there is nothing to remove."""
 
 
 class ChainInFolder:
-    """Chain and cuts below a folder."""
+    """Chain and cuts in a folder."""
 
     def __init__(self, store: LocalStore) -> None:
         self._store = store
 
     def describe(self, plan: Plan) -> None:
-        """Keep what the graph is, for those who look at the cuts."""
+        """Store a description of the graph, for readers of the cuts."""
         self._store.describe_graph(plan.hash, describe_plan(plan))
 
     def chain(self) -> list[Numbered]:
@@ -108,17 +108,17 @@ class ChainInFolder:
         return self._store.numbered()
 
     def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
-        """Create one entry; False if its place is taken."""
+        """Create an entry; return False if its number is taken."""
         if not isinstance(entry, Manifest):
             return self._store.create(number, entry)
         return self._store.create(number, entry, files, deployment)
 
     def manifest(self, epoch: Epoch) -> CutDescription:
-        """What the manifest of a complete cut tells, verified."""
+        """The verified content of a complete cut's manifest."""
         return self._store.manifest_of(epoch)
 
     def files(self, cut: CutDescription) -> CutFiles:
-        """What its tasks have left, read part by part."""
+        """The files of its tasks, read part by part."""
         return self._store.files_of(cut.tasks)
 
     def drop(self, epoch: Epoch) -> None:
@@ -126,15 +126,15 @@ class ChainInFolder:
         self._store.drop(epoch)
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove the files that no restore will need. Raises the first `OSError` when all else is done."""
+        """Remove files that no restore will need. Raises the first `OSError` after removing everything else."""
         self._store.sweep(sweep)
 
 
 class TasksInFolder:
-    """Where the tasks of a run write their snapshots, and take them back from.
+    """Writes the snapshots of a run's tasks, and restores them.
 
-    Beside the supervisor they leave it to that process to have the disk keep small ones: it does so for all of a cut at
-    once. With large ones it would have time for nothing else.
+    On the supervisor's host, small files are fsynced by the supervisor, once per cut. Large files would keep it from
+    its other work, so the tasks fsync those themselves.
     """
 
     def __init__(self, store: LocalStore, plan: Plan, is_beside: bool) -> None:
@@ -144,7 +144,7 @@ class TasksInFolder:
         self._kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> TaskFiles:
-        """Write a snapshot; says what its files are. A last state is durable at once: many cuts may name it."""
+        """Write a snapshot; describe its files. A last state is durable at once: many cuts may name it."""
         left = LEFT_BYTES_MAX if self._is_beside and epoch is not None else 0
         return self._store.write_task(
             attempt, epoch, snapshot, loops=self._loops, kinds=self._kinds, left_bytes_max=left
@@ -155,14 +155,14 @@ class TasksInFolder:
         self._store.discard_task(attempt, epoch, task)
 
     def take_back(self, plan: RestorePlan, tasks: Mapping[TaskId, TaskFiles], deployment: Deployment) -> TaskRestore:
-        """What the task of a plan takes back from the files of former tasks."""
+        """Restore the task of a plan from the files of former tasks."""
         return take_back(plan, self._store.files_of(tasks), deployment, reroute, move_whole)
 
 
 def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFolder | None:
-    """Where the tasks of a run write their snapshots; None if it keeps none.
+    """The storage for the snapshots of a run's tasks; None if the run keeps none.
 
-    `is_beside` says whether this process is on the supervisor's host.
+    `is_beside`: whether this process is on the supervisor's host.
     """
     if options.root is None:
         return None
@@ -170,7 +170,7 @@ def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFold
 
 
 def has_records_in_loops(files: Mapping[TaskId, TaskFiles | None]) -> bool:
-    """Whether what the tasks have written of a cut includes logged records. Markers of rounds are none."""
+    """Whether the files of a cut contain logged records. Round markers do not count."""
     return any(log.records for of_task in files.values() if of_task is not None for log in of_task.logs)
 
 
@@ -184,18 +184,18 @@ def open_chain(options: TaskOptions) -> JobStore:
 def open_services(
     options: TaskOptions, deliver: Callable[[str, str, list[Any]], None], attempt: Attempt
 ) -> FileServices:
-    """What sources read and sinks write in an attempt."""
+    """The services for the sources and sinks of an attempt."""
     key, staging = derived_key(options.key, "output"), staging_of(options)
     return FileServices(options.job, staging, deliver, run=options.run, attempt=attempt, splits=options.splits, key=key)
 
 
 def run_name(options: TaskOptions) -> str:
-    """What names a run and all that resume it: its store has a name; a run without one is drawn a name."""
+    """The name of a run and of all runs that resume it: that of its store; random for a run without a store."""
     if options.root is None:
         return secrets.token_hex(RUN_LETTERS // 2)
     return LocalStore(options.root, options.job, options.key).job_id[:RUN_LETTERS]
 
 
 def staging_of(options: TaskOptions) -> str | None:
-    """Where output waits that belongs to the run itself: what is collected and printed."""
+    """The folder for output that the run itself keeps: collected and printed records."""
     return None if options.root is None else f"{options.root}/{options.job}/output"

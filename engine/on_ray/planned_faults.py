@@ -8,11 +8,11 @@ WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as
 - `records=100000`: when the task has processed exactly this many records in this run, earlier attempts included. The
   work of a process in the quarter of a second before another fault struck it is not counted;
 - `loop=3`: as soon as a cut that holds records in a loop is complete, from epoch 3 on. That cut is then restored;
-- `every=2s`: repeatedly, each time this long after all tasks run; only for `random`.
+- `every=2s`: repeatedly, this long after all tasks have started to run; only for `random`.
 
-An actor hears of captures as an observer of its tasks, and counts records in front of their user code, so neither the
-driver nor the core knows of faults. For `epoch` and `records` the actor reports that the fault is due and waits; for
-the others the supervisor knows. The supervisor then ends the process with SIGKILL. So a planned fault is known to have
+An actor learns of captures as an observer of its tasks, and counts records before their user code runs, so neither the
+driver nor the core knows of faults. For `epoch` and `records`, the actor reports that the fault is due and waits; for
+the others, the supervisor knows. The supervisor then ends the process with SIGKILL, so a planned fault is known to have
 happened.
 """
 
@@ -34,12 +34,12 @@ ROLES = ("head", "body", "source", "sink")
 
 
 class KillSpecError(ValueError):
-    """A planned fault that is malformed, or concerns no task of the run."""
+    """A planned fault that is malformed, or that matches no task of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One planned fault. `amount` counts epochs (`loop` too), records or milliseconds.
+    """One planned fault. `amount` is a number of epochs (also for `loop`), records or milliseconds.
 
     >>> Kill.parse("head@epoch=3")
     Kill(who='head', when='epoch', amount=3)
@@ -51,7 +51,7 @@ class Kill:
 
     @staticmethod
     def parse(text: str) -> Kill:
-        """A fault from its short form."""
+        """Parse the short form of a fault."""
         found = _FORM.fullmatch(text.strip())
         form = "write WHO@WHEN, such as head@epoch=3, body@records=100000, head@loop=2 or random@every=2s"
         if found is None:
@@ -59,7 +59,7 @@ class Kill:
         who, when, amount, unit = found["who"], found["when"], float(found["amount"]), found["unit"]
         if (when == "every") != (who == "random") or (unit is not None) != (when == "every"):
             raise KillSpecError(
-                f"--kill {text!r}: every=SECONDS goes with random, epoch, records and loop with a task: {form}"
+                f"--kill {text!r}: every=SECONDS requires random; epoch, records and loop require a task: {form}"
             )
         if when == "every":
             amount *= 1000 if unit == "s" else 1
@@ -72,7 +72,7 @@ class Kill:
         return f"{self.who}@{self.when}={amount}"
 
     def concerns(self, task: Task) -> bool:
-        """Whether this fault is for the actor of that task."""
+        """Whether this fault concerns the actor of that task."""
         if self.who in ROLES:
             return role_of(task) == self.who
         return self.who in (str(task.id), *task.operators)
@@ -80,9 +80,9 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong in a run on purpose, in tests and demonstrations.
+    """Deliberate faults of a run, for tests and demonstrations.
 
-    `kills` are planned faults in their short form. `broken_rule` names a rule of the protocol that the tasks break: see
+    `kills` are planned faults in their short form. `broken_rule` names a protocol rule that the tasks break: see
     `engine/on_ray/actor/broken_rule.py`.
 
     >>> Faults(kills=["head@epoch=3"]).planned
@@ -120,7 +120,7 @@ def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | Non
 
 
 class RecordsDue(Exception):
-    """The fault is due that counts the records of this task, which has processed so many since it was asked last."""
+    """The fault that counts the records of this task is due; the task has processed `records` since the last query."""
 
     def __init__(self, task: TaskId, records: int) -> None:
         super().__init__(task, records)
@@ -129,10 +129,10 @@ class RecordsDue(Exception):
 
 
 class CountdownRuntime(TaskRuntime):
-    """Runs user code on so many records and no more, then raises `RecordsDue`.
+    """Runs user code on a given number of records, then raises `RecordsDue`.
 
-    It raises before anything that those records emitted is sent, and before anything behind them takes effect: what is
-    left of their batch must be in no cut.
+    It raises before any output of those records is sent, and before anything behind them takes effect: the rest of
+    their batch must not be in any cut.
     """
 
     def __init__(self, records: int, task: Task, *arguments: Any, **options: Any) -> None:
@@ -140,7 +140,7 @@ class CountdownRuntime(TaskRuntime):
         self._left = records
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
-        """Run the chain on the batch, or on as many of its records as are left."""
+        """Run the chain on the batch, or on as many of its records as remain."""
         left = self._left
         if len(batch) < left:
             self._left -= len(batch)
@@ -149,7 +149,7 @@ class CountdownRuntime(TaskRuntime):
         raise RecordsDue(self.task.id, left)
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
-        """Read on, no further than to the record at which the fault is due."""
+        """Read on, but not beyond the record at which the fault is due."""
         before = self.records_read
         emitted = super().produce(min(records_max, self._left), now_ms)
         count = self.records_read - before
@@ -163,16 +163,16 @@ IN_VAIN = 3
 
 
 class Recurring:
-    """When the repeated faults are due.
+    """The times at which repeated faults are due.
 
-    The pause counts from the moment when all tasks run. Counted from the previous fault, a run that takes longer than
-    the pause to recover would never get further.
+    The pause counts from the moment when all tasks run. If it counted from the previous fault, a run that takes longer
+    than the pause to recover would never make progress.
     """
 
     def __init__(self, kills: Sequence[Kill]) -> None:
         self._kills = [kill for kill in kills if kill.when == "every"]
         self._due_ms: dict[Kill, int] = {}
-        # How many happened since a cut was complete; None once that has been reported.
+        # How many happened since the last complete cut; None once that has been reported.
         self._in_a_row: int | None = 0
 
     def on_cut(self) -> None:
@@ -181,7 +181,7 @@ class Recurring:
             self._in_a_row = 0
 
     def on_kill(self) -> bool:
-        """A fault happens. Returns True once, when faults in a row have left no time for a cut."""
+        """A fault happens. Returns True once, when consecutive faults have left no time for a cut."""
         if self._in_a_row is None:
             return False
         self._in_a_row += 1
@@ -191,7 +191,7 @@ class Recurring:
         return is_to_report
 
     def on_running(self, now_ms: int) -> None:
-        """All tasks run: for the first time, or again."""
+        """All tasks run, for the first time or again."""
         self._due_ms = {kill: now_ms + kill.amount for kill in self._kills}
 
     def due(self, now_ms: int) -> list[Kill]:
@@ -202,7 +202,7 @@ class Recurring:
 
 
 def role_of(task: Task) -> str:
-    """What a task is in its graph.
+    """The role of a task in its graph.
 
     A task that is both head and body, because its loop has no other task, is a head.
     """
@@ -214,7 +214,7 @@ def role_of(task: Task) -> str:
 
 
 def check_kills(kills: tuple[Kill, ...], deployment: Deployment) -> None:
-    """Raise unless every planned fault concerns a task of this run."""
+    """Raise unless every planned fault matches a task of this run."""
     for kill in kills:
         if kill.who != "random" and not any(kill.concerns(task) for task in deployment.tasks.values()):
             tasks = ", ".join(f"{task.id} ({role_of(task)})" for task in deployment.tasks.values())

@@ -33,7 +33,7 @@ SECONDS_MIN = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which values an option takes: a check, and the same in words."""
+    """The values that an option accepts: a check, and its description."""
 
     accepts: Callable[[Any], bool]
     expected: str
@@ -158,7 +158,7 @@ class RunOptions:
                 raise BadOptionError(f"run option {name}={value!r}: give {expected}")
 
     def check_snapshots(self, what: str) -> None:
-        """Raise if an option is about cuts and none are kept. `what` is what is run, for the error."""
+        """Raise if an option needs cuts but none are kept. `what` names the flow in the error."""
         if self.snapshots is not None:
             return
         needing = {
@@ -174,7 +174,7 @@ class RunOptions:
 
 @cache
 def option_rules() -> dict[str, Rule | None]:
-    """The rule of each option, in the order of the fields; None where another part of the program checks the value."""
+    """The rule of each option, in the order of the fields; None if another part of the program checks the value."""
     hints = get_type_hints(RunOptions, include_extras=True)
     return {option.name: _rule_of(hints[option.name]) for option in fields(RunOptions)}
 
@@ -191,7 +191,7 @@ def _rule_of(hint: Any) -> Rule | None:
 
 
 def expected_instead(name: str, value: object) -> str | None:
-    """What an option takes, if it does not take this value; None if it does.
+    """A description of the values that an option accepts, if this is not one; else None.
 
     >>> expected_instead("every", 0), expected_instead("every", 0.5)
     ('seconds, at least 0.001', None)
@@ -202,7 +202,7 @@ def expected_instead(name: str, value: object) -> str | None:
 
 @cache
 def option_docs() -> dict[str, str]:
-    """The docstring of each option, in one line, read from the source of `RunOptions`.
+    """The docstring of each option as one line, read from the source of `RunOptions`.
 
     >>> option_docs()["every"]
     'Seconds between two cuts.'
@@ -219,7 +219,7 @@ def option_docs() -> dict[str, str]:
 def with_keywords_of(
     options: Callable[P, Options],
 ) -> Callable[[Callable[[Flow, Options], R]], Callable[Concatenate[Flow, P], R]]:
-    """Have a function of a flow and `RunOptions` take the options as keywords, for type checkers, editors and `help`.
+    """Let a function of a flow and `RunOptions` accept the options as keywords, for type checkers, editors and `help`.
 
     >>> @with_keywords_of(RunOptions)
     ... def seconds(flow, options):

@@ -1,4 +1,4 @@
-"""What the supervisor is given of a run, and how a run ends badly."""
+"""What the supervisor needs to know about a run, and the errors that a run ends with."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from recovery.supervisor import RestartOptions
 
 
 class RunFailedError(RuntimeError):
-    """The run has failed for good; says why."""
+    """The run has failed for good; the message says why."""
 
 
 class RequestFailedError(RuntimeError):
-    """A savepoint or a stop that was requested could not be taken; says why."""
+    """A requested savepoint or stop failed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """One run: its tasks, the options that the user gave, and the same in the terms of the core."""
+    """A run: its tasks, the user's options, and these options in the core's terms."""
 
     deployment: Deployment
     options: TaskOptions
@@ -33,7 +33,7 @@ class RunSpec:
 
     @property
     def restarts(self) -> RestartOptions:
-        """How many attempts may fail, and how long a restart waits."""
+        """The limits on restarts, and their pauses."""
         run = self.run
         return RestartOptions(
             run.max_restarts,
@@ -45,15 +45,15 @@ class RunSpec:
 
     @property
     def resume_from(self) -> Epoch | None:
-        """The cut to continue from; None stands for the latest cut, or the beginning."""
+        """The cut to resume from; None means the latest cut, or the beginning."""
         return Epoch(self.run.resume) if isinstance(self.run.resume, int) else None
 
     @property
     def anew(self) -> bool:
-        """Whether a run of this name that is there already is refused instead of continued."""
+        """Whether an existing run of this name is refused instead of resumed."""
         return self.run.resume == "never"
 
     @property
     def silence_ms(self) -> int:
-        """After how long an actor that reports nothing counts as silent."""
+        """Milliseconds without a report after which an actor counts as silent."""
         return int(self.run.silence_timeout * 1000)

@@ -98,7 +98,7 @@ def test_an_example_runs_from_spark_to_spark_as_a_job(cluster: Submitted, projec
 def test_a_relative_path_is_refused_in_a_submitted_job(cluster: Submitted, project: Path):
     said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", FLOW, "--snapshots", "cuts")
     assert "failed" in said
-    assert "--snapshots 'cuts' is relative, and this is a submitted job" in said
+    assert "--snapshots 'cuts' is relative, but this is a submitted job" in said
     payments = ["examples.cyclic.payments:flow", "--set", "inputs=examples/cyclic/data"]
     said = cluster.job("submit", "--working-dir", str(project), "--", "backedge", "run", *payments)
     assert "source 'arriving' reads 'examples/cyclic/data/payments.jsonl' is relative" in said

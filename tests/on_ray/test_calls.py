@@ -108,7 +108,7 @@ def test_what_is_no_flow_is_not_run(given: Any, fix: str):
 
 
 def test_to_look_for_the_cut_of_a_run_that_never_was_leaves_nothing_behind(tmp_path: Path):
-    with pytest.raises(NoSuchCutError, match="holds no run of 'rank', and so no cut 7"):
+    with pytest.raises(NoSuchCutError, match="contains no run of 'rank', so there is no cut 7"):
         find_cut(str(tmp_path), "rank", 7)
     with pytest.raises(BadNameError):
         find_cut(str(tmp_path), "../rank", 7)

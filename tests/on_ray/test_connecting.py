@@ -50,7 +50,7 @@ def test_an_actor_that_hears_nothing_of_a_peer_gives_up(monkeypatch: pytest.Monk
     with Attending(pipe(), disturb={("numbers/0", "kept/0"): lose_hello}) as run:
         run.until(lambda: "kept/0" in run.outcomes, "the sink has given up")
         assert run.outcomes["kept/0"].end == "failed"
-        assert run.outcomes["kept/0"].reason == "actor kept/0 has heard nothing of numbers/0"
+        assert run.outcomes["kept/0"].reason == "actor kept/0 has not heard from numbers/0"
         assert "numbers/0" not in run.outcomes, "the source has heard of its peer"
 
 

@@ -152,7 +152,7 @@ def test_a_frame_that_is_missing_on_a_link_is_noted(boxes: tuple[Mailbox, Mailbo
     link._number += 1  # as if the second frame had been lost
     link.send(message)
     assert len(ours.receive(1, 1_000)) == 1
-    assert ours.lost == ["frame 3 of actor number 3 came behind frame 1: what is between is lost"]
+    assert ours.lost == ["frame 3 of actor number 3 arrived after frame 1: those between are lost"]
 
 
 def test_the_loss_of_the_last_frame_is_seen_by_the_heartbeat_behind_it(boxes: tuple[Mailbox, Mailbox]):

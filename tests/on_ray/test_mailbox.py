@@ -150,7 +150,7 @@ def test_a_mailbox_for_its_own_host_listens_on_no_port(opened: list[Mailbox]):
 
 
 def test_a_mailbox_for_its_own_host_is_not_to_be_reached_from_another(opened: list[Mailbox]):
-    with pytest.raises(ValueError, match="for its own host alone, and there is another"):
+    with pytest.raises(ValueError, match="only accepts its own host, but this is"):
         here(opened, "there", HOST).link(here(opened).address)
 
 

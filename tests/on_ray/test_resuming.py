@@ -99,7 +99,7 @@ def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(tmp_path: Pa
 def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp_path: Path):
     first = start(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
     until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
-    with pytest.raises(RunExistsError, match="holds a run of 'trips' already"):
+    with pytest.raises(RunExistsError, match="already contains a run of 'trips'"):
         start(trips(count=2400), snapshots=tmp_path, progress=False)
     _, result = finish(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
     with pytest.raises(FencedError, match="another run has taken over job 'trips'"):
@@ -235,7 +235,7 @@ def test_what_only_an_actor_can_refuse_fails_the_run_in_one_line(tmp_path: Path)
 
 def test_a_cut_that_is_not_there_is_refused(tmp_path: Path):
     cancelled(trips(count=300), tmp_path, actors="slice")
-    with pytest.raises(NoSuchCutError, match="epoch 9999 is no complete cut"):
+    with pytest.raises(NoSuchCutError, match="epoch 9999 is not a complete cut"):
         run(trips(count=300), snapshots=tmp_path, actors="slice", resume=9999, progress=False)
 
 

@@ -1,8 +1,8 @@
 """The loop of one actor in one attempt: one mailbox for data, barriers and control, and the tasks in turn.
 
-Each turn serves what has arrived, then every task once; what the tasks of this actor send each other is delivered as
-it comes, so that it passes a slice of the graph in one turn. With nothing to do, the loop sleeps until a message comes,
-a thread is done, a timer is due or a source may read on.
+Each turn serves the mailbox, then every task once. Messages between tasks of this actor are delivered immediately, so a
+record can pass through a whole slice of the graph in one turn. If there is nothing to do, the loop sleeps until a
+message arrives, a thread is done, a timer is due, or a source may read on.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Delivery = tuple[ChannelId, Item]
 
 
 class _FaultObserver(Observer):
-    """Tells the actor of captures, for the planned faults that wait for one."""
+    """Reports captures to the actor, for the planned faults that wait for one."""
 
     __slots__ = ("_on_captured",)
 
@@ -93,20 +93,20 @@ class _FaultObserver(Observer):
 
 
 class ActorLoop:
-    """One actor's part in one attempt: the ports of its tasks' drivers, and the turns that it gives them.
+    """One actor's part in one attempt: the ports of its tasks' drivers, and their turns.
 
-    - clock, now_ms: the run's clock, and what it said at the beginning of this turn. turn_ns, steady_ms: the same of a
+    - clock, now_ms: the run's clock, and its time at the beginning of this turn. turn_ns, steady_ms: the same for a
       clock that never steps.
-    - counts: as told last. outcome: why the loop ends, once it does.
-    - is_started: the tasks run. early: messages for them that came before. has_cut: there is a cut to restore.
+    - counts: as last reported. outcome: the reason why the loop ends, once it does.
+    - is_started: the tasks run. early: messages for them that arrived before. has_cut: there is a cut to restore.
     - is_waiting_to_die: a planned fault is due here, and nothing is done any more.
-    - deliveries: what tasks of this actor have sent each other, until it is received.
-    - links: the ways to the other actors and to the supervisor. line: numbers the reports, and accepts the orders.
-    - missing: the peers that have not been heard of; connected_by_s: by when they must be. lost_at_s: when a link was
-      found broken.
+    - deliveries: messages between tasks of this actor that are not yet received.
+    - links: the links to the other actors and to the supervisor. line: numbers the reports, and accepts the orders.
+    - missing: the peers that have not been heard from; connected_by_s: the deadline for that. lost_at_s: when a broken
+      link was found.
     - take_max, read_max: how many records a task takes from a channel, or reads, in a turn.
-    - turns, first_turn: the drivers in their order, and whose turn is next. reading, waiting: those of sources, and
-      those with timers or calls. going_round: the receiving ends of the loops within this actor.
+    - turns, first_turn: the drivers in their order, and the index of the next one. reading, waiting: those of sources,
+      and those with timers or calls. going_round: the receiving ends of the loops within this actor.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class ActorLoop:
     # -- setting up ----------------------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        """Make the tasks of this actor, with the state they take back."""
+        """Create the tasks of this actor with their restored state."""
         for task in self.begin.deployment.tasks.values():
             if task.actor == self.begin.actor:
                 plan = self.begin.restores.get(task.id)
@@ -180,7 +180,7 @@ class ActorLoop:
             if channel.is_back and channel.within_actor
         ]
         if self.going_round:
-            # What is taken at a time goes on as objects, and is to be in the cache still.
+            # Records taken together travel on as objects, and should still be in the cache.
             self.take_max = min(self.take_max, GOING_ROUND_RECORDS)
         for driver in self.turns:
             driver.connect()
@@ -228,13 +228,13 @@ class ActorLoop:
             self.mailbox.close(last=self.links[SUPERVISOR])
 
     def _greet(self) -> None:
-        """Let everyone know that this actor is there, before it takes its state back, which may take long."""
+        """Announce this actor to everyone before it restores its state, which may take long."""
         self._tell_progress()
         for name in self.missing:
             self.links[name].send(pack_note(Kind.HELLO, self.attempt, self.begin.actor))
 
     def _turn(self, wait_ms: int) -> bool:
-        """Serve everything once; says whether there may be more to do before anything arrives."""
+        """Serve everything once; return whether there may be more to do before anything arrives."""
         messages = self.mailbox.receive(MESSAGES_MAX, wait_ms)
         self.now_ms = self.clock.now_ms()
         self.turn_ns = began_ns = self.clock_ns()
@@ -254,7 +254,7 @@ class ActorLoop:
                 self._on_records_due(due)
         elif self.missing and time.monotonic() > self.connected_by_s:
             silent = ", ".join(sorted(self.missing))
-            self.outcome = Outcome("failed", f"actor {self.begin.actor} has heard nothing of {silent}", self._counted())
+            self.outcome = Outcome("failed", f"actor {self.begin.actor} has not heard from {silent}", self._counted())
         self.mailbox.flush()
         if self.is_waiting_to_die:
             return False
@@ -271,9 +271,9 @@ class ActorLoop:
         return has_more or any(map(TaskDriver.can_go_on, self.turns))
 
     def _on_lost_link(self) -> None:
-        """What was sent over it is lost, and nobody has a copy: the attempt fails.
+        """Messages on the link are lost, and nobody has a copy: fail the attempt.
 
-        A moment later: if the process at the other end has died, its death is the better reason.
+        Wait a moment first: if the process at the other end has died, its death is the better reason.
         """
         if self.lost_at_s is None:
             self.lost_at_s = time.monotonic()
@@ -282,13 +282,13 @@ class ActorLoop:
             self.outcome = Outcome("failed", story, self._counted())
 
     def _take_turns(self, until_ns: int) -> bool:
-        """Give every task a turn, until time is up: then the mailbox comes first, and the next task after it."""
+        """Give every task a turn until time is up. Then the mailbox comes first, and the next task after it."""
         has_more = False
         turns, first = self.turns, self.first_turn
         for place in range(first, first + len(turns)):
             has_more |= turns[place % len(turns)].turn(self.take_max, self.read_max, until_ns)
             self._deliver()
-            # Who waits for it need not wait for the other tasks of this actor.
+            # Receivers of this output need not wait for the other tasks of this actor.
             self.mailbox.flush()
             if self.clock_ns() >= until_ns:
                 self.first_turn = (place + 1) % len(turns)
@@ -309,7 +309,7 @@ class ActorLoop:
         return min(IDLE_MS, max(0, min(left))) if left else IDLE_MS
 
     def _deliver(self) -> None:
-        """Let the tasks of this actor receive what they have sent each other."""
+        """Let the tasks of this actor receive each other's messages."""
         deliveries, drivers, attempt = self.deliveries, self.drivers, self.attempt
         while deliveries:
             channel, item = deliveries.popleft()
@@ -373,7 +373,7 @@ class ActorLoop:
     # -- ports of the drivers ------------------------------------------------------------------------------------
 
     def way(self, channel: Channel) -> SendItem:
-        """Into the queue of this actor, or onto the wire to another one."""
+        """The way into the queue of this actor, or over the network to another one."""
         id = channel.id
         if channel.within_actor:
             deliver = self.deliveries.append
@@ -383,7 +383,7 @@ class ActorLoop:
         return lambda item: post(pack_item(attempt, index, item))
 
     def credit_way(self, channel: Channel) -> SendCredit | None:
-        """Onto the wire to the sender's actor."""
+        """The way over the network to the sender's actor."""
         if channel.within_actor:
             return None
         index, attempt = self.index_of[channel.id], self.attempt
@@ -391,7 +391,7 @@ class ActorLoop:
         return lambda credit: post(pack_credit(attempt, index, credit))
 
     def receiving_end(self, channel: Channel) -> Arrivals:
-        """The other end of a channel within this actor."""
+        """The receiving end of a channel within this actor."""
         return self.drivers[channel.id.receiver].arrivals[channel.id]
 
     def is_going_round(self) -> bool:
@@ -399,7 +399,7 @@ class ActorLoop:
         return any(arrivals.batches_waiting() >= GOING_ROUND_BATCHES for arrivals in self.going_round)
 
     def tell(self, report: Report) -> None:
-        """Say something to the supervisor."""
+        """Send a report to the supervisor."""
         self._send_report(self.line.say(report, _monotonic_ms()))
 
     def _send_report(self, said: Said) -> None:
@@ -407,21 +407,21 @@ class ActorLoop:
         self.links[SUPERVISOR].send(pack_note(Kind.REPORT, self.attempt, note))
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
-        """What a task's core has to say to the coordinator."""
+        """Report an effect of a task's core to the coordinator."""
         self.tell(TaskReport(task, effect, files))
 
     # -- faults and output ---------------------------------------------------------------------------------------
 
     def _on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
-        """A planned fault may be due."""
+        """Check whether a planned fault is due."""
         for kill in self.begin.kills:
             is_due = kill.when == "epoch" and epoch is not None and epoch >= kill.amount
-            # Probes use up numbers: at an epoch from 2 on there is to be a cut to restore.
+            # Probes use up numbers: for an epoch from 2 on there must be a cut to restore.
             if is_due and (self.has_cut or kill.amount == 1) and kill.concerns(self.drivers[task].core.task):
                 self._wait_to_die(kill, task)
 
     def _on_records_due(self, due: RecordsDue) -> None:
-        """The fault is due that counts the records of this task."""
+        """The fault that counts the records of this task is due."""
         driver = self.drivers[due.task]
         driver.records += due.records
         kills = [k for k in self.begin.kills if k.when == "records" and k.concerns(driver.core.task)]
@@ -435,7 +435,7 @@ class ActorLoop:
 
     def _publish(self, sink: str, transaction: str, records: list[Any]) -> None:
         is_kept = self.begin.deployment.plan.operators[sink].function.keeps
-        if not (is_kept and self.begin.options.root is not None):  # else it is read from its folder in the end
+        if not (is_kept and self.begin.options.root is not None):  # otherwise it is read from its folder at the end
             self.tell(Published(sink, transaction, records))
 
     def _say_restored(self) -> None:
@@ -456,7 +456,7 @@ class ActorLoop:
         remaining = tuple(
             TaskRemaining(driver.id, epoch, left) for driver in self.turns for epoch, left in driver.remaining().items()
         )
-        # Not numbered: the next one says more.
+        # Not numbered, because the next report supersedes it.
         self._send_report(Said(0, Progress(self._counted(), remaining)))
 
 
@@ -465,10 +465,10 @@ def _monotonic_ms() -> int:
 
 
 def _picklable(error: Exception) -> Exception | None:
-    """The error as the driver can have it: without its cause, which may be anything."""
+    """The error in a form that can be sent to the driver: without its cause, which may be anything."""
     error.__cause__ = None
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - then its words must do
+    except Exception:  # noqa: BLE001 - then its message must do
         return None
     return error

@@ -1,9 +1,9 @@
-"""What an actor does beside its loop: writing snapshots in a thread, and calls outside in others.
+"""The background work of an actor: writing snapshots in one thread, and external calls in others.
 
-What comes of it goes into one queue, and wakes the loop up.
+Results go into one queue, and wake the loop.
 
-Small snapshots are written in the loop itself. The thread would ask for Python's lock some sixty times, and each time
-push the loop off its core: that costs more than the snapshot.
+Small snapshots are written in the loop itself. The thread would request Python's lock some sixty times and push the
+loop off its core each time, which costs more than writing the snapshot.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ QUICK_NS = 10_000_000
 
 
 class Files(Protocol):
-    """The files of a snapshot, which those that asked for it know more of."""
+    """The files of a snapshot. Only the store knows more about them."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether the disk was waited for."""
+        """Whether they are already durable."""
         ...
 
 
@@ -39,7 +39,7 @@ class TaskFilesStore(Protocol):
     """Where snapshots go."""
 
     def write_task(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> Files:
-        """Write a snapshot; says what its files are."""
+        """Write a snapshot; return a description of its files."""
         ...
 
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
@@ -48,7 +48,7 @@ class TaskFilesStore(Protocol):
 
 
 class Written(NamedTuple):
-    """A snapshot is written, or could not be."""
+    """A snapshot was written, or could not be written."""
 
     task: TaskId
     epoch: Epoch | None
@@ -57,7 +57,7 @@ class Written(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A call outside has answered or failed."""
+    """An external call has returned or failed."""
 
     task: TaskId
     call_id: int
@@ -78,7 +78,7 @@ class Background:
         self._is_closed = False
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
-        """Write a snapshot: here, if the task's last one took little time."""
+        """Write a snapshot: in the loop, if the task's last one was quick."""
         if self._store is None:
             self._finish(Written(task, epoch, None, None))
         elif epoch is not None and task in self._quick:
@@ -101,19 +101,19 @@ class Background:
             if not files.is_settled and time.thread_time_ns() - began_ns < QUICK_NS:
                 self._quick.add(task)
             written = Written(task, epoch, files, None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the epoch is declined and the run goes on
+        except Exception as error:  # noqa: BLE001 - in any case the epoch is declined and the run goes on
             if epoch is None:
                 time.sleep(RETRY_PAUSE_S)
             written = Written(task, epoch, None, f"{type(error).__name__}: {error}")
         self._finish(written)
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
-        """Remove what was written of an aborted epoch, behind what is being written."""
+        """Remove what was written for an aborted epoch, after the writes in progress."""
         if self._store is not None:
             self._writer.submit(self._store.discard_task, attempt, epoch, task)
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
-        """Call outside; the answer arrives in `done`. A thread that takes too long goes on, and nobody listens."""
+        """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
         if is_async(call.function) or call.timeout_s is not None:
             asyncio.run_coroutine_threadsafe(self._answer(task, call_id, call), self._event_loop())
         else:
@@ -145,7 +145,7 @@ class Background:
             self._wake()
 
     def close(self) -> None:
-        """Nobody asks any more. What is being written is written to its end, what is being called is left alone."""
+        """Stop reporting results. Snapshots in progress are completed; calls in progress are left alone."""
         self._is_closed = True
         self._writer.shutdown(wait=True, cancel_futures=True)
         if self._events is not None:
@@ -153,7 +153,7 @@ class Background:
 
 
 async def _from_thread(call: Call) -> Answer:
-    """The answer of a function that may block, called in a thread of its own."""
+    """The answer of a function that may block, called in its own thread."""
     events = asyncio.get_running_loop()
     begun: asyncio.Future[Answer | Awaitable[Any]] = events.create_future()
 
@@ -163,7 +163,7 @@ async def _from_thread(call: Call) -> Answer:
 
     def work() -> None:
         outcome = begin(call)
-        with suppress(RuntimeError):  # the attempt is over, and nobody listens any more
+        with suppress(RuntimeError):  # the attempt is over, so the answer is not needed
             events.call_soon_threadsafe(settle, outcome)
 
     _in_background(work)
@@ -171,12 +171,12 @@ async def _from_thread(call: Call) -> Answer:
 
 
 def _in_background(work: Callable[[], None]) -> None:
-    """In a thread that no process waits for when it ends: a call may take as long as it likes."""
+    """Run in a thread that does not keep the process alive, because a call may take arbitrarily long."""
     threading.Thread(target=work, name="calls", daemon=True).start()
 
 
 def _run_and_close(events: asyncio.AbstractEventLoop) -> None:
-    """Until it is stopped. Calls that are still out are given up: their records are in the cut, and asked again."""
+    """Run until stopped. Open calls are dropped: their records are in the cut, so the calls are repeated."""
     events.run_forever()
     for call in asyncio.all_tasks(events):
         call.cancel()

@@ -1,4 +1,4 @@
-"""The Ray actor that hosts tasks. It stays from attempt to attempt: healthy ones roll back in place."""
+"""The Ray actor that hosts tasks. It survives from attempt to attempt: healthy actors roll back in place."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ SWITCH_S = 0.0005
 
 
 class TaskActor:
-    """A process for tasks, or a spare one that waits to become such a process."""
+    """A process that hosts tasks, or a spare that waits to replace one."""
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._mailbox: Mailbox | None = None
         self._thread = 0
-        # Records come and go by the hundred thousand and seldom refer to each other: what is here now stays, and the
-        # search for circles among the rest can wait for more of them (measured: 15 % of a loop's time).
+        # Records come and go by the hundred thousand and seldom refer to each other. Existing objects stay, and the
+        # search for reference cycles among the others can wait for more of them (measured: 15 % of a loop's time).
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 50)
-        # The thread that writes snapshots asks for its turn many times a snapshot, and must not wait 5 ms each time.
+        # The thread that writes snapshots needs the lock many times per snapshot and must not wait 5 ms each time.
         sys.setswitchinterval(SWITCH_S)
 
     def __repr__(self) -> str:
-        """What Ray puts in front of its output, and lists it as."""
+        """The name that Ray shows in front of its output and in lists."""
         return self._label
 
     def arrive(self, keys: Keys, on_network: bool) -> Arrival:
@@ -50,14 +50,14 @@ class TaskActor:
         return Arrival(os.getpid(), place, self._mailbox.address, cluster.own_address(), cluster.own_log())
 
     def look(self) -> str:
-        """What this process is doing; answered from another thread than the one that runs the tasks."""
+        """What this process is doing; called from another thread than the one that runs the tasks."""
         return place_of(self._thread)
 
     def take_part(self, begin: Begin) -> Outcome:
-        """Run the tasks of one attempt, until it is over."""
+        """Run the tasks of one attempt until it is over."""
         self._thread = threading.get_ident()
         if self._mailbox is None:
-            raise RuntimeError("an actor takes part in an attempt only after it has arrived")
+            raise RuntimeError("an actor can only take part in an attempt after `arrive`")
         options = begin.options
 
         def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:
@@ -69,7 +69,7 @@ class TaskActor:
 
             def take_back(plan: RestorePlan) -> TaskRestore:
                 if store is None:
-                    raise RuntimeError(f"task {plan.task} is to take a state back, and the run keeps no snapshots")
+                    raise RuntimeError(f"task {plan.task} should restore its state, but the run keeps no snapshots")
                 return store.take_back(plan, begin.files, begin.deployment)
 
             return ActorLoop(begin, self._mailbox, store, make_services, take_back).run()

@@ -1,1 +1,1 @@
-"""engine.on_ray.api: what users call and hold: `start`, its checks, the job that it returns."""
+"""engine.on_ray.api: what users call and hold: `start`, its checks, and the job that it returns."""

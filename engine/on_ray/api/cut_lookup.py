@@ -1,4 +1,4 @@
-"""The cut that a run is to continue from, looked up before the run starts or leaves anything behind."""
+"""Looks up the cut to resume from, before the run starts or leaves anything behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recovery.supervisor import Supervisor
 
 
 def last_cut(store: LocalStore) -> Epoch | None:
-    """The cut from which `resume="latest"` continues; None if there is none."""
+    """The cut from which `resume="latest"` resumes; None if there is none."""
     return _read(store).continues_from
 
 
@@ -25,15 +25,15 @@ def _read(store: LocalStore) -> Supervisor:
 
 
 def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDescription:
-    """The description of the cut to continue from. Creates nothing if there is no such job, unlike opening a store."""
+    """The description of the cut to resume from. Unlike opening a store, creates nothing if there is no such job."""
     if not os.path.isfile(os.path.join(root, check_name(job, "job"), JOB)):
         raise NoSuchCutError(
-            f"{root} holds no run of {job!r}, and so no cut {epoch} to resume from: give the folder that the run was "
-            "given, or resume from another; `backedge snapshots list` shows the cuts of a folder"
+            f"{root} contains no run of {job!r}, so there is no cut {epoch} to resume from: give that run's folder, "
+            "or resume from another cut; `backedge snapshots list` shows the cuts of a folder"
         )
     store = LocalStore(root, job, key)
     there = [str(cut) for cut in _read(store).cuts if os.path.isdir(os.path.join(store.path, epoch_folder(cut)))]
     if str(epoch) not in there:
         others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"
-        raise NoSuchCutError(f"epoch {epoch} is no complete cut in {store.path}: {others}")
+        raise NoSuchCutError(f"epoch {epoch} is not a complete cut in {store.path}: {others}")
     return store.manifest_of(Epoch(epoch))

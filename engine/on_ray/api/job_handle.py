@@ -1,4 +1,4 @@
-"""A run as its driver sees it: wait for it, look at it, ask for a savepoint, stop it; and its result."""
+"""A run as its driver sees it: wait for it, look at it, request a savepoint, stop it; and its result."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Job:
         self._progress.say(description)
 
     def status(self) -> Story:
-        """How far the run is."""
+        """The progress of the run."""
         return cluster.get(self._supervisor.look.remote(0, 0))
 
     def cut(self) -> int:
@@ -129,7 +129,7 @@ class Job:
         except RequestFailedError:
             if not cluster.is_over(self._over, 0):
                 raise
-            # The run has ended without that cut, and `wait` says how.
+            # The run has ended without that cut; `wait` reports how.
         return self.wait()
 
     def _request(self, kind: RequestKind, name: str | None) -> int:
@@ -141,7 +141,7 @@ class Job:
                 if self.result is None:
                     answer = cluster.get(self._supervisor.ask.remote(request_id, kind, name))
                 else:
-                    # Its supervisor is being ended, and may answer still or not.
+                    # The supervisor is being ended, and may or may not still answer.
                     answer = self._last_answer(request_id, kind, name, "")
             except cluster.RayError as error:
                 answer = self._last_answer(request_id, kind, name, cluster.first_line(error))
@@ -153,7 +153,7 @@ class Job:
                 return answer.epoch
 
     def _last_answer(self, request_id: str, kind: RequestKind, name: str | None, error: str) -> Reply:
-        """The answer of a run whose supervisor is gone: it is in the run's story if the run came to an end."""
+        """The answer of a run whose supervisor is gone; the run's story has it if the run ended normally."""
         answer = self._answers.get(request_id)
         if answer is None:
             ended = f"it has {self.result.state}" if self.result else f"its supervisor died: {error}"

@@ -1,4 +1,4 @@
-"""Checks before anything runs: whether input, output and cuts are where they should be, and can be used."""
+"""Checks before anything runs: whether input, output and cuts are in the right place and usable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RunExistsError(ValueError):
 
 
 def with_absolute_paths(plan: Plan) -> Plan:
-    """The same plan for processes that run in another folder."""
+    """The same plan with absolute paths, for processes that run in another folder."""
     return replace(plan, operators={name: _absolute(operator) for name, operator in plan.operators.items()})
 
 
@@ -42,7 +42,7 @@ def _absolute(operator: Operator) -> Operator:
 
 
 def storage_folder(given: str, hosts: int) -> str:
-    """The folder for the cuts, which all processes must be able to reach.
+    """The folder for the cuts, which all processes must be able to access.
 
     >>> storage_folder("file:///shared/cuts", hosts=3)
     '/shared/cuts'
@@ -51,19 +51,19 @@ def storage_folder(given: str, hosts: int) -> str:
         return given.removeprefix("file://")
     if "://" in given:
         raise BadOptionError(
-            f"snapshots={given!r}: cuts are kept in a folder, which this is not: give a folder that every host of the "
+            f"snapshots={given!r}: cuts are kept in a folder, but this is not one: give one that every host of the "
             "cluster has mounted, as file:///FOLDER"
         )
     if hosts > 1:
         raise BadOptionError(
-            f"snapshots={given!r} is a folder of one host, and the cluster has {hosts}: give one that all of them have "
-            "mounted, and say so by writing it as file:///FOLDER"
+            f"snapshots={given!r} is a folder of one host, but the cluster has {hosts}: give one that all have "
+            "mounted, and confirm this by writing it as file:///FOLDER"
         )
     return str(Path(given).absolute())
 
 
 def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
-    """Whether the run starts from nothing. Raises if the folder holds a run that `resume` does not ask for or fit."""
+    """Whether the run starts from nothing. Raises if the folder contains a run that does not match `resume`."""
     if options.root is None:
         return True
     if isinstance(resume, int):
@@ -72,23 +72,23 @@ def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
     if not store.holds_a_run:
         return True
     if resume == "never":
-        raise RunExistsError(f"{store.path} holds a run of {options.job!r} already")
+        raise RunExistsError(f"{store.path} already contains a run of {options.job!r}")
     if resume == "latest" and (cut := last_cut(store)) is not None:
         check_graph(plan, store.manifest_of(cut).outline)
     return False
 
 
 def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Raise unless all input is there; returns the splits of the sources that list them."""
+    """Raise unless all input exists; return the splits of the sources that list them."""
     sources = (operator for operator in plan.operators.values() if operator.kind.is_source)
     found = {operator.name: check_source(operator) for operator in sources}
     return {name: splits for name, splits in found.items() if splits is not None}
 
 
 def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
-    """Raise unless all output can be written; then claim the output folders for this run.
+    """Raise unless all output is writable; then claim the output folders for this run.
 
-    Checked before the claim, so that a refused run claims nothing, and after it: from then on no other run may start.
+    Checks before the claim, so that a refused run claims nothing, and after it, when no other run can start any more.
     """
     services = open_services(options, lambda sink, transaction, records: None, Attempt(0))
     sinks = [(operator, services.place(operator)) for operator in plan.operators.values() if operator.kind.is_sink]

@@ -1,7 +1,7 @@
-"""What a driver shows of a run while it goes on, on its standard error.
+"""Shows the progress of a run on the driver's standard error.
 
-On a terminal one line is written over and over. Elsewhere, in the logs of a submitted job for instance, a line is
-written every few seconds. What happens (a death, a restore) is a line of its own in both.
+On a terminal, one line is updated in place. Elsewhere, for example in the logs of a submitted job, a line is written
+every few seconds. Events (a death, a restore) get a line of their own in both cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OVERWRITE = "\r\x1b[K"
 
 
 class Display:
-    """Tells on a stream how a run goes; nothing at all if it is not `wanted`."""
+    """Reports on a stream how a run is doing; silent unless `wanted`."""
 
     def __init__(self, wanted: bool, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._wanted = wanted
@@ -34,18 +34,18 @@ class Display:
         self._counted = deque([(clock(), 0, 0)])
 
     def say(self, line: str) -> None:
-        """Something that happened, on a line of its own."""
+        """Report an event on a line of its own."""
         if self._wanted:
             self.make_room()
             print(f"backedge: {line}", file=self._stream, flush=True)
 
     def show(self, story: Story) -> None:
-        """How far the run is, if it is time to say so again."""
+        """Show the progress of the run, if it is time to do so again."""
         now_s = self._clock()
         if not self._wanted or now_s - self._told_s < (LIVE_S if self._is_live else PLAIN_S):
             return
         self._told_s = now_s
-        # Actors tell how far they are about as often as the line is written: a longer stretch evens that out.
+        # Actors report progress about as often as the line is written; a longer period evens that out.
         while len(self._counted) > 1 and now_s - self._counted[1][0] >= RATE_S:
             self._counted.popleft()
         then_s, records, hops = self._counted[0]
@@ -61,14 +61,14 @@ class Display:
         print(f"{_OVERWRITE}{line[: columns - 1]}", end="", file=self._stream, flush=True)
 
     def make_room(self) -> None:
-        """Something else is about to be printed: take the live line away."""
+        """Clear the live line, because something else is about to be printed."""
         if self._is_open:
             self._is_open = False
             print(_OVERWRITE, end="", file=self._stream, flush=True)
 
 
 def figures(story: Story, records_per_s: float, hops_per_s: float) -> str:
-    """How far a run is, in a line.
+    """The progress of a run as one line.
 
     >>> figures(Story("rank", state="running", attempt=1, last_epoch=7, log_bytes=2048), 12500, 90000)
     'running, attempt 1, epoch 7: 12,500 records/s, 90,000 hops/s, 0 bytes in loops, 2,048 in the log'

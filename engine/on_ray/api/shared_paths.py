@@ -1,8 +1,8 @@
-"""Paths in a submitted job: relative ones lead nowhere.
+"""Refuses relative paths in a submitted job.
 
 `ray job submit` runs its command in a temporary copy of the working folder, and other processes of the run in other
-copies. Cuts and output that were written there would be gone with the job, and input would be missing in the copy
-where git ignores it. So only an absolute path or a URI will do.
+copies. Cuts and output written there would disappear with the job, and input that git ignores would be missing in the
+copy. So only absolute paths and URIs are accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphs.io import Sink, Source
 from graphs.plan import Plan
 
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Ray gives this to the command of a submitted job, and to no other process."""
+"""Ray sets this for the command of a submitted job, and for no other process."""
 
 
 class RelativePathError(BadOptionError):
@@ -34,7 +34,7 @@ def is_submitted(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def check_path(what: str, path: str, others: str = "", environment: Mapping[str, str] = os.environ) -> None:
-    """Raise `RelativePathError` for a relative path in a submitted job. `others` names URIs that would do, too.
+    """Raise `RelativePathError` for a relative path in a submitted job. `others` names further URIs that would work.
 
     >>> check_path("--snapshots", "cuts", environment={})
     """
@@ -42,7 +42,7 @@ def check_path(what: str, path: str, others: str = "", environment: Mapping[str,
         return
     name = PurePosixPath(path).name or "NAME"
     raise RelativePathError(
-        f"{what} {path!r} is relative, and this is a submitted job, which runs in a temporary copy of its folder: "
+        f"{what} {path!r} is relative, but this is a submitted job, which runs in a temporary copy of its folder: "
         f"give the absolute path, such as /FOLDER/{name}, or a URI, file:///FOLDER/{name}{others and others + name}"
     )
 
@@ -50,7 +50,7 @@ def check_path(what: str, path: str, others: str = "", environment: Mapping[str,
 def checked_paths(
     plan: Plan, snapshots: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ
 ) -> Plan:
-    """The plan; `RelativePathError` if a submitted job keeps cuts, reads or writes at a relative path."""
+    """Return the plan; raise `RelativePathError` if a submitted job keeps cuts, reads or writes at a relative path."""
     if snapshots is not None:
         check_path("snapshots", os.fspath(snapshots), environment=environment)
     for operator in plan.operators.values():

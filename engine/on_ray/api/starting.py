@@ -1,4 +1,4 @@
-"""Where a user starts a flow on Ray: `run` waits for its end, `start` returns at once."""
+"""Starts a flow on Ray: `run` waits for its end, `start` returns at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(flow: Flow, options: RunOptions) -> RunResult:
 
 
 def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Job:
-    """Start a flow on Ray, with planned faults in it or without; what is wrong about the call is said first."""
+    """Start a flow on Ray, with or without planned faults. Errors of the call are raised before anything else."""
     what = f"flow {flow.name!r}"
     options.check_snapshots(what)
     root = None if options.snapshots is None else os.fspath(options.snapshots)
@@ -96,13 +96,13 @@ def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
         check_start()
     core_of(faults.broken_rule)
     if plan.stop_when is not None and options.snapshots is None:
-        raise BadOptionError(f"{what} has stop_when, which is asked on complete cuts: give it snapshots=")
+        raise BadOptionError(f"{what} has stop_when, which is evaluated on complete cuts: give it snapshots=")
     check_pickles(plan, cluster.pickled)
 
 
 def _deploy(plan: Plan, options: RunOptions, planned: tuple[Kill, ...]) -> tuple[Deployment, str]:
-    """What runs where, and the same in words."""
-    # Before Ray is started, which takes seconds; which tasks there are does not depend on the CPUs.
+    """The deployment, and its description."""
+    # Before Ray is started, which takes seconds; the set of tasks does not depend on the CPUs.
     check_kills(planned, expand(plan, options.parallelism))
     cluster.connect()
     cpus = cluster.cpus()
@@ -111,7 +111,7 @@ def _deploy(plan: Plan, options: RunOptions, planned: tuple[Kill, ...]) -> tuple
 
 
 def describe(deployment: Deployment, actors: str, cpus: int) -> str:
-    """What runs where, in a line."""
+    """A description of the deployment in one line."""
     count = len({task.actor for task in deployment.tasks.values()})
     chosen = f' (actors="auto" with {cpus} CPUs)' if actors == "auto" else ""
     return f"{counted(len(deployment.tasks), 'task')} in {counted(count, 'actor')}{chosen}"

@@ -1,1 +1,1 @@
-"""engine.on_ray.transport: what travels between actors: mailboxes, frames, channel ends, spilled batches."""
+"""engine.on_ray.transport: messages between actors: mailboxes, frames, control messages, spilled batches."""

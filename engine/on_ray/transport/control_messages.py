@@ -1,4 +1,4 @@
-"""What supervisor and actors say to each other: the beginning of an attempt, orders one way, reports the other."""
+"""Messages between supervisor and actors: the beginning of an attempt, orders one way, reports the other."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from recovery.rescale import RestorePlan
 from recovery.stores.task_files import TaskFiles
 
 SUPERVISOR = "(supervisor)"
-# So long may it take until all have heard of each other, modules of the user's that Python has to load included.
+# The time until all actors must have heard from each other, including the time to load the user's modules.
 CONNECT_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may wait where, in bytes.
+    """Limits on what may wait where, in bytes.
 
-    On the way in a regular channel; in memory at either end of a back edge; on disk, in one process; in the logs of one
+    In transit in a regular channel; in memory at either end of a back edge; on disk, in one process; in the logs of one
     task in one epoch, where None means no limit.
     """
 
@@ -37,8 +37,8 @@ class Limits:
 class TaskOptions:
     """How tasks run, where they write, and how much they take at a time.
 
-    `key` signs what they write, or is None. `run` is part of the names of published files: that of the store, or drawn
-    for a run that nothing resumes.
+    `key` signs what they write; None means unsigned. `run` is part of the names of published files: the store's name,
+    or a random one for a run that cannot be resumed.
     """
 
     seed: int = 0
@@ -55,11 +55,11 @@ class TaskOptions:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What an actor needs to take part in an attempt.
+    """What an actor needs to know to take part in an attempt.
 
-    `restores` says what its tasks take back, and `files` describes the files that they read for it; no state is in
-    either. `processed` has the records that its tasks have processed in earlier attempts of the run, for planned
-    faults.
+    `restores` says what its tasks restore, and `files` describes the files that they read for it; neither contains any
+    state. `processed` has the numbers of records that its tasks have processed in earlier attempts of the run, for
+    planned faults.
     """
 
     attempt: Attempt
@@ -75,7 +75,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An actor is there: where it runs, where its mailbox is, and the file that Ray keeps its output in."""
+    """An actor has arrived: its place, its mailbox, and the file to which Ray writes its output."""
 
     pid: int
     place: str
@@ -86,9 +86,9 @@ class Arrival:
 
 @dataclass(slots=True)
 class Counts:
-    """What the tasks of an actor have done in this attempt, and how much waits in their loops.
+    """What the tasks of an actor have done in this attempt, and how much is waiting in their loops.
 
-    `by_task` has the records that each of them has processed.
+    `by_task` has the number of records that each task has processed.
     """
 
     records: int = 0
@@ -101,9 +101,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an actor's part in an attempt came to its end.
+    """How an actor's part in an attempt ended.
 
-    `stopped`: it was told to. `failed`: the attempt cannot go on. `broken`: user code raised, the run cannot go on.
+    `stopped`: it was told to. `failed`: the attempt cannot go on. `broken`: user code raised, so the run cannot go on.
     `died`: the process is gone.
     """
 
@@ -114,13 +114,13 @@ class Outcome:
 
 
 class Restored(NamedTuple):
-    """All tasks of the actor have their state back, and all its peers have found it."""
+    """All tasks of the actor are restored, and all its peers have reached it."""
 
     tasks: tuple[TaskId, ...]
 
 
 class TaskReport(NamedTuple):
-    """What a task's core has to say. `files` are those of the snapshot that it acknowledges."""
+    """A report of a task's core. `files` are the files of the snapshot that it acknowledges."""
 
     task: TaskId
     effect: Effect
@@ -128,7 +128,7 @@ class TaskReport(NamedTuple):
 
 
 class TaskRemaining(NamedTuple):
-    """What a task still has to do for an epoch that is under way."""
+    """What a task still has to do for an open epoch."""
 
     task: TaskId
     epoch: Epoch
@@ -136,14 +136,14 @@ class TaskRemaining(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far an actor is, and what its tasks still have to do for open epochs."""
+    """The progress of an actor, and what its tasks still have to do for open epochs."""
 
     counts: Counts
     remaining: tuple[TaskRemaining, ...] = ()
 
 
 class Published(NamedTuple):
-    """Output for the driver, of a transaction that is committed."""
+    """Output for the driver, from a committed transaction."""
 
     sink: str
     transaction: str
@@ -151,7 +151,7 @@ class Published(NamedTuple):
 
 
 class FaultReached(NamedTuple):
-    """A planned fault is due here; the process waits for its death."""
+    """A planned fault is due here; the process waits to be killed."""
 
     pid: int
     kill: Kill

@@ -1,15 +1,15 @@
-"""What travels between two actors: a header of fixed size, then the payload, as one or two frames.
+"""The frames between two actors: a header of fixed size, then the payload, as one or two frames.
 
     sender | link number | kind | attempt | channel | number        then the payload
 
-Small messages that are sent to one actor at a time travel as one, a bundle: each behind its length.
+Small messages that are sent to one actor together travel as one bundle: each after its length.
 
-`sender` and `link number` count the frames of one link, so that its receiver knows when one is missing; both are 0 on
-the links to and from the supervisor, which may lose some (`recovery/lines.py`).
+`sender` and `link number` count the frames of a link, so that its receiver notices missing ones. Both are 0 on the
+links to and from the supervisor, which may lose frames (`recovery/lines.py`).
 
-`channel` is the channel's place in the deployment, which every actor counts alike. `number` is the batch's number for
-data, of the message for credit. Messages of another attempt are dropped by their header alone.
-Barriers, ENDs, orders and reports are pickled; they come from actors of this run alone (`mailbox.py`).
+`channel` is the channel's index in the deployment, which is the same in every actor. `number` is the batch's number for
+data, and the message's number for credit. Messages of another attempt are dropped by their header alone.
+Barriers, ENDs, orders and reports are pickled; they only come from actors of this run (`mailbox.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ unpack_header: Callable[[bytes], tuple[int, Attempt, int, int]] = _HEADER.unpack
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     BATCH = 0
     MARKER = 1
@@ -62,7 +62,7 @@ _CREDIT = struct.Struct("<QQ")
 
 
 def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
-    """A message that carries what a core sends into a channel.
+    """Pack an item that a core sends into a channel.
 
     >>> unpack_item(Kind.END, 0, pack_item(Attempt(1), 3, End(7, 1))[1])
     End(count=7, digest=1)
@@ -75,7 +75,7 @@ def pack_item(attempt: Attempt, channel: int, item: Item) -> Message:
 
 
 def unpack_item(kind: int, number: int, payload: bytes) -> Item:
-    """What came over a channel."""
+    """Unpack an item from a channel."""
     if kind == Kind.BATCH:
         return Data(number, payload)
     if kind == Kind.MARKER:
@@ -86,7 +86,7 @@ def unpack_item(kind: int, number: int, payload: bytes) -> Item:
 
 
 def bundle(frames: list[bytes]) -> bytes:
-    """Several messages, each a header and its payload, as one.
+    """Combine several messages, each a header and its payload, into one.
 
     >>> list(unbundle(b"l" * 12 + bundle([b"h" * 17 + b"a", b"h" * 17]))) == [(b"h" * 17, b"a"), (b"h" * 17, b"")]
     True
@@ -95,7 +95,7 @@ def bundle(frames: list[bytes]) -> bytes:
 
 
 def unbundle(frame: bytes) -> Iterator[Message]:
-    """The messages of a bundle, in their order."""
+    """The messages of a bundle, in order."""
     at = HEADERS_BYTES
     while at < len(frame):
         start = at + _LENGTH.size
@@ -104,17 +104,17 @@ def unbundle(frame: bytes) -> Iterator[Message]:
 
 
 def pack_note(kind: Kind, attempt: Attempt, value: Any = None, number: int = 0) -> Message:
-    """A message between the supervisor and an actor, or between two actors, that belongs to no channel."""
+    """Pack a message between the supervisor and an actor, or between two actors, that belongs to no channel."""
     return pack_header(kind, attempt, NO_CHANNEL, number), pickle.dumps(value, 5)
 
 
 def pack_heartbeat(attempt: Attempt) -> Message:
-    """Says nothing: its link number tells whether all before it has arrived."""
+    """A frame without content: its link number shows whether all frames before it have arrived."""
     return pack_header(Kind.HEARTBEAT, attempt, NO_CHANNEL, 0), b""
 
 
 def pack_credit(attempt: Attempt, channel: int, credit: Credit) -> Message:
-    """Says how much of a channel was consumed in all, and how much may be on its way.
+    """Pack how much of a channel was consumed in total, and how much may be in transit.
 
     >>> unpack_credit(1, pack_credit(Attempt(1), 3, Credit(1, 2_000, 4_000))[1])
     Credit(number=1, consumed=2000, window=4000)
@@ -124,5 +124,5 @@ def pack_credit(attempt: Attempt, channel: int, credit: Credit) -> Message:
 
 
 def unpack_credit(number: int, payload: bytes) -> Credit:
-    """What the receiver of a channel said."""
+    """Unpack a credit message."""
     return Credit(number, *_CREDIT.unpack(payload))

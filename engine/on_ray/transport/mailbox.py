@@ -1,21 +1,21 @@
-"""The one mailbox of an actor, for data and control alike, and the links to the mailboxes of others.
+"""The mailbox of an actor, for data and control alike, and the links to the mailboxes of others.
 
-Each process binds a PULL socket and connects a PUSH socket to every process that it sends to: so there is one
-connection a pair and direction, order holds between two processes, and nothing that is sent ever blocks the sender.
+Each process binds a PULL socket and connects a PUSH socket to every process that it sends to. So there is one
+connection per pair and direction, the order between two processes is kept, and sending never blocks.
 
-- Within a host they talk over a Unix socket in a folder that only this user can enter. The folder is removed as soon
-  as everyone is connected: a process that is killed leaves nothing behind.
-- Between hosts over TCP with CURVE, on the host's own address. A mailbox lets in only who knows the key of this
-  attempt, which Ray hands out; without that check CURVE would let any key in.
+- Within a host, messages travel over a Unix socket in a folder that only this user can enter. The folder is removed as
+  soon as everyone is connected, so a process that is killed leaves nothing behind.
+- Between hosts, they travel over TCP with CURVE, on the host's own address. A mailbox only admits peers that know the
+  key of this attempt, which Ray hands out; without that check CURVE would admit any key.
 
-Each attempt has a mailbox of its own, so that nothing of an earlier one is still on its way into it.
+Each attempt has its own mailboxes, so no message of an earlier attempt can still be in transit.
 
-A connection that breaks loses what was on its way, and ZeroMQ connects again without a word. So the links between two
-actors are numbered (`sender`) and never connect again: a frame that is missing, or a connection that breaks, is noted
-in `lost`, and the attempt fails. A heartbeat follows what was sent, so that the loss of the last frames is seen too. A
-peer that vanishes without closing is found by ZMTP heartbeats, which its I/O thread answers whatever user code does.
+A connection that breaks loses what was in transit, and ZeroMQ reconnects silently. Therefore the links between two
+actors are numbered (`sender`) and never reconnect: a missing frame or a broken connection is noted in `lost`, and the
+attempt fails. A heartbeat follows the messages, so that the loss of the last frames is noticed, too. A peer that
+vanishes without closing is detected by ZMTP heartbeats, which its I/O thread answers regardless of user code.
 
-Links to and from the supervisor are not numbered: they connect again, and what they lose is sent again.
+Links to and from the supervisor are not numbered: they reconnect, and lost messages are repeated.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a mailbox is: for processes on the same host, and for the others if there are any."""
+    """The address of a mailbox: for processes on the same host, and for other hosts if there are any."""
 
     place: str
     local: str
@@ -75,25 +75,25 @@ class Address:
     server_key: bytes | None = None
 
     def remove_folder(self) -> None:
-        """Remove the folder of the local way in, of a process that is dead."""
+        """Remove the socket folder of a process that is dead."""
         shutil.rmtree(Path(self.local.removeprefix("ipc://")).parent, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a process shows to get into the mailboxes of its attempt."""
+    """The keys with which a process enters the mailboxes of its attempt."""
 
     public: bytes
     secret: bytes
 
     @staticmethod
     def new() -> Keys:
-        """Keys of a new attempt."""
+        """Create keys for a new attempt."""
         return Keys(*zmq.curve_keypair())
 
 
 class _OneKey:
-    """Lets in who has the key of the attempt."""
+    """Admits peers that have the key of the attempt."""
 
     def __init__(self, public: bytes) -> None:
         self._public = public
@@ -104,10 +104,10 @@ class _OneKey:
 
 
 class Mailbox:
-    """Where a process receives, in one attempt.
+    """Receives the messages of a process in one attempt.
 
-    `host` is its own address on the network if other hosts are to reach it, else None. `place` names the host.
-    `stays_awake`: whether it looks for answers for a moment before it falls asleep.
+    `host` is the process's address on the network if other hosts must reach it, else None. `place` names the host.
+    `stays_awake`: whether to poll for answers for a moment before sleeping.
     """
 
     def __init__(self, place: str, host: str | None, keys: Keys, *, stays_awake: bool = True) -> None:
@@ -124,7 +124,7 @@ class Mailbox:
         self._polled = [(self._box, int(zmq.POLLIN))]
         if host is not None:
             self._let_in_members()
-        # The path of a socket may have a hundred bytes.
+        # The path of a socket may have about a hundred bytes.
         folder = "/tmp" if len(tempfile.gettempdir()) > FOLDER_LENGTH_MAX else None
         self._folder: Path | None = Path(tempfile.mkdtemp(prefix="backedge-", dir=folder))
         local = f"ipc://{self._folder}/box"
@@ -153,10 +153,10 @@ class Mailbox:
         return f"{address}:{self._box.bind_to_random_port(address)}"
 
     def link(self, to: Address, sender: int = 0, name: str = "") -> Link:
-        """A way to somebody else's mailbox, called `name` here. `sender` is this actor's number there, or 0."""
+        """Create a link to another mailbox, called `name` here. `sender` is this actor's number there, or 0."""
         address = to.local if to.place == self._place else to.remote
         if address is None:
-            raise ValueError(f"the mailbox at {to.place} is for its own host alone, and {self._place} is another")
+            raise ValueError(f"the mailbox at {to.place} only accepts its own host, but this is {self._place}")
         socket = self._context.socket(zmq.PUSH)
         socket.sndhwm = 0
         socket.linger = 0
@@ -176,16 +176,16 @@ class Mailbox:
         return link
 
     def links(self, addresses: Mapping[str, Address], sender: int = 0) -> dict[str, Link]:
-        """The ways to several."""
+        """Create links to several mailboxes."""
         return {name: self.link(address, sender, name) for name, address in addresses.items()}
 
     def look_after_links(self, attempt: Attempt) -> None:
-        """Send heartbeats where they are due, and note connections that have broken."""
+        """Send due heartbeats, and note broken connections."""
         for link in self._links:
             link.look_after(attempt)
 
     def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
-        """What has arrived, about so many messages at most; waits that long for the first, or until it is woken."""
+        """Return about `messages_max` messages at most; wait for the first until the timeout or `wake`."""
         box = self._box
         found: list[Message] = []
         if timeout_ms == 0:
@@ -210,9 +210,9 @@ class Mailbox:
         return bool(zmq.zmq_poll(self._polled, 0))
 
     def _stay_awake(self) -> None:
-        """Look for a moment whether an answer comes, and give way to whoever else wants the core.
+        """Poll for an answer for a moment, and yield the core to other processes meanwhile.
 
-        To fall asleep and be woken takes longer than most answers do: without this a hop takes twice as long.
+        Falling asleep and waking up takes longer than most answers: without this, a hop takes twice as long.
         """
         until_ns = time.monotonic_ns() + AWAKE_NS
         while not self._has_some() and time.monotonic_ns() < until_ns:
@@ -233,7 +233,9 @@ class Mailbox:
 
     def _on_gap(self, sender: int, number: int) -> None:
         before = self._heard.get(sender, 0)
-        self.lost.append(f"frame {number} of actor number {sender} came behind frame {before}: what is between is lost")
+        self.lost.append(
+            f"frame {number} of actor number {sender} arrived after frame {before}: those between are lost"
+        )
 
     def flush(self) -> None:
         """Send what was posted on the links of this mailbox."""
@@ -242,19 +244,19 @@ class Mailbox:
         self._posted.clear()
 
     def wake(self) -> None:
-        """Have `receive` return, from any thread; after `close` nobody waits."""
+        """Make `receive` return, from any thread; has no effect after `close`."""
         with self._closing:
             if not self._is_closed:
                 self._own.send(WAKE)
 
     def all_are_connected(self) -> None:
-        """Nobody needs to find the way in any more."""
+        """Remove the socket folder: everyone is connected."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
     def close(self, last: Link | None = None) -> None:
-        """Let go of everything. What was sent over `last` has a second to leave; the rest is of no use any more."""
+        """Release everything. Messages on `last` have a second to leave; other unsent messages are dropped."""
         with self._closing:
             if self._is_closed:
                 return
@@ -269,9 +271,9 @@ class Mailbox:
 
 
 class Link:
-    """A way to one mailbox. Sending never blocks.
+    """A connection to one mailbox. Sending never blocks.
 
-    `lost` is where a broken connection is noted; `monitor` tells of it, on links that do not connect again.
+    `lost` receives notes of broken connections; `monitor` detects them, on links that do not reconnect.
     """
 
     __slots__ = (
@@ -310,8 +312,8 @@ class Link:
     def send(self, message: Message) -> None:
         """Send one message: small ones in one frame, which takes half the time.
 
-        Only very large ones are not copied: ZeroMQ gives the memory of those back through a thread of its own, and
-        waiting for that to have its turn in Python takes longer than the copy.
+        Only very large messages are not copied: ZeroMQ releases their memory through its own thread, and waiting for
+        that thread's turn in Python takes longer than the copy.
         """
         header, payload = message
         if len(payload) < ONE_FRAME_BYTES_MAX:
@@ -330,7 +332,7 @@ class Link:
             self._note_broken()
 
     def _next(self) -> bytes:
-        """What stands in front of the next frame."""
+        """The prefix of the next frame."""
         if self._sender:
             self._number += 1
         return pack_link(self._sender, self._number)
@@ -339,7 +341,7 @@ class Link:
         self._lost.append(f"the connection to actor {self._name} has broken")
 
     def look_after(self, attempt: Attempt) -> None:
-        """Send a heartbeat behind what was sent since the last one, and see whether the connection has broken."""
+        """Send a heartbeat if anything was sent since the last one, and check whether the connection has broken."""
         if self._sender and self._number > self._beaten:
             self.send(pack_heartbeat(attempt))
             self._beaten = self._number
@@ -347,7 +349,7 @@ class Link:
             self._note_broken()
 
     def post(self, message: Message) -> None:
-        """Send one message when the mailbox is flushed, with the others that are posted until then; a large one now."""
+        """Send a message when the mailbox is flushed, together with others posted until then; a large one at once."""
         header, payload = message
         if len(payload) > BUNDLED_BYTES_MAX:
             self.flush()
@@ -358,7 +360,7 @@ class Link:
         self._frames.append(header + payload)
 
     def flush(self) -> None:
-        """Send what was posted."""
+        """Send the posted messages."""
         frames, self._frames = self._frames, []
         if len(frames) == 1:
             self._send_frame(frames[0])
@@ -366,7 +368,7 @@ class Link:
             self._send_frame(bundle(frames))
 
     def close(self, linger_ms: int) -> None:
-        """Send nothing more; what was sent has that long to leave."""
+        """Stop sending; messages already sent have this long to leave."""
         if self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close(0)

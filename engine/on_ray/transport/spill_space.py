@@ -1,7 +1,7 @@
-"""What does not fit in memory waits on disk (rule 9), in files without a name: a process that dies leaves none behind.
+"""Spills payloads that do not fit into memory (rule 9) to nameless files, so that a dead process leaves none behind.
 
-Payloads are appended to segments, a fraction of the space each. A segment's space is free again when nothing refers to
-any of its payloads any more, neither a queue nor a log; the last one to do so may be the thread that writes a log.
+Payloads are appended to segments, each a fraction of the space. A segment's space is free again when no queue and no
+log refers to any of its payloads; the last reference may be released by the thread that writes a log.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Spilled(Stored):
         return self._size
 
     def load(self) -> bytes:
-        """Its bytes."""
+        """Read the payload."""
         return os.pread(self._segment.file, self._size, self._offset)
 
 
 class SpillSpace:
-    """The disk that one actor may use, in bytes."""
+    """The disk space, in bytes, that one actor may use."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -47,16 +47,16 @@ class SpillSpace:
 
     @property
     def bytes_used(self) -> int:
-        """What the files hold that something refers to."""
+        """The size of the files that are still referenced."""
         while self._freed:
             self._used -= self._freed.popleft()
         return self._used
 
     def store(self, payload: bytes) -> Spilled:
-        """Put a payload on disk."""
+        """Write a payload to disk."""
         if self.bytes_used + len(payload) > self.bytes_max:
             raise LoopOverflowError(
-                f"what waits in the loops of this process has outgrown its {self.bytes_max:,} bytes of disk: send less "
+                f"the loops of this process need more than their {self.bytes_max:,} bytes of disk: send less "
                 "round the loop, let more of it leave, or give the loops more room with loop_disk_bytes="
             )
         segment = None if self._segment is None else self._segment()
@@ -72,7 +72,7 @@ class SpillSpace:
 
 
 class _Segment:
-    """A file without a name, closed and gone when nothing refers to it."""
+    """A nameless file that is closed and gone once nothing refers to it."""
 
     def __init__(self, file: int, freed: deque[int]) -> None:
         self.file = file
@@ -82,7 +82,7 @@ class _Segment:
     def append(self, payload: bytes) -> Spilled:
         spilled = Spilled(self, self.size, len(payload))
         rest = memoryview(payload)
-        while rest:  # a disk that is nearly full takes a part
+        while rest:  # a disk that is nearly full accepts only a part
             written = os.write(self.file, rest)
             self.size += written
             rest = rest[written:]
@@ -94,7 +94,7 @@ class _Segment:
 
 
 def _nameless_file() -> int:
-    """The descriptor of a file that is gone when it is closed."""
+    """The descriptor of a file that disappears when it is closed."""
     file, path = tempfile.mkstemp(prefix="backedge-spill-")
     os.unlink(path)
     return file
