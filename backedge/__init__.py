@@ -54,7 +54,6 @@ from engine.on_ray.planned_faults import KillSpecError
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError
-from engine.on_ray.supervisor.restore_plan import GraphMismatchError
 from engine.operators.base import CallingRuntime, OperatorRuntime, Place, TimedRuntime
 from engine.simulation.narrate import Narration, narrate
 from engine.simulation.simulate import ScheduleError, SimulationResult, simulate
@@ -118,6 +117,7 @@ from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Plan
 from graphs.process_class import Context, Process, ProcessInputs
 from graphs.stream import KeyedStream, Stream
+from recovery.graph_change import GraphMismatchError
 from recovery.protocol_errors import FencedError, RescaleError
 from recovery.spark.prepare.prepare_input import Prepared, prepare, read_output
 from recovery.spark.prepare.recipe import PreparationError

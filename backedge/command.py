@@ -11,7 +11,7 @@ from typing import get_args
 
 from backedge.arguments import Parser, add_key_file, count, digits, number, place, seconds
 from backedge.flows import WrongCallError, flow_at, settings_in
-from backedge.run_flags import add_run_flags
+from backedge.run_flags import add_repeated, add_run_flags
 from backedge.version import VERSION
 from graphs.drawing import Format, draw
 from graphs.graph_errors import GraphError
@@ -69,9 +69,10 @@ def _obey(options: argparse.Namespace) -> int:
 
             return audit_job(options)
         case "snapshots":
-            from backedge.snapshots_command import list_cuts, show_cut
+            from backedge.snapshots_command import check_flow, list_cuts, show_cut
 
-            return list_cuts(options) if options.what == "list" else show_cut(options)
+            commands = {"list": list_cuts, "show": show_cut, "check": check_flow}
+            return commands[options.what](options)
         case _:
             return _graph(options.flow, options.settings, options.format)
 
@@ -173,10 +174,20 @@ def _epochs(text: str) -> str:
 
 def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
     whats = snapshots.add_subparsers(title="commands", dest="what", required=True, metavar="COMMAND")
-    for what, help in (("list", "all cuts, the oldest first"), ("show", "what is in one, every file verified")):
+    for what, help in (
+        ("list", "all cuts, the oldest first"),
+        ("show", "what is in one, every file verified"),
+        ("check", "what has changed in a flow since a cut, and whether the cut can be resumed with it"),
+    ):
         parser = whats.add_parser(what, help=help)
         if what == "show":
             parser.add_argument("epoch", type=count, metavar="EPOCH", help="the number of the cut")
+        if what == "check":
+            _add_flow(parser)
+            _add_set(parser)
+            parser.add_argument("--epoch", type=count, help="the number of the cut; default: the latest")
+            add_repeated(parser.add_argument, "drop")
+            add_repeated(parser.add_argument, "rename")
         parser.add_argument(
             "--snapshots", type=place, required=True, metavar="DIR", help="what `backedge run` was given"
         )

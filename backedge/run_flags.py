@@ -16,6 +16,8 @@ from graphs.wording import one_line
 
 NO_FLAG = ("key", "progress")
 """A key is named by --key-file, for other users can read arguments. A command always shows its progress."""
+REPEATED = {"drop": "OPERATOR", "rename": "OLD=NEW"}
+"""Flags that may be given again, with what each of them takes."""
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +26,9 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     hints = _types()
     for option in fields(RunOptions):
         if option.name in NO_FLAG:
+            continue
+        if option.name in REPEATED:
+            add_repeated(group.add_argument, option.name)
             continue
         told = option_docs()[option.name]
         is_shown = option.default is not MISSING and option.default is not None
@@ -43,6 +48,27 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     faults.add_argument("--kill", action="append", default=[], metavar="WHO@WHEN", dest="kills", help=kill)
 
 
+def add_repeated(add_argument: Callable[..., object], name: str) -> None:
+    """Add the flag of an option with several values."""
+    told = f"{option_docs()[name]} May be given again."
+    add_argument(flag(name), action="append", default=[], dest=name, metavar=REPEATED[name], help=told)
+
+
+def new_names(pairs: Sequence[str]) -> dict[str, str]:
+    """The operators that --rename OLD=NEW names.
+
+    >>> new_names(["count=counts"])
+    {'count': 'counts'}
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        former, is_given, name = pair.partition("=")
+        if not (former and is_given and name):
+            raise WrongCallError(f"--rename {one_line(pair)}: give the former name and the new one, as OLD=NEW")
+        found[former] = name
+    return found
+
+
 @cache
 def _types() -> dict[str, Any]:
     """The type of each option. Python compiles the annotations for it: once for all calls of a command."""
@@ -57,6 +83,10 @@ def options_from(given: argparse.Namespace) -> RunOptions:
             raise WrongCallError(f"--resume {given.resume} continues from a cut: name its folder with --snapshots")
         if given.key_file is not None:
             raise WrongCallError("--key-file names a key that signs cuts: name their folder with --snapshots")
+        for name in REPEATED:
+            if values[name]:
+                raise WrongCallError(f"{flag(name)} is about state in a cut: name the cuts' folder with --snapshots")
+    values |= {"drop": tuple(given.drop), "rename": new_names(given.rename)}
     return RunOptions(**values, key=key_from(given.key_file))
 
 

@@ -7,14 +7,18 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from backedge.arguments import key_from
-from backedge.flows import WrongCallError
+from backedge.flows import WrongCallError, flow_at, settings_in
+from backedge.run_flags import new_names
+from engine.on_ray.api.cut_lookup import last_cut
 from graphs.graph_errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.wording import counted, one_line, printable
+from recovery.graph_change import Difference, change_from, difference
 from recovery.orders import Manifest
 from recovery.stores.local import LocalStore
 from recovery.stores.manifests import CutDescription
@@ -84,6 +88,43 @@ def show_cut(options: argparse.Namespace) -> int:
     else:
         _print_cut(facts)
     return 0 if facts["restorable"] else 1
+
+
+def check_flow(options: argparse.Namespace) -> int:
+    """`backedge snapshots check MODULE:NAME`: how the flow differs from that of a cut; 1 if the cut does not fit."""
+    try:
+        plan = flow_at(options.flow, settings_in(options.settings)).plan()
+        options.job = plan.name
+        store = _one(options)
+        epoch = last_cut(store) if options.epoch is None else options.epoch
+        if epoch is None:
+            raise WrongCallError(f"no cut is complete in {store.path}, so the flow can be run as it is")
+        cut = store.manifest_of(Epoch(epoch))
+        renamed, dropped = new_names(options.rename), frozenset[str](options.drop)
+        change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
+        found = difference(cut.outline, plan, change)
+    except REFUSED as refused:
+        return _refuse(refused)
+    if options.json:
+        print(json.dumps({"job": plan.name, "epoch": cut.epoch, "restorable": not found.problems, **asdict(found)}))
+    else:
+        for line in _difference_lines(plan.name, cut.epoch, found):
+            print(printable(line))
+    return 1 if found.problems else 0
+
+
+def _difference_lines(job: str, epoch: Epoch, found: Difference) -> Iterator[str]:
+    for name in found.added:
+        yield f"added: operator {name}, which starts without state"
+    for name, new_name in found.renamed.items():
+        yield f"renamed: operator {name} is {new_name} now"
+    for name in found.dropped:
+        yield f"dropped: the state of operator {name} is given up"
+    yield from (f"added: edge {name}" for name in found.added_edges)
+    yield from (f"removed: edge {name}" for name in found.removed_edges)
+    yield from (f"problem: {problem}" for problem in found.problems)
+    verdict = "cannot be resumed with this flow" if found.problems else "can be resumed with this flow"
+    yield f"cut {epoch} of {job} {verdict}"
 
 
 def _root(options: argparse.Namespace) -> str:

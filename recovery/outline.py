@@ -49,12 +49,21 @@ class TaskOutline:
 
 @dataclass(frozen=True, slots=True)
 class CutOutline:
-    """All tasks of a cut, and its parallelism."""
+    """All tasks of a cut, and its parallelism.
+
+    Restored in a changed graph (`graph_change.py`), operators have their new names. Tasks and channels keep the former
+    ones, under which their files are found.
+
+    - operator_names: new name -> former name of each operator that was renamed.
+    - edge_names: former name -> new name of each edge; None if the graph is the same.
+    """
 
     epoch: Epoch
     graph_hash: str
     parallelism: Mapping[str, int]
     tasks: Mapping[TaskId, TaskOutline]
+    operator_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    edge_names: Mapping[str, str] | None = None
 
 
 def rounds_outline(rounds: RoundsSnapshot | None) -> RoundsOutline | None:

@@ -76,6 +76,7 @@ class RestorePlan:
     """What one task restores, and which files contain it.
 
     - kept_logs: channels whose logs are put in front of the same channels, each with its restored rest.
+    - operator_names: new name -> name in the files, of operators that were renamed.
     - rounds: the former task whose state of rounds this task restores, unchanged or moved (`rounds_moved`).
     - unpublished: transactions of later cuts that this task publishes first.
     - base: the cut, if its state of this very task is taken back as it is.
@@ -90,6 +91,7 @@ class RestorePlan:
     rounds_moved: bool = False
     unpublished: tuple[str, ...] = ()
     base: Epoch | None = None
+    operator_names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def tasks(self) -> frozenset[TaskId]:
@@ -113,7 +115,8 @@ def fitting(cut: CutOutline, deployment: Deployment) -> Deployment:
     Under another parallelism, operators may be chained that were separate when the cut was taken. The records that were
     in transit between them need a channel in which to precede later records.
     """
-    logged = {channel.edge for task in cut.tasks.values() for channel in task.logs}
+    names = cut.edge_names or {}
+    logged = {names.get(channel.edge, channel.edge) for task in cut.tasks.values() for channel in task.logs}
     calls = logged - {channel.edge for channel in deployment.channels}
     return with_channels(deployment, calls) if calls else deployment
 
@@ -126,7 +129,7 @@ class _Planning:
         for id, task in cut.tasks.items():
             for operator in task.operators:
                 self.old.setdefault(operator, {})[id.index] = id
-        self.is_same = cut.tasks.keys() == deployment.tasks.keys()
+        self.is_same = cut.edge_names is None and cut.tasks.keys() == deployment.tasks.keys()
 
     def plans(self) -> dict[TaskId, RestorePlan]:
         self._refuse()
@@ -135,15 +138,24 @@ class _Planning:
             task.id: RestorePlan(
                 task=task.id,
                 ended=self._has_ended(task),
-                states=(states := {name: self._state(name, task.id.index) for name in task.operators}),
+                states=(states := {name: self._state(name, task.id.index) for name in self._former(task)}),
+                operator_names=self.cut.operator_names,
                 kept_logs=tuple(kept.get(task.id, ())),
                 moved_logs=tuple(moved.get(task.id, ())),
                 rounds=self._rounds(task),
                 rounds_moved=not self.is_same,
-                base=self.cut.epoch if all(state == KeptState(task.id) for state in states.values()) else None,
+                base=self.cut.epoch if self._is_base(task, states) else None,
             )
             for task in self.deployment.tasks.values()
         }
+
+    def _former(self, task: Task) -> list[str]:
+        """The operators of a task that the cut has a state of. The others were added since, and start empty."""
+        return [name for name in task.operators if name in self.old]
+
+    def _is_base(self, task: Task, states: Mapping[str, KeptState | MovedState]) -> bool:
+        """Whether what changes from now on can be written as a change of what this task wrote for the cut."""
+        return self.cut.edge_names is None and all(state == KeptState(task.id) for state in states.values())
 
     # -- refusals ------------------------------------------------------------------------------------------------
 
@@ -155,11 +167,11 @@ class _Planning:
                 if task.rounds is not None and not task.ended and task.rounds.in_a_round:
                     raise RescaleError(
                         f"iteration task {id} is in the middle of round {task.rounds.current}: another parallelism "
-                        "needs a cut between two rounds; resume with the former parallelism and take a savepoint, "
-                        "which waits for the end of the round"
+                        "or graph needs a cut between two rounds; resume as before and take a savepoint, which waits "
+                        "for the end of the round"
                     )
         for operator, tasks in self.old.items():
-            if self._keeps_parallelism(operator):
+            if operator not in self.deployment.parallelism or self._keeps_parallelism(operator):
                 continue
             for id in tasks.values():
                 outline = self.cut.tasks[id].operators[operator]
@@ -200,7 +212,7 @@ class _Planning:
 
     def _has_ended(self, task: Task) -> bool:
         flags: set[bool] = set()
-        for operator in task.operators:
+        for operator in self._former(task):
             old = self.old[operator]
             kept = self._keeps_parallelism(operator)
             flags |= {self.cut.tasks[id].ended for id in ([old[task.id.index]] if kept else old.values())}
@@ -214,9 +226,9 @@ class _Planning:
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def _rounds(self, task: Task) -> TaskId | None:
-        if not task.depth:
+        old = self.old.get(task.operators[0])
+        if not task.depth or old is None:
             return None
-        old = self.old[task.operators[0]]
         former = [old[task.id.index]] if self.is_same else old.values()
         return next((id for id in former if self.cut.tasks[id].rounds is not None), None)
 
@@ -229,7 +241,8 @@ class _Planning:
             if self.is_same and (channel in self.deployment.channels or channel.sender == RESTORED_SENDER):
                 kept.setdefault(channel.receiver, []).append(channel)
             else:
-                moved.setdefault(channel.edge, []).append(channel)
+                names = self.cut.edge_names or {}
+                moved.setdefault(names.get(channel.edge, channel.edge), []).append(channel)
         found: dict[TaskId, list[MovedLog]] = {}
         for edge, channels in moved.items():
             for receiver, log in self._moved(edge, channels):

@@ -76,10 +76,11 @@ def take_back(
     plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
 ) -> TaskRestore:
     """What the task of a plan restores."""
+    names = plan.operator_names
     states = {
-        name: files.state(state.task, name)
+        name: files.state(state.task, names.get(name, name))
         if isinstance(state, KeptState)
-        else _moved_state(deployment.plan.operators[name], state, files, move_whole)
+        else _moved_state(deployment.plan.operators[name], names.get(name, name), state, files, move_whole)
         for name, state in plan.states.items()
     }
     rounds = _rounds(plan, files, deployment)
@@ -104,7 +105,9 @@ def take_back(
 # -- state -------------------------------------------------------------------------------------------------------
 
 
-def _moved_state(operator: Operator, plan: MovedState, files: CutFiles, move_whole: MoveWhole) -> OperatorState:
+def _moved_state(
+    operator: Operator, former_name: str, plan: MovedState, files: CutFiles, move_whole: MoveWhole
+) -> OperatorState:
     """Select key groups by range, splits and waiting inputs in turn; the operator splits the tasks' own states."""
     groups: list[Mapping[int, bytes]] = []
     deltas: list[Mapping[int, bytes]] = []
@@ -112,7 +115,7 @@ def _moved_state(operator: Operator, plan: MovedState, files: CutFiles, move_who
     wholes: dict[TaskId, bytes | None] = {}
     transactions: list[Transaction] = []
     for task in plan.tasks:
-        state = files.state(task, operator.name, plan.groups if task in plan.keyed else NO_GROUPS)
+        state = files.state(task, former_name, plan.groups if task in plan.keyed else NO_GROUPS)
         if task in plan.keyed:
             groups.append(state.groups)
             deltas += state.deltas  # no key is in those of two tasks

@@ -11,7 +11,7 @@ import ast
 import inspect
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -52,6 +52,19 @@ def _is_folder(value: object) -> bool:
     return isinstance(path, str) and path != "" and "\0" not in path
 
 
+def _are_names(value: object) -> bool:
+    if not isinstance(value, list | tuple | set | frozenset):
+        return False
+    return all(isinstance(name, str) for name in cast(Sequence[object], value))
+
+
+def _are_new_names(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    pairs = cast(Mapping[object, object], value).items()
+    return all(isinstance(old, str) and isinstance(new, str) for old, new in pairs)
+
+
 def _is_resume(value: object) -> bool:
     return value in ("latest", "never") or (is_whole(value) and value >= 1)
 
@@ -66,6 +79,8 @@ Switch = Annotated[bool, Rule(lambda value: isinstance(value, bool), "True or Fa
 Resume = Annotated[Literal["latest", "never"] | int, Rule(_is_resume, "'latest', 'never' or the number of a cut")]
 Policy = Literal["aligned", "unaligned", "drain"]
 Audit = Literal["never", "final", "every-cut"]
+Names = Annotated[Sequence[str], Rule(_are_names, "a list of operators' names")]
+NewNames = Annotated[Mapping[str, str], Rule(_are_new_names, "a dict: former name of an operator -> its new name")]
 OnSilence = Literal["report", "restart"]
 RestartStrategy = Literal["exponential", "fixed"]
 Placement = Literal["DEFAULT", "SPREAD"]
@@ -109,6 +124,10 @@ class RunOptions:
     resume: Resume = "never"
     """Where to begin: "never" starts from nothing and refuses a folder that holds a run; "latest" continues from the
     latest cut, if there is one; a number continues from that cut and publishes again what was published after it."""
+    drop: Names = ()
+    """Operators of the cut that the flow no longer has, or that are to start again without their state."""
+    rename: NewNames = field(default_factory=dict[str, str])
+    """New names of operators that the flow has renamed since the cut, by their former names."""
     key: bytes | None = field(default=None, repr=False)
     """Key that signs cuts and collected output; files that it did not sign are not restored. None: the environment
     variable BACKEDGE_KEY, if it is set. Without a key, a folder that other users can write to is refused."""
@@ -165,6 +184,8 @@ class RunOptions:
             f"resume={self.resume!r}, which continues from a cut": self.resume != "never",
             f"audit={self.audit!r}, which looks at cuts": self.audit != "never",
             "key=, which signs cuts": self.key is not None,
+            "drop=, which gives up state of a cut": bool(self.drop),
+            "rename=, which finds state in a cut": bool(self.rename),
             "every=None, which takes cuts on demand": self.every is None,
         }
         for option, is_given in needing.items():

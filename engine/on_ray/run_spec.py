@@ -10,6 +10,7 @@ from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.deployment import Deployment
 from graphs.ids import Epoch
 from recovery.coordinator import SnapshotOptions
+from recovery.graph_change import GraphChange
 from recovery.supervisor import RestartOptions
 
 
@@ -23,13 +24,17 @@ class RequestFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """A run: its tasks, the user's options, and these options in the core's terms."""
+    """A run: its tasks, the user's options, and these options in the core's terms.
+
+    `change` leads from the graph of the cut that the run begins with to the graph of the run, if they differ.
+    """
 
     deployment: Deployment
     options: TaskOptions
     snapshots: SnapshotOptions
     run: RunOptions = field(default_factory=RunOptions)
     kills: tuple[Kill, ...] = ()
+    change: GraphChange | None = None
 
     @property
     def restarts(self) -> RestartOptions:

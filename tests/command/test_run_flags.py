@@ -27,6 +27,8 @@ WORDS = {
     "cuts_in_progress": ("2", 2),
     "log_bytes": ("500", 500),
     "resume": ("12", 12),
+    "drop": ("count", ("count",)),
+    "rename": ("count=counts", {"count": "counts"}),
     "audit": ("final", "final"),
     "parallelism": ("2", 2),
     "actors": ("slice", "slice"),

@@ -16,7 +16,6 @@ from backedge import (
     FencedError,
     Flow,
     Generate,
-    GraphMismatchError,
     NoSuchCutError,
     Range,
     RescaleError,
@@ -237,16 +236,6 @@ def test_a_cut_that_is_not_there_is_refused(tmp_path: Path):
     cancelled(trips(count=300), tmp_path, actors="slice")
     with pytest.raises(NoSuchCutError, match="epoch 9999 is not a complete cut"):
         run(trips(count=300), snapshots=tmp_path, actors="slice", resume=9999, progress=False)
-
-
-def test_a_cut_of_another_graph_is_refused_before_any_record(tmp_path: Path):
-    cancelled(trips(count=300), tmp_path, actors="slice")
-    other = trips(count=300)
-    other.read(Generate(lambda position: position, 5), name="more").write(Collect(), name="more_done")
-    with pytest.raises(GraphMismatchError, match=r"was taken of another graph .* its operators were .*grow"):
-        start(other, snapshots=tmp_path, every=0.1, actors="slice", resume="latest", progress=False)
-    _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
-    expect(result, trips_made(300))
 
 
 # -- ends that are asked for ---------------------------------------------------------------------------------------

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.files.checks import check_sink, check_source, claim_output
 from engine.on_ray.api.cut_lookup import find_cut, last_cut
 from engine.on_ray.job_store import open_services
-from engine.on_ray.supervisor.restore_plan import check_graph
+from engine.on_ray.run_options import RunOptions
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
 from graphs.ids import Attempt
 from graphs.kinds import Read, Write
 from graphs.plan import Operator, Plan
+from recovery.graph_change import GraphChange, change_from, fitted
 from recovery.stores.local import LocalStore
 
 
@@ -62,20 +64,30 @@ def storage_folder(given: str, hosts: int) -> str:
     return str(Path(given).absolute())
 
 
-def is_fresh(plan: Plan, options: TaskOptions, resume: object) -> bool:
-    """Whether the run starts from nothing. Raises if the folder contains a run that does not match `resume`."""
+class Beginning(NamedTuple):
+    """Where a run begins: fresh, or with a cut, whose graph may have changed since."""
+
+    is_fresh: bool
+    change: GraphChange | None = None
+
+
+def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning:
+    """Where the run begins. Raises if the folder holds a run that `resume` does not ask for or fit."""
     if options.root is None:
-        return True
-    if isinstance(resume, int):
-        check_graph(plan, find_cut(options.root, options.job, resume, options.key).outline)
+        return Beginning(is_fresh=True)
+    cut = None if isinstance(run.resume, str) else find_cut(options.root, options.job, run.resume, options.key)
     store = LocalStore(options.root, options.job, options.key)
     if not store.holds_a_run:
-        return True
-    if resume == "never":
+        return Beginning(is_fresh=True)
+    if run.resume == "never":
         raise RunExistsError(f"{store.path} already contains a run of {options.job!r}")
-    if resume == "latest" and (cut := last_cut(store)) is not None:
-        check_graph(plan, store.manifest_of(cut).outline)
-    return False
+    if run.resume == "latest" and (latest := last_cut(store)) is not None:
+        cut = store.manifest_of(latest)
+    if cut is None or cut.graph_hash == plan.hash:
+        return Beginning(is_fresh=False)
+    change = change_from(cut.graph_hash, store.graph(cut.graph_hash), run.rename, frozenset(run.drop))
+    fitted(cut.outline, plan, change)
+    return Beginning(is_fresh=False, change=change)
 
 
 def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:

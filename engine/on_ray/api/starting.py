@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine.on_ray import cluster
 from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.api.launch_checks import check_input, check_output, is_fresh, storage_folder, with_absolute_paths
+from engine.on_ray.api.launch_checks import beginning_of, check_input, check_output, storage_folder, with_absolute_paths
 from engine.on_ray.api.shared_paths import checked_paths
 from engine.on_ray.job_store import run_name
 from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills
@@ -71,9 +71,9 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         broken_rule=faults.broken_rule,
         key=key,
     )
-    fresh = is_fresh(plan, tasks, options.resume)
+    beginning = beginning_of(plan, tasks, options)
     tasks = replace(tasks, run=run_name(tasks))
-    check_output(plan, tasks, fresh)
+    check_output(plan, tasks, beginning.is_fresh)
     cuts = SnapshotOptions(
         Mode(options.policy),
         NEVER_MS if root is None or options.every is None else int(options.every * 1000),
@@ -84,7 +84,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         failures_tolerated=options.cut_failures,
         keep=options.keep,
     )
-    spec = RunSpec(deployment, tasks, cuts, options, faults.planned)
+    spec = RunSpec(deployment, tasks, cuts, options, faults.planned, beginning.change)
     with start_auditor(root, plan.name, options.audit, key) as auditor:
         return Job(_start_supervisor(spec), description, options.progress, list(map(str, spec.kills)), auditor)
 

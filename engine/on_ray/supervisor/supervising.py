@@ -41,6 +41,7 @@ from graphs.graph_errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.coordinator import Coordinator
 from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline
+from recovery.graph_change import fitted
 from recovery.messages import Mode
 from recovery.orders import (
     Abort,
@@ -531,7 +532,7 @@ class Supervising:
             reason = f"the manifest of epoch {epoch} could not be read: {error}"
             self.actors.overs.append(("", attempt, Outcome("failed", reason)))
             return
-        outline = None if cut is None else cut.outline
+        outline = None if cut is None else fitted(cut.outline, self.deployment.plan, self.spec.change)
         if outline is not None:
             self.deployment = fitting(outline, self.deployment)
         parts = with_unpublished(place(self.deployment, outline), unpublished, self.deployment)

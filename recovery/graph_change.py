@@ -1,0 +1,259 @@
+"""Restores a cut in a changed graph: which operators and edges of the cut are which ones of the new graph.
+
+- Operators match by name, unless the user says that one was renamed. An added operator starts empty.
+- State is never given up in silence: an operator that is gone, or has become another kind of operator, is refused until
+  the user drops its state by name.
+- Edges match by their ends, under the new names. Records in flight stay in their channel, so an edge that is gone, or
+  routes in another way, must have been empty in the cut.
+- Nothing enters an operator that has ended in the cut, except from operators that had ended as well.
+- An iteration has the same operators as before; a change outside of it needs a cut between two rounds.
+
+The files of a cut keep their names. `CutOutline.operator_names` and `edge_names` lead from one to the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from graphs.cycles import find_cycles
+from graphs.graph_errors import GraphError
+from graphs.plan import Edge, Plan
+from recovery.outline import CutOutline, TaskOutline
+
+ADVICE = "`backedge snapshots check` shows every difference"
+
+
+class GraphMismatchError(GraphError):
+    """The cut is of another graph, and it is not clear what should become of its state."""
+
+
+class FormerEdge(NamedTuple):
+    """An edge of the former graph."""
+
+    name: str
+    sender: str
+    output: str
+    receiver: str
+    input: str
+    routing: tuple[str, str]
+
+
+class _Ends(NamedTuple):
+    """An edge by its ends; `number` counts parallel edges."""
+
+    sender: str
+    output: str
+    receiver: str
+    input: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphChange:
+    """From a former graph to the one that is run now.
+
+    - former: the hash of the former graph. operators: name -> kind, and edges, of the former graph.
+    - renamed: former name -> new name. dropped: former operators whose state is given up.
+    """
+
+    former: str
+    operators: Mapping[str, str]
+    edges: tuple[FormerEdge, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    dropped: frozenset[str] = frozenset()
+
+    def new_name(self, former: str) -> str:
+        """The name that an operator of the former graph would have now."""
+        return self.renamed.get(former, former)
+
+
+def change_from(
+    former: str, description: Mapping[str, Any], renamed: Mapping[str, str], dropped: frozenset[str]
+) -> GraphChange:
+    """The change from a graph that a store describes (`graphs.describing.describe_plan`)."""
+    edges = tuple(
+        FormerEdge(e["name"], e["sender"], e["output"], e["receiver"], e["input"], (e["routing"], e["by"] or ""))
+        for e in description["edges"]
+    )
+    operators = {operator["name"]: operator["kind"] for operator in description["operators"]}
+    return GraphChange(former, operators, edges, renamed, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed from one graph to another, and why a cut cannot be restored across it, if so."""
+
+    added: tuple[str, ...]
+    dropped: tuple[str, ...]
+    renamed: Mapping[str, str]
+    added_edges: tuple[str, ...]
+    removed_edges: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def difference(cut: CutOutline, plan: Plan, change: GraphChange) -> Difference:
+    """Compare the graph of a cut with the one that is run now."""
+    kept = _kept(change)
+    former, new = _former_edges(change), _new_edges(plan)
+    return Difference(
+        added=tuple(name for name in plan.operators if name not in kept.values()),
+        dropped=tuple(name for name in change.operators if name in change.dropped),
+        renamed=dict(change.renamed),
+        added_edges=tuple(edge.name for ends, edge in new.items() if ends not in former),
+        removed_edges=tuple(edge.name for ends, edge in former.items() if ends not in new),
+        problems=tuple(_problems(cut, plan, change)),
+    )
+
+
+def fitted(cut: CutOutline, plan: Plan, change: GraphChange | None) -> CutOutline:
+    """The outline of a cut in terms of the graph that is run now. Raises `GraphMismatchError` if there is none."""
+    if cut.graph_hash == plan.hash:
+        return cut
+    if change is None or change.former != cut.graph_hash:
+        raise GraphMismatchError(
+            f"epoch {cut.epoch} was taken of another graph ({cut.graph_hash}) than flow {plan.name!r} has now "
+            f"({plan.hash}): another run has changed the job meanwhile; start this one again"
+        )
+    problems = list(_problems(cut, plan, change))
+    if problems:
+        more = f" ({len(problems) - 1} more; {ADVICE})" if len(problems) > 1 else f" ({ADVICE})"
+        raise GraphMismatchError(f"epoch {cut.epoch} was taken of another graph: {problems[0]}{more}")
+    kept = _kept(change)
+    former, new = _former_edges(change), _new_edges(plan)
+    return replace(
+        cut,
+        parallelism={kept[name]: count for name, count in cut.parallelism.items() if name in kept},
+        tasks={id: _renamed(task, kept) for id, task in cut.tasks.items() if kept.keys() & task.operators.keys()},
+        operator_names={new_name: name for name, new_name in kept.items() if new_name != name},
+        edge_names={edge.name: new[ends].name for ends, edge in former.items() if ends in new},
+    )
+
+
+def _renamed(task: TaskOutline, kept: Mapping[str, str]) -> TaskOutline:
+    return replace(task, operators={kept[name]: outline for name, outline in task.operators.items() if name in kept})
+
+
+def _kept(change: GraphChange) -> dict[str, str]:
+    """Former name -> new name of the operators whose state is kept."""
+    return {name: change.new_name(name) for name in change.operators if name not in change.dropped}
+
+
+def _former_edges(change: GraphChange) -> dict[_Ends, FormerEdge]:
+    """The former edges under the new names of their ends."""
+    seen: Counter[tuple[str, str, str, str]] = Counter()
+    found: dict[_Ends, FormerEdge] = {}
+    for edge in change.edges:
+        ends = (change.new_name(edge.sender), edge.output, change.new_name(edge.receiver), edge.input)
+        found[_Ends(*ends, seen[ends])] = edge
+        seen[ends] += 1
+    return found
+
+
+def _new_edges(plan: Plan) -> dict[_Ends, Edge]:
+    seen: Counter[tuple[str, str, str, str]] = Counter()
+    found: dict[_Ends, Edge] = {}
+    for edge in plan.edges:
+        ends = (edge.sender, edge.output, edge.receiver, edge.input)
+        found[_Ends(*ends, seen[ends])] = edge
+        seen[ends] += 1
+    return found
+
+
+def _problems(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
+    """Why the cut cannot be restored in this graph, each with its fix."""
+    yield from _wrong_names(plan, change)
+    for name, kind in change.operators.items():
+        new_name = change.new_name(name)
+        if name in change.dropped:
+            continue
+        if new_name not in plan.operators:
+            yield (
+                f"operator {name!r} is not in the flow any more: give up its state with --drop {name} (drop=), or say "
+                f"what it is called now with --rename {name}=NEW (rename=)"
+            )
+        elif (word := plan.operators[new_name].kind.word) != kind:
+            yield (
+                f"operator {new_name!r} was a {kind} and is a {word} now, which cannot take its state: give the state "
+                f"up with --drop {name} (drop=), or give the new operator another name"
+            )
+    yield from _stranded_records(cut, plan, change)
+    yield from _entered_after_the_end(cut, plan, change)
+    yield from _changed_iterations(cut, plan, change)
+
+
+def _wrong_names(plan: Plan, change: GraphChange) -> Iterator[str]:
+    there = ", ".join(sorted(change.operators))
+    for name in sorted(change.dropped | change.renamed.keys()):
+        if name not in change.operators:
+            yield f"there is no operator {name!r} to drop or rename: the cut has {there}"
+    for name, new_name in change.renamed.items():
+        if name in change.dropped:
+            yield f"operator {name!r} cannot be both renamed and dropped"
+        elif new_name not in plan.operators:
+            yield f"operator {name!r} cannot be renamed to {new_name!r}, which is not in the flow"
+        elif new_name in change.operators and new_name not in change.dropped | change.renamed.keys():
+            yield f"operator {name!r} cannot be renamed to {new_name!r}, which has state of its own in the cut"
+        elif plan.operators[new_name].kind.is_sink:
+            yield (
+                f"sink {name!r} cannot be renamed: output that waits to be published is filed under its name. Stop the "
+                f"run, which publishes it, and then drop the sink with --drop {name} (drop=)"
+            )
+    if len(set(change.renamed.values())) < len(change.renamed):
+        yield "two operators cannot be renamed to the same name"
+
+
+def _stranded_records(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
+    logged = Counter[str]()
+    for task in cut.tasks.values():
+        for channel, batches in task.logs.items():
+            logged[channel.edge] += batches
+    new = _new_edges(plan)
+    for ends, edge in _former_edges(change).items():
+        now = new.get(ends)
+        if not logged[edge.name] or (now is not None and _routing(now) == edge.routing):
+            continue
+        fate = "is gone" if now is None else "routes its records in another way now"
+        yield (
+            f"edge {edge.name!r} {fate}, and the cut holds {logged[edge.name]} batches that were on their way there: "
+            "run the former graph until they have arrived and take the cut with policy 'drain', or keep the edge"
+        )
+
+
+def _routing(edge: Edge) -> tuple[str, str]:
+    return (edge.declared or edge.routing).value, edge.by if isinstance(edge.by, str) else ""
+
+
+def _entered_after_the_end(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
+    ended: dict[str, bool] = {}
+    for task in cut.tasks.values():
+        for name in task.operators:
+            if name not in change.dropped:
+                new_name = change.new_name(name)
+                ended[new_name] = ended.get(new_name, True) and task.ended
+    for edge in plan.edges:
+        if not edge.is_back and ended.get(edge.receiver) and not ended.get(edge.sender):
+            yield (
+                f"operator {edge.receiver!r} had ended when the cut was taken, and {edge.sender!r} would send to it: "
+                f"drop {edge.receiver!r}, so that it starts again without state, or resume from an earlier cut"
+            )
+
+
+def _changed_iterations(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]:
+    running = {
+        change.new_name(name)
+        for task in cut.tasks.values()
+        if task.rounds is not None and not task.ended
+        for name in task.operators
+    }
+    if not running:
+        return
+    bodies = {name for name, path in find_cycles(plan).paths.items() if path}
+    for name in sorted(running ^ bodies):
+        moved = "is in an iteration now" if name in bodies else "is in no iteration any more"
+        yield (
+            f"operator {name!r} {moved}, and an iteration had begun when the cut was taken: the operators of an "
+            "iteration can change only before it begins or after it has ended"
+        )

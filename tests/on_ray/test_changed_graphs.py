@@ -1,0 +1,74 @@
+"""A run goes on with a changed flow, exactly once, also when it is killed at once: renamed and added operators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, GraphMismatchError, Range, run, start
+from backedge.command import main
+from tests.on_ray.flows import expect, finish, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+TRIPS = 5
+COUNT = 600
+
+
+def grow(trips: int, record: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    return trips + 1, (record[0], trips + 1)
+
+
+def changed(rate: float | None = None, grown: str = "grown", shown: bool = True) -> Flow:
+    """Every number goes round `TRIPS` times, under state by number."""
+    flow = Flow("changing")
+    again = flow.loop("again")
+    numbers = flow.read(Range(COUNT, rate=rate), name="numbers").map(lambda number: (number, 0), name="begin")
+    keyed = numbers.merge(again).key_by(lambda record: record[0])
+    done, rest = keyed.stateful_map(grow, initial=0, name=grown).split(lambda record: record[1] >= TRIPS, name="enough")
+    again.feed(rest)
+    if shown:
+        done = done.map(lambda record: record, name="shown")
+    done.write(Collect(), name="done")
+    return flow
+
+
+def stopped_before_the_change(folder: Path) -> None:
+    job = start(changed(rate=150, grown="grow", shown=False), snapshots=folder, every=0.1, progress=False)
+    until(job, lambda story: story.snapshots >= 2 and story.total().hops > 100, "records circulate")
+    assert job.stop().state == "stopped"
+
+
+def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_its_own_first_cut(tmp_path: Path):
+    stopped_before_the_change(tmp_path)
+    flow = changed(rate=150)
+    with pytest.raises(GraphMismatchError, match=r"'grow' is not in the flow any more"):
+        run(flow, snapshots=tmp_path, resume="latest", progress=False)
+    options: dict[str, Any] = {"snapshots": tmp_path, "resume": "latest", "rename": {"grow": "grown"}}
+    _, result = finish(flow, every=0.3, kills=["grown@records=5", "grown@records=1000"], **options)
+    expect(result, [(number, TRIPS) for number in range(COUNT)])
+    before, at_once, *later = [restore["epoch"] for restore in result.restores]
+    assert before == at_once, "the first kill came before the changed flow had a cut of its own"
+    assert later and later[0] > before, "the second one came after it had"
+    # The options of the change may stay: the latest cut has the new graph.
+    again = run(flow, progress=False, **options)
+    expect(again, [(number, TRIPS) for number in range(COUNT)])
+
+
+def test_the_command_shows_the_difference_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    stopped_before_the_change(tmp_path)
+    capsys.readouterr()
+    where = [f"{__name__}:changed", "--snapshots", str(tmp_path)]
+    assert main(["snapshots", "check", *where]) == 1
+    told = capsys.readouterr().out
+    assert "added: operator shown" in told and "problem: operator 'grow' is not in the flow any more" in told
+    assert main(["snapshots", "check", *where, "--rename", "grow=grown", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["restorable"] and found["renamed"] == {"grow": "grown"} and "shown" in found["added"]
+    assert main(["snapshots", "check", *where, "--drop", "grow"]) == 0
+    assert "dropped: the state of operator grow is given up" in capsys.readouterr().out
