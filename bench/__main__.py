@@ -19,6 +19,7 @@ BENCHES = {
     "count": "a keyed count on Ray, beside two processes by hand and bytewax",
     "snapshot": "a run on Ray with cuts, beside the same without, and its stall beside dict.copy()",
     "recover": "from a SIGKILL to new output on Ray, beside the start of an actor",
+    "restore": "2 GB of state taken back on Ray, beside two processes that read the same files",
     "audit": "the audit of cuts of 1 and 10 million rows by Spark, beside one process that decodes them",
     "superstep": "an empty round of iterate on Ray, beside two actors by hand",
 }

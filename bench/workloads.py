@@ -162,6 +162,15 @@ class StartWorkload:
 
 
 @dataclass(frozen=True)
+class RestoreWorkload:
+    """Unit: MB/s. The files of keyed state, for each task: rows whose `data` is a pickled pair of key and value."""
+
+    files: tuple[tuple[str, ...], ...]
+    mb: float = 0.0
+    """The size of all of them."""
+
+
+@dataclass(frozen=True)
 class RoundWorkload:
     """Unit: us a round. Two actors each have an array of `values` numbers; in a round each gets the other's."""
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from engine.batch import ATOMS, copy_value, is_immutable, separate
 from engine.reading_back import check_reads_back, unreadable_class
@@ -294,17 +294,21 @@ def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
     >>> encoder.encode_some(10), decode_entries(encoder.groups())
     (1, [('a', 1)])
     """
-    entries: list[tuple[Any, ...]] = []
+    return list(chain.from_iterable(batches_of_entries(groups)))
+
+
+def batches_of_entries(groups: Mapping[int, bytes]) -> Iterator[list[tuple[Any, ...]]]:
+    """The same, batch by batch: of what a store has, no more than one file is in memory beside the entries."""
     if isinstance(groups, StoredGroups):
-        for part in groups.parts:
-            entries += _stored_entries(part)
-        return entries
+        yield from map(_stored_entries, groups.parts)
+        return
     for group in sorted(groups):
         payload = io.BytesIO(groups[group])
         size = len(groups[group])
+        entries: list[tuple[Any, ...]] = []
         while payload.tell() < size:
             entries += entries_in(pickle.load(payload))
-    return entries
+        yield entries
 
 
 class KeyedEntries(NamedTuple):
@@ -324,20 +328,29 @@ def keyed_entries(state: OperatorState) -> KeyedEntries:
     >>> keyed_entries(OperatorState(before, deltas=(encoder.groups(),))).values
     {'a': 2}
     """
-    entries = decode_entries(state.groups)
-    values = {_key(entry): entry[1] for entry in entries if len(entry) == 2}
-    timers = [(_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3]
+    values: dict[Any, Any] = {}
+    timers: list[tuple[Any, int, int]] = []
+    for entries in batches_of_entries(state.groups):
+        _add_entries(entries, values, timers)
     for groups in state.deltas:
         entries = decode_entries(groups)
         if timers:
             changed = {_key(entry) for entry in entries}
             timers = [timer for timer in timers if timer[0] not in changed]
-        values.update((_key(entry), entry[1]) for entry in entries if len(entry) == 2)
-        timers += ((_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3)
+        _add_entries(entries, values, timers)
         for entry in entries:
             if len(entry) == 1:
                 values.pop(_key(entry), None)
     return KeyedEntries(values, timers)
+
+
+def _add_entries(entries: list[tuple[Any, ...]], values: dict[Any, Any], timers: list[tuple[Any, int, int]]) -> None:
+    kinds: set[type[Any]] = {type(entry[0]) for entry in entries}
+    if kinds <= NEVER_NAN and {*map(len, entries)} == {2}:
+        values.update(cast("list[tuple[Any, Any]]", entries))
+        return
+    values.update((_key(entry), entry[1]) for entry in entries if len(entry) == 2)
+    timers += ((_key(entry), entry[1], entry[2]) for entry in entries if len(entry) == 3)
 
 
 def _key(entry: tuple[Any, ...]) -> Any:
@@ -345,11 +358,13 @@ def _key(entry: tuple[Any, ...]) -> Any:
     return key if type(key) in NEVER_NAN else canonical_key(key)
 
 
-def _stored_entries(part: Numbers | Pairs | Pickles) -> Iterable[tuple[Any, ...]]:
+def _stored_entries(part: Numbers | Pairs | Pickles) -> list[tuple[Any, ...]]:
     match part:
         case Numbers(_, _, keys, values):
-            return zip(keys.tolist(), values.tolist(), strict=True)
+            return list(zip(keys.tolist(), values.tolist(), strict=True))
         case Pairs(_, keys, values):
-            return zip(keys, values, strict=True)
+            return list(zip(keys, values, strict=True))
         case Pickles():
-            return (entry for payload in part.each() for entry in entries_in(pickle.loads(payload)))
+            loaded = list(map(pickle.loads, part.each()))
+            # Entries of many values at once are rare here: a store keeps their columns.
+            return loaded if max(map(len, loaded)) < 5 else [entry for many in loaded for entry in entries_in(many)]

@@ -7,7 +7,8 @@ read into until they are loaded.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -37,6 +38,9 @@ class Pickles(NamedTuple):
         return (data[start:end] for start, end in pairwise(ends))
 
 
+StoredPart = Numbers | Pairs | Pickles
+
+
 class StoredGroups(Mapping[int, bytes]):
     """Group -> its entries, as concatenated pickles.
 
@@ -47,7 +51,8 @@ class StoredGroups(Mapping[int, bytes]):
 
     __slots__ = ("parts",)
 
-    def __init__(self, parts: tuple[Numbers | Pairs | Pickles, ...]) -> None:
+    def __init__(self, parts: Iterable[StoredPart]) -> None:
+        """The parts may be read from files, each time that they are iterated over."""
         self.parts = parts
 
     def __getitem__(self, group: int) -> bytes:
@@ -66,7 +71,7 @@ class StoredGroups(Mapping[int, bytes]):
         return sum(1 for _ in self)
 
 
-def _entries(part: Numbers | Pairs | Pickles, group: int) -> Iterator[bytes]:
+def _entries(part: StoredPart, group: int) -> Iterator[bytes]:
     places = np.flatnonzero(part.groups == group)
     if not len(places):
         return
@@ -83,9 +88,16 @@ def _entries(part: Numbers | Pairs | Pickles, group: int) -> Iterator[bytes]:
 
 def joined(several: Sequence[Mapping[int, bytes]]) -> Mapping[int, bytes]:
     """The key groups of several tasks; each group belongs to one task only."""
-    parts: list[Numbers | Pairs | Pickles] = []
-    for groups in several:
-        if not isinstance(groups, StoredGroups):
-            return {group: data for groups in several for group, data in groups.items()}
-        parts += groups.parts
-    return StoredGroups(tuple(parts))
+    stored = tuple(groups for groups in several if isinstance(groups, StoredGroups))
+    if len(stored) < len(several):
+        return {group: data for groups in several for group, data in groups.items()}
+    return stored[0] if len(stored) == 1 else StoredGroups(_PartsOfAll(stored))
+
+
+@dataclass(frozen=True, slots=True)
+class _PartsOfAll:
+    groups: tuple[StoredGroups, ...]
+
+    def __iter__(self) -> Iterator[StoredPart]:
+        for groups in self.groups:
+            yield from groups.parts

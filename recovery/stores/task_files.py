@@ -15,7 +15,7 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
 from recovery.outline import OperatorOutline, RoundsOutline, TaskOutline, rounds_outline
 from recovery.rounds import RoundsSnapshot
-from recovery.stored_groups import StoredGroups, joined
+from recovery.stored_groups import StoredGroups, StoredPart
 from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.documents import sha256
@@ -297,17 +297,17 @@ class TaskReader:
         """The state of one operator; of its key groups only these, if some are given."""
         facts = self._facts[operator]
         transactions = self._table("transactions", operator, records.TRANSACTIONS)
-        keyed: list[StoredGroups] = []
+        keyed: list[StoredFile] = []
         pending, whole = (), None
-        for span, part in self._parts_of_state(operator, groups):
-            if span is None:
-                pending, whole = states.rest_of(part)
+        for file in self._state_files(operator, groups):
+            if file.groups is None:
+                pending, whole = states.rest_of(self.state_part(operator, file))
             else:
-                keyed.append(states.groups_of(part, groups))
+                keyed.append(file)
         if (whole is not None) != facts.has_whole:
             raise self._contradicts(f"state of {operator}")
         return OperatorState(
-            groups=joined(keyed),
+            groups=StoredGroups(_KeyedParts(self, operator, tuple(keyed), groups)),
             splits=dict(facts.splits),
             pending=pending,
             whole=whole,
@@ -316,15 +316,19 @@ class TaskReader:
             records=facts.records,
         )
 
-    def _parts_of_state(self, operator: str, groups: range | None) -> Iterator[tuple[tuple[int, int] | None, Any]]:
+    def _state_files(self, operator: str, groups: range | None) -> Iterator[StoredFile]:
         folder = path_of((*self._folder, *table_folder("state", operator)))
         for file in self._in_folder.get(folder, ()):
-            if groups is not None and not file.has_some_of(groups):
-                continue
-            part = self._decoded(file, states.STATE)
-            if not states.has_span(part, file.groups):
-                raise self._contradicts(f"key groups of {operator}")
-            yield file.groups, part
+            if groups is None or file.has_some_of(groups):
+                self._unread.discard(file.name)
+                yield file
+
+    def state_part(self, operator: str, file: StoredFile) -> Any:
+        """The rows of one file of an operator's state."""
+        part = self._decoded(file, states.STATE)
+        if not states.has_span(part, file.groups):
+            raise self._contradicts(f"key groups of {operator}")
+        return part
 
     def logs(self) -> dict[ChannelId, tuple[LogEntry, ...]]:
         """The log of each input channel that has any."""
@@ -360,6 +364,20 @@ class TaskReader:
             f"the manifest of epoch {described.epoch} tells something else of task {described.task} than its files "
             f"hold ({what}): read it with the version that wrote it, or restore another cut"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyedParts:
+    """The keyed state in some files, of the wanted key groups. Each file is read when its turn comes, and let go."""
+
+    reader: TaskReader
+    operator: str
+    files: tuple[StoredFile, ...]
+    wanted: range | None
+
+    def __iter__(self) -> Iterator[StoredPart]:
+        for file in self.files:
+            yield from states.groups_of(self.reader.state_part(self.operator, file), self.wanted).parts
 
 
 class StoredCut:

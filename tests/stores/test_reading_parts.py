@@ -6,10 +6,11 @@ import pickle
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.state import decode_entries
+from engine.state import batches_of_entries, decode_entries
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.routing import groups_of_task, key_group
 from recovery.cut import Cut, OperatorState, TaskSnapshot
@@ -17,6 +18,7 @@ from recovery.outline import outline_of
 from recovery.stores.folder import Folder
 from recovery.stores.local import LocalStore
 from recovery.stores.names import Parts
+from recovery.stores.parquet_tables import decode
 from recovery.stores.store_errors import SnapshotCorruptError
 from recovery.stores.task_files import StoredCut, StoredFile, TaskFiles
 from tests.stores.snapshots import LOOPS, RANK, columns_of, entries_of, rank, snapshots_of
@@ -69,7 +71,7 @@ def test_a_file_that_is_not_asked_for_is_not_opened_and_one_that_is_gone_is_name
     other.unlink()
     assert files.state(TASK, "count").pending == (b"waits",)
     with pytest.raises(SnapshotCorruptError, match=rf"{other} is missing"):
-        files.state(TASK, "other")
+        list(files.state(TASK, "other").groups)
 
 
 def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -80,10 +82,15 @@ def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypat
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     decoded: list[str] = []
-    monkeypatch.setattr("recovery.stores.task_files.decode", lambda _, __, name: decoded.append(name))
+
+    def noted(data: bytes, of: Any, name: str) -> Any:
+        decoded.append(name)
+        return decode(data, of, name)
+
+    monkeypatch.setattr("recovery.stores.task_files.decode", noted)
     with pytest.raises(SnapshotCorruptError, match=rf"{path} was changed"):
-        files.state(TASK, "count", groups_of_task(0, 3))
-    assert not decoded
+        list(files.state(TASK, "count", groups_of_task(0, 3)).groups)
+    assert decoded and not any(name.endswith("count.0.parquet") for name in decoded)
 
 
 def test_logs_and_rounds_come_back_as_they_were_and_the_manifest_outlines_them(tmp_path: Path):
@@ -179,6 +186,7 @@ def test_of_a_state_in_several_files_only_those_that_hold_the_groups_are_read(
         state = Reading().state(TASK, "count", wanted)
         found |= {entry[0]: entry[1] for entry in decode_entries(state.groups) if len(entry) == 2}
         assert state.pending == (b"waits",) and state.whole is not None
+        read.sort(key=described.files.index)
         spans = {file: range(file.groups[0], file.groups[1] + 1) if file.groups else wanted for file in described.files}
         assert read == [file for file in state_files(described) if {*spans[file]} & {*wanted}]
     assert found == everything
@@ -195,8 +203,8 @@ def test_a_file_with_other_key_groups_than_the_manifest_names_is_refused(
     for forged in (*forgeries, of_none._replace(groups=(0, 127))):
         kept = tuple(file for file in described.files if file.name != forged.name)
         files = store.files_of({TASK: replace(described, files=(*kept, forged))})
-        with pytest.raises(SnapshotCorruptError, match="key groups of count"):
-            files.state(TASK, "count")
+        with pytest.raises(SnapshotCorruptError, match=r"\((key groups|state) of count\)"):
+            list(files.state(TASK, "count").groups)
 
 
 def test_the_files_of_a_part_are_removed_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -207,3 +215,15 @@ def test_the_files_of_a_part_are_removed_with_the_others(tmp_path: Path, monkeyp
     left = {str(path.relative_to(store.path)) for path in Path(store.path).rglob("*.parquet")}
     assert left == {file.name for file in kept.files}
     assert len(described.files) > 10
+
+
+def test_a_file_is_read_only_when_its_key_groups_are_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store, described = in_parts(tmp_path, monkeypatch)
+    state = store.files_of({TASK: described}).state(TASK, "count")
+    *_, last, of_none = [Path(store.path) / file.name for file in state_files(described)]
+    of_none.unlink()
+    last.unlink()
+    batches = batches_of_entries(state.groups)
+    assert 0 < len(next(batches)) < 100
+    with pytest.raises(SnapshotCorruptError, match=rf"{last} is missing"):
+        list(batches)
