@@ -1,0 +1,73 @@
+"""A restore is measured with a cut that holds what it should, and missed limits are reported."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import restore
+from bench.measuring import Samples
+from bench.options import Options
+from bench.peers import restore_bare
+from bench.session import session
+from bench.workloads import RestoreWorkload
+from engine.state import decode_entries
+from graphs.ids import Epoch
+from recovery.stores.local import LocalStore
+from tests.jobs.rays import collect_what_ray_leaves
+
+KEYS = 3_000
+
+
+@pytest.mark.slow
+def test_the_cut_holds_every_key_with_its_own_bytes_and_the_peer_reads_its_files(tmp_path: Path):
+    files = restore.write_cut(str(tmp_path), KEYS, seed=1)
+    snapshots = LocalStore(str(tmp_path), restore.JOB).cut(Epoch(1)).snapshots.values()
+    states = [snapshot.operators["profiles"] for snapshot in snapshots if "profiles" in snapshot.operators]
+    entries = dict(entry for state in states for entry in decode_entries(state.groups))
+    assert len(states) == len(files) == restore.TASKS
+    assert entries.keys() == {*range(KEYS)} and len({*entries.values()}) == KEYS
+    assert {len(value) for value in entries.values()} == {restore.VALUE_BYTES}
+    workload = RestoreWorkload(files, KEYS * restore.VALUE_BYTES / 1e6)
+    assert restore_bare.run(workload) > 0
+
+
+@pytest.fixture
+def ray() -> Iterator[None]:
+    # The home of the tests: Ray reads the token that it keeps there only once a process, and others follow.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.session._home", lambda: os.environ["HOME"])
+        with session():
+            yield
+        collect_what_ray_leaves()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_small_restore_is_measured(ray: None):
+    told = json.loads(restore.run(Options(turns=1, records=KEYS)).as_json())
+    assert told["bench"] == "restore" and told["ours"] > 0 and told["rescaled"] > 0 and told["peers"]["bare"] > 0
+    assert told["ratios"].keys() == {"decode", "decode_rescaled"}
+    assert 20 < told["supervisor_mb"] < restore.SUPERVISOR_MB_MAX
+
+
+@pytest.mark.parametrize(
+    ("same", "rescaled", "supervisor_mb", "missed"),
+    [
+        (70.0, 50.0, 400.0, []),
+        (69.0, 50.0, 400.0, ["ratios.decode: 0.69, at least 0.7"]),
+        (70.0, 49.0, 400.0, ["ratios.decode_rescaled: 0.49, at least 0.5"]),
+        (70.0, 50.0, 401.0, ["supervisor_mb: 401, at most 400"]),
+    ],
+)
+def test_a_slow_restore_or_a_large_supervisor_misses(
+    same: float, rescaled: float, supervisor_mb: float, missed: list[str]
+):
+    figures = {"same": same, "rescaled": rescaled, "bare": 100.0}
+    found = {name: Samples((figure,) * 5) for name, figure in figures.items()}
+    report = restore.compare(found, RestoreWorkload((), 3.0), KEYS, supervisor_mb)
+    assert [limit.claim for limit in report.limits if not limit.holds] == missed
