@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -45,10 +46,14 @@ class RecordsOnly:
 
 
 def close_writer(writer: SinkWriter) -> None:
-    """Have a writer let go of what it holds, if it can: writers need no `close`."""
+    """Have a writer let go of what it holds, if it can: writers need no `close`.
+
+    What cannot be removed now is swept later; how the task has ended must not be hidden by it.
+    """
     close = getattr(writer, "close", None)
     if close is not None:
-        close()
+        with suppress(OSError):
+            close()
 
 
 class Services(Protocol):

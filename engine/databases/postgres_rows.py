@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -125,6 +126,22 @@ def executor(connection: Any) -> Callable[[str, Sequence[Any]], list[Any]]:
         return cursor.fetchall() if cursor.description else []
 
     return execute
+
+
+def session_of(place: SinkPlace) -> str:
+    """What the server calls the sessions of a writer: the sink of a run, and the attempt."""
+    sink = hashlib.blake2b(f"{place.job}/{place.run}/{place.operator}".encode(), digest_size=16)
+    return f"backedge {sink.hexdigest()} attempt {place.attempt}"
+
+
+def end_earlier_sessions(connection: Any, place: SinkPlace) -> None:
+    """End the sessions of earlier attempts: a process that was taken for dead may have a transaction open for ever."""
+    sink, _, attempt = session_of(place).rpartition(" ")
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = current_user "
+        "AND starts_with(application_name, %s) AND split_part(application_name, ' attempt ', 2)::bigint < %s",
+        [f"{sink} ", int(attempt)],
+    )
 
 
 def check_writable(connection: Any, table: Table, key: Sequence[str]) -> None:

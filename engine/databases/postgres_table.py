@@ -9,7 +9,7 @@ from typing import Any
 from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError
 from engine.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
 from engine.databases.marked_writer import TableSink
-from engine.databases.postgres_rows import TableWriter, check_writable
+from engine.databases.postgres_rows import TableWriter, check_writable, end_earlier_sessions, session_of
 from engine.databases.postgres_server import Server, Table, check_dsn, driver, one_line
 from engine.databases.prepared_writer import PreparedWriter, check_prepared, roll_back_prepared
 from engine.databases.table_rows import RowCheck, key_columns
@@ -148,10 +148,12 @@ class _PostgresStore:
 
     def enter(self, place: SinkPlace) -> RowCheck:
         def work(connection: Any) -> TableWriter:
+            end_earlier_sessions(connection, place)
             writer = TableWriter(connection, self._table, self._described.key)
             writer.ledger(connection, place).enter()
             return writer
 
+        self._table.server = self._table.server.another(session_of(place))
         self._writer = self._table.server.run(work)
         return self._writer.row_check(place.operator)
 

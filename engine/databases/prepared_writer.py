@@ -22,7 +22,7 @@ from typing import Any
 from engine.columns import Records
 from engine.databases.commit_ledger import CommitLedger
 from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError
-from engine.databases.postgres_rows import TableWriter
+from engine.databases.postgres_rows import TableWriter, end_earlier_sessions, session_of
 from engine.databases.postgres_server import PATIENCE_S, Server, Table, driver, one_line
 from engine.databases.table_rows import RowCheck
 from engine.files.file_errors import UnknownTransactionError, UnwritableRecordError
@@ -87,20 +87,19 @@ class PreparedWriter:
 
     def __init__(self, table: Table, place: SinkPlace) -> None:
         self._table = table
-        self._server = table.server
+        self._server = table.server.another(session_of(place))
         self._place = place
         self._ids = GlobalIds(place.job, place.run, place.operator)
-        self._sessions = f"backedge {hashlib.blake2b(self._ids.prefix.encode(), digest_size=16).hexdigest()} attempt "
-        self._open: Server = table.server.another(f"{self._sessions}{place.attempt}")
+        self._open: Server = table.server.another(session_of(place))
         self._is_open = False
         self._waiting: list[dict[str, Any]] = []
         self._is_broken = False
         self._prepared_last: str | None = None
 
         def enter(connection: Any) -> TableWriter:
+            end_earlier_sessions(connection, place)
             writer = TableWriter(connection, table, ())
             writer.ledger(connection, place).enter()
-            self._end_earlier(connection)
             return writer
 
         self._writer = self._server.run(enter)
@@ -145,15 +144,6 @@ class PreparedWriter:
         """Give up the open transaction: until then it would lock its rows."""
         self._open.close()
         self._server.close()
-
-    def _end_earlier(self, connection: Any) -> None:
-        """End sessions of earlier attempts: what a process that was taken for dead has open locks its keys."""
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = current_user "
-            "AND starts_with(application_name, %s) "
-            "AND split_part(application_name, ' attempt ', 2)::bigint < %s",
-            [self._sessions, self._place.attempt],
-        )
 
     def _commit(self, connection: Any, name: str) -> None:
         until = time.monotonic() + PATIENCE_S

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from backedge import FencedError, UncommittedOutputError, UnwritableRecordError
+from engine.databases.postgres_rows import session_of
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
 
@@ -168,6 +170,23 @@ def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(rows: 
     writer.commit(transaction(1))
     assert rows.ids() == [2]
     writer.close()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_process_that_stands_still_in_a_commit_holds_up_no_later_attempt(postgres_rows: Rows, prepared: bool):
+    rows = postgres_rows
+    assert rows.server is not None
+    rows.writer(prepared=prepared).close()
+    zombie = psycopg.connect(rows.server.dsn, application_name=session_of(place_in(rows.folder)))
+    zombie.execute(f"SELECT attempt FROM {rows.schema}.backedge_attempts FOR SHARE")
+    stranger = psycopg.connect(rows.server.dsn, application_name=session_of(place_in(rows.folder, run="77aa")))
+    later = rows.writer(attempt=2, prepared=prepared)
+    later.close()
+    with pytest.raises(psycopg.OperationalError):
+        zombie.execute("SELECT 1")
+    assert stranger.execute("SELECT 1").fetchone() == (1,)
+    zombie.close()
+    stranger.close()
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

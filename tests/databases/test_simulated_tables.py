@@ -110,7 +110,7 @@ def judge(sink: Any, schedules: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("prepared", [False, True])
 def test_each_row_is_in_postgres_once_under_every_schedule(rehearsed: RehearsedPostgres, prepared: bool):
-    judge(replace(rehearsed, prepared=prepared), 25)
+    judge(replace(rehearsed, prepared=prepared), 15)
 
 
 @pytest.mark.slow
