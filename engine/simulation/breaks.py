@@ -1,7 +1,7 @@
-"""Rules, broken one at a time, to see whether the checker finds it.
+"""Breaks one rule at a time, to check that the checker finds it.
 
-Each break is a subclass, outside of the core, that overrides one decision. The core has no switch, and the checker is
-not told. A rule whose breaking is not found is a hole in the checker, or no rule.
+Each break is a subclass outside the core that overrides one decision. The core has no switch, and the checker is not
+informed. A break that is not found is a hole in the checker, or the rule is not a rule.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
 
 @dataclass(frozen=True)
 class Break:
-    """A rule, what breaking it means, and the parts that do it. `topology`: where it shows; None: in many."""
+    """A rule: what breaking it means, and the parts that break it. `topology`: where it shows; None: in many."""
 
     meaning: str
     parts: Callable[[], Parts]
@@ -68,7 +68,7 @@ class Break:
 
 class NoLoopLog(TaskCore):
     def _is_logged(self, inbox: Inbox, mode: Mode) -> bool:
-        # A probe that did not count what goes round would end the run early, which is another mistake.
+        # A probe that ignored circulating records would end the run early, which is a different error.
         return mode.is_probe and super()._is_logged(inbox, mode)
 
 
@@ -125,7 +125,7 @@ class ReplayLostInNewSnapshot(TaskCore):
 def rest_behind_live_log(
     plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
 ) -> TaskRestore:
-    """A log in a restored run is the restored rest, then the live part. Here it is read the other way round."""
+    """In a restored run a log is the restored rest, then the live part. Here it is read in the opposite order."""
     restored = take_back(plan, files, deployment, reroute, move_whole)
     rests = {channel: len(log) for channel, log in files.logs(plan.task).items()} if plan.kept_logs else {}
     return replace(restored, logs=tuple(_turned(log, rests.get(log.channel, 0)) for log in restored.logs))
@@ -274,8 +274,8 @@ class _BlockingAlignment(Alignment):
 
 class BlockingVariant(TaskCore):
     """The head sends its barrier on, keeps its outside inputs blocked, processes the loop, and captures when the
-    barrier is back, with no log. The literature describes it; it loses what the body sent before its own capture and
-    the head sent on before the barrier came back.
+    barrier returns, without a log. The literature describes this. It loses records that the body sent before its own
+    capture and that the head sent on before the barrier returned.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -311,7 +311,7 @@ class HastyDriver(TaskDriver):
 
 
 class ForgetfulDriver(TaskDriver):
-    """Drops what its sinks prepared for an epoch when that epoch is aborted."""
+    """Drops the transactions that its sinks prepared for an epoch when the epoch is aborted."""
 
     def _discard(self, epoch: Epoch) -> None:
         super()._discard(epoch)
@@ -363,7 +363,7 @@ class TerminateWhileInFlight(Coordinator):
 
 
 def wrong_key_group(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
-    """Under another parallelism each task takes the key groups of its neighbour."""
+    """Under another parallelism each task restores the key groups of its neighbour."""
     plans = plan_restore(cut, deployment)
     turned: dict[TaskId, RestorePlan] = {}
     for task, plan in plans.items():
@@ -382,7 +382,7 @@ def _with_groups(state: KeptState | MovedState, other: KeptState | MovedState) -
 
 
 class _UnfilteredFiles:
-    """Gives all key groups of a file, whichever are asked for."""
+    """Returns all key groups of a file, regardless of the request."""
 
     def __init__(self, files: CutFiles) -> None:
         self.logs, self.rounds = files.logs, files.rounds
@@ -395,14 +395,14 @@ class _UnfilteredFiles:
 def restores_another_tasks_key_groups(
     plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
 ) -> TaskRestore:
-    """Under another parallelism each task takes all key groups of the files that it reads."""
+    """Under another parallelism each task restores all key groups of the files that it reads."""
     return take_back(plan, _UnfilteredFiles(files), deployment, reroute, move_whole)
 
 
 def source_skips_a_record(
     plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
 ) -> TaskRestore:
-    """A source goes on behind the record that it should send next."""
+    """A source resumes after the record that it should send next."""
     restored = take_back(plan, files, deployment, reroute, move_whole)
     return replace(restored, operators=_shifted(restored.operators))
 
@@ -530,7 +530,7 @@ class _BoldSweep(Sweep):
 
 
 class SupersededRunRemoves(Supervisor):
-    """Removes what it does not know, of later attempts too."""
+    """Removes everything that it does not know, even of later attempts."""
 
     def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
         sweep = super().sweep(spared=spared, is_over=is_over)
@@ -538,7 +538,7 @@ class SupersededRunRemoves(Supervisor):
 
 
 class UnknownEntryGivenUp(Supervisor):
-    """Takes an entry whose reply was lost for one that was not created."""
+    """Assumes that an entry whose reply was lost was not created."""
 
     def on_unknown(self, append: AppendEntry) -> list[Order]:
         entry = append.entry
@@ -548,14 +548,14 @@ class UnknownEntryGivenUp(Supervisor):
 
 
 class OwnEntryTakenForAnothers(Supervisor):
-    """Is fenced by whatever has the number that it wanted."""
+    """Is fenced by any entry that has the number it wanted."""
 
     def on_taken(self, number: int, chain: Sequence[Numbered]) -> list[Order]:
         return super().on_taken(number, chain) if not self.restarts else [Fenced(number)]
 
 
 class GoesOnFromTheLatestCut(Supervisor):
-    """Forgets, when an attempt fails, that it was asked for an older cut."""
+    """Forgets the request for an older cut when an attempt fails."""
 
     def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
         orders = super().begin(chain, epoch, anew=anew)
@@ -566,14 +566,14 @@ class GoesOnFromTheLatestCut(Supervisor):
 
 
 class RetentionOutsideTheChain(Supervisor):
-    """Drops cuts without a word in the chain, so that others still restore them."""
+    """Drops cuts without recording it in the chain, so that others still restore them."""
 
     def append(self, entry: Entry) -> list[Order]:
         return super().append(replace(entry, kept=None) if isinstance(entry, Manifest) else entry)
 
 
 class GoingBackDropsOutput(Supervisor):
-    """Publishes nothing of the cut that it goes back behind."""
+    """Publishes no output of the latest cut when it goes back to an older one."""
 
     def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
         orders = super().on_appended(entry, spared)
@@ -584,7 +584,7 @@ class GoingBackDropsOutput(Supervisor):
 
 
 class HoldAtRoundMarkers(TaskCore):
-    """Without patience, which would let the epoch go on past the round that it waits for."""
+    """Has no patience, which would let the epoch complete without the round that it waits for."""
 
     def on_tick(self, now_ms: int) -> Sequence[Effect]:
         self.alignment.deadlines.clear()
@@ -699,7 +699,7 @@ class _BarriersSpend(RemoteChannel):
 
 
 class CreditCountsBarriers(TaskDriver):
-    """The sender spends credit for barriers, which the receiver never gives back."""
+    """The sender spends credit for barriers, which the receiver never grants back."""
 
     remote_class = _BarriersSpend
 
@@ -715,13 +715,13 @@ class _HastyBackEdge(RemoteBackEdge):
 
 
 class MarkerOvertakesABatch(TaskDriver):
-    """Barriers and markers leave at once, though batches before them wait for credit."""
+    """Sends barriers and markers at once, although batches before them wait for credit."""
 
     back_edge_class = _HastyBackEdge
 
 
 class CreditLostAfterAnAbort(TaskDriver):
-    """Counts afresh what it has consumed when an epoch is aborted. Its senders do not."""
+    """Resets its count of consumed bytes when an epoch is aborted. Its senders do not."""
 
     def obey(self, order: Order) -> None:
         if isinstance(order, Abort):
@@ -757,49 +757,51 @@ def _core(core: type[TaskCore]) -> Callable[[], Parts]:
 
 BREAKS = {
     "no-loop-log": Break("a head logs nothing", _core(NoLoopLog)),
-    "log-without-the-queue": Break("the log misses what was queued at the capture", _core(LogWithoutTheQueue)),
+    "log-without-the-queue": Break("the log misses the batches queued at the capture", _core(LogWithoutTheQueue)),
     "truncated-log-written": Break("a log that exceeds its budget is written", _core(TruncatedLogWritten)),
     "log-stops-at-first-barrier": Break("one barrier seals all channels", _core(LogStopsAtFirstBarrier)),
-    "partial-batch-doubled": Break("a log holds what was processed of its first batch", _core(PartialBatchDoubled)),
+    "partial-batch-doubled": Break(
+        "a log includes the processed records of its first batch", _core(PartialBatchDoubled)
+    ),
     "partial-batch-lost": Break("a log misses the rest of a batch in progress", _core(PartialBatchLost)),
     "overtakes-unlogged": Break("a task captures past a queue and does not log it", _core(OvertakesUnlogged)),
-    "overtaken-barrier-captures-again": Break("a barrier has effect twice", _core(OvertakenBarrierCapturesAgain)),
+    "overtaken-barrier-captures-again": Break("a barrier takes effect twice", _core(OvertakenBarrierCapturesAgain)),
     "waits-behind-a-queue": Break("a barrier waits until its queue is done", _core(Patient)),
-    "no-hold-before-capture": Break("a channel goes on behind its barrier", _core(NoHoldBeforeCapture)),
+    "no-hold-before-capture": Break("a channel is read past its barrier", _core(NoHoldBeforeCapture)),
     "capture-before-alignment": Break("a task captures at the first barrier", _core(CaptureBeforeAlignment)),
     "log-not-replayed": Break("a restore forgets the logs", _core(LogNotReplayed)),
     "replay-lost-in-new-snapshot": Break("a new log misses the restored rest", _core(ReplayLostInNewSnapshot)),
     "restored-rest-behind-live-log": Break(
-        "the restored rest comes behind the live log", lambda: Parts(take_back=rest_behind_live_log)
+        "the restored rest follows the live log", lambda: Parts(take_back=rest_behind_live_log)
     ),
-    "abort-ignored": Break("a task goes on holding for an aborted epoch", _core(AbortIgnored)),
-    "acknowledged-before-durable": Break("a task acknowledges what is not written", _driver(HastyDriver)),
+    "abort-ignored": Break("a task keeps holding channels for an aborted epoch", _core(AbortIgnored)),
+    "acknowledged-before-durable": Break("a task acknowledges a snapshot that is not written", _driver(HastyDriver)),
     "prepared-dropped-on-abort": Break("an abort drops prepared output", _driver(ForgetfulDriver)),
     "stale-attempt-accepted": Break("messages of a dead attempt count", _core(StaleAttemptAccepted)),
     "duplicate-barrier": Break("a barrier is sent twice", _core(DuplicateBarrier)),
-    "end-not-counted-as-barrier": Break("an ended channel is waited for", _core(EndNotCountedAsBarrier)),
+    "end-not-counted-as-barrier": Break(
+        "a task waits for the barrier of an ended channel", _core(EndNotCountedAsBarrier)
+    ),
     "terminate-while-in-flight": Break(
         "a loop ends with records in it", lambda: Parts(coordinator=TerminateWhileInFlight)
     ),
     "request-lost-with-its-epoch": Break(
-        "nobody asks again when the epoch of a savepoint is aborted", lambda: Parts(supervisor=RequestLostWithItsEpoch)
+        "an aborted savepoint is not taken again", lambda: Parts(supervisor=RequestLostWithItsEpoch)
     ),
     "request-lost-with-its-attempt": Break(
-        "nobody asks again when an attempt fails", lambda: Parts(supervisor=RequestLostWithItsAttempt)
+        "a savepoint is forgotten when the attempt fails", lambda: Parts(supervisor=RequestLostWithItsAttempt)
     ),
-    "order-not-repeated": Break(
-        "orders and reports that were lost are not sent again", lambda: Parts(line_end=OrderNotRepeated)
-    ),
-    "repeated-order-obeyed": Break(
-        "an order that comes twice is obeyed twice, and a late one late", lambda: Parts(line_end=RepeatedOrderObeyed)
-    ),
-    "credit-not-repeated": Break("credit that was lost is not sent again", _driver(CreditNotRepeated)),
+    "order-not-repeated": Break("lost orders and reports are not repeated", lambda: Parts(line_end=OrderNotRepeated)),
+    "repeated-order-obeyed": Break("repeated and late orders are obeyed", lambda: Parts(line_end=RepeatedOrderObeyed)),
+    "credit-not-repeated": Break("lost credit is not repeated", _driver(CreditNotRepeated)),
     "back-edge-waits-for-credit": Break("a back edge can be full", _driver(BackEdgeWaitsForCredit)),
     "no-drain-exemption": Break("a channel can be full during a drain", _driver(NoDrainExemption), "far_loop"),
     "credit-counts-barriers": Break("barriers spend credit", _driver(CreditCountsBarriers)),
     "credit-lost-after-an-abort": Break("an abort forgets what was consumed", _driver(CreditLostAfterAnAbort)),
-    "marker-overtakes-a-batch": Break("a mark does not wait behind its batches", _driver(MarkerOvertakesABatch)),
-    "spilled-batches-unlogged": Break("a log misses what is on disk", _core(SpilledBatchesUnlogged)),
+    "marker-overtakes-a-batch": Break(
+        "a barrier or marker does not wait behind earlier batches", _driver(MarkerOvertakesABatch)
+    ),
+    "spilled-batches-unlogged": Break("a log misses the batches on disk", _core(SpilledBatchesUnlogged)),
     "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
     "restores-another-tasks-key-groups": Break(
         "a task takes all key groups of the files that it reads",
@@ -809,10 +811,10 @@ BREAKS = {
         "a source is restored one record too far", lambda: Parts(take_back=source_skips_a_record)
     ),
     "mutated-while-encoding": Break(
-        "user code changes what is being encoded", lambda: Parts(keyed_state=SharedWhileEncoding)
+        "user code changes values that are being encoded", lambda: Parts(keyed_state=SharedWhileEncoding)
     ),
     "output-shares-state": Break(
-        "a receiver changes what the sender keeps", lambda: Parts(keyed_state=SharedWithTheReceiver)
+        "a receiver changes objects in the sender's state", lambda: Parts(keyed_state=SharedWithTheReceiver)
     ),
     "delta-applied-twice": Break(
         "an old delta is applied again behind a new one", lambda: Parts(take_back=delta_applied_twice)
@@ -840,7 +842,7 @@ BREAKS = {
     ),
     "compaction-swept": Break("a sweep removes what the next manifest names", _supervisor(CompactionSwept)),
     "wall-clock-capture": Break(
-        "tasks capture when they are told the time",
+        "tasks capture at an agreed time",
         lambda: Parts(core=WallClockCore, coordinator=WallClockCoordinator),
     ),
     "hold-at-round-markers": Break("a channel that is ahead is held", _core(HoldAtRoundMarkers)),
@@ -849,13 +851,15 @@ BREAKS = {
         "a head declines a cut that it only had to wait for", _core(EarlyBarrierDeclined), "rounds_in_lanes"
     ),
     "request-outlives-its-attempt": Break(
-        "a restored marker asks for a cut that nobody knows of", _core(RequestOutlivesItsAttempt)
+        "a restored marker requests a cut that the coordinator does not know", _core(RequestOutlivesItsAttempt)
     ),
     "superseded-run-removes": Break(
-        "a run that lost the job removes what others wrote", _supervisor(SupersededRunRemoves)
+        "a run that lost the job removes files of its successor", _supervisor(SupersededRunRemoves)
     ),
-    "unknown-entry-given-up": Break("an epoch is aborted whose entry may exist", _supervisor(UnknownEntryGivenUp)),
-    "own-entry-taken-for-anothers": Break("an entry of its own fences a run", _supervisor(OwnEntryTakenForAnothers)),
+    "unknown-entry-given-up": Break(
+        "an epoch is aborted although its entry may exist", _supervisor(UnknownEntryGivenUp)
+    ),
+    "own-entry-taken-for-anothers": Break("a run is fenced by its own entry", _supervisor(OwnEntryTakenForAnothers)),
     "goes-on-from-the-latest-cut": Break("a run forgets that it went back", _supervisor(GoesOnFromTheLatestCut)),
     "retention-outside-the-chain": Break(
         "cuts are dropped that others may restore", _supervisor(RetentionOutsideTheChain)
@@ -863,5 +867,5 @@ BREAKS = {
     "going-back-drops-output": Break(
         "output of a complete cut is dropped by a run that goes back", _supervisor(GoingBackDropsOutput)
     ),
-    "blocking-variant": Break("the head captures when its barrier is back", _core(BlockingVariant)),
+    "blocking-variant": Break("the head captures when its barrier returns", _core(BlockingVariant)),
 }

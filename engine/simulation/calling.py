@@ -1,4 +1,4 @@
-"""Calls of map_async in the simulator: each runs to its end, on one event loop for the whole run where it awaits."""
+"""Makes the calls of map_async in the simulator: each runs to its end; awaits share one event loop per run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CANCEL_S = 1.0
 
 
 class Calls:
-    """Makes calls. The event loop is made for the first that needs it, and kept: users bind connections to it.
+    """Makes calls. The event loop is created for the first call that needs it, and kept: users bind connections to it.
 
-    The timeout holds for what is awaited. A plain function takes as long as it takes: nothing here could stop it.
+    The timeout applies to awaits. A plain function takes as long as it takes, because nothing could stop it.
 
     >>> async def ask(record):
     ...     await asyncio.sleep(0)
@@ -31,14 +31,14 @@ class Calls:
         self._events: asyncio.AbstractEventLoop | None = None
 
     def answer(self, call: Call) -> Answer:
-        """Call, and wait for the answer."""
+        """Make a call, and wait for the answer."""
         answer = self._run(_ask(call)) if is_async(call.function) else self._answer_of(call)
         if isinstance(answer.error, KeyboardInterrupt):
             raise answer.error
         return answer
 
     def _answer_of(self, call: Call) -> Answer:
-        # Outside of the event loop, as in a thread of an actor: the function may run one of its own.
+        # Outside of the event loop, as in an actor's thread, because the function may run a loop of its own.
         begun = begin(call)
         return begun if isinstance(begun, Answer) else self._run(within(call.timeout_s, finish(begun)))
 
@@ -46,7 +46,7 @@ class Calls:
         events = self._events = self._events or asyncio.new_event_loop()
         if not _is_in_event_loop():
             return events.run_until_complete(work)
-        # In a notebook, where this thread runs an event loop already.
+        # In a notebook, this thread already runs an event loop.
         results: list[Any] = []
         thread = threading.Thread(target=lambda: results.append(events.run_until_complete(work)), name="calls")
         thread.start()
@@ -54,7 +54,7 @@ class Calls:
         return results[0]
 
     def close(self) -> None:
-        """Cancel what is still under way, and wait a moment for it to stop."""
+        """Cancel open calls, and wait a moment for them to stop."""
         if self._events is not None:
             self._run(_cancel_all())
             self._events.close()

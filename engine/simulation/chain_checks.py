@@ -1,11 +1,12 @@
-"""The chain of a job, read from its first entry to its last.
+"""Checks the chain of a job, from its first entry to its last.
 
-- 8. Entries are numbered without a gap. Attempts count up, and a manifest is of the attempt that started last, by the
-  same claimant.
-- 9. A start restores what the entry before it says, unless its supervisor was asked for another cut: a manifest says
-  its own cut, a start the one that it restored.
+- 8. Entries are numbered without a gap. Attempts increase, and a manifest belongs to the attempt that started last,
+  with the same claimant.
+- 9. A start restores what the entry before it names, unless its supervisor was asked for another cut: a manifest names
+  its own cut, a start the cut that it restored.
 
-And which output belongs to the last cut: a run that went back to an older cut has published output that does not.
+Also finds the output that belongs to the last cut: a run that went back to an older cut has published other output,
+too.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def check_chain(record: Record) -> Iterator[Violation]:
 
 
 def belongs_to_the_last_cut(record: Record) -> Callable[[str], bool]:
-    """Whether a cut on the way to the last one lists a transaction; if the run never went back, all of them are."""
+    """Whether a cut on the way to the last one lists a transaction; always true if the run never went back."""
     if not record.asked or not record.cuts:
         return lambda name: True
     restored = {entry.attempt: entry.restored for _, entry in record.chain if isinstance(entry, AttemptStart)}

@@ -1,8 +1,8 @@
 """Judges a simulated run by what it leaves behind. It shares no code with what it judges.
 
-`cut_checks.py` holds each complete cut against the statements that a validator proves, `trail.py` against the trace,
-`theorem.py` moves and replays the run around it; `counts.py` and `output_checks.py` look at input and output. The data
-classes of cuts, messages and graphs are the only thing in common with the engine.
+`cut_checks.py` checks each complete cut by itself, `trail.py` against the trace; `theorem.py` rearranges and replays
+the run around it; `counts.py` and `output_checks.py` check input and output. It has only the data classes of cuts,
+messages and graphs in common with the engine.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ALL = -1
 
 
 def check(record: Record, seed: int = 0, theorems: int = 1, expected: Result | None = None) -> list[Violation]:
-    """Everything that is wrong with a run whose flow the plain interpreter knows.
+    """Everything that is wrong with a run whose flow the plain interpreter can run.
 
-    The theorem is replayed for so many of the cuts (`ALL` for all), drawn by `seed`. `expected` is the plain result,
-    where the caller has it already.
+    The theorem is replayed for this many cuts (`ALL` for all), chosen by `seed`. `expected` is the plain result, if the
+    caller already has it.
     """
     trails = walk(record)
     found = _check_protocol(record, trails)
@@ -47,7 +47,7 @@ def check(record: Record, seed: int = 0, theorems: int = 1, expected: Result | N
 
 
 def check_protocol(record: Record) -> list[Violation]:
-    """What is wrong with the cuts, channels and transactions of a run, whatever its flow computes."""
+    """What is wrong with the cuts, channels and transactions of a run, regardless of what its flow computes."""
     return _check_protocol(record, walk(record))
 
 

@@ -1,8 +1,9 @@
-"""6. What sources and sinks have counted, against what was counted elsewhere.
+"""Checks statement 6: the counts of sources and sinks against independent counts.
 
-- A source has sent as much as its positions say, where positions count records.
-- A sink has written what the transactions hold that it has prepared in this lineage, aborted epochs included.
-- A transaction holds what it is said to hold, and no two epochs share one.
+- A source has sent as many records as its positions say, if positions count records.
+- A sink has written as many records as the transactions contain that it prepared in this lineage, including those of
+  aborted epochs.
+- A transaction contains as many records as it states, and no two epochs share one.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from recovery.cut import Cut, OperatorState, Transaction
 COUNTED = "6: what was read was sent, and what was written is in transactions"
 
 _COUNTING_SPLIT = re.compile(r"\d+-of-\d+")
-"""A split of what is in memory: its position counts records."""
+"""A split of a source in memory, whose position counts records."""
 
 
 def check_counts(record: Record, cut: Cut, previous: Sequence[Cut]) -> Iterator[Violation]:
-    """What is counted in a cut. `previous` is its lineage."""
+    """Check the counts in a cut. `previous` is its lineage."""
     listed: dict[str, dict[str, Transaction]] = {}
     for earlier in (*previous, cut):
         for name, state in _states(earlier):
@@ -46,7 +47,7 @@ def check_counts(record: Record, cut: Cut, previous: Sequence[Cut]) -> Iterator[
 
 
 def check_held(record: Record) -> Iterator[Violation]:
-    """What the transactions of all cuts hold, as far as they are still to be found."""
+    """Check the contents of the transactions of all cuts, as far as they still exist."""
     told = {t for cut in record.cuts.values() for _, state in _states(cut) for t in state.transactions}
     for transaction in sorted(told, key=lambda transaction: transaction.name):
         stored = record.committed.get(transaction.name) or record.prepared.get(transaction.name)

@@ -1,6 +1,6 @@
-"""What must hold of a complete cut by itself: the statements that a validator proves, recomputed from the bytes.
+"""Checks each complete cut by itself: the statements that a validator proves, recomputed from the bytes.
 
-For a channel from p to q: n batches sent before p captured, m consumed before q captured, L logged.
+For a channel from p to q: n batches were sent before p captured, m consumed before q captured, and L is the log.
 
 1. m <= n: nothing is received that was not sent.
 2. L is exactly m+1 .. n, contiguous, in order, its chain of digests unbroken from the receiver's to the sender's.
@@ -11,8 +11,8 @@ For a channel from p to q: n batches sent before p captured, m consumed before q
 5. Every task, operator and channel is there once, of one epoch, one attempt and one graph.
 8. From one cut to the next, positions never go back.
 
-The other statements need more than the cut: see `trail.py`, `theorem.py`, `output_checks.py`. Nothing here is shared
-with the code that takes cuts, but for the classes that hold their data.
+The other statements need more than the cut: see `trail.py`, `theorem.py`, `output_checks.py`. This file shares nothing
+with the code that takes cuts, except the data classes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ONCE = "5: every task and channel is there once"
 ONWARD = "8: positions never go back"
 
 RestoredLogs = Mapping[ChannelId, tuple[bytes, ...]]
-"""What each restored channel held when its attempt began."""
+"""The content of each restored channel when its attempt began."""
 
 Positions = dict[tuple[str, str], Any]
 
@@ -46,7 +46,7 @@ Positions = dict[tuple[str, str], Any]
 def check_cut(
     cut: Cut, deployment: Deployment, previous: Sequence[Cut] = (), restored: RestoredLogs | None = None
 ) -> list[Violation]:
-    """What is wrong with a cut. `previous` is its lineage, oldest first; `restored` is what its attempt began with."""
+    """The faults of a cut. `previous` is its lineage, oldest first; `restored` is what its attempt began with."""
     found = list(_check_presence(cut, deployment))
     if not found:
         found += _check_channels(cut, deployment, restored or {})
@@ -56,7 +56,7 @@ def check_cut(
 
 
 def check_cover(plan: Plan) -> list[Violation]:
-    """Without the back edges nothing may go round: operators that nothing enters are taken away until none is left."""
+    """Check that the back edges cover every cycle: repeatedly remove operators that no other edge enters."""
     into = dict.fromkeys(plan.operators, 0)
     forward = [edge for edge in plan.edges if edge.loop is None]
     for edge in forward:
@@ -98,7 +98,7 @@ def _check_presence(cut: Cut, deployment: Deployment) -> Iterator[Violation]:
             yield wrong(f"the snapshot filed here is of task {snapshot.task}", id)
         if snapshot.attempt != cut.attempt:
             yield wrong(f"the snapshot is of attempt {snapshot.attempt}, the cut of {cut.attempt}", id)
-        # A task that has ended stands in every later cut with its last state, which belongs to no epoch.
+        # A task that has ended is in every later cut with its last state, which belongs to no epoch.
         if snapshot.epoch != cut.epoch and not snapshot.ended:
             yield wrong(f"the snapshot is of epoch {snapshot.epoch}", id)
         if set(snapshot.operators) != set(task.operators):
@@ -131,13 +131,13 @@ def _check_channels(cut: Cut, deployment: Deployment, restored: RestoredLogs) ->
                 continue
             channel = deployment.channels[id]
             if received.is_back != channel.is_back:
-                yield Violation(ONCE, f"is_back is {received.is_back} in the cut, and not in the graph", cut.epoch, id)
+                yield Violation(ONCE, f"is_back is {received.is_back} in the cut but not in the graph", cut.epoch, id)
             yield from _check_skips(cut, received)
             yield from _check_channel(cut, snapshot, received, sent[id], has_digest=not channel.within_actor)
 
 
 def _check_skips(cut: Cut, received: InputRecord) -> Iterator[Violation]:
-    """Records are processed in order, batch by batch: none behind the first batch, and never all of that."""
+    """Records are processed in order: only the first batch may have been processed in part, and never completely."""
     for place, entry in enumerate(received.log):
         if entry.skip and (place or marker_in(entry.payload) is not None or entry.skip >= len(hops_in(entry.payload))):
             story = f"batch {entry.seq} is entry {place + 1} of the log, and {entry.skip} records of it are left out"
@@ -165,7 +165,7 @@ def _check_channel(
 def _check_restored(
     cut: Cut, snapshot: TaskSnapshot, received: InputRecord, payloads: tuple[bytes, ...] | None
 ) -> Iterator[Violation]:
-    """A restored channel has no sender: its log is the rest of what the attempt began with."""
+    """Check a restored channel. It has no sender: its log is the rest of what the attempt began with."""
     id, m, log = received.channel, received.consumed, received.log
     yield from _check_empty(cut, snapshot, received, len(log))
     seqs = [entry.seq for entry in log]

@@ -1,7 +1,7 @@
-"""Two lists of records, compared as multisets: by equality, whatever the records are.
+"""Compares two lists of records as multisets, by equality, whatever the records are.
 
-Records that can be hashed count as equal when they are. For others a structure stands: dicts, lists and sets by their
-parts, objects without an equality of their own by type and content, as pickle would take them apart. NaN equals NaN.
+Hashable records are equal if they compare equal. Other records are compared by structure: dicts, lists and sets by
+their parts, objects without their own equality by type and content, as pickle would see them. NaN equals NaN.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from types import BuiltinFunctionType, EllipsisType, FunctionType, NoneType
 from typing import Any, cast
 
 _ONE_OF_EACH = (NoneType, EllipsisType, Enum, type, FunctionType, BuiltinFunctionType)
-"""They have no equality of their own and need none: a copy of one is itself."""
+"""They have no equality of their own and need none, because a copy of one is the same object."""
 
 
 def differences(expected: Iterable[Any], found: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """What is lacking, and what is there and should not be, or too often.
+    """The missing records, and the surplus ones (unexpected, or too many).
 
     >>> differences([{"id": 1}, {"id": 2}], [{"id": 2}, {"id": 2}])
     ([{'id': 1}], [{'id': 2}])
@@ -36,7 +36,7 @@ def differences(expected: Iterable[Any], found: Iterable[Any]) -> tuple[list[Any
 
 
 def countable(value: Any) -> Any:
-    """Something to hash in the place of a record, equal for equal records.
+    """A hashable stand-in for a record, equal for equal records.
 
     >>> countable([1, {"a": {2.0}}]) == countable([True, {"a": {2}}])
     True
@@ -69,7 +69,7 @@ def _is_hashable(value: Any) -> bool:
 def _taken_apart(value: Any) -> Any:
     parts: Any = value.__reduce_ex__(4)
     if isinstance(parts, str):
-        # The name of something of which there is one.
+        # The name of something that exists only once.
         return value
     _, arguments, state, items, pairs, *_ = (*parts, None, None, None)
     return (

@@ -1,6 +1,6 @@
-"""A world that loses, delays and repeats orders and reports on their way, as `recovery/lines.py` has to bear.
+"""A world that loses, delays and repeats orders and reports in transit, which `recovery/lines.py` must tolerate.
 
-Orders and aborts of a task travel on two lines, so that an abort may overtake its trigger; reports on one.
+Orders and aborts of a task travel on two lines, so that an abort may overtake its trigger; reports travel on one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONFIRMS = Said(0, None)
 
 
 class Travelling(NamedTuple):
-    """A message on its way, with what its sender confirms."""
+    """A message in transit, with its sender's confirmation."""
 
     said: Said
     confirmed: int
@@ -27,7 +27,7 @@ class Travelling(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Names a line: of one task in one attempt, for its orders and reports or for its aborts."""
+    """The name of a line of one task in one attempt: for its orders and reports, or for its aborts."""
 
     attempt: Attempt
     task: TaskId
@@ -61,7 +61,7 @@ class LinedWorld(World):
     # -- reports -------------------------------------------------------------------------------------------------
 
     def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
-        """Put something on the way to the coordinator."""
+        """Send a report to the coordinator."""
         end = self._end(self.far, Line(attempt, task))
         self.reports.append((attempt, task, Travelling(end.say(effect, self.now_ms), end.confirm())))
 
@@ -84,8 +84,8 @@ class LinedWorld(World):
     def _do_tick(self) -> None:
         super()._do_tick()
         attempt = self.supervisor.attempt
-        # Nothing is sent again while something is still on its way: steps are not bound to time, and repetitions that
-        # arrive more slowly than they are sent would be all that happens.
+        # Nothing is repeated while something is still in transit: steps are not bound to time, and if repetitions
+        # arrived more slowly than they are sent, nothing else would ever happen.
         for line, end in self.near.items():
             host = self.hosts.get(line.task)
             if host is not None and line.attempt == host.attempt == attempt:

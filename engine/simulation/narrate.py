@@ -1,4 +1,4 @@
-"""`narrate`: one schedule of a user's flow, told turn by turn; with a rule of the protocol broken, if one likes."""
+"""`narrate`: one schedule of a user's flow, told turn by turn, optionally with a protocol rule broken."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from graphs.flow import Flow
 class Narration:
     """What happened under one seed.
 
-    - turns: what happened, a line each: deaths, attempts, cuts with what they hold of each loop, the end.
-    - problem: what is wrong with the run, in the words of the checker; None for a good one.
+    - turns: the events, one line each: deaths, attempts, cuts with their records in each loop, the end.
+    - problem: what is wrong with the run, in the checker's words; None if nothing is.
     - expected: sink -> records of the run without crashes. lacking, surplus: how the output of this run differs.
-    - restores: how often an attempt began from a cut. restores_with_log: from one that holds records in flight.
+    - restores: attempts that began from a cut. restores_with_log: from a cut that contains records in flight.
     """
 
     seed: int
@@ -43,10 +43,10 @@ def narrate(
     policy: Policy = "aligned",
     broken_rule: str | None = None,
 ) -> Narration:
-    """Run a flow under the schedule of one seed, as `simulate` does, and tell what happened instead of judging it.
+    """Run a flow under the schedule of one seed, like `simulate`, and tell what happened instead of judging it.
 
-    `broken_rule` breaks one rule of the protocol, to see what the rule is for. The error for an
-    unknown name lists them, and so does `python -m proof run --list-breaks` in a checkout.
+    `broken_rule` breaks one rule of the protocol, to show what the rule is for. The error for an unknown name lists
+    the rules, and so does `python -m proof run --list-breaks` in a checkout.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("squares")
@@ -56,13 +56,11 @@ def narrate(
     ('attempt 1 begins from nothing', 'the run is finished', {})
     """
     if broken_rule is not None and broken_rule not in BREAKS:
-        raise SimulationError(f"broken_rule={broken_rule!r} is no rule; there are {', '.join(map(repr, BREAKS))}")
+        raise SimulationError(f"broken_rule={broken_rule!r} is not a rule; there are {', '.join(map(repr, BREAKS))}")
     simulation = Simulation(flow, inputs, crashes, parallelism, policy)
     problem = simulation.faithful.drive()
     if problem is not None:
-        raise SimulationError(
-            f"flow {flow.name!r} goes wrong without any crash, so there is nothing to tell: {problem}"
-        )
+        raise SimulationError(f"flow {flow.name!r} fails even without a crash, so there is nothing to tell: {problem}")
     expected = simulation.faithful.outputs()
     run = simulation.run_seed(seed, None if broken_rule is None else BREAKS[broken_rule].parts())
     problem = run.drive()

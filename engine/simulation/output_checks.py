@@ -1,9 +1,9 @@
-"""What a run leaves behind: published output, values kept at the end, and a quantity that is never made or lost.
+"""Checks what a run leaves behind: published output, values kept at the end, and a conserved quantity.
 
-- What is published is what complete cuts list, and is published after they are complete. In the end all of it is.
-- In the end the output is that of the plain interpreter, as a multiset: nothing lost, nothing doubled. Before the end
+- Only what complete cuts list is published, after they are complete. In the end all of it is.
+- In the end the output equals that of the plain interpreter, as a multiset: nothing is lost or doubled. Before the end
   it is a part of that. The same holds for the values kept by key.
-- 7. In every cut: state + logs + set aside + waiting + output + not yet read = what the inputs hold.
+- 7. In every cut: state + logs + set aside + waiting + output + not yet read = the total of the inputs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONSERVED = "7: nothing is made or lost"
 
 
 def check_transactions(record: Record) -> Iterator[Violation]:
-    """Published is what complete cuts list, after they are complete; each transaction belongs to one sink."""
+    """Only what complete cuts list is published, after they are complete; each transaction belongs to one sink."""
     sink_of: dict[str, str] = {}
     for cut in record.cuts.values():
         for snapshot in cut.snapshots.values():
@@ -54,7 +54,7 @@ def check_transactions(record: Record) -> Iterator[Violation]:
 
 
 def check_output(record: Record, expected: Result) -> Iterator[Violation]:
-    """The output against that of the plain interpreter; the values kept as well, once everything has ended."""
+    """Compare the output with that of the plain interpreter, and once everything has ended, the values kept as well."""
     is_whole = record.finished and record.plan.stop_when is None
     visible: dict[str, Counter[Any]] = {sink: Counter() for sink in expected.sinks}
     belongs = belongs_to_the_last_cut(record)
@@ -64,14 +64,14 @@ def check_output(record: Record, expected: Result) -> Iterator[Violation]:
     for sink, output in visible.items():
         lost, doubled = expected.sinks[sink] - output, output - expected.sinks[sink]
         if doubled:
-            yield Violation(OUTPUT, f"sink {sink!r} has what it should not have, or too often: {_told(doubled)}")
+            yield Violation(OUTPUT, f"sink {sink!r} has surplus records: {_told(doubled)}")
         if lost and is_whole:
             yield Violation(OUTPUT, f"sink {sink!r} lacks {_told(lost)}")
     if not is_whole or not record.cuts:
         return
     last = record.cuts[max(record.cuts)]
     if not all(snapshot.ended for snapshot in last.snapshots.values()):
-        yield Violation(KEPT, "the run has finished, and its last cut holds tasks that have not ended", last.epoch)
+        yield Violation(KEPT, "the run has finished, but its last cut has tasks that have not ended", last.epoch)
         return
     for name, values in expected.states.items():
         kept: dict[Any, Any] = {}
@@ -80,7 +80,7 @@ def check_output(record: Record, expected: Result) -> Iterator[Violation]:
                 state = decoded(snapshot.operators[name])
                 kept |= {key: value for key, value in state.values.items() if key in state.all_keys()}
         if kept != values:
-            yield Violation(KEPT, f"operator {name!r} keeps {kept}, it should keep {values}", last.epoch)
+            yield Violation(KEPT, f"operator {name!r} keeps {kept}, but should keep {values}", last.epoch)
 
 
 def check_conservation(record: Record, cut: Cut, previous: Sequence[Cut], conserved: Conserved) -> Iterator[Violation]:
@@ -92,7 +92,7 @@ def check_conservation(record: Record, cut: Cut, previous: Sequence[Cut], conser
     for name in published:
         stored = record.committed.get(name) or record.prepared.get(name)
         if stored is None:
-            yield Violation(CONSERVED, f"transaction {name!r} is listed, and nowhere to be found", cut.epoch)
+            yield Violation(CONSERVED, f"transaction {name!r} is listed but does not exist", cut.epoch)
             continue
         figures["output"] += sum(map(of_record, stored[1]))
     for snapshot in cut.snapshots.values():
@@ -114,7 +114,7 @@ def _add_up(record: Record, snapshot: TaskSnapshot, conserved: Conserved, figure
                 figures["not yet read"] += sum(map(of_record, record.inputs[name][index::count][position:]))
     if snapshot.rounds is not None:
         for channel, payloads in snapshot.rounds.aside.items():
-            # Of the records that were processed nothing is known: user code may have modified them.
+            # Nothing is known of processed records, because user code may have modified them.
             skip = snapshot.rounds.skips.get(channel, 0)
             figures["set aside"] += _weight(payloads[0], conserved, skip)
             figures["set aside"] += sum(_weight(payload, conserved) for payload in payloads[1:])

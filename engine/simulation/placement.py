@@ -1,4 +1,4 @@
-"""Where the tasks of an attempt go, and what each is to take back: the driver's part of a restore."""
+"""Places the tasks of an attempt, and plans what each restores: the driver's part of a restore."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from recovery.taking_back import CutFiles, MoveWhole, Reroute
 
 
 class PlanRestore(Protocol):
-    """Says what each task takes back from a cut, and from which files."""
+    """Plans what each task restores from a cut, and from which files."""
 
     def __call__(self, cut: CutOutline, deployment: Deployment, /) -> dict[TaskId, RestorePlan]: ...
 
 
 class TakeBack(Protocol):
-    """Reads what a task takes back."""
+    """Reads what a task restores."""
 
     def __call__(
         self, plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole, /
@@ -32,14 +32,14 @@ class TakeBack(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A deployment, and the plan of each task; None where the run begins."""
+    """A deployment, and the plan of each task; None if the run starts from the beginning."""
 
     deployment: Deployment
     restores: dict[TaskId, RestorePlan | None]
 
 
 class Placement:
-    """Deploys attempts. Deployments are made once for each parallelism."""
+    """Deploys attempts. There is one deployment per parallelism."""
 
     def __init__(self, plan: Plan, actors: Actors, plan_restore: PlanRestore) -> None:
         self.plan = plan
@@ -50,13 +50,13 @@ class Placement:
         self.refused = 0
 
     def deployment(self, parallelism: int) -> Deployment:
-        """The deployment of that width."""
+        """The deployment with that parallelism."""
         if parallelism not in self.made:
             self.made[parallelism] = expand(self.plan, parallelism, self.actors)
         return self.made[parallelism]
 
     def place(self, current: Deployment, cut: CutOutline | None, wanted: int | None) -> Placed:
-        """Deploy as wanted, if the cut allows it, else as the cut was taken."""
+        """Deploy with the wanted parallelism if the cut allows it, else with that of the cut."""
         if cut is None:
             deployment = current if wanted is None else self.deployment(wanted)
             return Placed(deployment, dict.fromkeys(deployment.tasks))

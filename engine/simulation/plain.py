@@ -1,7 +1,7 @@
-"""The plain interpreter of a plan: what a flow means, without parallelism, batches, channels or crashes.
+"""The plain interpreter of a plan: the meaning of a flow, without parallelism, batches, channels or crashes.
 
-One queue, first in first out. When it is empty, everything that could flow has flowed: timers fire, calls are answered,
-rounds end. An iteration begins when all that enters it, at its head or elsewhere, is there.
+It has one FIFO queue. When the queue is empty, everything that could flow has flowed: timers fire, calls are answered,
+rounds end. An iteration begins when everything that enters it, at its head or elsewhere, has arrived.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ STEPS_MAX = 1_000_000
 
 @dataclass
 class Result:
-    """What a flow gives: the records of each sink, as a multiset of frozen ones, and the keyed values at the end."""
+    """The result of a flow: each sink's records, as a multiset of frozen ones, and the keyed values at the end."""
 
     sinks: dict[str, Counter[Any]] = field(default_factory=dict[str, Counter[Any]])
     states: dict[str, dict[Any, Any]] = field(default_factory=dict[str, dict[Any, Any]])
 
 
 def reference(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> Result:
-    """Run a plan plainly, to its end.
+    """Run a plan to its end.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
@@ -50,7 +50,7 @@ def reference(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> Result:
 
 @dataclass(frozen=True)
 class _Shape:
-    """The order in which things become complete: for each scope its units, upstream first.
+    """The order in which things complete: for each scope its units, upstream first.
 
     A scope is the inside of an iteration, named by its head, or None for the whole plan. A unit is an operator, or an
     iteration, again by its head.

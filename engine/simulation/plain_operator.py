@@ -1,7 +1,8 @@
-"""One operator, interpreted as plainly as can be: no batches, channels or captures. What it emits is copied at once.
+"""One operator, interpreted as simply as possible: no batches, channels or captures. Output is copied at once.
 
-What a record comes to is asked of the operator's kind (`OperatorKind.mean`). The interpreters (`plain.py`,
-`plain_task.py`) are what the engine is compared with, so nothing is shared with it.
+The operator's kind defines what it does with a record (`OperatorKind.mean`). The engine is compared with the
+interpreters
+(`plain.py`, `plain_task.py`), so they share nothing with it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NO_KEY = ("(no key)",)
 
 
 class Hop(NamedTuple):
-    """A record and how often it has gone round a loop."""
+    """A record and the number of times it has gone round a loop."""
 
     record: Any
     hops: int

@@ -1,8 +1,8 @@
-"""What a task inside iterations must hold between two batches, by its trace alone: see `theorem.py`.
+"""What a task inside iterations must hold between two batches, derived from its trace alone: see `theorem.py`.
 
-A batch or marker that was taken has been passed on, or is set aside. Of each channel what is set aside is the end of
-what was taken: the batches of it have not run, those before it have. The last marker before it was given; it counts
-until the task goes on to the next round of its level.
+A batch or marker that was taken has been passed on, or is set aside. Per channel, the items set aside are the last ones
+taken: their batches have not run, earlier ones have. The last marker before them was given; it counts until the task
+goes on to the next round of its level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recovery.rounds import Phase, RoundsSnapshot
 
 
 class PlainRounds:
-    """The items that a task has taken and not passed on, by channel, and the round it is in."""
+    """The items that a task has taken but not passed on, by channel, and its current round."""
 
     def __init__(self, task: Task, restored: RoundsSnapshot | None) -> None:
         self.task = task
@@ -44,12 +44,12 @@ class PlainRounds:
         self.open.setdefault(channel._replace(restored=False), deque()).append(payload)
 
     def holds(self, channel: ChannelId) -> bool:
-        """Whether a batch of the channel was taken and has not run: it was set aside, and runs before any other."""
+        """Whether a batch of the channel was taken but has not run: it was set aside, and runs before any other."""
         waiting = self.open.get(channel._replace(restored=False), ())
         return any(marker_in(payload) is None for payload in waiting)
 
     def ran_in_part(self, channel: ChannelId, payload: bytes) -> str | None:
-        """User code runs on the first records of a batch that was set aside: what is wrong with that."""
+        """The fault, if any, when user code runs on the first records of a batch that was set aside."""
         waiting = self._waiting(channel)
         count = len(hops_in(payload))
         if hops_in(waiting[0])[:count] != hops_in(payload):
@@ -58,7 +58,7 @@ class PlainRounds:
         return None
 
     def _waiting(self, channel: ChannelId) -> deque[bytes]:
-        """What was taken of the channel and has not run, from the next batch on."""
+        """The items taken from the channel that have not run, starting with the next batch."""
         live = channel._replace(restored=False)
         waiting = self.open.get(live, deque[bytes]())
         while waiting and (marker := marker_in(waiting[0])) is not None:
@@ -67,7 +67,7 @@ class PlainRounds:
         return waiting
 
     def ran(self, channel: ChannelId, payload: bytes) -> str | None:
-        """User code runs on a batch of a channel, or on several together: what is wrong with that."""
+        """The fault, if any, when user code runs on a batch of a channel, or on several together."""
         waiting = self._waiting(channel)
         if not waiting:
             return "a batch ran that was not taken"
@@ -99,7 +99,7 @@ class PlainRounds:
     # -- at a capture --------------------------------------------------------------------------------------------
 
     def differences(self, snapshot: RoundsSnapshot | None) -> Iterator[str]:
-        """What the snapshot holds else than the trace says."""
+        """How the snapshot differs from the trace."""
         if snapshot is None:
             left = {str(channel): len(waiting) for channel, waiting in self.open.items() if waiting}
             if left or self.task.depth:
@@ -125,7 +125,7 @@ class PlainRounds:
             yield from self._united(snapshot, given)
 
     def _passed(self, channel: ChannelId, aside: tuple[bytes, ...]) -> tuple[Marker | None, str | None]:
-        """The last marker that was passed on, with that much set aside; or what cannot be."""
+        """The last marker passed on, given what is set aside; or why that is impossible."""
         waiting = self.open.get(channel, deque[bytes]())
         before = len(waiting) - len(aside)
         items = list(waiting)

@@ -1,7 +1,7 @@
 """One task, interpreted plainly, one entry point at a time: state in, outputs and state out.
 
-It stands beside a task of the engine when a trace is replayed. What depends on a turn (rebalanced records) is compared
-without its target: see `Outputs`.
+It runs next to a task of the engine when a trace is replayed. Rebalanced records, whose target depends on a turn, are
+compared without their target: see `Outputs`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from recovery.cut import OperatorState
 
 ANY_TARGET = -1
 COLUMNS = b"A"
-"""What the bytes of columns begin with."""
+"""The first byte of encoded columns."""
 
 Outputs = Counter[tuple[str, int, Any, int]]
-"""What one entry sent: edge, index of the target, frozen record, hops. How it was batched does not count."""
+"""The output of one entry point: edge, target index, frozen record, hops. Batching does not count."""
 
 
 class PlainState(NamedTuple):
@@ -45,7 +45,7 @@ class PlainState(NamedTuple):
 
 
 class PlainTask:
-    """The operators of one task. `written` of its sinks is what no transaction holds yet."""
+    """The operators of one task. `written` of its sinks is what is in no transaction yet."""
 
     def __init__(self, task: Task, deployment: Deployment, inputs: Mapping[str, Sequence[Any]], wires: Wires) -> None:
         self.task = task
@@ -80,7 +80,7 @@ class PlainTask:
             operator.hops_max = _whole(state).get("hops_max", 0)
 
     def state(self, name: str) -> PlainState:
-        """What a capture should hold of an operator now."""
+        """What a capture of the operator should contain now."""
         operator = self.operators[name]
         return PlainState(
             operator.values,
@@ -94,7 +94,7 @@ class PlainTask:
     # -- entry points --------------------------------------------------------------------------------------------
 
     def run(self, ran: Ran) -> Outputs:
-        """What the entry sends out of the task."""
+        """What the entry point sends out of the task."""
         outputs: Outputs = Counter()
         for operator in self.operators.values():
             operator.now_ms = ran.now_ms
@@ -203,7 +203,7 @@ class PlainTask:
 
 
 def outputs_in(channel: ChannelId, edge: Edge, payload: bytes) -> Outputs:
-    """What one batch that was sent holds, to be compared with what should have been."""
+    """The content of a sent batch, for comparison with the expected output."""
     target = ANY_TARGET if edge.routing is Routing.REBALANCE else channel.receiver.index
     return Counter((edge.name, target, frozen(one.record), one.hops) for one in hops_in(payload))
 
@@ -268,7 +268,7 @@ def decoded(state: OperatorState) -> PlainState:
 
 
 def entries_in(data: bytes) -> Iterator[tuple[Any, ...]]:
-    """Pickles in a row."""
+    """Concatenated pickles."""
     stream = io.BytesIO(data)
     while stream.tell() < len(data):
         yield pickle.load(stream)

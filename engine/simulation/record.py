@@ -1,12 +1,12 @@
-"""What a simulated run hands to the checker: its trace, its complete cuts, and the output of its sinks.
+"""What a simulated run passes to the checker: its trace, its complete cuts, and the output of its sinks.
 
-The trace is one list in the order in which things happened. It holds the events of the attempt that was alive; a
-crash ends an attempt, and the next `Started` begins one. What a dead attempt still does is not in the trace: if it
-takes effect all the same, the damage shows.
+The trace is a list of events in the order in which they happened, for the attempt that was alive; a crash ends an
+attempt, and the next `Started` begins one. What a dead attempt still does is not in the trace: if it takes effect
+anyway, the damage shows.
 
-Order within one task: `Took` comes before the `Ran("batch")` of the same batch; a batch that was set aside has its
-`Took` then and its `Ran` later. The `Sent` that follow a `Ran`, or several, until the task's next event of another kind
-are what the user code emitted, round markers aside. `Captured` comes before the barriers that it sends.
+Order within one task: `Took` precedes the `Ran("batch")` of the same batch; a batch that was set aside has its `Took`
+then and its `Ran` later. The `Sent` events after one or several `Ran`, up to the task's next event of another kind, are
+the output of the user code, except round markers. `Captured` precedes the barriers that it sends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Restored(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A data item, round markers included, was put into a channel. What goes by reference is encoded at that moment."""
+    """A data item or round marker was put into a channel. Items passed by reference are encoded at that moment."""
 
     attempt: Attempt
     task: TaskId
@@ -59,13 +59,13 @@ class Took(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """User code runs. `what` says which entry:
+    """User code runs. `what` names the entry point:
 
     - "produce": `detail` is the number of records asked for.
     - "batch": `channel` and `payload`, the batch as it was before user code saw it, or the rest of it after parts; or
       several batches, as one, that were taken together.
     - "part": `channel` and `payload`, the next records of the batch at the front of its channel, which has more.
-    - "round_end": `detail` is the path. "release_round", "release_result", "end": nothing more.
+    - "round_end": `detail` is the path. "release_round", "release_result", "end": no details.
     - "timer": all timers that are due at `now_ms`.
     - "answer": `payload` is the pickled record that was asked about, as it was before the call.
     """
@@ -113,7 +113,7 @@ class Completed(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """The coordinator gave this epoch up."""
+    """The coordinator gave up this epoch."""
 
     attempt: Attempt
     epoch: Epoch
@@ -128,7 +128,7 @@ class Committed(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The coordinator says that the run is over."""
+    """The coordinator has reported the end of the run."""
 
     attempt: Attempt
 
@@ -154,9 +154,9 @@ class Conserved:
 
 @dataclass
 class Record:
-    """A finished or stopped run. `prepared` are the transactions that exist and are not published.
+    """A finished or stopped run. `prepared` are the transactions that exist but are not published.
 
-    `chain` is the chain of the job, and `asked` the older cut that a supervisor was asked to go back to, by claimant.
+    `chain` is the chain of the job, and `asked` the older cut that a supervisor was asked to restore, by claimant.
     """
 
     plan: Plan
@@ -175,7 +175,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Violation:
-    """What a run did that no run may do: the statement that is broken, where, and the figures in words."""
+    """Something that no run may do: the broken statement, the place, and the figures in words."""
 
     statement: str
     story: str

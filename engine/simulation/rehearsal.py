@@ -1,4 +1,4 @@
-"""Sinks that a simulated run really writes to, each in a folder of its own, beside what the checker keeps."""
+"""Really writes to the sinks of a simulated run, each in its own folder, in addition to what the checker keeps."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class RehearsedWriter:
         """Prepare the open transaction in both."""
         is_there = self._ledger.prepare(name)
         if self._writer.prepare(name) != is_there:
-            wrong = "prepared nothing, though records were written" if is_there else "prepared a transaction of nothing"
-            raise OutputError(f"sink {self._name!r}, asked to prepare {name!r}, says that it {wrong}")
+            wrong = "prepared nothing, though records were written" if is_there else "prepared an empty transaction"
+            raise OutputError(f"sink {self._name!r}, asked to prepare {name!r}, reports that it {wrong}")
         return is_there
 
     def commit(self, name: str) -> None:
-        """Commit in both, however often it was done before."""
+        """Commit in both, even if it was done before."""
         self._ledger.commit(name)
         self._writer.commit(name)
 
 
 class SimulatedServices(MemoryServices):
-    """Reads sources as they are, and writes to lists, and besides to each sink that can be rehearsed.
+    """Reads the real sources, and writes to lists as well as to each sink that can be rehearsed.
 
-    `attempt` is the one that opens writers now.
+    `attempt` is the attempt that currently opens writers.
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[Any]]) -> None:
@@ -81,21 +81,21 @@ class SimulatedServices(MemoryServices):
         return RehearsedWriter(operator.name, ledger, writer, sink.takes_columns)
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove what attempts have left behind, of every sink."""
+        """Remove leftovers of attempts, for all sinks."""
         super().sweep(sweep)
         for name, sink in self._rehearsed.items():
             if sink is not None:
                 sink.roll_back(self._place(name), SweepOfSinks(sweep))
 
     def wrongly_published(self) -> str | None:
-        """What a rehearsed sink has published that was not committed, or has not though it was."""
+        """Records that a rehearsed sink has published without a commit, or has not published despite one."""
         for name, sink in self._rehearsed.items():
             if sink is not None:
                 lacking, surplus = differences(self.store.output(name), sink.published())
                 lines = [f"  lacks: {show(record)}" for record in lacking[:3]]
                 lines += [f"  has, and should not: {show(record)}" for record in surplus[:3]]
                 if lines:
-                    return "\n".join([f"sink {name!r} has published something else than was committed", *lines])
+                    return "\n".join([f"sink {name!r} has published something other than what was committed", *lines])
         return None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`simulate`: a user's flow in one process, under seeded schedules and crashes, held against a run without them."""
+"""`simulate`: runs a user's flow in one process under seeded schedules with crashes, and compares the results."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ RECORDS_TOLD = 3
 
 
 class ScheduleError(Exception):
-    """A schedule under which a flow does something else than without crashes.
+    """A schedule under which a flow behaves differently than without crashes.
 
-    `seed` is its seed (None: the run without crashes itself), `reason` what is wrong, `story` the turns that the run
-    took and its last steps, `reproduce` the call that shows it again.
+    `seed` is its seed (None: the run without crashes), `reason` says what is wrong, `story` has the turns of the run
+    and its last steps, `reproduce` is the call that shows it again.
 
     >>> error = ScheduleError(17, "sink 'done' lacks a record", ["attempts/0 dies"], "simulate(flow, seeds=[17])")
     >>> print(error)
@@ -48,11 +48,11 @@ class ScheduleError(Exception):
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What a simulation came to; every schedule was as it should be.
+    """The result of a simulation in which every schedule passed.
 
     - outputs: sink -> records, of the run without crashes.
     - crashes: of tasks and of the coordinator. restores: attempts that began from a cut.
-    - cuts_with_log, restores_with_log: those whose cut held records in flight, as a rule in a loop.
+    - cuts_with_log, restores_with_log: those whose cut contained records in flight, usually in a loop.
     - rescaled: restores with another parallelism.
     """
 
@@ -87,20 +87,21 @@ def simulate(
     policy: Policy = "aligned",
     check_outputs: bool = True,
 ) -> SimulationResult:
-    """Run a flow in this process, under one seeded schedule after the other; the first bad one raises `ScheduleError`.
+    """Run a flow in this process under one seeded schedule after another; the first bad one raises `ScheduleError`.
 
-    First the flow runs once without a fault. Each seed draws a schedule in which any channel may be slow, up to
-    `crashes` crashes at any step, and what comes with them (lost messages, full disks, tasks that are taken for dead
-    and go on). Each run must end, break no rule of the protocol, and leave in each sink what it holds without faults:
-    the same records, in any order, compared by equality. Sums of floats depend on the order of adding: round them.
+    First the flow runs once without faults. Each seed draws a schedule in which any channel may be slow, with up to
+    `crashes` crashes at any step, and their side effects (lost messages, full disks, tasks presumed dead that go on).
+    Each run must end, break no rule of the protocol, and leave in each sink the same records as the run without
+    faults, in any order, compared by equality. Sums of floats depend on the order of addition: round them.
 
-    - inputs: records by the name of the source operator, in place of what the source reads. Others are really read.
-    - invariant: called with a `CutView` of every complete cut; what returns False or raises fails the schedule.
-    - parallelism: what a seed draws from; a restore may take another one. The run without faults has the first.
-    - check_outputs: False for a flow whose output depends, as it may, on the order in which streams are merged, or on
-      when `stop_when` stops it. Give an invariant then.
+    - inputs: source operator -> records to use instead of reading the source. Other sources are really read.
+    - invariant: called with a `CutView` of every complete cut; the schedule fails if it returns False or raises.
+    - parallelism: the values that a seed draws from; a restore may use another one. The run without faults uses the
+      first.
+    - check_outputs: False for a flow whose output legitimately depends on the order in which streams are merged, or on
+      when `stop_when` stops it. Use an invariant then.
 
-    The same arguments give the same result. What the flow's own functions raise is raised on.
+    The same arguments give the same result. Exceptions of the flow's own functions are raised.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow("halve")
@@ -133,7 +134,7 @@ _COUNTED = ("schedules", "crashes", "cuts", "cuts_with_log", "restores", "restor
 
 @dataclass(frozen=True)
 class _Call:
-    """How `simulate` was called, as far as it was not called plainly."""
+    """The arguments of a call of `simulate` that differ from the defaults."""
 
     inputs: Mapping[str, Sequence[Any]] | None
     crashes: int
@@ -165,7 +166,7 @@ def _drive(run: Run, call: _Call) -> None:
 
 
 def _from_users_code(error: BaseException | None) -> BaseException | None:
-    """The user's exception, its traceback without the way from the simulator to the user's function."""
+    """The user's exception, without the traceback entries between the simulator and the user's function."""
     if error is None:
         return None
     frame = error.__traceback__
@@ -185,8 +186,8 @@ def _compare(run: Run, expected: Mapping[str, list[Any]], call: _Call) -> None:
     if not lines:
         return
     lines.append(
-        "  a function that keeps something outside of its state (a global, a file, a clock) does this: keep it in the "
-        "state; so does one whose result depends on the order in which streams are merged, or a stop_when: pass "
+        "  a function that keeps something outside of its state (a global, a file, a clock) causes this: keep it in "
+        "the state. So does one whose result depends on the order in which streams are merged, or a stop_when: pass "
         "check_outputs=False and an invariant="
     )
     raise _error(run, "\n".join(lines), call)

@@ -1,4 +1,4 @@
-"""A user's flow in the simulated world: what is given is checked, then run, once faithfully and then by seeds."""
+"""Runs a user's flow in the simulated world, once without faults and once per seed, after checking the arguments."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ _CALM = FaultPlan(
 
 
 class SimulationError(ValueError):
-    """The simulator is asked for something that it cannot do; the message says what to write instead."""
+    """The arguments of the simulator are wrong; the message says what to write instead."""
 
 
 class PredicateError(Exception):
-    """An invariant does not hold of a complete cut, or a predicate of the user's raised."""
+    """An invariant does not hold in a complete cut, or a user's predicate raised."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One schedule and its world. `seed` is None for the faithful run."""
+    """One schedule and its world. `seed` is None for the run without faults."""
 
     seed: int | None
     world: ToldWorld
     schedule: Schedule
 
     def drive(self) -> str | None:
-        """Run it to its end. What is wrong with it, if anything; what is wrong with user code raises."""
+        """Run to the end. Returns what is wrong, if anything; errors of user code are raised."""
         try:
             outcome = self.schedule.run()
             wrongly_published = self.world.services.wrongly_published()
@@ -78,14 +78,14 @@ class Run:
         if self.never_ends():
             return (
                 f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault{self._held_in_loops()}: "
-                "let records leave its loops, bound them with max_rounds= or rounds=, give it fewer records, or stop "
+                "let records leave its loops, limit them with max_rounds= or rounds=, give it fewer records, or stop "
                 "it with stop_when="
             )
         found = outcome.violations or check_protocol(self.world.record)
         return "\n".join(map(str, found)) or wrongly_published
 
     def never_ends(self) -> bool:
-        """Whether this is the faithful run and was broken off: its steps repeat themselves."""
+        """Whether this is the run without faults and it was stopped: its steps repeat themselves."""
         return self.seed is None and self.schedule.outcome.steps >= FAITHFUL_STEPS_MAX
 
     def _held_in_loops(self) -> str:
@@ -95,12 +95,12 @@ class Run:
         return f", with records still going round, {', '.join(found)}" if found else ""
 
     def outputs(self) -> dict[str, list[Any]]:
-        """What each sink has published."""
+        """The published records of each sink."""
         store, operators = self.world.services.store, self.world.plan.operators
         return {name: store.output(name) for name, operator in operators.items() if operator.kind.is_sink}
 
     def counts(self) -> Counter[str]:
-        """What took place."""
+        """Counts of what happened."""
         record = self.world.record
         with_log = {
             epoch for epoch, cut in record.cuts.items() if any(r.log for s in cut.snapshots.values() for r in s.inputs)
@@ -119,7 +119,7 @@ class Run:
 
 
 class _CreditedWorld(ToldWorld):
-    """Sources that never end read on only while little is on its way. Credits do that for an engine."""
+    """A world in which unbounded sources only read while little is in transit, as credit ensures in an engine."""
 
     def enabled(self) -> list[Happening]:
         """Everything that can happen next."""
@@ -130,10 +130,10 @@ class _CreditedWorld(ToldWorld):
 
 
 class Simulation:
-    """A flow, its inputs, and what a schedule may draw.
+    """A flow, its inputs, and the choices of a schedule.
 
-    `faithful` is the run that the others are held against: nothing fails, nothing is slow, the first parallelism. It is
-    there to be driven first.
+    `faithful` is the run with which the others are compared: nothing fails, nothing is slow, the first parallelism. It
+    must be driven first.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Simulation:
         invariant: Invariant | None = None,
     ) -> None:
         plan = checked_flow(flow, "simulate").plan()
-        # Here nothing travels; what simulate accepts has to run on Ray, too.
+        # Nothing is pickled here, but what simulate accepts must also run on Ray.
         check_pickles(plan)
         self.inputs = _checked_inputs(plan, inputs or {})
         self.crashes = _checked_crashes(crashes)
@@ -169,12 +169,12 @@ class Simulation:
         return self._run(None, options, FaultPlan.none(), 0, FAITHFUL_STEPS_MAX, Parts())
 
     def run_seed(self, seed: int, parts: Parts | None = None) -> Run:
-        """A schedule and its faults. How long it may take follows from the faithful run, which has ended."""
+        """A schedule and its faults. Its step limit follows from the faithful run, which has ended."""
         steps = self.faithful.schedule.outcome.steps
         rng = random.Random(f"options {seed}")
         parallelism = rng.choice(self.parallelism)
         others = [other for other in self.parallelism if other != parallelism]
-        # A long run has no more cuts than a short one, or it would consist of them.
+        # A long run has no more cuts than a short one, or it would do little else.
         stretch = 1 + steps // 1000
         snapshots = SnapshotOptions(
             self.mode,
@@ -213,7 +213,7 @@ class Simulation:
 
 
 def _watch(stop_when: Callable[..., bool] | None, invariant: Invariant | None) -> Callable[[CutView], bool]:
-    """What the world asks of every complete cut: the invariant first, then whether to stop."""
+    """The predicate that the world evaluates on every complete cut: the invariant first, then `stop_when`."""
 
     def ask(what: str, predicate: Invariant, view: CutView) -> object:
         try:
@@ -225,22 +225,22 @@ def _watch(stop_when: Callable[..., bool] | None, invariant: Invariant | None) -
     def watch(view: CutView) -> bool:
         if invariant is not None:
             holds = ask("the invariant", invariant, view)
-            # A function of asserts returns None.
+            # A function that consists of asserts returns None.
             if holds is not None and not holds:
-                raise PredicateError(f"the invariant does not hold of cut {view.epoch}: it gives {holds!r}")
+                raise PredicateError(f"the invariant does not hold of cut {view.epoch}: it returned {holds!r}")
         return stop_when is not None and bool(ask("stop_when", stop_when, view))
 
     return watch
 
 
 def checked_seeds(seeds: Iterable[int]) -> Iterable[int]:
-    """The seeds, unless they are a single number."""
+    """Return the seeds; raise if they are a single number."""
     if isinstance(seeds, int):
         raise SimulationError(
             f"seeds={seeds} is one number: give range({seeds}) to run that many, or [{seeds}] for that one"
         )
     if not isinstance(seeds, Iterable) or isinstance(seeds, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # not every user checks types
-        raise SimulationError(f"seeds={seeds!r} are no numbers: give range(100), or a list of integers")
+        raise SimulationError(f"seeds={seeds!r} are not numbers: give range(100), or a list of integers")
     return seeds
 
 
@@ -250,11 +250,11 @@ def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str
     for name, records in inputs.items():
         if name not in sources:
             raise SimulationError(
-                f"inputs are given for {name!r}, which is no source of the flow; its sources are {known}"
+                f"inputs are given for {name!r}, which is not a source of the flow; its sources are {known}"
             )
         if not isinstance(records, Sequence) or isinstance(records, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SimulationError(
-                f"the inputs of source {name!r} are a {type(records).__name__}: give a list of records"
+                f"the inputs of source {name!r} are of type {type(records).__name__}: give a list of records"
             )
     for name in sources:
         if name not in inputs:
@@ -269,7 +269,7 @@ def _checked_inputs(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> dict[str
 
 def _checked_crashes(crashes: int) -> int:
     if not is_whole(crashes) or crashes < 0:
-        raise SimulationError(f"crashes={crashes!r} is no number of crashes: give 0 or more")
+        raise SimulationError(f"crashes={crashes!r} is not a number of crashes: give 0 or more")
     return crashes
 
 
@@ -277,7 +277,7 @@ def _checked_parallelism(parallelism: int | Sequence[int]) -> tuple[int, ...]:
     given = tuple(parallelism) if isinstance(parallelism, Iterable) else (parallelism,)
     if not given or not all(is_whole(tasks) and tasks >= 1 for tasks in given):
         raise SimulationError(
-            f"parallelism={parallelism!r} runs no task: give a number from 1 up, or several to draw from"
+            f"parallelism={parallelism!r} runs no task: give a number of at least 1, or several to draw from"
         )
     return given
 
@@ -297,18 +297,18 @@ def _check_end(plan: Plan, inputs: Mapping[str, Sequence[Any]]) -> None:
     for name, operator in plan.operators.items():
         if operator.kind.is_source and name not in inputs and not operator.function.bounded:
             raise SimulationError(
-                f"source {name!r} never ends, and neither would a simulated run: give it a count, give its records, "
+                f"source {name!r} never ends, so a simulated run would not either: give it a count, give its records, "
                 f"simulate(flow, inputs={{{name!r}: [...]}}), or give the flow stop_when="
             )
     endless = sorted({str(edge.loop) for edge in plan.edges if edge.endless})
     if endless:
         raise SimulationError(
-            f"loop {endless[0]!r} is endless, and so would be a simulated run: give the flow stop_when="
+            f"loop {endless[0]!r} is endless, so a simulated run would be too: give the flow stop_when="
         )
 
 
 def _count(source: Operator, inputs: Mapping[str, Sequence[Any]]) -> int:
-    """How many records there are, as far as the source says it."""
+    """The number of records, if the source can tell."""
     return length_hint(inputs.get(source.name, source.function))
 
 

@@ -1,4 +1,4 @@
-"""A simulated run in sentences, for the user of a flow: each step, and the turns that the run took."""
+"""Describes a simulated run in sentences, for the user of a flow: its steps, and its turning points."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _STEPS = {
     "append": "the next entry of the job's chain is written",
     "decline": "{0} declines {1}",
     "encode": "{0} encodes a part of its snapshot of {1}",
-    "exhaust": "{0} has nothing more to read",
+    "exhaust": "{0} has read everything",
     "go_back": "another run takes over, from cut {0}",
-    "hang_append": "the next entry of the job's chain is on its way, and nobody hears of it",
-    "land": "an entry of the chain that was long on its way arrives",
-    "lose_append_reply": "the next entry of the job's chain is written, and nobody is told",
-    "remove": "what is dead is removed",
+    "hang_append": "the next entry of the job's chain is delayed, and no reply arrives",
+    "land": "a delayed entry of the chain arrives",
+    "lose_append_reply": "the next entry of the job's chain is written, but the reply is lost",
+    "remove": "dead files and output are removed",
     "fail_append": "the disk is full: no manifest",
     "fail_write": "the disk is full: {0} cannot write its snapshot of {1}",
-    "found": "it is found out: {0}",
+    "found": "it is discovered: {0}",
     "kill_coordinator": "the coordinator dies",
-    "line": "{0} for or of {1} is {2} on its way",
+    "line": "{0} for or of {1} is {2} in transit",
     "lose_report": "a report to the coordinator is lost",
     "notice": "the death is noticed",
     "order": "{0} gets an order of the coordinator",
     "produce": "{0} reads a batch",
     "receive": "{0} delivers its next item",
     "report": "a report reaches the coordinator",
-    "restore": "{0} takes its state back",
-    "savepoint": "a savepoint is asked for",
-    "stop": "a stop with a savepoint is asked for",
+    "restore": "{0} restores its state",
+    "savepoint": "a savepoint is requested",
+    "stop": "a stop with a savepoint is requested",
     "take": "{0} processes a batch of {1}",
     "tick": "10 ms pass",
     "timer": "a timer of {0} fires",
     "transport": "the network {0}s a batch of {1}",
     "write": "{0} writes its snapshot of {1}",
-    "zombie": "a task that is taken for dead goes on: {1}",
+    "zombie": "a task presumed dead goes on: {1}",
 }
 _TURNS = frozenset(
     {
@@ -70,7 +70,7 @@ _DEATHS = frozenset({"crash", "kill_coordinator"})
 
 
 class ToldWorld(LinedWorld):
-    """A world that enters the turns of the run into the story of its schedule: attempts, cuts, the end."""
+    """A world that records the turning points of the run in the story of its schedule: attempts, cuts, the end."""
 
     story: list[Happening]
 
@@ -78,7 +78,7 @@ class ToldWorld(LinedWorld):
         """Keep the trace, and the turns in the story too."""
         super().note(event)
         is_turn = isinstance(event, Started | Completed | Aborted | Finished)
-        # An abort is told to each task; in the story it stands once.
+        # Every task is told of an abort; the story mentions it once.
         if is_turn and event.attempt == self.supervisor.attempt and self.story[-1:] != [event]:
             self.story.append(event)
 

@@ -1,14 +1,14 @@
-"""What Chandy and Lamport prove of a cut, done to one: the run is moved about, and replayed by a plain interpreter.
+"""Applies the theorem of Chandy and Lamport to a cut: rearranges the run, and replays it with a plain interpreter.
 
 The events of each task before its capture are moved ahead of all events after captures; the order within a task stays.
 Then:
 
-- every event is still legal: what is taken from a channel is at its front;
-- user code does what it did: each entry sends what the plain interpreter says;
-- in between, the state of every task is exactly the cut, and every channel holds exactly its log;
-- the end is unchanged: every channel holds what it held in the run as it was.
+- every event is still legal: each item taken from a channel is at its front;
+- user code behaves as before: each entry sends what the plain interpreter sends;
+- between the two parts, the state of every task is exactly the cut, and every channel holds exactly its log;
+- the end is unchanged: every channel holds the same items as in the original run.
 
-Each task sees its own events in the order in which it saw them, so its own end cannot differ.
+Each task sees its own events in the original order, so its own end cannot differ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PREPARED = "6: a transaction holds exactly the output up to its capture"
 
 
 class Broken(Exception):
-    """The first thing that is wrong: what follows it means nothing."""
+    """The first fault; later ones would be meaningless."""
 
     def __init__(self, violation: Violation) -> None:
         super().__init__(violation)
@@ -53,17 +53,17 @@ class Broken(Exception):
 
 
 class Damaged(Exception):
-    """A batch was damaged on its way. The attempt may run on until digests are compared, and must be given up then."""
+    """A batch was damaged in transit. The attempt may go on until digests are compared, and must then fail."""
 
 
 def check_theorem(record: Record, trail: Trail, cut: Cut) -> list[Violation]:
-    """Move, replay, compare: the first thing that is wrong, if anything is."""
+    """Rearrange, replay and compare; return the first fault, if any."""
     try:
         Replay(record, trail, cut).run()
     except Broken as broken:
         return [broken.violation]
     except Damaged:
-        # Behind a cut that is right, a fault of the transport proves nothing against it.
+        # A fault of the transport after a correct cut proves nothing against the cut.
         return []
     return []
 
@@ -89,7 +89,7 @@ class Replay:
         self.written: dict[TaskId, dict[Epoch, dict[str, list[Any]]]] = {}
 
     def run(self) -> None:
-        """Both parts of the moved run, and the comparison between and behind them."""
+        """Replay both parts of the rearranged run, with the comparisons between and after them."""
         before, after = self._parts()
         self._replay(before)
         self._compare_with_cut()
@@ -162,7 +162,7 @@ class Replay:
         owed.subtract(outputs_in(event.channel, edge, event.payload))
 
     def _on_marker_sent(self, event: Sent, marker: Marker) -> None:
-        """A task contributes on the markers that it passes on, an inner head on what it says outside."""
+        """A task contributes to the markers that it passes on, an inner head to those it sends outside."""
         task, depth = self.tasks[event.task].task, self.trail.deployment.channels[event.channel].depth
         self.rounds[event.task].sent(depth, marker)
         own = self.contributions.get(event.task)
@@ -200,7 +200,7 @@ class Replay:
             rounds.result_released()
 
     def _fault_of_batch(self, event: Ran, channel: ChannelId, payload: bytes) -> str | None:
-        """What is wrong with running these records now."""
+        """The fault, if any, in running these records now."""
         rounds = self.rounds[event.task]
         if event.what == "batch":
             return rounds.ran(channel, payload)
@@ -213,14 +213,14 @@ class Replay:
         return None
 
     def _contribute(self, plain: PlainTask, depth: int) -> None:
-        """What the task sent back in a round that ends is its contribution to the decision about the next."""
+        """What the task sent back in the ending round is its contribution to the decision about the next."""
         for channel in plain.task.outputs:
             if channel.is_back and channel.depth == depth:
                 self.contributions[plain.task.id] = plain.take_measured(channel.edge.receiver)
                 return
 
     def _settle(self, task: TaskId) -> None:
-        """Everything that user code of the task sends at its last entries has been sent, and nothing else."""
+        """Check that the run has sent exactly what user code sends at its last entry points."""
         self.silent.discard(task)
         owed = self.owed.pop(task, None)
         if owed is None:
@@ -269,7 +269,7 @@ class Replay:
             yield f"keys of groups {sorted(misplaced)} are filed under other groups"
 
     def _compare_transactions(self, snapshot: TaskSnapshot) -> None:
-        """Each transaction that this attempt prepared holds what its sink got between two captures."""
+        """Check that each transaction of this attempt contains what its sink got between two captures."""
         written = self.written.get(snapshot.task, {})
         found: dict[tuple[Epoch, str], str] = {}
         for sink, state in snapshot.operators.items():

@@ -1,12 +1,12 @@
-"""The trace of each attempt, walked once: what was sent and taken, and where each task stood when it captured.
+"""Walks the trace of each attempt once: what was sent and taken, and where each task was when it captured.
 
-This evidence does not pass through the code that takes snapshots, so the cuts are held against it:
+This evidence does not pass through the code that takes snapshots, so cuts are compared with it:
 
 - A channel is numbered without a gap; its items are taken in order, each after it was sent; nothing follows END.
-- A channel carries one barrier an epoch, and their numbers grow.
-- An attempt captures only epochs that it began, which have higher numbers than the cut that it restored.
+- A channel carries one barrier per epoch, with increasing numbers.
+- An attempt captures only epochs that it began, which have higher numbers than the restored cut.
 - A complete epoch was not given up, and every snapshot of its cut was captured by its task.
-- The counts of a cut are those of the trace, and its logs hold the very bytes that were sent.
+- The counts of a cut are those of the trace, and its logs contain exactly the bytes that were sent.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Trail:
         if (event.task, event.epoch) in self.captured:
             self.wrong(ONCE, f"task {event.task} captured twice", epoch=event.epoch)
         if event.epoch is not None and self.restored_from is not None and event.epoch <= self.restored_from:
-            story = f"task {event.task} captured it, and the attempt restored epoch {self.restored_from}"
+            story = f"task {event.task} captured it, although the attempt restored epoch {self.restored_from}"
             self.wrong(OUTLIVED, story, epoch=event.epoch)
         task = self.deployment.tasks[event.task]
         counts = {channel.id: self.taken.get(channel.id, 0) for channel in task.inputs}
@@ -169,15 +169,15 @@ def walk(record: Record) -> dict[Attempt, Trail]:
 
 
 def check_against(trail: Trail, cut: Cut) -> Iterator[Violation]:
-    """Hold a cut against the trace of its attempt."""
+    """Compare a cut with the trace of its attempt."""
     for id, snapshot in cut.snapshots.items():
         counts = trail.captured.get((id, None if snapshot.ended else cut.epoch))
         if counts is None:
             yield Violation(ONCE, "the task never captured what the cut holds of it", cut.epoch, task=id)
             continue
         if snapshot.ended and (id, cut.epoch) in trail.captured:
-            # A last state stands for the epochs that its task had not captured, and is of a later moment than this.
-            yield Violation(ONCE, "the task captured this epoch, and the cut holds its last state", cut.epoch, task=id)
+            # A last state stands for epochs that its task had not captured, and belongs to a later moment.
+            yield Violation(ONCE, "the task captured this epoch, but the cut has its last state", cut.epoch, task=id)
         taken, sent = counts
         pairs = [(r.channel, "consumed", r.consumed, taken.get(r.channel)) for r in snapshot.inputs]
         pairs += [(r.channel, "sent", r.sent, sent.get(r.channel)) for r in snapshot.outputs]
@@ -198,12 +198,12 @@ def _payloads(trail: Trail, channel: ChannelId) -> list[bytes] | tuple[bytes, ..
 
 
 def _same_entry(entry: LogEntry, payload: bytes) -> bool:
-    """Whether an entry holds what was sent. Of what went by reference, the records that were processed are gone."""
+    """Whether an entry contains what was sent. For items passed by reference, processed records are gone."""
     return same_payload(rest_of(entry.payload, entry.skip), rest_of(payload, entry.skip))
 
 
 def same_payload(one: bytes, other: bytes) -> bool:
-    """Whether two payloads say the same: a batch that went by reference was encoded twice, at two moments."""
+    """Whether two payloads are equivalent: a batch passed by reference was encoded twice, at two moments."""
     if one == other:
         return True
     if marker_in(one) is not None or marker_in(other) is not None:
@@ -219,7 +219,7 @@ def frozen_hops(payload: bytes) -> list[Any]:
 
 
 def lineage(cut: Cut, cuts: Mapping[Epoch, Cut], trails: Mapping[Attempt, Trail]) -> list[Cut]:
-    """The cuts that this one stands on, oldest first: those of its attempt, and what that was restored from."""
+    """The cuts that this one builds on, oldest first: those of its attempt, and those of what it restored."""
     found: list[Cut] = []
     attempt, before = cut.attempt, cut.epoch
     while attempt in trails:
@@ -233,9 +233,9 @@ def lineage(cut: Cut, cuts: Mapping[Epoch, Cut], trails: Mapping[Attempt, Trail]
 
 
 def check_replay(trail: Trail, cut: Cut) -> Iterator[Violation]:
-    """What an attempt replays is what the logs of its cut hold: the restored rest of a channel, then its live part.
+    """An attempt replays what the logs of its cut contain: the restored rest of a channel, then its live part.
 
-    Under another parallelism, or where records were dealt out anew, the order is the receivers' own.
+    Under another parallelism, or where records were redistributed, each receiver has its own order.
     """
     if cut.snapshots.keys() != trail.deployment.tasks.keys():
         return

@@ -1,4 +1,4 @@
-"""A world in which credit is on its way, and may be lost or late (`recovery/credit.py`)."""
+"""A world in which credit is in transit, and may be lost or late (`recovery/credit.py`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recovery.credit import Credit
 
 
 class WindowedWorld(LinedWorld):
-    """`credits` holds the messages of credit that are on their way in the attempt `credits_of`.
+    """`credits` holds the credit messages in transit in the attempt `credits_of`.
 
     Windows follow the pace of the receivers, and a schedule may change them at any time.
     """
@@ -23,12 +23,12 @@ class WindowedWorld(LinedWorld):
         super().__init__(*arguments)
 
     def _place(self, attempt: Attempt, epoch: Epoch | None, unpublished: tuple[str, ...]) -> None:
-        """Each attempt has new ends: what they counted in another one is no matter."""
+        """Each attempt has new ends; counts of earlier attempts do not matter."""
         super()._place(attempt, epoch, unpublished)
         self.credits_of, self.credits = attempt, {}
 
     def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
-        """Put credit on its way to the sender."""
+        """Send credit to the sender."""
         if attempt == self.credits_of:
             self.credits.setdefault(channel, []).append(credit)
 
@@ -66,7 +66,7 @@ class WindowedWorld(LinedWorld):
 
     def _do_tick(self) -> None:
         super()._do_tick()
-        # As with orders: steps are not bound to time, and nothing is repeated while something is on its way.
+        # As with orders: steps are not bound to time, and nothing is repeated while something is in transit.
         for host in self.hosts.values():
             for channel, end in host.driver.arrivals.items():
                 if not self.credits.get(channel):

@@ -1,4 +1,4 @@
-"""What a simulated world is made of."""
+"""The parts and options of a simulated world."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recovery.taking_back import take_back
 
 @dataclass
 class Parts:
-    """What the world is built from. A rule is broken, for a test, by a subclass put in here."""
+    """The classes and functions that a world is built from. To break a rule for a test, replace one by a subclass."""
 
     core: type[TaskCore] = TaskCore
     coordinator: type[Coordinator] = Coordinator
@@ -37,10 +37,10 @@ class Parts:
 
 @dataclass
 class WorldOptions:
-    """`records_max` is the size of a source's batches; `stop_when` is asked on complete cuts.
+    """`records_max` is the size of a source's batches; `stop_when` is evaluated on complete cuts.
 
-    `slices`: batches may be processed in parts, a record at a time. `together`: several may be taken at once. `turns`:
-    drivers may have whole turns, in which time passes. `flow`: how much may wait in the channels.
+    `slices`: batches may be processed in parts, one record at a time. `together`: several batches may be taken at once.
+    `turns`: drivers may take whole turns, in which time passes. `flow`: the limits on what waits in channels.
     """
 
     parallelism: int = 1

@@ -121,7 +121,7 @@ def test_each_row_is_in_sqlite_once_under_every_schedule():
 @pytest.mark.slow
 def test_a_ledger_that_forgets_its_markers_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(CommitLedger, "mark", lambda self, transaction: True)
-    with pytest.raises(ScheduleError, match="'odd' has published something else"):
+    with pytest.raises(ScheduleError, match="'odd' has published something other"):
         judge(RehearsedSqlite("rehearsed.db", "rows"), 100)
 
 
@@ -130,5 +130,5 @@ def test_a_committer_that_takes_later_epochs_along_is_found(
     rehearsed: RehearsedPostgres, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(prepared_writer, "committed_with", lambda name, prepared: prepared)
-    with pytest.raises(ScheduleError, match="'odd' has published something else"):
+    with pytest.raises(ScheduleError, match="'odd' has published something other"):
         judge(replace(rehearsed, prepared=True), 30)

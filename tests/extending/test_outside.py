@@ -93,7 +93,7 @@ class Forgetful(SqliteSink):
 
 @pytest.mark.parametrize(
     ("kind", "told"),
-    [(Doubling, "sink 'odd' has published something else"), (Forgetful, "neither staged nor published")],
+    [(Doubling, "sink 'odd' has published something other"), (Forgetful, "neither staged nor published")],
 )
 def test_a_sink_that_breaks_its_promise_is_found(tmp_path: Path, kind: Any, told: str):
     source = SqliteTable(table_of(tmp_path / "in.db", range(1, 31)), "numbers")

@@ -41,7 +41,7 @@ def test_parts_that_are_published_before_the_cut_are_found(monkeypatch: pytest.M
         return is_prepared
 
     monkeypatch.setattr(FileWriter, "prepare", too_early)
-    with pytest.raises(ScheduleError, match="'odd' has published something else"):
+    with pytest.raises(ScheduleError, match="'odd' has published something other"):
         simulate(halving(JsonLines("odd")), seeds=range(40), crashes=3)
 
 

@@ -38,7 +38,7 @@ def test_without_a_loop_log_a_run_that_nobody_kills_loses_nothing(tmp_path: Path
 
 @pytest.mark.parametrize("rule", ["gravity", "acknowledged-before-durable", "wall-clock-capture"])
 def test_a_rule_that_tasks_cannot_break_is_refused_before_anything_starts(rule: str):
-    with pytest.raises(BadOptionError, match=rf"broken_rule='{rule}' is no rule .*; there are no-loop-log, "):
+    with pytest.raises(BadOptionError, match=rf"broken_rule='{rule}' is not a rule .*; there are no-loop-log, "):
         begin(trips(count=1), broken_rule=rule)
 
 

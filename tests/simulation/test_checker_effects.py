@@ -93,7 +93,7 @@ def test_lost_and_doubled_output_is_found() -> None:
     record.committed = {TRANSACTION: ("out", [0, 0])}
     found = output(record)
     assert [violation.statement for violation in found] == [OUTPUT]
-    assert "too often: 1 x 0" in found[0].story
+    assert "surplus records: 1 x 0" in found[0].story
 
 
 def test_a_run_that_goes_on_may_lack_output_and_may_not_have_too_much() -> None:
@@ -154,6 +154,6 @@ def test_output_counts_from_the_cut_that_lists_it_on() -> None:
     record = good_record()
     record.committed = {}
     found = conserved(record, 3)
-    assert "nowhere to be found" in found[0].story
+    assert "does not exist" in found[0].story
     record.prepared = {TRANSACTION: ("out", [0])}
     assert conserved(record, 3) == []

@@ -274,7 +274,7 @@ def test_an_invariant_sees_state_loop_and_output_of_every_cut():
 @pytest.mark.parametrize(
     ("invariant", "told"),
     [
-        (lambda cut: not cut.in_loop("again"), ": it gives False"),
+        (lambda cut: not cut.in_loop("again"), ": it returned False"),
         (lambda cut: 1 // 0, "the invariant raised ZeroDivisionError: "),
         (
             lambda cut: cut.state("orders"),

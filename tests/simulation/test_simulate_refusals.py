@@ -56,26 +56,26 @@ def looping(**loop: Any) -> Flow:
         (
             doubled(Items([1])),
             {"inputs": {"number": [1]}},
-            "inputs are given for 'number', which is no source of the flow; its sources are 'numbers'",
+            "inputs are given for 'number', which is not a source of the flow; its sources are 'numbers'",
         ),
-        (doubled(Items([1])), {"inputs": {"numbers": iter([1])}}, "are a list_iterator: give a list of records"),
-        (doubled(Items([1])), {"inputs": {"numbers": "one"}}, "are a str: give a list of records"),
+        (doubled(Items([1])), {"inputs": {"numbers": iter([1])}}, "are of type list_iterator: give a list of records"),
+        (doubled(Items([1])), {"inputs": {"numbers": "one"}}, "are of type str: give a list of records"),
         (
             doubled(Generate(float)),
             {},
-            "source 'numbers' never ends, and neither would a simulated run: give it a count",
+            "source 'numbers' never ends, so a simulated run would not either: give it a count",
         ),
         (
             looping(endless=True),
             {},
-            "loop 'again' is endless, and so would be a simulated run: give the flow stop_when=",
+            "loop 'again' is endless, so a simulated run would be too: give the flow stop_when=",
         ),
         (doubled(Items([1])), {"seeds": 100}, "seeds=100 is one number: give range(100) to run that many, or [100]"),
-        (doubled(Items([1])), {"crashes": -1}, "crashes=-1 is no number of crashes: give 0 or more"),
-        (doubled(Items([1])), {"crashes": "x"}, "crashes='x' is no number of crashes: give 0 or more"),
+        (doubled(Items([1])), {"crashes": -1}, "crashes=-1 is not a number of crashes: give 0 or more"),
+        (doubled(Items([1])), {"crashes": "x"}, "crashes='x' is not a number of crashes: give 0 or more"),
         (doubled(Items([1])), {"parallelism": "2"}, "parallelism='2' runs no task"),
-        (doubled(Items([1])), {"seeds": None}, "seeds=None are no numbers: give range(100)"),
-        (doubled(Items([1])), {"parallelism": 0}, "parallelism=0 runs no task: give a number from 1 up"),
+        (doubled(Items([1])), {"seeds": None}, "seeds=None are not numbers: give range(100)"),
+        (doubled(Items([1])), {"parallelism": 0}, "parallelism=0 runs no task: give a number of at least 1"),
         (doubled(Items([1])), {"parallelism": ()}, "parallelism=() runs no task"),
         (doubled(Items([1])), {"policy": "daily"}, "is unknown: give one of 'aligned', 'unaligned', 'drain'"),
     ],
@@ -106,7 +106,7 @@ def test_an_invariant_that_cannot_be_called_is_refused_before_anything_runs(inva
 
 
 def test_a_rule_that_does_not_exist_cannot_be_broken():
-    with pytest.raises(SimulationError, match=r"broken_rule='gravity' is no rule; there are 'no-loop-log', "):
+    with pytest.raises(SimulationError, match=r"broken_rule='gravity' is not a rule; there are 'no-loop-log', "):
         narrate(doubled(Items([1])), seed=1, broken_rule="gravity")
 
 

@@ -1,7 +1,7 @@
-"""The audit of a run by Spark, in a process of its own: started before the run, told when it is over, ended with it.
+"""Audits a run with Spark in a separate process: started before the run, notified of its end, ended with it.
 
-The process is `python -m recovery.spark watch`. It reads the folder of the job and nothing else of the run. When this
-process ends, however it does, the pipe to the other one closes, and that ends it and its Java.
+The process is `python -m recovery.spark watch`. It only reads the folder of the job. When this process ends, in
+whatever way, the pipe to the other one closes, which ends that process and its Java.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HOME = str(Path(__file__).resolve().parents[3])
 
 
 class AuditFailedError(RunFailedError):
-    """A cut of the run is not consistent, or could not be audited; says what is wrong, where."""
+    """A cut of the run is not consistent, or could not be audited; the message says what is wrong, and where."""
 
 
 class Auditor:
-    """Has the cuts of one job audited. What was found is in `cuts` and `skipped`."""
+    """Audits the cuts of one job. The results are in `cuts` and `skipped`."""
 
     def __init__(self, root: str, job: str, mode: Audit, key: bytes | None) -> None:
         self.cuts = 0
@@ -47,19 +47,19 @@ class Auditor:
         since = str(_latest(path, key))
         self._temporary = tempfile.mkdtemp(prefix="backedge-audit-")
         paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
-        # What PySpark notes in its environment of a session here is not so there.
+        # PySpark may have noted a session in its environment that does not exist in the other process.
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
         self._process = subprocess.Popen(
-            # -P: the folder that the user works in may hold anything.
+            # -P: the user's working folder may contain modules of any name.
             [sys.executable, "-P", "-m", "recovery.spark", "watch", path, mode, since, self._temporary],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
-            # Ctrl-C is for the run, which then ends the audit.
+            # Ctrl-C is meant for the run, which then ends the audit.
             start_new_session=True,
         )
-        # Not on its command line, nor in its environment: others may read these.
+        # Not on its command line, nor in its environment, which others may be able to read.
         self._tell((key or b"").hex())
         self._reader = Thread(target=self._read, args=(self._process.stdout,), name="audit", daemon=True)
         self._reader.start()
@@ -71,7 +71,7 @@ class Auditor:
         self._facts.put({"ended": True})
 
     def news(self) -> list[str]:
-        """What was found since, in lines for the user. Raises `AuditFailedError` if a cut is not consistent."""
+        """New results, as lines for the user. Raises `AuditFailedError` if a cut is not consistent."""
         lines: list[str] = []
         while True:
             try:
@@ -80,7 +80,7 @@ class Auditor:
                 return lines
 
     def finish(self) -> list[str]:
-        """The run is over: have its last cut audited, and wait for that. Raises `AuditFailedError`, too."""
+        """The run is over: wait until its last cut is audited. Also raises `AuditFailedError`."""
         lines: list[str] = []
         self._tell("over")
         while not self._is_over:
@@ -95,7 +95,7 @@ class Auditor:
         return {"state": state, "cuts": self.cuts, "skipped": self.skipped}
 
     def close(self) -> None:
-        """End the process and its Java, whether or not it is done."""
+        """End the process and its Java, whether or not it has finished."""
         stdin = self._process.stdin
         if stdin is not None and not stdin.closed:
             stdin.close()
@@ -114,7 +114,7 @@ class Auditor:
                 stdin.write(f"{line}\n")
                 stdin.flush()
             except BrokenPipeError:
-                pass  # it has ended, and says why in what it has written before
+                pass  # it has ended, and its earlier output says why
 
     def _take(self, fact: dict[str, Any]) -> list[str]:
         match fact:
@@ -134,7 +134,7 @@ class Auditor:
             case _ if self._is_over:
                 return []
             case _:
-                # The run goes on: nothing is known to be wrong with it. It is not called good in the end.
+                # The run goes on, because nothing is known to be wrong with it, but it will not be called consistent.
                 self._is_over = True
                 self._fault = f"the audit could not be done: {fact.get('error', 'its process died')}"
                 return [self._fault]
@@ -142,7 +142,7 @@ class Auditor:
 
 @contextmanager
 def start_auditor(root: str | None, job: str, mode: Audit, key: bytes | None) -> Generator[Auditor | None]:
-    """The audit that was asked for; None if none was. It does not outlive a start that fails."""
+    """The requested audit; None if none was requested. It is ended if the start of the run fails."""
     auditor = None if root is None or mode == "never" else Auditor(root, job, mode, key)
     try:
         yield auditor
@@ -153,5 +153,5 @@ def start_auditor(root: str | None, job: str, mode: Audit, key: bytes | None) ->
 
 
 def _latest(path: str, key: bytes | None) -> int:
-    """The last cut of an earlier run: those are not audited again."""
+    """The last cut of an earlier run; cuts up to that one are not audited again."""
     return max(JobFolder.open(path, key).cuts(), default=0) if os.path.isfile(os.path.join(path, JOB)) else 0

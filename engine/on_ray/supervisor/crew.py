@@ -1,10 +1,10 @@
 """The actors of a run: started, found again by name, replaced when they die.
 
-An actor that dies is replaced by a spare one, which is there already, or by a new one. What becomes of an actor's part
-in an attempt is told through `on_over`, from another thread.
+An actor that dies is replaced by a spare, which is already running, or by a new one. The outcome of an actor's part in
+an attempt is reported through `on_over`, from another thread.
 
-An actor may have to wait for a machine, which a cluster that grows by itself takes minutes to start. Meanwhile
-`on_wait` is told about once a second for how long, and for whom; what it raises ends the wait.
+An actor may have to wait for a machine, which an autoscaling cluster takes minutes to start. Meanwhile `on_wait` is
+called about once a second with the waiting time and the actor; an exception that it raises ends the wait.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class CrewError(RuntimeError):
 
 
 class NoRoomError(RuntimeError):
-    """The cluster has no place for an actor."""
+    """The cluster has no room for an actor."""
 
 
 def needs_of(deployment: Deployment) -> dict[str, Needs]:
-    """The actors of a deployment, and what each needs."""
+    """The actors of a deployment, and the resources that each needs."""
     found: dict[str, Needs] = {}
     for task in deployment.tasks.values():
         wanted = deployment.plan.operators[task.operators[0]].resources
@@ -68,7 +68,7 @@ class Crew:
         self._processes: dict[str, WatchedProcess] = {}
 
     def fill(self, needs: Mapping[str, Needs]) -> None:
-        """Have an actor for each of these: those that are there stay, spare ones take the place of those that died."""
+        """Provide an actor for each name: existing ones stay, spares replace those that died."""
         self._needs = needs
         for name in self._actors.keys() - needs.keys():
             self.dismiss(name)
@@ -78,7 +78,7 @@ class Crew:
                 self._actors[name] = self._spares.pop() if is_spare else self._start(name, wanted)
 
     def fill_spares(self) -> None:
-        """Have the spare ones, once nobody waits for the machine any more."""
+        """Start the spares, once no other actor waits for a machine."""
         while len(self._spares) < self._spares_wanted:
             self._spares.append(self._start(f"spare-{self._started}", Needs()))
 
@@ -89,19 +89,19 @@ class Crew:
         try:
             return cluster.start_actor(TaskActor, label, name=label, **options)
         except ValueError:
-            # The name of a process that died a moment ago is not free yet.
+            # The name of a process that has just died is not free yet.
             return cluster.start_actor(TaskActor, label, name=f"{label}#{self._started}", **options)
 
     def arrive(self, keys: Keys) -> dict[str, Arrival]:
-        """Have all actors open their mailboxes; between hosts if they are on several.
+        """Let all actors open their mailboxes, reachable over the network if they are on several hosts.
 
-        Everyone is waited for, whoever has died: a host takes all its actors with it, which is one failure; and an
-        actor that is asked again opens no two mailboxes at a time.
+        Waits for every actor, even if some have died: a host takes all its actors with it, which is one failure; and an
+        actor that is asked again must not open two mailboxes at a time.
         """
         on_network = cluster.machines() > 1
         self._have_arrive(keys, on_network)
         if not on_network and cluster.machines() > 1:
-            # A machine has joined meanwhile, and some of them may be there.
+            # A machine has joined meanwhile, and some actors may be on it.
             self._have_arrive(keys, True)
         return dict(self.arrivals)
 
@@ -110,13 +110,13 @@ class Crew:
         try:
             self._wait_for(refs)
         finally:
-            # Also of a wait that ended early: what has been opened is to be removed.
+            # Also after a wait that ended early, because opened mailboxes must be removed.
             dead = self._note_arrivals(refs)
         if dead:
             raise CrewError("; ".join(dead))
 
     def _note_arrivals(self, refs: Mapping[str, Any]) -> list[str]:
-        """Who has arrived; gives what is to be said of those that are dead."""
+        """Record the arrivals; return a message about each dead actor."""
         waiting = cluster.unanswered(list(refs.values()), 0)
         dead: list[str] = []
         for name in [name for name, ref in refs.items() if ref not in waiting]:
@@ -133,7 +133,7 @@ class Crew:
             self._processes[name] = WatchedProcess(arrival.pid)
 
     def _wait_for(self, refs: Mapping[str, Any]) -> None:
-        """Until each has arrived or is dead."""
+        """Wait until each has arrived or is dead."""
         began_s = time.monotonic()
         while waiting := cluster.unanswered(list(refs.values()), LOOK_S):
             waited_s = time.monotonic() - began_s
@@ -143,7 +143,7 @@ class Crew:
             self._on_wait(waited_s, lacking)
 
     def _lacking(self, names: Sequence[str]) -> str:
-        """What these actors wait for."""
+        """The resources that these actors wait for."""
         actors = f"actor {self._job}/{names[0]}" + (f", of {len(names)} that wait," if len(names) > 1 else "")
         needs = self._needs[names[0]]
         if needs == Needs():
@@ -151,7 +151,7 @@ class Crew:
         return f"{actors} needs a machine with {needs.told()}: add one to the cluster, or ask for less at its operator"
 
     def begin(self, name: str, begin: Begin) -> None:
-        """Have an actor take part in an attempt."""
+        """Let an actor take part in an attempt."""
         future: Future[Outcome] = cluster.future(self._actors[name].take_part.remote(begin))
         self._taking_part[name] = future
         future.add_done_callback(lambda done: self._on_done(name, begin.attempt, done))
@@ -179,7 +179,7 @@ class Crew:
         return [name for name, future in self._taking_part.items() if not future.done() and name in self._actors]
 
     def random_member(self, chance: random.Random) -> str | None:
-        """One of those that take part."""
+        """A random actor that takes part."""
         names = sorted(self.taking_part())
         return chance.choice(names) if names else None
 
@@ -190,19 +190,19 @@ class Crew:
         self._clear_up(name)
 
     def dismiss(self, name: str) -> None:
-        """End this actor, whatever it does."""
+        """End this actor, whatever it is doing."""
         actor = self._actors.pop(name, None)
         self._taking_part.pop(name, None)
         process = self._processes.get(name)
         if process is not None:
-            # Ray asks the process to exit, which one that is stopped does not hear.
+            # Ray asks the process to exit, which a stopped process does not notice.
             process.kill()
         if actor is not None:
             cluster.kill(actor)
         self._clear_up(name)
 
     def _clear_up(self, name: str) -> None:
-        """Remove the mailbox that a process leaves behind when it dies before everyone is connected."""
+        """Remove the mailbox of a process that died before everyone was connected."""
         process = self._processes.pop(name, None)
         if process is not None:
             process.close()
@@ -220,7 +220,7 @@ class Crew:
 
 
 def _outcome_of(error: cluster.RayError) -> Outcome | None:
-    """What becomes of an attempt whose actor has raised: a disk or a network may be well again, a mistake of ours not.
+    """The outcome of an attempt whose actor has raised: a disk or network may recover, an error of ours will not.
 
     None if it has not raised: the process is gone.
     """

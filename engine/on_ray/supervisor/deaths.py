@@ -1,7 +1,7 @@
-"""How a process of a run died: its exit code or signal, what Ray knows of the cause, and where its log is.
+"""Describes how a process of a run died: its exit code or signal, the cause that Ray knows, and its log.
 
-Ray tells neither exit code nor signal, and nobody but a parent may wait for a process. Linux tells both through a file
-descriptor of the process (from 6.15 on), to those on the same host.
+Ray reports neither exit code nor signal, and only a parent may wait for a process. Linux (from 6.15 on) reports both to
+processes on the same host, through a file descriptor of the process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SAYS_NOTHING = ("its worker process has died", "Worker unexpectedly exits with 
 
 
 class WatchedProcess:
-    """A process of this host, whose end can be read after it. Closed once that is of no interest any more."""
+    """A process of this host whose exit status can be read after its end. Close it when no longer needed."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        # Elsewhere than on Linux there is none.
+        # Only available on Linux.
         open_fd = cast("Callable[[int], int] | None", getattr(os, "pidfd_open", None))
         try:
             self._fd = -1 if open_fd is None else open_fd(pid)
@@ -40,7 +40,7 @@ class WatchedProcess:
             self._fd = -1  # it is gone already, or this kernel has no such descriptors
 
     def status(self) -> int | None:
-        """Its exit code, or minus the signal that ended it; None where the kernel does not tell."""
+        """Its exit code, or minus the signal that ended it; None if the kernel does not report it."""
         deadline_s = time.monotonic() + _REAP_S
         while self._fd >= 0:
             info = bytearray(_INFO_BYTES)
@@ -57,13 +57,13 @@ class WatchedProcess:
         return None
 
     def kill(self) -> None:
-        """End it, unless it has ended."""
+        """End the process, unless it has already ended."""
         if self._fd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 
     def close(self) -> None:
-        """Forget it."""
+        """Release the file descriptor."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -84,7 +84,7 @@ def told(status: int | None) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """What Ray knows of the death of an actor, without its advice; empty if that is only that it died.
+    """The cause that Ray knows for the death of an actor, without its advice; empty if Ray only knows that it died.
 
     >>> cause_of(RuntimeError("The actor is dead because its node has died."))
     'its node has died'
@@ -98,7 +98,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def tell_death(arrival: Arrival | None, status: int | None, error: Any) -> str:
-    """What is known of a death, behind "died"; empty if nothing is."""
+    """What is known about a death, to follow the word "died"; empty if nothing is."""
     parts = [told(status), cause_of(error)]
     if arrival is not None:
         parts += [f"it was process {arrival.pid} on {arrival.host}", f"its log is {arrival.log}" if arrival.log else ""]

@@ -1,4 +1,4 @@
-"""The output of a run as its supervisor sees it: what is removed, and what is given to the driver."""
+"""The output of a run from the supervisor's view: what is removed, and what the driver gets."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from recovery.orders import Sweep
 
 
 class Output:
-    """All sinks of a run. What they hand to the driver comes here; a transaction that comes twice counts once."""
+    """All sinks of a run. Receives what they send to the driver; a transaction that arrives twice counts once."""
 
     def __init__(self, plan: Plan, options: TaskOptions) -> None:
         self._sinks = {o.name: o for o in plan.operators.values() if o.kind.is_sink}
         self._is_durable = options.root is not None
         self._services: FileServices = open_services(options, self.publish, Attempt(0))
         self._published: dict[str, tuple[str, list[Any]]] = {}
-        # Printed lines that the driver may not have, and how many there were before.
+        # Printed lines that the driver may not have yet, and the number of earlier lines.
         self._printed: list[str] = []
         self.printed_before = 0
-        # What was read of the committed transactions of each sink that keeps its records.
+        # The committed transactions read so far, for each sink that keeps its records.
         self._read: dict[str, dict[str, list[Any]]] = {}
 
     def publish(self, sink: str, transaction: str, records: list[Any]) -> None:
-        """What a sink hands to the driver when a transaction is committed: records that it keeps, or lines to print."""
+        """Receive what a sink sends to the driver when it commits: records to keep, or lines to print."""
         if transaction in self._published:
             return
         if self._sinks[sink].function.keeps:
-            # With a folder the records are there; without one this is the only place.
+            # With a folder, the records are stored there; without one, this is the only copy.
             self._published[transaction] = (sink, [] if self._is_durable else records)
         else:
             self._published[transaction] = (sink, [])
             self._printed += records
 
     def printed_from(self, number: int) -> list[str]:
-        """The printed lines from this number on. The driver has those before it, so they are forgotten."""
+        """The printed lines from this number on. Earlier ones are dropped, because the driver has them."""
         if number > self.printed_before:
             del self._printed[: number - self.printed_before]
             self.printed_before = number
         return list(self._printed)
 
     def sweep(self, sweep: Sweep) -> None:
-        """Remove what attempts have left behind, of every sink; raises the first `OSError` when all else is done."""
+        """Remove leftovers of attempts, for all sinks; raises the first `OSError` after removing everything else."""
         errors: list[OSError] = []
         for operator in self._sinks.values():
             try:
@@ -57,16 +57,16 @@ class Output:
             raise errors[0]
 
     def release(self) -> None:
-        """Nothing will resume this run: give up its claims to the folders that it wrote to."""
+        """Nothing will resume this run: release its claims to the folders that it wrote to."""
         for operator in self._sinks.values():
             self._services.release(operator)
 
     def collected(self) -> dict[str, list[Any]]:
-        """What each sink that keeps its records was given, over all attempts, and all runs that were resumed."""
+        """The records of each sink that keeps them, over all attempts and all runs that were resumed."""
         return {name: self._records(operator) for name, operator in self._sinks.items() if operator.function.keeps}
 
     def transactions(self) -> tuple[Transactions, Transactions]:
-        """What these sinks have published, and what they have prepared, as `stop_when` sees it."""
+        """The published and the prepared transactions of these sinks, as `stop_when` sees them."""
         published = {f"({name})": (name, records) for name, records in self.collected().items()}
         prepared = {
             transaction: (name, records)

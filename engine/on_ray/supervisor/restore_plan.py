@@ -1,4 +1,4 @@
-"""What each task of an attempt takes back from a cut."""
+"""Plans what each task of an attempt restores from a cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Part = RestorePlan | None
 
 
 def place(deployment: Deployment, cut: CutOutline | None) -> dict[TaskId, Part]:
-    """The plan of each task; None where the run begins."""
+    """The plan of each task; None if the run starts from the beginning."""
     if cut is None:
         return dict.fromkeys(deployment.tasks)
     return dict(plan_restore(cut, deployment))

@@ -1,4 +1,4 @@
-"""What a run tells its user: how far it is, what happened, and what came of it."""
+"""What a run reports to its user: its progress, its events, and its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recovery.requests import Reply
 
 @dataclass(slots=True)
 class Story:
-    """Grows while the run goes on; the driver is given it as it stands."""
+    """Grows during the run; the driver gets it as it is at the time."""
 
     job: str
     state: str = "starting"
@@ -34,7 +34,7 @@ class Story:
     lines: list[str] = field(default_factory=list[str])
     outputs: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     printed: list[str] = field(default_factory=list[str])
-    # How many printed lines came before those: the driver had them.
+    # The number of printed lines before those, which the driver already has.
     printed_before: int = 0
     answers: dict[str, Reply] = field(default_factory=dict[str, Reply])
     counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])
@@ -43,7 +43,7 @@ class Story:
     ran_s: float | None = None
     down_s: float | None = None
     ended_s: float | None = None
-    # When the driver was given it: the monotonic clock of the supervisor's machine means nothing to another.
+    # When the driver got it: the monotonic clock of the supervisor's machine has no meaning on another one.
     told_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -52,17 +52,17 @@ class Story:
         return (self.told_s if self.ended_s is None else self.ended_s) - self.began_s
 
     def say(self, line: str) -> None:
-        """Something that the user should know."""
+        """Report something that the user should know."""
         self.lines.append(line)
 
     def on_progress(self, attempt: Attempt, actor: str, counts: Counts) -> bool:
-        """How far one actor is; says whether records have gone round a loop since it last said so."""
+        """Note the progress of an actor; return whether records have gone round a loop since its last report."""
         before = self.counts.get((attempt, actor), Counts())
         self.counts[attempt, actor] = counts
         return counts.hops > before.hops
 
     def on_kill(self, actor: str, pid: int, kill: Kill, where: str) -> None:
-        """A planned fault happens now."""
+        """A planned fault is happening."""
         self.down_s = self.down_s or time.monotonic()
         self.kills.append({"fault": str(kill), "actor": actor, "pid": pid, "signal": "SIGKILL"})
         self.say(f"kill {kill}: process {pid} of actor {actor} gets SIGKILL, at task {where}")
@@ -85,14 +85,14 @@ class Story:
             self.say(f"attempt {attempt} starts from the beginning: no cut was complete")
 
     def _restores(self, epoch: Epoch | None, attempt: Attempt, in_logs: int) -> None:
-        # The seconds from the death to the moment in which all tasks run again. None until then, and for good where the
-        # attempt dies before: its time is part of the next restore's.
+        # The seconds from the death until all tasks run again; None until then, and for good if the attempt dies
+        # earlier: its time then belongs to the next restore.
         self.restores.append({"epoch": epoch, "attempt": attempt, "in_loop_records": in_logs, "seconds": None})
 
     def on_running(self, pids: Mapping[str, int]) -> None:
-        """All tasks run: for the first time, or again.
+        """All tasks run, for the first time or again.
 
-        Said last: the driver looks from another thread, and who sees it running asks for these processes.
+        Set last: the driver looks from another thread, and once it sees the run running, it asks for these processes.
         """
         now_s = time.monotonic()
         self.ran_s = self.ran_s or now_s
@@ -111,7 +111,7 @@ class Story:
         self.snapshots_with_log += batches > 0
 
     def finish(self, state: str, error: Exception | None = None) -> None:
-        """The run is over; the first end counts."""
+        """The run is over; only the first end counts."""
         if self.ended_s is not None:
             return
         self.state = state
@@ -119,9 +119,10 @@ class Story:
         self.ended_s = time.monotonic()
 
     def by_task(self) -> dict[TaskId, int]:
-        """How many records each task has processed, in all attempts.
+        """The number of records that each task has processed in all attempts.
 
-        What a process did after it last reported, in the quarter of a second before it died, is not included.
+        Records processed after the last report of a process, in the quarter of a second before it died, are not
+        included.
         """
         total: Counter[TaskId] = Counter()
         for counts in self.counts.values():

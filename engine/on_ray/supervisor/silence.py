@@ -1,7 +1,7 @@
-"""Actors that say nothing: busy in a function, or stopped. Who has been silent for how long, and what it is doing.
+"""Detects silent actors, busy in a function or stopped: how long they are silent, and what they are doing.
 
-An actor reports its progress several times a second, but not while a function of the user's runs: that may take long,
-or never end. So silence is no failure; it is reported, at the limit and whenever it has doubled.
+An actor reports its progress several times a second, but not while a user's function runs, which may take long or never
+end. So silence is not a failure; it is reported at the limit, and whenever its duration has doubled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _OWN_FOLDER = str(Path(__file__).parents[2])
 
 
 class Silent(NamedTuple):
-    """An actor that has said nothing for that long."""
+    """An actor that has reported nothing for that long."""
 
     actor: str
     silent_ms: int
 
 
 class Silences:
-    """When each actor of an attempt was heard last, and when its silence is to be reported. It is told the time.
+    """When each actor of an attempt last reported, and when its silence is due to be reported. Time is passed in.
 
     >>> silences = Silences(limit_ms=30_000)
     >>> silences.begin(["body/0"], now_ms=0)
@@ -39,22 +39,22 @@ class Silences:
         self._due_ms: dict[str, int] = {}
 
     def begin(self, actors: Iterable[str], now_ms: int) -> None:
-        """These take part in an attempt from now on."""
+        """Start watching the actors of an attempt."""
         self._heard_ms = dict.fromkeys(actors, now_ms)
         self._due_ms = dict.fromkeys(self._heard_ms, now_ms + self.limit_ms)
 
     def on_heard(self, actor: str, now_ms: int) -> None:
-        """The actor has said something."""
+        """The actor has reported."""
         if actor in self._heard_ms:
             self._heard_ms[actor] = now_ms
             self._due_ms[actor] = now_ms + self.limit_ms
 
     def longest_ms(self, now_ms: int) -> int:
-        """How long the most silent actor has said nothing."""
+        """How long the most silent actor has reported nothing."""
         return max((now_ms - heard_ms for heard_ms in self._heard_ms.values()), default=0)
 
     def due(self, now_ms: int) -> list[Silent]:
-        """Whose silence is to be reported now."""
+        """The silences that are due to be reported."""
         found = [Silent(a, now_ms - self._heard_ms[a]) for a, due_ms in self._due_ms.items() if due_ms <= now_ms]
         for actor, silent_ms in found:
             self._due_ms[actor] = now_ms + max(silent_ms, self.limit_ms)
@@ -62,13 +62,13 @@ class Silences:
 
 
 def place_of(thread: int) -> str:
-    """What a thread is doing: the operator, and the line of the user's function that it is in.
+    """What a thread is doing: the operator, and the current line of the user's function.
 
     >>> import threading
     >>> place_of(threading.get_ident()).startswith("it is in Backedge itself")
     True
     """
-    # Python has no public name for it.
+    # Python has no public name for this.
     innermost = frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     if innermost is None:
         return "it has left the attempt"

@@ -1,4 +1,4 @@
-"""The supervisor's Ray actor: it runs one run, and answers the driver meanwhile."""
+"""The supervisor's Ray actor: it leads one run, and answers the driver meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recovery.requests import Reply, RequestKind
 
 
 class SupervisorActor:
-    """One run. Its actors are its own: when it dies they die."""
+    """One run. It owns its actors: they die with it."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._supervising = Supervising(spec)
@@ -22,9 +22,9 @@ class SupervisorActor:
         return self._supervising.run()
 
     def look(self, lines_from: int, printed_from: int) -> Story:
-        """How far the run is: its story without its output, and the lines that the driver does not have.
+        """The progress of the run: its story without its output, and the lines that the driver does not have yet.
 
-        It has the printed lines before `printed_from`, and will not ask for them again.
+        The driver has the printed lines before `printed_from`, and will not ask for them again.
         """
         story = self._supervising.story
         return replace(
@@ -37,7 +37,7 @@ class SupervisorActor:
         )
 
     def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
-        """Request a savepoint or a stop, again and again under the same id until there is an answer."""
+        """Request a savepoint or a stop; repeat the request with the same id until it is answered."""
         return self._supervising.ask(request_id, kind, name)
 
     def cancel(self) -> None:

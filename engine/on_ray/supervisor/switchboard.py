@@ -1,7 +1,7 @@
-"""The supervisor's lines to the actors of an attempt: who takes part, what they are told, what they report.
+"""The supervisor's lines to the actors of an attempt: members, orders and reports.
 
-Orders to one actor go out together, once a turn. The mailbox is made anew for each attempt, as those of the actors are.
-Orders and reports travel on lines (`recovery/lines.py`), so that none is lost where a connection breaks.
+Orders to one actor leave together, once per turn. Like those of the actors, the mailbox is created for each attempt.
+Orders and reports travel on lines (`recovery/lines.py`), so none is lost if a connection breaks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Over = tuple[str, Attempt, Outcome]
 
 
 class Switchboard:
-    """Between one supervisor and its actors."""
+    """Connects one supervisor with its actors."""
 
     def __init__(self, job: str, run: str, strategy: str, spares: int, on_wait: OnWait) -> None:
         self.crew = Crew(job, run, strategy, spares, self._on_over, on_wait)
@@ -59,7 +59,7 @@ class Switchboard:
         kills: tuple[Kill, ...],
         processed: Mapping[TaskId, int],
     ) -> None:
-        """Have all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
+        """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
         self.attempt = attempt
         self._links = {}
         self._orders = {}
@@ -88,22 +88,22 @@ class Switchboard:
         self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S
 
     def all_are_connected(self) -> None:
-        """Every actor has found the way."""
+        """All actors are connected."""
         self._mailbox.all_are_connected()
 
     def actors(self) -> list[str]:
-        """Who takes part."""
+        """The actors that take part."""
         return list(self._links)
 
-    # -- saying --------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------
 
     def tell(self, actor: str, order: Any) -> None:
-        """Order something, with the next `flush`."""
+        """Queue an order, to be sent with the next `flush`."""
         if actor in self._lines:
             self._orders.setdefault(actor, []).append(self._lines[actor].say(order, _now_ms()))
 
     def flush(self) -> None:
-        """Send what was ordered, and again what was not confirmed in time."""
+        """Send queued orders, and repeat those that were not confirmed in time."""
         orders, self._orders = self._orders, {}
         for actor, listed in orders.items():
             self._send(actor, listed)
@@ -119,10 +119,10 @@ class Switchboard:
         confirmed = self._lines[actor].confirm()
         self._links[actor].send(pack_note(Kind.ORDERS, self.attempt, (confirmed, orders)))
 
-    # -- hearing -------------------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------------
 
     def reports(self, timeout_ms: int = 0) -> Iterator[tuple[str, Any]]:
-        """What has arrived from the actors of this attempt; waits that long for something to happen."""
+        """The reports of the actors of this attempt; waits until something arrives or the timeout is over."""
         for header, payload in self._mailbox.receive(MESSAGES_MAX, timeout_ms):
             kind, attempt, _, _ = unpack_header(header)
             if kind == Kind.REPORT and attempt == self.attempt:
@@ -136,7 +136,7 @@ class Switchboard:
                 self.stale += 1
 
     def silent(self) -> list[str]:
-        """Who has had time to say something in this attempt, and has not."""
+        """The actors that have had time to report in this attempt but have not."""
         return sorted(self._unheard) if self._unheard and time.monotonic() > self._heard_by_s else []
 
     def wake(self) -> None:
@@ -151,7 +151,7 @@ class Switchboard:
     # -- ending --------------------------------------------------------------------------------------------------
 
     def stop_all(self, timeout_s: float = STOP_TIMEOUT_S) -> Iterator[tuple[str, Any]]:
-        """Have everyone leave the attempt; who does not in time is ended. Gives what they still report."""
+        """Let all actors leave the attempt; end those that do not in time. Returns their last reports."""
         for actor in self.crew.taking_part():
             self.tell(actor, Stop())
         self.flush()
@@ -180,12 +180,12 @@ def _now_ms() -> int:
 
 
 def _mailbox(place: str, host: str | None, keys: Keys) -> Mailbox:
-    """What arrives here is in no hurry: the cores are for the tasks."""
+    """A mailbox that does not poll, because its messages are not urgent: the cores are for the tasks."""
     return Mailbox(place, host, keys, stays_awake=False)
 
 
 def _peers(deployment: Deployment) -> dict[str, set[str]]:
-    """For each actor those that it exchanges batches or credit with."""
+    """For each actor, the actors with which it exchanges batches or credit."""
     peers: dict[str, set[str]] = {}
     for channel in deployment.channels.values():
         sender = deployment.tasks[channel.id.sender].actor
