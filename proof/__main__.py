@@ -19,7 +19,7 @@ from proof.tiny_graphs import graphs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 only if nothing was violated, 2 for a call that is wrong."""
+    """Run a command. Returns 0 only if nothing was violated, 2 for wrong arguments."""
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
@@ -33,14 +33,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="seeded schedules with faults over generated graphs")
     run.add_argument("--seeds", type=_count, default=300, help="how many schedules (default 300)")
-    run.add_argument("--first-seed", type=int, default=0, help="where the seeds begin, to split a long run (default 0)")
-    run.add_argument("--crashes", type=int, default=3, help="at most so many in a schedule (default 3)")
-    run.add_argument("--seed", type=int, help="this one alone, with its story")
+    run.add_argument("--first-seed", type=int, default=0, help="the first seed, to split a long run (default 0)")
+    run.add_argument("--crashes", type=int, default=3, help="the most crashes of a schedule (default 3)")
+    run.add_argument("--seed", type=int, help="run only this one, and print its story")
     run.add_argument("--break", dest="rule", choices=sorted(BREAKS), metavar="RULE", help="break a rule")
     run.add_argument("--list-breaks", action="store_true", help="the rules that can be broken")
     run.set_defaults(command=_run)
     explore = commands.add_parser("explore", help="every schedule of small graphs, with every single crash point")
-    explore.add_argument("--graph", choices=[graph.name for graph in graphs()], help="this one alone")
+    explore.add_argument("--graph", choices=[graph.name for graph in graphs()], help="explore only this one")
     explore.set_defaults(command=_explore)
     return parser
 

@@ -1,11 +1,11 @@
-"""Copies of simulated things, by pickling, and what tells them apart.
+"""Copies simulated objects by pickling, and reduces them to what distinguishes them.
 
-What never changes is not copied: plans, tasks and channels are shared by identity, snapshots and the like by content. A
-number stands for each in the bytes.
+Immutable objects are not copied: plans, tasks and channels are shared by identity, snapshots and the like by content.
+In the bytes, a number stands for each.
 
-The essence of a thing is what decides what can happen to it. Equal essence, equal future. It leaves out how many
-batches a channel has carried, and their digests: they tell the way, not the place. So does the order in which a dict or
-a set was filled: nothing in the core asks for it, but to go through all there is.
+The essence of an object is what decides what can happen to it: equal essence, equal future. It leaves out the number of
+batches that a channel has carried, and their digests, because they describe the past. It also leaves out the order in
+which a dict or set was filled: the core only uses it to iterate.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KINDS = {**dict.fromkeys(_BY_IDENTITY, 0), **dict.fromkeys(_BY_CONTENT, 1), **d
 
 
 class _Shared:
-    """The objects that numbers stand for. They are kept as long as the process lives."""
+    """The objects behind the numbers. They are kept for the life of the process."""
 
     def __init__(self) -> None:
         self.objects: list[Any] = []
@@ -105,12 +105,12 @@ def _copied(state: Any, skip: Any = None) -> bytes:
 
 
 def dump(state: Any) -> bytes:
-    """A copy of the state, as bytes; `load` makes it live."""
+    """Copy the state to bytes; `load` restores it."""
     return _copied(state)
 
 
 def load(data: bytes) -> Any:
-    """The state that `dump` copied, in this process."""
+    """Restore what `dump` copied, in the same process."""
     return pickle.loads(data)
 
 
@@ -123,7 +123,7 @@ def _inbox(inbox: Inbox) -> tuple[Any, ...]:
 
 
 def _host(host: Host) -> tuple[Any, ...]:
-    """Not what the driver has counted: in the explorer channels have no bounds, and no time passes in a turn."""
+    """Leaves out the driver's counts: in the explorer, channels are unbounded and no time passes in a turn."""
     driver, snapshots = host.driver, host.driver.snapshots
     encoding = snapshots.captures, snapshots.encoded, snapshots.records, tuple(host.writes)
     return (
@@ -156,7 +156,7 @@ _SLOTS: dict[type, tuple[str, ...] | None] = {}
 
 
 def essence(thing: Any) -> Any:
-    """What of it decides what can happen, as something that is hashed and compared.
+    """The part that decides what can happen, in a form that can be hashed and compared.
 
     >>> essence({"held": {2, 1}}) == essence({"held": {1, 2}})
     True

@@ -1,23 +1,24 @@
-"""Which task may go first, so that not every order of independent steps is walked.
+"""Finds a task that may go first, so that not every order of independent steps must be walked.
 
-Steps of different tasks commute: each takes from the front of its own wires and adds to the back of others. So where
-nothing that the others do can change what a task may do next, its steps are tried, and theirs later: whatever they do
-before, they can do after with the same outcome (these are persistent sets, as Godefroid calls them). No task waits for
-ever, for a walk has no cycles: each step uses something up. A task is alone in this sense if
+Steps of different tasks commute: each takes from the front of its own wires and adds to the back of others. If nothing
+that the other tasks do can change the next steps of a task, only its steps are tried, and those of the others later:
+whatever they could do before, they can do afterwards with the same outcome (Godefroid calls these persistent sets). No
+task waits for ever, because a walk has no cycles: each step uses something up. A task is alone in this sense if
 
-1. something lies on every wire that it may read. What the others send comes behind it.
-2. nobody tells it anything. With one epoch, no abort, no probe under way and none to come before all is quiet, the
-   coordinator has little to say: that a cut is complete, which changes nothing where no other epoch is open; to end,
-   and to capture because all senders have ended. The last two are not said to a task of a loop that has something to
-   read: its loop has not run dry, its round is not over, so no task of its loop can end.
-3. it does not matter when it reports. Acknowledgements of different tasks may come in any order: a cut needs them all.
-   An epoch that may still be asked for is told what has ended by then, and triggers the heads; so until then heads are
-   not alone, nor is a task that is about to read an END.
+1. every wire that it may read has an item. Later items of the other tasks come behind it.
+2. it gets no orders. With one epoch, no abort, no probe in progress and none before everything is quiet, the
+coordinator
+   has few orders: a cut is complete, which changes nothing if no other epoch is open; end; and capture because all
+   senders have ended. The last two are not given to a task of a loop that has something to read: its loop has not run
+   dry and its round is not over, so no task of its loop can end.
+3. the time of its reports does not matter. Acknowledgements of different tasks may arrive in any order, because a cut
+   needs them all. An epoch that may still be requested depends on which tasks have ended by then, and triggers the
+   heads; so until then heads are not alone, and neither is a task that is about to read an END.
 
-A source is alone once it cannot be triggered any more. A task outside of the loops is alone with a batch of its only
-live channel: what it may be told has the same effect before the batch and after it.
+A source is alone once it can no longer be triggered. A task outside of the loops is alone with a batch of its only live
+channel: orders to it have the same effect before and after the batch.
 
-A crash takes everything, and comes at the same place in whatever order: where a cut completes.
+A crash takes everything, and in any order it comes at the same place: where a cut completes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Alone:
         self.places = places
         self.centres = centres
         self.is_used = graph.writes_at_once and graph.bounds["epochs"] < 2 and not graph.bounds["aborts"]
-        # A task that may capture at any moment is never alone.
+        # A task that may capture at any time is never alone.
         self.is_used = self.is_used and not graph.overtakes and len(deployment.components) == 1
         self.sources = [number for number, task in tasks if task.is_source]
         self.heads = [number for number, task in tasks if task.is_head]

@@ -1,7 +1,7 @@
-"""The centre of a world in parts: coordinator, supervisor, the chain of the job, and what happens to all at once.
+"""The centre of a partitioned world: coordinator, supervisor, the chain of the job, and global events.
 
-Like a place it is a number, and what follows from an event in it is worked out once. It is given the files where it
-reads or removes them, for they lie with the places.
+Like a place, a centre is a number, and the consequence of an event in it is computed once. Events that read or remove
+files get the files as an argument, because these belong to the places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READS_FILES = frozenset(("append", "restore", "crash", "forget"))
 
 
 class Desk:
-    """Stands for the process of a task: it keeps the orders that the centre gives it."""
+    """Stands for the process of a task: it stores the orders of the centre."""
 
     def __init__(self) -> None:
         self.offers = None
@@ -33,9 +33,9 @@ class Desk:
 
 
 class Centre:
-    """What the walk asks of a centre.
+    """The properties of a centre that the walk needs.
 
-    - is_fresh: there is a complete cut whose files are kept still, so a crash leads to where none has led before.
+    - is_fresh: there is a complete cut whose files still exist, so a crash leads to a new state.
     - may_crash: a crash would take something.
     - is_calm: all tasks run, and no probe is under way.
     """
@@ -62,8 +62,8 @@ class Centre:
 
 
 class Ruling(NamedTuple):
-    """What followed in the centre: it as it is now, orders by number of task, the places where a process began, the
-    files as they are now (None: as before), and the cut that is complete; or what went wrong.
+    """The consequence of an event in the centre: its new number, orders by task number, the places where a process
+    began, the new files (None: unchanged), and the completed cut; or what went wrong.
     """
 
     centre: int
@@ -76,7 +76,7 @@ class Ruling(NamedTuple):
 
 
 class Centres:
-    """All centres that were met, and what follows in them."""
+    """All centres encountered, and the consequences of events in them."""
 
     def __init__(self, graph: TinyGraph, places: Places) -> None:
         self.graph = graph
@@ -87,7 +87,7 @@ class Centres:
         self._rulings: dict[Any, Ruling] = {}
 
     def number(self, world: World) -> int:
-        """The number of the centre of this world, of which nothing else is left."""
+        """The number of the centre of this world, which contains nothing else."""
         content = dump(world)
         number = self._numbers.of(content)
         if number == len(self.met):
@@ -97,7 +97,7 @@ class Centres:
         return number
 
     def act(self, centre: int, event: Happening, places: list[int]) -> Ruling:
-        """What follows from an event in the centre."""
+        """The consequence of an event in the centre."""
         key: Any = (centre, event)
         if event[0] in READS_FILES:
             key = (centre, event, *(self.places.met[place].files for place in places))
@@ -116,7 +116,7 @@ class Centres:
         if reads_files:
             world.store.files = {n: f for place in places for n, f in self.places.files[self.places.met[place].files]}
         self._apply(world, event)
-        # What may happen at any later time happens at once; the schedules of seeds put it off.
+        # What may happen at any later time happens at once; seeded schedules delay it.
         while world.removals:
             world.apply(("remove", 0))
         while world.unrestored and self.graph.bounds["crashes"] < 2:

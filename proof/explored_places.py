@@ -1,11 +1,11 @@
-"""A world in parts, so that what happens costs only what it touches.
+"""A partitioned world, in which an event only costs as much as the parts that it touches.
 
 The parts are the places (a task's process, with its files), the wires, and the centre (coordinator, supervisor, chain
-of the job). A part is a number; equal numbers are equal parts. What happens at a place depends on that place alone, and
-on what it takes from a wire; so it is worked out once, in a world that holds nothing else, and looked up from then on.
-The same goes for the centre, which is also given the files where it reads a cut.
+of the job). A part is a number; equal numbers are equal parts. An event at a place depends only on that place and on
+the item that it takes from a wire. So its consequence is computed once, in a world that contains nothing else, and
+looked up afterwards. The same holds for the centre, which also gets the files when it reads a cut.
 
-The same code as ever works it out: `World.apply`, on a world of which most is left out.
+The usual code computes the consequence: `World.apply`, on a world that is mostly empty.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _FRONTS = {Data: DATA, Barrier: BARRIER, End: END}
 
 
 class Numbers:
-    """Numbers for things, equal for equal ones, from 0."""
+    """Numbers objects from 0; equal objects get equal numbers."""
 
     def __init__(self) -> None:
         self.of_thing: dict[Any, int] = {}
 
     def of(self, thing: Any) -> int:
-        """The number of this thing."""
+        """The number of this object."""
         return self.of_thing.setdefault(thing, len(self.of_thing))
 
 
@@ -48,7 +48,7 @@ class Place:
 
     - steps: what can happen here, each with the channel that must be empty for it, or -1.
     - reads: the channels that may be received from; awaits: those of them that have not ended.
-    - notes_barriers, notes_ends: the channels of which a barrier, or END, is received at once.
+    - notes_barriers, notes_ends: the channels whose barrier, or END, is received at once.
     - at_once: what happens here before anything else.
     """
 
@@ -67,7 +67,7 @@ class Place:
 
 
 class Outcome(NamedTuple):
-    """What followed at a place: it as it is now, what was put on wires, what was reported; or what went wrong."""
+    """The consequence of an event at a place: its new number, items sent, reports; or what went wrong."""
 
     place: int
     sent: tuple[tuple[int, int], ...] = ()
@@ -100,7 +100,7 @@ class Wires:
         return number
 
     def push(self, queue: int, item: int) -> int:
-        """The queue with one item more."""
+        """The queue with one more item."""
         number = self._pushed.get((queue, item))
         if number is None:
             number = self._pushed[queue, item] = self._number((*self.queues[queue], item))
@@ -120,7 +120,7 @@ class Wires:
 
 
 class Places:
-    """All places that were met, and what follows in them."""
+    """All places encountered, and the consequences of events at them."""
 
     def __init__(self, graph: TinyGraph, scene: World, wires: Wires) -> None:
         self.graph = graph
@@ -215,7 +215,7 @@ class Places:
     # -- what follows --------------------------------------------------------------------------------------------
 
     def tell(self, place: int, order: Order) -> int:
-        """The place with one order more, if there is a process."""
+        """The place with one more order, if it has a process."""
         number = self._pushed.get((place, order))
         if number is None:
             host, files = self._loaded(place)
@@ -225,7 +225,7 @@ class Places:
         return number
 
     def act(self, place: int, event: Happening, item: int = -1) -> Outcome:
-        """What follows from an event at this place; `item` is what is received by it."""
+        """The consequence of an event at this place; `item` is the received item, if any."""
         outcome = self._outcomes.get((place, event, item))
         if outcome is None:
             outcome = self._outcomes[place, event, item] = self._work_out(place, event, item)

@@ -1,4 +1,4 @@
-"""One event of a world in parts, with all that follows at once."""
+"""One event of a partitioned world, with everything that follows at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recovery.cut import Cut
 
 
 class Left(NamedTuple):
-    """What may still be injected."""
+    """The events that may still be injected."""
 
     epochs: int
     aborts: int
@@ -22,7 +22,7 @@ class Left(NamedTuple):
 
 
 class State(NamedTuple):
-    """A state of the walk: the parts of the world by number, and what may still be injected."""
+    """A state of the walk: the numbers of the world's parts, and the events that may still be injected."""
 
     places: tuple[int, ...]
     wires: tuple[int, ...]
@@ -35,7 +35,7 @@ class RefusedError(Exception):
 
 
 class Step:
-    """One event, and all that follows at once."""
+    """One event, and everything that follows at once."""
 
     def __init__(self, graph: TinyGraph, places: Places, centres: Centres, state: State) -> None:
         self.all_places, self.all_wires, self.centres = places, places.wires, centres
@@ -48,7 +48,7 @@ class Step:
         self.cuts: list[Cut] = []
 
     def take(self, event: Happening) -> State:
-        """Let it happen; raises `RefusedError` if it is refused."""
+        """Carry the event out; raise `RefusedError` if it is refused."""
         centre = self.centres.met[self.centre]
         kind = event[0]
         if kind != "crash" and centre.is_fresh and centre.is_running:
@@ -109,7 +109,7 @@ class Step:
             self.places[task] = self.all_places.tell(self.places[task], order)
 
     def _settle(self) -> None:
-        """Let happen at once what is no step of its own."""
+        """Carry out everything that is not a step of its own."""
         met = self.all_places.met
         while not self.centres.met[self.centre].is_over:
             if self.appends_at_once and self.centres.met[self.centre].has_append:

@@ -1,27 +1,27 @@
 """Every schedule of a small graph, with every single crash point.
 
-A depth-first walk over all states that the world can reach, each visited once. What may happen: everything the world
-lists, an epoch (so many), an abort of an open epoch (so many), a crash of everything (so many, during a restore too),
-and a probe when nothing else can happen, or earlier (so many). The world is kept in parts (`explored_places.py`), so
-that a step is mostly looked up.
+A depth-first walk over all states that the world can reach, each visited once. Possible events: everything that the
+world lists; a limited number each of epochs, aborts of open epochs, and crashes of everything, even during a restore;
+and a probe when nothing else can happen, or a limited number earlier. The world is partitioned (`explored_places.py`),
+so most steps are lookups.
 
-What makes the walk shorter, and leaves nothing out:
+The walk is shortened as follows, without leaving anything out:
 
-- Receipt on a regular channel is one step with processing. Before it is processed, a batch of a regular channel has no
-  effect in its mailbox that it does not have on the wire; a held channel is not read.
-- Tasks start at once, reports to the coordinator arrive at once, and so does the news of a complete cut; files are
-  written at once where a graph says so. A slow task is one that gets no turn, a late report one before a late append.
-- A barrier or END that completes nothing is received at once: it is noted for its channel, and whatever else happens at
-  that task before or after leads to the same state. So is a barrier of a back edge: the log has the same content either
-  way. An END is not where it makes a difference: on a back edge, for its head may be told to end before or after; and
-  in an iteration, where it stands for a marker.
-- A source with one channel acts when that channel is empty: nothing but its own order of acts can be seen of it.
-- Where one task's steps cannot be changed by what others do, they go first (`explored_alone.py`).
-- With a single epoch, its manifest is written at once: while it is not, a crash leads to the beginning.
-- A crash takes every task: any death rolls all of them back. What is left on the wires is of an old attempt, and
-  dropped. Before the first complete cut a crash leads to the beginning; after it to the same restored run whenever it
-  comes, until the next cut is complete. So it is counted everywhere, and followed where a cut completes and during a
-  restore; and the files of a cut are forgotten one step later.
+- Receiving a batch on a regular channel is one step with processing it. An unprocessed batch has the same effect in the
+  mailbox as on the wire; a held channel is not read.
+- Tasks start at once, reports reach the coordinator at once, and so does the news of a complete cut; files are written
+  at once if the graph says so. A slow task is equivalent to one that gets no turn, a late report to a late append.
+- A barrier or END that completes nothing is received at once: it is noted for its channel, and other events at that
+  task lead to the same state before or after it. The same holds for a barrier of a back edge, because the log has the
+  same content either way. It does not hold for an END that makes a difference: on a back edge, because its head may be
+  told to end before or after it; and in an iteration, where it stands for a marker.
+- A source with one channel acts when that channel is empty: only the order of its own actions is visible.
+- If other tasks cannot change the steps of a task, those go first (`explored_alone.py`).
+- With a single epoch, its manifest is written at once: before that, a crash leads to the beginning.
+- A crash takes every task, because any death rolls all of them back. Items left on the wires belong to an old attempt
+  and are dropped. Before the first complete cut, a crash leads to the beginning; afterwards, until the next cut is
+  complete, it leads to the same restored run. So crashes are counted everywhere, but followed only where a cut
+  completes and during a restore; the files of a cut are removed one step later.
 
 In each complete cut every record must be in one place: not yet read, in a log, or done. At the end all are done, once.
 """
@@ -48,7 +48,7 @@ Story = tuple[Any, Happening] | None
 
 @dataclass
 class Exploration:
-    """What the walk found."""
+    """The findings of the walk."""
 
     graph: str
     states: int = 0
@@ -79,7 +79,7 @@ class Explorer:
         self.judged: dict[int, tuple[Cut, list[str], bool]] = {}
 
     def run(self, violations_max: int = 1, progress: Callable[[Exploration], None] | None = None) -> Exploration:
-        """Visit every state; stops early when so many violations are found, or states visited."""
+        """Visit every state; stop early after `violations_max` violations, or after the limit of states."""
         bare, wires = (self.places.bare,) * len(self.places.tasks), (0,) * len(self.places.channels)
         start = State(bare, wires, self.centres.number(self.world), Left(**self.graph.bounds))
         stack: list[tuple[State, list[Happening], Story]] = []
@@ -107,7 +107,7 @@ class Explorer:
     # -- what can happen -----------------------------------------------------------------------------------------
 
     def _steps(self, state: State) -> list[Happening]:
-        """What the world does by itself."""
+        """The events of the world itself."""
         centre = self.centres.met[state.centre]
         if centre.is_over:
             return []
@@ -124,7 +124,7 @@ class Explorer:
         return steps
 
     def _injected(self, state: State, *, is_quiet: bool) -> list[Happening]:
-        """What the walk adds."""
+        """The events that the walk injects."""
         centre, left = self.centres.met[state.centre], state.left
         found: list[Happening] = []
         if centre.is_over:

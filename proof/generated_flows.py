@@ -39,7 +39,7 @@ Policy = Literal["aligned", "unaligned", "drain"]
 
 @dataclass(frozen=True)
 class Case:
-    """One flow with its inputs, and how to run it. `conserved` is None where a flow multiplies or drops records."""
+    """A flow with its inputs, and how to run it. `conserved` is None if the flow multiplies or drops records."""
 
     name: str
     flow: Flow
@@ -62,7 +62,7 @@ LEFT_MAX = 6
 
 
 def generate(rng: random.Random, name: str | None = None, policy: Policy | None = None, small: bool = False) -> Case:
-    """A case of that topology, or of any.
+    """A case of this topology, or of a random one.
 
     >>> generate(random.Random(1), "self_loop").is_cyclic
     True
@@ -105,7 +105,7 @@ def _built(name: str, variant: int) -> tuple[Flow, Plan]:
 def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool) -> dict[str, list[Any]]:
     """Records for each source: a few, one, or none at all; the ids are unique."""
     sources = [name for name, operator in plan.operators.items() if operator.kind.word == "source"]
-    # What enters an iteration beside its head is long: snapshots shall find it still coming.
+    # Side inputs of an iteration are long, so that snapshots find them still arriving.
     long = [not (small or in_rounds) or name == "samples" for name in sources]
     several = (16, 24) if plan.name in _DRAINED else (4, 6, 8)
     lengths = [rng.choice(several if is_long else (2, 3)) for is_long in long]
@@ -197,7 +197,7 @@ def _self_loop_limited(flow: Flow) -> None:
 
 
 def _far_loop(flow: Flow) -> None:
-    """What a drain holds back queues up in front of tasks that probes have to pass."""
+    """Batches held back by a drain queue up in front of tasks that probes must pass."""
     again = flow.loop("again", of=Item)
     near = _read(flow).rebalance().map(mark, name="near")
     far = near.rebalance().map(mark, name="far")
@@ -348,7 +348,7 @@ def _rounds_behind_loop(flow: Flow) -> None:
 
 
 def _rounds_asking_last(flow: Flow) -> None:
-    """What is sent as a round ends is asked about within that round."""
+    """Records sent at the end of a round cause calls that still belong to that round."""
 
     def body(stream: Streams) -> Streams:
         return _pay(stream, "pay").map_async(ask, name="ask")
@@ -357,7 +357,7 @@ def _rounds_asking_last(flow: Flow) -> None:
 
 
 def _rounds_in_lanes(flow: Flow) -> None:
-    """Nothing in the body is partitioned: each head sends to one task of it, and one lane may be far ahead."""
+    """Nothing in the body is partitioned: each head sends to one task, so one lane may be far ahead."""
     _write(flow.iterate(_read(flow), lambda s: s.map(mark, name="mark"), rounds=6, name="iterate"))
 
 

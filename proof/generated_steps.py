@@ -1,8 +1,8 @@
-"""User code for the generated flows. It changes records and state in place; what it gives shows no order of arrival.
+"""User code for the generated flows. It changes records and state in place; results do not depend on arrival order.
 
-So every schedule must end with the same multiset of output and the same keyed values, while a record or a value that is
-shared by mistake shows at once: some records that are sent hold objects of their sender's state. A record carries
-`weight`, which no step makes or loses.
+So every schedule must end with the same multiset of output and the same keyed values, and a record or value that is
+shared by mistake is noticed at once: some emitted records contain objects of their sender's state. A record carries a
+`weight`, which no step creates or loses.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Item = dict[str, Any]
 
 
 def weight_of(record: Item) -> int:
-    """What a record carries."""
+    """The weight of a record."""
     return record["weight"]
 
 
 def weight_of_state(operator: str, key: Any, value: Any) -> int:
-    """What a keyed value keeps: records that are held, and sums that are still to be paid out."""
+    """The weight of a keyed value: records that are held, and sums that are still to be paid out."""
     return value.get("weight", 0) + sum(record["weight"] for record in value.get("held", ()))
 
 
 def step(record: Item) -> Item:
-    """A hop of its own: the record moves on to another key."""
+    """Moves the record on to another key, which is a hop."""
     record["left"] -= 1
     record["path"].append(record["key"])
     record["key"] = (record["key"] * 2 + 1) % KEYS
@@ -33,24 +33,24 @@ def step(record: Item) -> Item:
 
 
 def mark(record: Item) -> Item:
-    """Changes a record and no key."""
+    """Changes the record but not its key."""
     record["path"].append("mark")
     return record
 
 
 def ask(record: Item) -> Item:
-    """A call outside."""
+    """An external call."""
     record["path"].append("asked")
     return record
 
 
 def count(state: Item, record: Item) -> tuple[Item, Item]:
-    """Counts what passes, and takes a hop."""
+    """Counts records, and uses up a hop."""
     state["sum"] += record["weight"]
     state["seen"][record["id"]] = state["seen"].get(record["id"], 0) + 1
     record["left"] -= 1
     record["path"].append(record["key"])
-    # The record goes on with the list that is kept here, and the next step may append to it.
+    # The record shares its list with the state, and the next step may append to it.
     state["paths"][record["id"], *record["path"]] = record["path"]
     record["key"] = (record["key"] * 2 + 1) % KEYS
     return state, record
@@ -72,7 +72,7 @@ def is_even(record: Item) -> bool:
 
 
 def fan_out(record: Item) -> list[Item]:
-    """A record of some weight becomes two, which share it."""
+    """Splits a heavy record into two that share its weight."""
     if record["weight"] < 2:
         return [record]
     half = record["weight"] // 2
@@ -105,7 +105,7 @@ class Turn:
 
 
 class Delay:
-    """Holds records by key until a timer. Odd keys are forgotten then, and begin again with their next record."""
+    """Holds records by key until a timer fires. Odd keys are then removed, and start again with their next record."""
 
     def on_record(self, ctx: Any, record: Item) -> None:
         value: Item | None = ctx.state.get()
@@ -129,7 +129,7 @@ class Delay:
 
 
 class Total:
-    """Adds up by key, and says so at the end."""
+    """Adds up by key, and emits the sums at the end."""
 
     def on_record(self, ctx: Any, record: Item) -> None:
         value: Item | None = ctx.state.get()
@@ -176,7 +176,7 @@ class Pay:
 
 
 class Learn(Pay):
-    """`Pay` with a side input, which is there before the first round: every round notes how many samples there are."""
+    """`Pay` with a side input, which arrives before the first round: every round notes the number of samples."""
 
     def on_record(self, ctx: Any, input: str, record: Item) -> None:  # type: ignore[override]
         if input == "model":
@@ -196,7 +196,7 @@ class Learn(Pay):
 
 
 class Listen:
-    """Control records come to every task, data to one: the first task tells of control, each counts it for itself."""
+    """Every task gets control records, one task gets data: each counts control, only the first task emits it."""
 
     outputs = ("out", "told")
 
@@ -220,7 +220,7 @@ class Listen:
 
 
 class Owner:
-    """Records come round to every task; the one that they belong to goes on with them."""
+    """Records go round to every task; only the task that owns a record passes it on."""
 
     outputs = ("again", "done")
 
@@ -231,5 +231,5 @@ class Owner:
 
 
 def item(key: int, weight: int) -> Item:
-    """A record that stands for a sum."""
+    """A record that represents a sum."""
     return {"id": -2, "key": key, "left": 0, "weight": weight, "path": []}

@@ -45,7 +45,7 @@ class Summary:
     failed: list[tuple[int, int, list[str]]] = field(default_factory=list[tuple[int, int, list[str]]])
 
     def add(self, other: Summary) -> None:
-        """Take in what another process counted."""
+        """Add the counts of another process."""
         self.counts += other.counts
         self.topologies += other.topologies
         self.policies += other.policies
@@ -54,7 +54,7 @@ class Summary:
         self.failed += other.failed
 
     def as_json(self) -> dict[str, Any]:
-        """The figures, ready for a line of JSON."""
+        """The figures, for a line of JSON."""
         keys = ("schedules", "cuts", "cuts_with_log", "cyclic_cuts", "cyclic_cuts_with_log", "restores")
         more = ("restores_with_log", "overlapping", "rescaled", "cuts_between_rounds")
         return {
@@ -79,12 +79,12 @@ class FewTracked(KeyedState):
 
 
 def case_of(seed: int, topology: str | None = None) -> Case:
-    """The case of a seed; topologies take turns, so that each takes part, unless one is wanted."""
+    """The case of a seed. Without a given topology they take turns, so that each occurs."""
     return generate(random.Random(seed), topology or NAMES[seed % len(NAMES)])
 
 
 def world_of(case: Case, seed: int, parts: Parts) -> World:
-    """The world of a seed, with the coordinator's options drawn too."""
+    """The world of a seed, with random options of the coordinator."""
     rng = random.Random(f"options {seed}")
     mode = Mode(case.policy)
     snapshots = SnapshotOptions(
@@ -126,13 +126,13 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
 
 
 def run_seed(seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World, Case]:
-    """One schedule, judged. `rule` names the rule that is broken in it."""
+    """Run and judge one schedule. `rule` names the rule that is broken in it."""
     case = case_of(seed, None if rule is None else BREAKS[rule].topology)
     return *run_case(case, seed, crashes, rule), case
 
 
 def run_case(case: Case, seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World]:
-    """One schedule of a case, judged."""
+    """Run and judge one schedule of a case."""
     parts = Parts() if rule is None else BREAKS[rule].parts()
     world = world_of(case, seed, parts)
     plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to, go_backs=1)
@@ -140,7 +140,7 @@ def run_case(case: Case, seed: int, crashes: int, rule: str | None = None) -> tu
     try:
         outcome = schedule.run()
     except TaskError as error:
-        # The functions of these flows are right: they were given what no run may give them.
+        # The functions of these flows are correct, so they got something that no run may pass to them.
         outcome = schedule.outcome
         outcome.violations.append(Violation("user code gets the records of the flow", str(error)))
     if not outcome.violations:
@@ -149,7 +149,7 @@ def run_case(case: Case, seed: int, crashes: int, rule: str | None = None) -> tu
 
 
 def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None) -> Summary:
-    """Many schedules in this process."""
+    """Run many schedules in this process."""
     summary = Summary()
     for seed in seeds:
         outcome, world, case = run_seed(seed, crashes, rule)
@@ -161,7 +161,7 @@ def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None) -> Su
 def run_in_parallel(
     seeds: range, crashes: int, rule: str | None = None, progress: Callable[[Summary], None] | None = None
 ) -> Summary:
-    """Many schedules on all cores, in chunks whose order makes no difference."""
+    """Run many schedules on all cores, in chunks whose order does not matter."""
     chunks = [seeds[start : start + SEEDS_A_CHUNK] for start in range(0, len(seeds), SEEDS_A_CHUNK)]
     total = Summary()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
@@ -198,12 +198,12 @@ def _count(summary: Summary, outcome: Outcome, record: Record, case: Case) -> No
 
 
 def _is_between_rounds(cut: Cut) -> bool:
-    """Whether a cut waited for the end of a round: it was asked to, and there were rounds."""
+    """Whether a cut waited for the end of a round: it was requested, and there were rounds."""
     return cut.between_rounds and any(snapshot.rounds is not None for snapshot in cut.snapshots.values())
 
 
 def _overlapping(record: Record) -> Iterator[int]:
-    """Epochs whose first capture came while another was open."""
+    """Epochs whose first capture happened while another epoch was open."""
     seen: set[int] = set()
     closed: set[int] = set()
     for event in record.trace:

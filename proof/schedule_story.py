@@ -1,4 +1,4 @@
-"""A schedule as lines that a person can read."""
+"""Prints a schedule as readable lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINES_MAX = 200
 
 
 def tell(story: Sequence[Happening], lines_max: int = LINES_MAX) -> str:
-    """The last steps, numbered; steps that repeat are told once."""
+    """The last steps, numbered; repeated steps are printed once."""
     lines: list[str] = []
     previous = ""
     repeated = 1

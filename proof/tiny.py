@@ -1,6 +1,6 @@
 """A runtime of plain data, for exploring every schedule: operators are functions of (state, record) on small tuples.
 
-It stands where the real runtime stands, under the same core. A state that is plain data can be copied and compared,
+It takes the place of the real runtime, under the same core. A state of plain data can be copied and compared quickly,
 which the explorer does some hundred thousand times.
 """
 
@@ -32,7 +32,7 @@ class TinySource(OperatorKind):
 
 @dataclass(frozen=True)
 class TinyStep(OperatorKind):
-    """`function(state, record)` gives [(output, record)]."""
+    """`function(state, record)` returns [(output, record)]."""
 
     function: Callable[[dict[Any, Any], Any], list[tuple[str, Any]]]
 
@@ -43,7 +43,7 @@ class TinyStep(OperatorKind):
 
 @dataclass(frozen=True)
 class TinyHead(OperatorKind):
-    """The head of an iteration of so many rounds, as long as that many tasks have their say in each."""
+    """The head of an iteration with a fixed number of rounds, if that many tasks contribute to each."""
 
     rounds: int
     voices: int
@@ -52,7 +52,7 @@ class TinyHead(OperatorKind):
 
 
 class TinyCapture:
-    """A state that is encoded at once, and whole."""
+    """A state that is encoded as a whole, at once."""
 
     base: Epoch | None = None
     keys = 0
@@ -61,11 +61,11 @@ class TinyCapture:
         self.states = states
 
     def encode_some(self, entries_max: int) -> bool:
-        """It is encoded already."""
+        """Do nothing: it is already encoded."""
         return True
 
     def discard(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class TinyRuntime:
@@ -129,22 +129,22 @@ class TinyRuntime:
         return []
 
     def take_contributions(self, iteration: str) -> Any:
-        """Every task says 1, so that a head that misses one decides otherwise."""
+        """Every task contributes 1, so that a head that misses one decides differently."""
         return 1
 
     def decide(self, path: tuple[int, ...], contributions: Mapping[TaskId, Any]) -> bool:
-        """A fixed number of rounds, as long as every body task has had its say."""
+        """A fixed number of rounds, if every body task has contributed."""
         kind = self.operator.kind
         if not isinstance(kind, TinyHead):
             raise TypeError(f"operator {self.operator.name!r} decides about rounds and is not their head")
         return path[-1] + 1 < kind.rounds and len(contributions) == kind.voices
 
     def release_round(self) -> Emitted:
-        """What was gathered goes into the body again."""
+        """Send the gathered records into the body again."""
         return self._release("body")
 
     def release_result(self) -> Emitted:
-        """What was gathered is the result."""
+        """Send the gathered records as the result."""
         return self._release("result")
 
     def _release(self, output: str) -> Emitted:
@@ -156,7 +156,7 @@ class TinyRuntime:
         return []
 
     def commit(self, names: Sequence[str]) -> None:
-        """There are no sinks: what is done stays in the state."""
+        """Do nothing: there are no sinks, and finished records stay in the state."""
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> TinyCapture:
         """The state, encoded."""
@@ -172,7 +172,7 @@ class TinyRuntime:
 
 
 class PairsRuntime(TinyRuntime):
-    """Sends what leaves together in one batch."""
+    """Sends records that leave together in one batch."""
 
     def _emit(self, out: list[tuple[str, Any]]) -> Emitted:
         together: dict[ChannelId, Batch] = {}

@@ -31,7 +31,7 @@ def pass_on(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
 
 
 def count(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
-    """A body: counts, and sends back what has hops left."""
+    """A body: counts, and sends back records that have hops left."""
     id, left, counted = record
     state[id] = state.get(id, 0) + 1
     counted_again = (id, left - 1, counted + 1)
@@ -42,30 +42,30 @@ def count(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
 
 
 def count_nested(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
-    """A body of two nested loops: every second hop is one of the outer loop."""
+    """A body of two nested loops: every second hop belongs to the outer loop."""
     out = count(state, record)
     return [("outer" if record[1] % 2 else "again", again) for _, again in out]
 
 
 def count_in_rounds(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
-    """A body of an iteration: everything goes back."""
+    """A body of an iteration: sends everything back."""
     id, left, counted = record
     state[id] = state.get(id, 0) + 1
     return [("again", (id, left, counted + 1))]
 
 
 def keep(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
-    """The end of the way."""
+    """The end: keeps finished records."""
     state["done"] = sorted([*state.get("done", []), record])
     return []
 
 
 @dataclass(frozen=True)
 class TinyGraph:
-    """A plan, what goes in, and the bounds of its walk.
+    """A plan, its input, and the bounds of its walk.
 
     - logs_regular: regular channels may be logged too; overtakes: tasks may capture past their queues at any moment.
-    - spills: what waits in a loop is spilled but for its first batch, and batches may be taken together.
+    - spills: all waiting batches of a loop but the first are spilled, and batches may be taken together.
     """
 
     name: str
@@ -82,7 +82,7 @@ class TinyGraph:
     runtime: Callable[..., Any] = field(default=TinyRuntime)
 
     def world(self, parts: Parts | None = None) -> World:
-        """A new world of this graph, with no epoch but those that are asked for."""
+        """A new world of this graph; epochs begin only on request."""
         parts = parts or Parts()
         patience_ms = 0 if self.overtakes else None
         snapshots = SnapshotOptions(
@@ -100,7 +100,7 @@ class TinyGraph:
         return World(self.plan, {}, options, Parts(parts.core, parts.coordinator, parts.keyed_state, self.runtime))
 
     def wrong_in(self, cut: Cut) -> str:
-        """What is wrong with where the records are in this cut; empty if nothing is."""
+        """What is wrong with the places of the records in this cut; empty if nothing is."""
         places = list(self._places(cut))
         ids = Counter(record[0] for record in places)
         expected = Counter(record[0] for operator in self.plan.operators.values() for record in _records(operator))
