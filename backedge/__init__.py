@@ -123,7 +123,16 @@ from recovery.spark.prepare.prepare_input import Prepared, prepare, read_output
 from recovery.spark.prepare.recipe import PreparationError
 from recovery.spark.sessions.spark_session import close_session, open_session
 from recovery.spark.spark_errors import ComparisonError, InvariantError, JavaError, SparkJobError, UnreadableError
-from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from recovery.stores.store_errors import (
+    NoSuchCutError,
+    OutcomeUnknownError,
+    SnapshotAuthError,
+    SnapshotCorruptError,
+    StoreContractError,
+    StoreError,
+    UnknownStoreError,
+)
+from recovery.stores.store_protocol import FileFacts, Store
 
 __version__ = VERSION
 
@@ -150,6 +159,7 @@ __all__ = [
     "Edge",
     "FedTwiceError",
     "FencedError",
+    "FileFacts",
     "Flow",
     "ForeignStreamError",
     "Generate",
@@ -185,6 +195,7 @@ __all__ = [
     "OpenLoopError",
     "OperatorKind",
     "OperatorRuntime",
+    "OutcomeUnknownError",
     "OutputError",
     "Parquet",
     "Place",
@@ -219,6 +230,8 @@ __all__ = [
     "SplitReader",
     "SqliteTable",
     "StateSerializationError",
+    "Store",
+    "StoreContractError",
     "StoreError",
     "Stream",
     "TaskError",
@@ -228,6 +241,7 @@ __all__ = [
     "UnkeyableError",
     "UnkeyedStreamError",
     "UnknownOutputError",
+    "UnknownStoreError",
     "UnknownTransactionError",
     "UnnamedCycleError",
     "UnreadLoopError",

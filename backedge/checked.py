@@ -13,12 +13,13 @@ from backedge.cases import case_of
 from backedge.flows import WrongCallError
 from backedge.trials import Judged, Trial
 from engine.on_ray.api.job_handle import RunResult
-from engine.on_ray.api.launch_checks import storage_folder
+from engine.on_ray.api.launch_checks import storage_location
 from engine.on_ray.api.shared_paths import check_path
 from engine.on_ray.planned_faults import NO_FAULTS, Faults, check_kills
 from engine.on_ray.run_options import RunOptions
 from graphs.expansion import expand
 from recovery.spark.report.verdict import Verdict
+from recovery.stores.store_schemes import scheme_of
 
 DEFAULT = RunOptions()
 
@@ -72,8 +73,13 @@ def run_checked(
     snapshots = None if options.snapshots is None else os.fspath(options.snapshots)
     if snapshots is not None:
         check_path("--snapshots", snapshots)
+        if scheme_of(snapshots) != "file":
+            raise WrongCallError(
+                f"--snapshots {snapshots} is not a local folder, and input and output of the case go there, too: give "
+                "a folder, or run the flow with `backedge run`"
+            )
     shared = "file://" if (snapshots or "").startswith("file:///") else ""
-    folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else storage_folder(snapshots, hosts=1)
+    folder = tempfile.mkdtemp(prefix="backedge-") if snapshots is None else storage_location(snapshots, hosts=1)
     # The last cut is audited in the session that is there anyway; only cuts that appear meanwhile need another.
     meanwhile = options.audit if options.audit == "every-cut" else "never"
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -16,14 +15,17 @@ from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.run_flags import new_names
 from engine.on_ray.api.cut_lookup import last_cut
 from graphs.graph_errors import GraphError
-from graphs.ids import Attempt, Epoch, TaskId
+from graphs.ids import Epoch, TaskId
 from graphs.wording import counted, one_line, printable
 from recovery.graph_change import Difference, change_from, difference
 from recovery.orders import Manifest
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
-from recovery.stores.names import JOB, MANIFEST, attempt_folder, epoch_folder, parts_of
+from recovery.stores.names import JOB
+from recovery.stores.store_calls import exists
 from recovery.stores.store_errors import StoreError
+from recovery.stores.store_schemes import store_at
+from recovery.stores.task_files import StoredFile
 
 Facts = dict[str, Any]
 
@@ -39,7 +41,7 @@ def list_cuts(options: argparse.Namespace) -> int:
         key = key_from(options.key_file)
         for job in _jobs(options):
             try:
-                cuts += _cuts(LocalStore(_root(options), job, key))
+                cuts += _cuts(CutStore(options.snapshots, job, key))
             except REFUSED as fault:
                 # The cuts of other jobs are no worse for it.
                 faults.append(fault)
@@ -75,7 +77,7 @@ def show_cut(options: argparse.Namespace) -> int:
     try:
         store = _one(options)
         described = store.manifest_of(Epoch(options.epoch))
-        facts = _facts(store, described.epoch, described.attempt)
+        facts = _facts(store, _entry(store, described.epoch))
         try:
             store.verify(described.epoch)
         except StoreError as fault:
@@ -127,50 +129,45 @@ def _difference_lines(job: str, epoch: Epoch, found: Difference) -> Iterator[str
     yield f"cut {epoch} of {job} {verdict}"
 
 
-def _root(options: argparse.Namespace) -> str:
-    return options.snapshots.removeprefix("file://")
-
-
 def _jobs(options: argparse.Namespace) -> list[str]:
     """The job that is asked for, or all that there are; a job has a folder of its name."""
-    root = _root(options)
-    if "://" in root or not os.path.isdir(root):
-        raise WrongCallError(
-            f"--snapshots {options.snapshots} is not a folder: give the one that `backedge run` wrote to"
-        )
-    jobs = [name for name in sorted(os.listdir(root)) if os.path.isfile(os.path.join(root, name, JOB))]
+    root = store_at(options.snapshots)
+    jobs = [name for name in root.folders() if exists(root.below(name), JOB)]
     if not jobs:
-        raise WrongCallError(f"--snapshots {root} holds no job: give the folder that `backedge run` wrote to")
+        raise WrongCallError(
+            f"--snapshots {options.snapshots} holds no job: give the folder or URI that `backedge run` wrote to"
+        )
     if options.job is not None and options.job not in jobs:
-        raise WrongCallError(f"--job {options.job} is not in {root}: it holds {', '.join(jobs)}")
+        raise WrongCallError(f"--job {options.job} is not in {options.snapshots}: it holds {', '.join(jobs)}")
     return jobs if options.job is None else [options.job]
 
 
-def _one(options: argparse.Namespace) -> LocalStore:
+def _one(options: argparse.Namespace) -> CutStore:
     jobs = _jobs(options)
     if len(jobs) == 1:
-        return LocalStore(_root(options), jobs[0], key_from(options.key_file))
+        return CutStore(options.snapshots, jobs[0], key_from(options.key_file))
     raise WrongCallError(f"--snapshots {options.snapshots} holds several jobs: give --job, one of {', '.join(jobs)}")
 
 
-def _cuts(store: LocalStore) -> Iterator[Facts]:
-    """The cuts that are there. What retention has dropped is in the chain still, and in no folder."""
+def _cuts(store: CutStore) -> Iterator[Facts]:
+    """The cuts that still exist. The chain also records those that retention has dropped."""
     for entry in store.chain():
-        if isinstance(entry, Manifest) and os.path.isdir(os.path.join(store.path, epoch_folder(entry.epoch))):
-            yield _facts(store, entry.epoch, entry.attempt)
+        if isinstance(entry, Manifest) and store.keeps(entry):
+            yield _facts(store, entry)
 
 
-def _facts(store: LocalStore, epoch: Epoch, attempt: Attempt) -> Facts:
-    facts: Facts = {"job": store.job, "epoch": epoch, "attempt": attempt, "time": "", "tasks": 0, "bytes": 0}
+def _facts(store: CutStore, entry: Manifest) -> Facts:
+    facts: Facts = {"job": store.job, "epoch": entry.epoch, "attempt": entry.attempt}
+    facts |= {"time": "", "tasks": 0, "bytes": 0}
     facts |= {"policy": None, "savepoint": None, "loops": {}, "restorable": False, "fault": None}
     try:
-        cut = store.manifest_of(epoch)
-        written_s = os.path.getmtime(os.path.join(store.path, *attempt_folder(attempt, epoch), MANIFEST))
+        cut = store.manifest_of(entry.epoch)
+        written_s = store.written_s(entry)
+        missing = [file.name for file in cut.files if _size(store, file) != file.size]
     except (StoreError, OSError) as fault:
         return facts | {"fault": str(fault)}
-    missing = [file.name for file in cut.files if _size(store, file.name) != file.size]
     return facts | {
-        "time": datetime.fromtimestamp(written_s).astimezone().isoformat(timespec="seconds"),
+        "time": "" if written_s is None else _local_time(written_s),
         "tasks": len(cut.tasks),
         "bytes": cut.size,
         "policy": cut.policy,
@@ -181,12 +178,17 @@ def _facts(store: LocalStore, epoch: Epoch, attempt: Attempt) -> Facts:
     }
 
 
-def _size(store: LocalStore, name: str) -> int | None:
-    parts = parts_of(name)
-    try:
-        return None if parts is None else os.path.getsize(os.path.join(store.path, *parts))
-    except OSError:
-        return None
+def _entry(store: CutStore, epoch: Epoch) -> Manifest:
+    return next(entry for entry in store.chain() if isinstance(entry, Manifest) and entry.epoch == epoch)
+
+
+def _local_time(written_s: float) -> str:
+    return datetime.fromtimestamp(written_s).astimezone().isoformat(timespec="seconds")
+
+
+def _size(store: CutStore, file: StoredFile) -> int | None:
+    facts = store.facts_of(file)
+    return None if facts is None else facts.size
 
 
 def _of_task(cut: CutDescription, task: TaskId) -> Facts:

@@ -17,7 +17,7 @@ from graphs.routing import groups_of_task, key_groups
 from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, TaskSnapshot
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 
 TASKS = 8
 PAYLOADS = 1_000
@@ -27,7 +27,7 @@ EPOCH, ATTEMPT = Epoch(1), Attempt(1)
 def write_large_cut(root: str, job: str, rows: int, seed: int) -> str:
     """The folder of a job with one cut of so many rows."""
     deployment = expand(_flow().plan(), TASKS)
-    store = LocalStore(root, job)
+    store = CutStore(root, job)
     store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))
     logs = dict(_logs(deployment, rows // 2 // TASKS, seed))
     digests = {channel: log[-1].digest_after for channel, log in logs.items()}

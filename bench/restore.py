@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from recovery.stores.local import LocalStore
 
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.options import Options
@@ -37,7 +38,6 @@ from graphs.routing import groups_of_task, key_groups
 from recovery.cut import InputRecord, OperatorState, OutputRecord, TaskSnapshot
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
-from recovery.stores.local import LocalStore
 from recovery.stores.task_files import TaskFiles
 
 KEYS, FEW_KEYS = 2_000_000, 1_000

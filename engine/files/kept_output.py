@@ -54,7 +54,7 @@ class KeptInRun:
 
     def open(self, sink: DeliverySink[Any]) -> SinkWriter:
         """Open a writer. The sink delivers what is committed."""
-        receive = self._receiver(sink)
+        receive = receiver(self._operator, sink, self._to_driver)
         if self._root is None:
             return MemoryWriter(self._operator, self._store, receive, sink.keeps)
         staging = self._staging(self._root)
@@ -100,24 +100,27 @@ class KeptInRun:
     def _staging(self, root: Path) -> Staging:
         return Staging(root / path_name(self._operator), self._disk)
 
-    def _receiver(self, sink: DeliverySink[Any]) -> Receive:
-        def receive(transaction: str, records: list[Any]) -> None:
-            def to_driver(lines: list[Any]) -> None:
-                self._to_driver(self._operator, transaction, lines)
 
-            try:
-                returned = sink.deliver(Delivery(records, transaction, turn_of(transaction).epoch, to_driver))
-                if isawaitable(returned) or isinstance(returned, Iterator):
-                    raise MisuseError(
-                        f"sink {self._operator!r}: the function of {type(sink).__name__} returned {show(returned)}, "
-                        "but nothing would await it or iterate over it: let the function do its work before it "
-                        "returns, or call it with map_async"
-                    )
-            except FunctionRaisedError as error:
-                cause = error.__cause__
-                if cause is None or isinstance(cause, TaskError):
-                    raise cause or error from None
-                hook = f"{error.call}, called with the {len(records):,} records of transaction {transaction!r}"
-                raise user_error(self._operator, cause, hook=hook, can_set_aside=False) from cause
+def receiver(operator: str, sink: DeliverySink[Any], to_driver: Deliver) -> Receive:
+    """What is called with the records of each committed transaction of a sink: its `deliver`."""
 
-        return receive
+    def receive(transaction: str, records: list[Any]) -> None:
+        def hand_over(lines: list[Any]) -> None:
+            to_driver(operator, transaction, lines)
+
+        try:
+            returned = sink.deliver(Delivery(records, transaction, turn_of(transaction).epoch, hand_over))
+            if isawaitable(returned) or isinstance(returned, Iterator):
+                raise MisuseError(
+                    f"sink {operator!r}: the function of {type(sink).__name__} returned {show(returned)}, "
+                    "and nothing would await it or iterate over it: have the function do its work before it "
+                    "returns, or call with map_async"
+                )
+        except FunctionRaisedError as error:
+            cause = error.__cause__
+            if cause is None or isinstance(cause, TaskError):
+                raise cause or error from None
+            hook = f"{error.call}, called with the {len(records):,} records of transaction {transaction!r}"
+            raise user_error(operator, cause, hook=hook, can_set_aside=False) from cause
+
+    return receive

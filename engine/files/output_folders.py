@@ -8,7 +8,8 @@ from typing import Any
 
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
-from recovery.stores.folder import Folder
+from recovery.stores.folder_store import FolderStore
+from recovery.stores.store_calls import create_exclusively
 
 STAGING = "_staging"
 """The folder within an output folder for unpublished output; readers ignore it because of its name."""
@@ -49,7 +50,7 @@ def claim_folder(sink: str, folder: Path, job: str, run: str) -> bool:
     had_one = (staging / OWNER).exists()
     try:
         Disk().make_folder(staging)
-        is_ours = Folder(str(staging)).create((OWNER,), _claim(job, run))
+        is_ours = create_exclusively(FolderStore(str(staging)), OWNER, _claim(job, run))
     except OSError as error:
         raise OutputError(f"sink {sink!r} cannot claim {folder} ({error}): try again") from error
     if not is_ours:

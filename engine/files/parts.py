@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
@@ -119,32 +119,42 @@ class PicklePart:
 
     def write(self, records: Records) -> None:
         """Add a batch."""
-        records = as_records(records)
-        try:
-            payload = pickle.dumps(records, 5)
-            check_reads_back(payload)
-        except Exception as error:
-            fix = "map it to values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes"
-            raise unwritable(self._sink, "pickle", _culprit(records, copy_value), describe(error), fix) from error
-        self._stream.write(_FRAME.pack(len(payload), _digest(payload, self._key)) + payload)
+        self._stream.write(pickle_frame(self._sink, records, self._key))
 
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
 
 
+def pickle_frame(sink: str, records: Records, key: bytes) -> bytes:
+    """A batch of any records, behind its length and its digest."""
+    records = as_records(records)
+    try:
+        payload = pickle.dumps(records, 5)
+        check_reads_back(payload)
+    except Exception as error:
+        fix = "map it to values that pickle: numbers, text, lists, dicts, arrays, objects of importable classes"
+        raise unwritable(sink, "pickle", _culprit(records, copy_value), describe(error), fix) from error
+    return _FRAME.pack(len(payload), _digest(payload, key)) + payload
+
+
 def read_pickles(path: Path, key: bytes = b"") -> Iterator[list[Any]]:
     """The batches that a `PicklePart` wrote. A batch is verified before it is decoded."""
     with path.open("rb") as file:
-        while frame := file.read(_FRAME.size):
-            length, digest = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, b"")
-            payload = file.read(length)
-            if len(payload) != length or _digest(payload, key) != digest:
-                raise DamagedOutputError(
-                    f"{path} is not what was written: it is truncated, altered or written with another key; restore it "
-                    "from a copy, or start a new run"
-                )
-            yield pickle.loads(payload)
+        yield from pickles_in(file, str(path), key)
+
+
+def pickles_in(file: BinaryIO, path: str, key: bytes) -> Iterator[list[Any]]:
+    """The batches in a file of frames. Each is verified before it is decoded."""
+    while frame := file.read(_FRAME.size):
+        length, digest = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, b"")
+        payload = file.read(length)
+        if len(payload) != length or _digest(payload, key) != digest:
+            raise DamagedOutputError(
+                f"{path} is not what was written: it is torn or altered, or written with another key; restore it "
+                "from a backup, or start a new run"
+            )
+        yield pickle.loads(payload)
 
 
 def unwritable(sink: str, form: str, record: Any, what: str, fix: str) -> UnwritableRecordError:

@@ -9,7 +9,9 @@ from typing import Any
 
 from engine.files.checks import check_source
 from engine.files.disk import Disk
+from engine.files.kept_in_store import KeptInStore
 from engine.files.kept_output import Deliver, KeptInRun
+from engine.files.names import path_name
 from engine.files.pace import Bucket, PacedReader
 from engine.memory import ListStore
 from engine.rolling_back import SweepOfSinks
@@ -19,6 +21,8 @@ from graphs.ids import Attempt, TaskId
 from graphs.io import Sink, SinkPlace, SinkWriter, Source, rate_of
 from graphs.plan import Operator
 from recovery.orders import Sweep
+from recovery.stores.folder_store import local_path
+from recovery.stores.store_schemes import scheme_of, store_at
 
 FIRST = Attempt(1)
 
@@ -28,8 +32,8 @@ class FileServices(Services):
 
     - run: names the run; the same for every attempt and every run that resumes it. Part of the name of each file.
     - attempt: part of the name of all unpublished output.
-    - staging: a folder for the output that the run itself keeps. None: the run cannot be restored, and the output is
-      kept in memory.
+    - staging: where the output is kept that the run itself keeps: a folder, or the URI of a store. None: the run cannot
+      be restored, and the output is kept in memory.
     - deliver: receives what sinks send to the driver.
     - clock: seconds, for the rates of sources.
     - splits: source -> its splits, as returned by `check_source`. A source that is missing here is listed by every
@@ -63,7 +67,9 @@ class FileServices(Services):
         self._job = job
         self._run = run
         self._attempt = attempt
-        self._folder = None if staging is None else Path(staging).absolute()
+        is_folder = staging is not None and scheme_of(staging) == "file"
+        self._folder = Path(local_path(staging)) if staging is not None and is_folder else None
+        self._kept_at = store_at(staging) if staging is not None and not is_folder else None
         self._deliver = deliver
         self._clock = clock
         self._splits = dict(splits or {})
@@ -91,8 +97,10 @@ class FileServices(Services):
         """The place of one task of a sink."""
         return SinkPlace(operator.name, self._job, self._run, self._attempt, index, self.kept(operator.name, index))
 
-    def kept(self, sink: str, index: int = 0) -> KeptInRun:
+    def kept(self, sink: str, index: int = 0) -> KeptInRun | KeptInStore:
         """The output of a sink that the run itself keeps."""
+        if self._kept_at is not None:
+            return KeptInStore(sink, self._kept_at.below(path_name(sink)), self._deliver, self._key)
         return KeptInRun(
             sink,
             self._folder,

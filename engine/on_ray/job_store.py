@@ -18,8 +18,8 @@ from recovery.cut import TaskSnapshot
 from recovery.orders import Entry, Manifest, Numbered, Sweep
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.keys import derived_key
-from recovery.stores.local import LocalStore
 from recovery.stores.manifests import CutDescription
 from recovery.stores.task_files import TaskFiles
 from recovery.taking_back import CutFiles, take_back
@@ -96,7 +96,7 @@ class ChainInMemory:
 class ChainInFolder:
     """Chain and cuts in a folder."""
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: CutStore) -> None:
         self._store = store
 
     def describe(self, plan: Plan) -> None:
@@ -137,7 +137,7 @@ class TasksInFolder:
     its other work, so the tasks fsync those themselves.
     """
 
-    def __init__(self, store: LocalStore, plan: Plan, is_beside: bool) -> None:
+    def __init__(self, store: CutStore, plan: Plan, is_beside: bool) -> None:
         self._store = store
         self._is_beside = is_beside
         self._loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
@@ -166,7 +166,7 @@ def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFold
     """
     if options.root is None:
         return None
-    return TasksInFolder(LocalStore(options.root, options.job, options.key), plan, is_beside)
+    return TasksInFolder(CutStore(options.root, options.job, options.key), plan, is_beside)
 
 
 def has_records_in_loops(files: Mapping[TaskId, TaskFiles | None]) -> bool:
@@ -178,7 +178,7 @@ def open_chain(options: TaskOptions) -> JobStore:
     """The chain of a run."""
     if options.root is None:
         return ChainInMemory()
-    return ChainInFolder(LocalStore(options.root, options.job, options.key))
+    return ChainInFolder(CutStore(options.root, options.job, options.key))
 
 
 def open_services(
@@ -193,7 +193,7 @@ def run_name(options: TaskOptions) -> str:
     """The name of a run and of all runs that resume it: that of its store; random for a run without a store."""
     if options.root is None:
         return secrets.token_hex(RUN_LETTERS // 2)
-    return LocalStore(options.root, options.job, options.key).job_id[:RUN_LETTERS]
+    return CutStore(options.root, options.job, options.key).job_id[:RUN_LETTERS]
 
 
 def staging_of(options: TaskOptions) -> str | None:

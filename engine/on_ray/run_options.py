@@ -47,7 +47,7 @@ def _is_seconds_or_zero(value: object) -> bool:
     return _is_seconds(value) or (value == 0 and not isinstance(value, bool))
 
 
-def _is_folder(value: object) -> bool:
+def _is_location(value: object) -> bool:
     path = cast(object, os.fspath(cast(str, value))) if isinstance(value, str | os.PathLike) else None
     return isinstance(path, str) and path != "" and "\0" not in path
 
@@ -69,7 +69,9 @@ def _is_resume(value: object) -> bool:
     return value in ("latest", "never") or (is_whole(value) and value >= 1)
 
 
-Folder = Annotated[str | os.PathLike[str], Rule(_is_folder, "the path of a folder, '.' for the current one")]
+Location = Annotated[
+    str | os.PathLike[str], Rule(_is_location, "the path of a folder, '.' for the current one, or the URI of a store")
+]
 Seconds = Annotated[float, Rule(_is_seconds, f"seconds, at least {SECONDS_MIN:g}")]
 SecondsOrZero = Annotated[float, Rule(_is_seconds_or_zero, f"seconds: 0, or at least {SECONDS_MIN:g}")]
 Count = Annotated[int, Rule(lambda value: is_whole(value) and value >= 1, "an integer of at least 1")]
@@ -97,8 +99,8 @@ class RunOptions:
     graphs.graph_errors.BadOptionError: run option keep=0: give an integer of at least 1
     """
 
-    snapshots: Folder | None = None
-    """Folder for the cuts. Without one, the death of a process fails the run."""
+    snapshots: Location | None = None
+    """Where cuts are kept: a folder, or the URI of a store. Without it, the death of a process fails the run."""
     every: Seconds | None = 0.5
     """Seconds between two periodic cuts. None: cuts are taken only when `Job.cut` or `Job.savepoint` asks for one."""
     keep: Count = 3
@@ -190,7 +192,7 @@ class RunOptions:
         }
         for option, is_given in needing.items():
             if is_given:
-                raise BadOptionError(f"{what} has {option}: give it snapshots=, the folder for them")
+                raise BadOptionError(f"{what} has {option}: give it snapshots=, the folder or URI for them")
 
 
 @cache

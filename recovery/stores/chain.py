@@ -1,25 +1,26 @@
 """The chain of a job: starts of attempts and manifests, one file each, numbered without a gap.
 
-- An entry is created exclusively, and it alone makes its cut complete: a manifest.json that no entry names is nothing.
-- Each names the entry before it with its SHA-256, and the job. So an entry that was changed, exchanged or brought from
-  elsewhere is found, and a gap is an error.
-- An entry never changes once it is there. What was verified is not read again.
+- An entry is created exclusively, and it alone makes its cut complete: a manifest.json without an entry means nothing.
+- Each entry names the entry before it by its SHA-256, and the job. So an entry that was changed, exchanged or copied
+  from another job is found, and a gap is an error.
+- An entry never changes. What was verified is not read again.
 - A long chain is shortened: what is still needed of the first entries goes into a file of its own, their past; then
-  they are removed. No number is given twice for that: a past is there before the first of its entries goes, and stays
-  until a later one is there. So whoever has created an entry looks for a past that covers its number, and finds one
-  if there ever was another entry of that number.
+  they are removed. No number is ever used twice: after creating an entry, a process looks for a past that covers its
+  number, and finds one if there ever was another entry of that number.
+- All of this is read by name; a store need not list its files completely. Pasts are numbered, and those that lead to
+  the last one by doubling and halving the step stay (`_landmarks`): a few, however long the chain is. The list finds
+  entries to remove, and gaps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from graphs.ids import Epoch
 from recovery.orders import Entry, Manifest
 from recovery.stores.documents import Document, opened, sealed, sha256
-from recovery.stores.folder import Folder
 from recovery.stores.links import (
     NOTHING_PAST,
     Link,
@@ -31,20 +32,22 @@ from recovery.stores.links import (
     past_document,
     past_in,
 )
-from recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, past_file
+from recovery.stores.names import CHAIN, PAST, Parts, entry_file, entry_number, past_file, path_of
 from recovery.stores.schema import ENTRY
 from recovery.stores.schema import PAST as PAST_SHAPE
 from recovery.stores.shapes import Shape, shown
+from recovery.stores.store_calls import create_exclusively, exists, full_name, read_document
 from recovery.stores.store_errors import NoSuchCutError, SnapshotCorruptError, StoreError
+from recovery.stores.store_protocol import Store
 
 ENTRIES_KEPT = 256
-"""So many of the last entries are left alone when a chain of twice as many is shortened."""
+"""A chain of twice as many entries is shortened to this number."""
 
 T = TypeVar("T")
 
 
 class _Known(NamedTuple):
-    """What was verified: what is past, and the entries after it."""
+    """The verified part of the chain: its past, and the entries after it."""
 
     past: Past
     links: list[Link]
@@ -57,49 +60,50 @@ class _Known(NamedTuple):
 class Chain:
     """The entries of one job."""
 
-    def __init__(self, folder: Folder, job_id: str, key: bytes | None) -> None:
-        self._folder = folder
+    def __init__(self, store: Store, job_id: str, key: bytes | None) -> None:
+        self._store = store
         self._job_id = job_id
         self._key = key
-        # Its list only grows, or all is exchanged as a whole: threads may read it at any time.
+        # Threads may read it at any time: its list only grows, or it is replaced as a whole.
         self._known = _Known(NOTHING_PAST, [])
         self._by_epoch: dict[Epoch, Link] = {}
 
     def links(self) -> list[Link]:
-        """The entries that are there, in order. One that is torn, changed or missing is an error."""
-        return self._know(self._until_nothing_goes(self._read_on))
+        """The entries in order. An entry that is torn, changed or missing is an error."""
+        return self._know(self._while_unshortened(self._read_on))
 
     def find(self, epoch: Epoch) -> Link:
-        """The entry of a complete cut. Reads from the end, so that a task finds the latest without reading them all."""
+        """The entry of a complete cut. Reads from the end, so that a task need not read the whole chain."""
         if epoch in self._by_epoch:
             return self._by_epoch[epoch]
 
         def find(past: Past) -> Link | None:
-            for number in reversed(self._numbers(CHAIN)):
-                if number > past.number and _is_cut(link := self._read(number), epoch):
+            for number in range(self._last(past), past.number, -1):
+                if _is_cut(link := self._read(number), epoch):
                     return link
             return next((link for link in past.links if _is_cut(link, epoch)), None)
 
-        link = self._until_nothing_goes(find)
+        link = self._while_unshortened(find)
         if link is None:
             raise NoSuchCutError(
-                f"epoch {epoch} is no complete cut in {self._folder.path}: no entry of the chain records it; restore "
-                "one that is recorded"
+                f"epoch {epoch} is not a complete cut in {self._store.location}: no entry of the chain records it; "
+                "choose one that is recorded"
             )
         return link
 
     def is_empty(self) -> bool:
         """Whether nothing has happened yet."""
-        return not self._numbers(CHAIN) and not self._numbers(PAST)
+        return not self.is_taken(1)
 
     def is_taken(self, number: int) -> bool:
         """Whether there is an entry of this number, or was."""
         if number < 1:
             raise ValueError(f"an entry of a chain cannot have number {number}: they begin with 1")
-        return self.is_past(number) or self._folder.exists(entry_file(number))
+        # The past is looked up last: it is there before an entry is removed.
+        return self._exists(entry_file(number)) or self.is_past(number)
 
     def is_past(self, number: int) -> bool:
-        """Whether the entry of this number is of those that may be gone."""
+        """Whether the entry of this number is in the shortened part of the chain."""
         return number <= self._past().number
 
     def parent_of(self, number: int) -> str | None:
@@ -107,18 +111,18 @@ class Chain:
         past = self._past()
         if number - 1 == past.number:
             return past.sha256
-        if number - 1 > past.number and not self._folder.exists(entry_file(number - 1)):
+        if number - 1 > past.number and not self._exists(entry_file(number - 1)):
             raise StoreError(
                 f"{self._path(entry_file(number))} cannot be created: there is no entry {number - 1} for it to follow; "
-                "read the chain anew"
+                "read the chain again"
             )
         return self._read(number - 1).sha256
 
     def create(self, number: int, entry: Entry, parent: str | None, manifest: ManifestFile | None) -> bool:
-        """Create one entry exclusively; False if its place is taken, or somebody has gone on from it long since."""
+        """Create one entry exclusively. False if its number is taken, or is in the shortened part of the chain."""
         document = {**link_document(number, entry, parent, manifest), "job_id": self._job_id}
         data = sealed(document, self._key)
-        if not self._folder.create(entry_file(number), data) or self.is_past(number):
+        if not create_exclusively(self._store, path_of(entry_file(number)), data) or self.is_past(number):
             return False
         if number == self._known.last + 1:
             link = Link(number, entry, parent, sha256(data), manifest)
@@ -129,23 +133,22 @@ class Chain:
 
     # -- a long chain --------------------------------------------------------------------------------------------
 
-    def shorten(self, is_there: Callable[[Manifest], bool]) -> None:
-        """Remove the first entries of a long chain but for what is needed of them; `is_there` tells of a cut."""
+    def shorten(self, is_kept: Callable[[Manifest], bool]) -> None:
+        """Remove the first entries of a long chain, except for those still needed. `is_kept`: whether a cut exists."""
         past, links = self._known
         if len(links) < 2 * ENTRIES_KEPT:
             return
         gone, rest = links[:-ENTRIES_KEPT], links[-ENTRIES_KEPT:]
         last = gone[-1]
-        shorter = Past(last.number, last.sha256, needed([*past.links, *gone], rest, is_there))
+        shorter = Past(past.ordinal + 1, last.number, last.sha256, needed([*past.links, *gone], rest, is_kept))
         document: Document = {**past_document(shorter), "job_id": self._job_id}
-        self._folder.create(past_file(last.number), sealed(document, self._key))
+        if not create_exclusively(self._store, path_of(past_file(shorter.ordinal)), sealed(document, self._key)):
+            return  # another process has shortened it
         self._know(_Known(shorter, rest))
-        for number in self._numbers(CHAIN):
-            if number <= last.number:
-                self._folder.remove(entry_file(number))
-        for number in self._numbers(PAST):
-            if number < last.number:
-                self._folder.remove(past_file(number))
+        stay = _landmarks(shorter.ordinal)
+        entries = [entry_file(n) for n in self._listed(CHAIN) if n <= last.number]
+        pasts = [past_file(n) for n in self._listed(PAST) if n < shorter.ordinal and n not in stay]
+        self._store.remove([path_of(parts) for parts in (*entries, *pasts)])
 
     def _know(self, known: _Known) -> list[Link]:
         links = [*known.past.links, *known.links]
@@ -154,77 +157,131 @@ class Chain:
         return links
 
     def _past(self) -> Past:
-        """What is past by now."""
+        """The past of the chain as it is now."""
         past = self._known.past
-        while (number := max(self._numbers(PAST), default=0)) > past.number:
+        while (ordinal := self._last_past()) > past.ordinal:
             with suppress(FileNotFoundError):  # there is a later one meanwhile
-                parts = past_file(number)
-                document, _ = self._opened(parts, number, PAST_SHAPE)
+                document, _ = self._opened(past_file(ordinal), "ordinal", ordinal, PAST_SHAPE)
                 return past_in(document)
         return past
 
-    def _until_nothing_goes(self, read: Callable[[Past], T]) -> T:
-        """What is read after what is past; once more if the chain was shortened meanwhile."""
+    def _last_past(self) -> int:
+        """The ordinal of the last past, 0 if there is none: doubles a step while there is a past, then halves it."""
+        step = 1
+        while self._exists(past_file(step)):
+            step *= 2
+        found = step // 2
+        step //= 4
+        while step:
+            if self._exists(past_file(found + step)):
+                found += step
+            step //= 2
+        return found
+
+    def _while_unshortened(self, read: Callable[[Past], T]) -> T:
+        """The result of `read`, which gets the past of the chain. Repeated if the chain was shortened meanwhile."""
         past = self._past()
         while True:
+            found, fault = None, None
             try:
-                return read(past)
-            except (SnapshotCorruptError, FileNotFoundError):
-                last, past = past.number, self._past()
-                if past.number == last:
-                    raise
+                found = read(past)
+            except (SnapshotCorruptError, FileNotFoundError) as error:
+                fault = error
+            last, past = past.number, self._past()
+            if past.number == last:
+                if fault is not None:
+                    raise fault
+                return cast(T, found)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _read_on(self, past: Past) -> _Known:
         links = [link for link in self._known.links if link.number > past.number]
-        numbers = [number for number in self._numbers(CHAIN) if number > past.number]
-        first = past.number + 1
-        if numbers != list(range(first, first + len(numbers))) or len(numbers) < len(links):
-            last = max(numbers[-1] if numbers else 0, past.number + len(links))
-            missing = min(set(range(first, last + 1)) - set(numbers))
-            raise SnapshotCorruptError(
-                f"{self._path(entry_file(missing))} is missing, and the chain of the job goes on to {last}: bring it "
-                "back from a copy"
-            )
         parent = links[-1].sha256 if links else past.sha256
-        for number in numbers[len(links) :]:
-            link = self._read(number)
+        number = past.number + len(links) + 1
+        while True:
+            try:
+                link = self._read(number)
+            except FileNotFoundError:
+                if self._ends_before(number, past):
+                    return _Known(past, links)
+                continue
             if link.parent != parent:
                 raise SnapshotCorruptError(
-                    f"{self._path(entry_file(number))} follows another entry than {number - 1}: one of the two was "
-                    "exchanged; bring the chain back from a copy"
+                    f"{self._path(entry_file(number))} does not follow entry {number - 1}: one of the two was "
+                    "exchanged; restore the chain from a backup"
                 )
             links.append(link)
             parent = link.sha256
-        return _Known(past, links)
+            number += 1
 
-    def _numbers(self, folder: str) -> list[int]:
-        numbers = (entry_number(name) for name in self._folder.names((folder,)))
-        return sorted(number for number in numbers if number is not None)
+    def _ends_before(self, number: int, past: Past) -> bool:
+        """Whether the chain ends before `number`, which was not found. Raises if an entry is missing."""
+        listed = set(self._listed(CHAIN))
+        last = max(listed, default=0)
+        for known in range(past.number + 1, number):
+            if known not in listed and not self._exists(entry_file(known)):
+                raise self._missing(known, max(last, number - 1))
+        if self._exists(entry_file(number)):
+            return False  # it was created meanwhile
+        if last > number:
+            raise self._missing(number, last)
+        return True
+
+    def _missing(self, number: int, last: int) -> SnapshotCorruptError:
+        return SnapshotCorruptError(
+            f"{self._path(entry_file(number))} is missing, and the chain of the job goes on to {last}: restore it from "
+            "a backup"
+        )
+
+    def _last(self, past: Past) -> int:
+        """The number of the last entry. The list says where to begin to look for it."""
+        number = max([past.number, *self._listed(CHAIN)])
+        while self._exists(entry_file(number + 1)):
+            number += 1
+        return number
+
+    def _listed(self, folder: str) -> list[int]:
+        """The numbers of the files that are listed in a folder."""
+        numbers = (entry_number(name.rsplit("/", 1)[-1]) for name in self._store.list(folder))
+        return [number for number in numbers if number is not None]
+
+    def _exists(self, parts: Parts) -> bool:
+        return exists(self._store, path_of(parts))
 
     def _read(self, number: int) -> Link:
         known = self._known
         if known.past.number < number <= known.last:
             return known.links[number - known.past.number - 1]
         parts = entry_file(number)
-        document, digest = self._opened(parts, number, ENTRY)
+        document, digest = self._opened(parts, "number", number, ENTRY)
         return link_in(document, digest)
 
-    def _opened(self, parts: Parts, number: int, shape: Shape) -> tuple[Document, str]:
-        """The document of a file, verified, and the SHA-256 of the file."""
-        data, path = self._folder.read(parts), self._path(parts)
+    def _opened(self, parts: Parts, field: str, number: int, shape: Shape) -> tuple[Document, str]:
+        """The verified document of a file, and the SHA-256 of the file."""
+        data, path = read_document(self._store, path_of(parts)), self._path(parts)
         document = opened(data, self._key, path, shape)
-        if (document["job_id"], document["number"]) != (self._job_id, number):
+        what = "entry" if field == "number" else "past"
+        if (document["job_id"], document[field]) != (self._job_id, number):
             raise SnapshotCorruptError(
-                f"{path} is entry {document['number']} of job {shown(document['job_id'])}, and this is job "
-                f"{self._job_id}: it was brought from elsewhere; bring back what was here"
+                f"{path} is {what} {document[field]} of job {shown(document['job_id'])}, and this is job "
+                f"{self._job_id}: it was copied from elsewhere; restore the original file"
             )
         return document, sha256(data)
 
     def _path(self, parts: Parts) -> str:
-        return self._folder.full(parts)
+        return full_name(self._store, path_of(parts))
 
 
 def _is_cut(link: Link, epoch: Epoch) -> bool:
     return isinstance(link.entry, Manifest) and link.entry.epoch == epoch
+
+
+def _landmarks(last: int) -> set[int]:
+    """The pasts by which the search finds past `last`: all powers of two up to it, and the sums on the way to it.
+
+    >>> sorted(_landmarks(13))
+    [1, 2, 4, 8, 12, 13]
+    """
+    powers = {1 << bit for bit in range(last.bit_length())}
+    return powers | {last >> bit << bit for bit in range(last.bit_length())}

@@ -1,53 +1,48 @@
-"""The folder of a job: files that are whole or not there, durable once they are settled, and no way out of it.
+"""Files in a local folder: whole or absent, durable once they are settled, and never outside of the folder.
 
 - A file is written under a temporary name and renamed. Temporary names begin with a dot and are never read.
-- It is settled by whoever is to promise that it lasts: the file is synced, then its folder, and all folders above it,
-  for somebody else may have made them and not synced them yet. To settle many at once costs a fraction of one by one.
-- An exclusive file is durable at once: synced, then linked to its name, which fails when the name is taken. The answer
-  to a link proves nothing: over NFS a repeated request finds the entry that the first one made. So the file is read
-  back, whatever the answer was. A file that has its name keeps it, even if the folder cannot be synced: others may have
-  read it.
-- Whoever can write into the folder can have code run when a cut is restored. So the folder is made for its owner alone,
-  and one that is of another user, or that others may write to, is refused on request, each time it is opened.
-- Every part of a path is opened relative to the folder before it, and no symbolic link is followed: one that was
-  planted is refused, also if it is planted while we look.
+- To settle a file is to sync it, then its folder, and all folders above it: another process may have made them without
+  syncing them yet. Settling many files at once costs a fraction of settling one by one.
+- An exclusive file is durable at once: synced, then linked to its name, which fails when the name is taken. A file that
+  has its name keeps it even if the folder cannot be synced: others may have read it.
+- A user who can write into the folder can have code run when a cut is restored. So the folder is made for its owner
+  alone. On request, a folder that belongs to another user, or that others may write to, is refused each time it is
+  opened.
+- Every part of a path is opened relative to the folder before it, and no symbolic link is followed. A planted link is
+  refused, even one that is planted while a file is being opened.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 
 from recovery.stores.names import Parts, path_of
-from recovery.stores.schema import DOCUMENT_BYTES_MAX
-from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError, StoreError
+from recovery.stores.store_errors import OutcomeUnknownError, StoreError
 
 Write = Callable[[int, memoryview], int]
-"""Writes a piece to an open file and says how much of it: `os.write`."""
+"""Writes to an open file and returns how many bytes it wrote: `os.write`."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not blocking: a planted pipe must not stop whoever opens it.
+# Not blocking: opening a planted pipe must not hang.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Another task may remove a folder of an aborted epoch, being empty, just before we write into it.
+# Another task may remove the empty folder of an aborted epoch just before we write into it.
 _WRITE_TRIES_MAX = 20
-_REMOVE_TRIES_MAX = 3
-_CHANGED_MEANWHILE = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}
+_NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
 _TEMPORARY = ".part-"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 FOLDER_MODE = 0o700
 
 
 class Folder:
-    """A folder that is there already."""
+    """A folder that exists."""
 
     def __init__(self, path: str, write: Write = os.write, *, must_be_own: bool = False) -> None:
         """With `must_be_own`, other users must not be able to write into it."""
@@ -56,67 +51,59 @@ class Folder:
         self._must_be_own = must_be_own
 
     def full(self, parts: Parts) -> str:
-        """The whole path, for people to read."""
+        """The absolute path, for people to read."""
         return os.path.join(self.path, *parts)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def read(self, parts: Parts, size: int | None = None, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
-        """A whole file. With `size`, none of another size is read; without, none of more than `bytes_max`."""
-        with self.open(parts, size) as file:
-            limit = bytes_max if size is None else size
-            found = os.fstat(file.fileno()).st_size
-            # One byte more: a file that grows while it is read is not taken for a whole one.
-            data = file.read(found + 1) if found <= limit else None
-            if data is None or len(data) > limit:
-                raise SnapshotCorruptError(
-                    f"{self.full(parts)} has more than {limit:,} bytes, and no such file is as large as that: the "
-                    "store did not write it; bring it back from a copy"
-                )
-            return data
-
     @contextmanager
-    def open(self, parts: Parts, size: int | None = None) -> Generator[BufferedReader]:
-        """A file to be read: a regular one, reached without a link, of this size if one is given."""
+    def open(self, parts: Parts) -> Generator[BufferedReader]:
+        """Open a regular file for reading, reached without a link."""
         with self._open(parts[:-1]) as folder:
             descriptor = self._open_file(folder, parts)
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise self._irregular(parts)
-            if size is not None and found.st_size != size:
-                raise SnapshotCorruptError(
-                    f"{self.full(parts)} has {found.st_size} bytes, and {size} were written: it is torn or was "
-                    "changed; bring it back from a copy, or restore another cut"
-                )
             yield file
 
-    def sha256(self, parts: Parts, size: int) -> str:
-        """The SHA-256 of a file of this size, read piece by piece."""
-        with self.open(parts, size) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
     def names(self, parts: Parts = ()) -> list[str]:
-        """What a folder holds, in order; nothing if it is not there."""
+        """The entries of a folder, sorted; none if it does not exist."""
         try:
             with self._open(parts) as folder:
                 return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
 
-    def exists(self, parts: Parts) -> bool:
-        """Whether there is something of that name."""
+    def status(self, parts: Parts) -> os.stat_result | None:
+        """The status of a file or folder, links not followed; None if there is none."""
         try:
             with self._open(parts[:-1]) as folder:
-                os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+                return os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
-            return False
-        return True
+            return None
+
+    def is_folder(self, parts: Parts) -> bool:
+        """Whether there is a folder of this name."""
+        found = self.status(parts)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def walk(self, parts: Parts = ()) -> Iterator[Parts]:
+        """Everything below a folder that is not a folder, sorted within each folder."""
+        try:
+            with self._open(parts) as folder, os.scandir(folder) as entries:
+                found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except FileNotFoundError:
+            return
+        for name, is_folder in found:
+            if is_folder:
+                yield from self.walk((*parts, name))
+            else:
+                yield (*parts, name)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, files: Mapping[Parts, bytes]) -> None:
-        """Write files, over earlier ones of their names. Until they are settled a crash of the system may undo it."""
+        """Write files, replacing earlier ones. A crash of the system may undo this until they are settled."""
         for tries_left in reversed(range(_WRITE_TRIES_MAX)):
             try:
                 with self._opened() as opened:
@@ -127,7 +114,7 @@ class Folder:
                     raise
 
     def settle(self, files: Iterable[Parts]) -> None:
-        """Make files durable, whichever process of this host has written them."""
+        """Make files durable that any process of this host has written."""
         with self._opened() as opened:
             for parts in files:
                 descriptor = self._open_file(opened.at(parts[:-1]), parts)
@@ -138,18 +125,19 @@ class Folder:
             opened.sync()
 
     def create(self, parts: Parts, data: bytes) -> bool:
-        """Create a file exclusively and durably. True if its name now holds `data`, False if it holds something else.
+        """Create a file exclusively and durably. False if its name is taken.
 
-        An `OSError` means that nothing was created; an `OutcomeUnknownError` that something may have been.
+        An `OutcomeUnknownError` means that it may have been created; any other `OSError`, that it was not.
         """
         with self._opened() as opened:
             folder = opened.at(parts[:-1], make=True)
             temporary = self._write_temporary(folder, data, is_to_last=True)
             try:
-                self._link(temporary, parts[-1], folder)
-                if self._read_at(folder, parts, len(data) + 1) != data:
-                    return False
+                os.link(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
                 opened.sync()
+            except FileExistsError:
+                # Over NFS, this may be the answer to a repeated request whose first one succeeded: read it back.
+                return False
             except OSError as error:
                 raise OutcomeUnknownError(
                     error.errno, f"whether {self.full(parts)} was created is unknown ({error.strerror or error})"
@@ -158,24 +146,6 @@ class Folder:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
         return True
-
-    def _link(self, temporary: str, name: str, folder: int) -> None:
-        try:
-            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-        except OSError as error:
-            # "File exists" may be the answer to a repeated request whose first one succeeded, and an error may hide a
-            # success. What the name holds decides; if it holds nothing, the error stands.
-            try:
-                os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
-                raise error from None
-
-    def _read_at(self, folder: int, parts: Parts, bytes_max: int) -> bytes:
-        descriptor = self._open_file(folder, parts)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise self._irregular(parts)
-            return file.read(bytes_max)
 
     def _replace(self, files: Mapping[Parts, bytes], opened: _Opened) -> None:
         temporary: dict[Parts, str] = {}
@@ -209,62 +179,37 @@ class Folder:
 
     # -- removing ------------------------------------------------------------------------------------------------
 
-    def unlink(self, parts: Parts) -> None:
-        """Remove a file, durably. No harm if it is not there."""
-        with suppress(FileNotFoundError), self._open(parts[:-1]) as folder:
-            os.unlink(parts[-1], dir_fd=folder)
-            _sync_to_disk(folder)
+    def remove(self, files: Iterable[Parts]) -> None:
+        """Remove files, and the folders that this leaves empty; durably. Missing files are ignored."""
+        folders: dict[Parts, list[str]] = {}
+        for parts in files:
+            folders.setdefault(parts[:-1], []).append(parts[-1])
+        left: set[Parts] = set()
+        for parts, names in folders.items():
+            with suppress(FileNotFoundError), self._open(parts) as folder:
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=folder)
+            left.add(self._remove_empty(parts))
+        for parts in left:
+            with suppress(FileNotFoundError), self._open(parts) as folder:
+                _sync_to_disk(folder)
 
-    def remove(self, parts: Parts) -> None:
-        """Remove a file, and the folders that this leaves empty. No harm if it is not there."""
-        with suppress(FileNotFoundError), self._open(parts[:-1]) as folder:
-            os.unlink(parts[-1], dir_fd=folder)
-        self._remove_empty(parts[:-1])
-
-    def remove_folder(self, parts: Parts) -> None:
-        """Remove a folder with all that it holds; links in it are removed, not followed.
-
-        What others write into it or remove from it meanwhile may keep a part of it there.
-        """
-        for _ in range(_REMOVE_TRIES_MAX):
-            try:
-                with self._open(parts[:-1]) as folder:
-                    if self._is_folder(parts):
-                        shutil.rmtree(parts[-1], dir_fd=folder)
-                    else:
-                        os.unlink(parts[-1], dir_fd=folder)
-                break
-            except OSError as error:
-                if error.errno not in _CHANGED_MEANWHILE:
-                    raise
-        self._remove_empty(parts[:-1])
-
-    def walk(self, parts: Parts) -> Iterator[Parts]:
-        """Everything below a folder that is no folder."""
-        for name in self.names(parts):
-            below = (*parts, name)
-            if self._is_folder(below):
-                yield from self.walk(below)
-            else:
-                yield below
-
-    def _is_folder(self, parts: Parts) -> bool:
-        try:
-            with self._open(parts[:-1]) as folder:
-                return stat.S_ISDIR(os.stat(parts[-1], dir_fd=folder, follow_symlinks=False).st_mode)
-        except FileNotFoundError:
-            return False
-
-    def _remove_empty(self, parts: Parts) -> None:
+    def _remove_empty(self, parts: Parts) -> Parts:
+        """Remove a folder and those above it as long as they are empty. Returns the first one that is left."""
         while parts:
             try:
                 with self._open(parts[:-1]) as folder:
                     os.rmdir(parts[-1], dir_fd=folder)
             except OSError as error:
-                if error.errno not in _CHANGED_MEANWHILE:
+                if error.errno == errno.ENOENT:
+                    pass  # another process removed it
+                elif error.errno in _NOT_EMPTY:
+                    return parts
+                else:
                     raise
-                return
             parts = parts[:-1]
+        return parts
 
     # -- opening -------------------------------------------------------------------------------------------------
 
@@ -278,7 +223,7 @@ class Folder:
         opened = _Opened(self._open_folder(self.path, None, ()), self._open_folder)
         try:
             if self._must_be_own:
-                # What is open is checked, not what the path leads to: that may change.
+                # Check the folder that is open, not the path, which may lead elsewhere by now.
                 check_own(self.path, os.fstat(opened.at(())))
             yield opened
         finally:
@@ -288,7 +233,7 @@ class Folder:
         try:
             return os.open(name, _FOLDER, dir_fd=folder)
         except OSError as error:
-            # A link is told from a file by nothing but its kind: both are "not a directory".
+            # Opening a link or a file as a folder gives the same error.
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                 raise self._foreign(parts, "a folder") from error
             raise
@@ -302,19 +247,19 @@ class Folder:
             raise
 
     def _irregular(self, parts: Parts) -> StoreError:
-        return StoreError(f"{self.full(parts)} is no regular file: remove it, the store did not make it")
+        return StoreError(f"{self.full(parts)} is not a regular file, so the store did not write it: remove it")
 
     def _foreign(self, parts: Parts, wanted: str) -> StoreError:
         path = self.full(parts)
         found = "a symbolic link" if os.path.islink(path) else "something else"
         return StoreError(
-            f"{path} should be {wanted} and is {found}: a store follows no links and makes none; put back "
-            f"what was there, or remove it ({path_of(parts) or 'the folder of the job'})"
+            f"{path} should be {wanted} and is {found}: a store neither follows nor creates links; restore the "
+            f"original, or remove it ({path_of(parts) or 'the folder of the job'})"
         )
 
 
 class _Opened:
-    """Folders that are open, each once: what is done in many of them costs no more calls of the system than it must."""
+    """Open folders, each opened once, so that work in many of them takes few system calls."""
 
     def __init__(self, top: int, open_folder: Callable[[str, int, Parts], int]) -> None:
         self._descriptors: dict[Parts, int] = {(): top}
@@ -331,19 +276,19 @@ class _Opened:
         return self._descriptors[parts]
 
     def sync(self) -> None:
-        """Make durable what all of them list, those below first."""
+        """Sync all open folders, the deepest first."""
         for parts in sorted(self._descriptors, key=len, reverse=True):
             _sync_to_disk(self._descriptors[parts])
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close all folders."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
 
 
 def check_own(path: str, found: os.stat_result) -> None:
-    """Raise if another user than this one, or root, can write into a folder."""
-    risk = "whoever writes into it can have any code run here when a cut is restored"
+    """Raise if users other than this one and root can write into a folder."""
+    risk = "anyone who writes into it can run code here when a cut is restored"
     fix = "sign the cuts (key=, --key-file or BACKEDGE_KEY)"
     if found.st_uid not in {os.geteuid(), 0}:
         raise StoreError(
@@ -358,7 +303,7 @@ def check_own(path: str, found: os.stat_result) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make durable what a folder lists."""
+    """Make the entries of a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _sync_to_disk(descriptor)

@@ -1,4 +1,4 @@
-"""The links of a chain, as documents and back, and what is left of the first ones when a chain gets long."""
+"""The links of a chain, as documents and back, and those that are still needed when a chain is shortened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recovery.stores.manifests import entry_document, entry_in
 
 
 class ManifestFile(NamedTuple):
-    """The manifest.json that an entry stands for."""
+    """The manifest.json that an entry names."""
 
     name: str
     size: int
@@ -22,7 +22,7 @@ class ManifestFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An entry of the chain, verified by itself; `parent` is the SHA-256 of the one before it."""
+    """A verified entry of the chain. `parent` is the SHA-256 of the entry before it."""
 
     number: int
     entry: Entry
@@ -32,48 +32,49 @@ class Link:
 
 
 class Past(NamedTuple):
-    """What is left of the first entries: the number and the SHA-256 of the last of them, and those still needed."""
+    """The shortened part of a chain: its ordinal, its last entry's number and SHA-256, and the entries still needed."""
 
+    ordinal: int
     number: int
     sha256: str | None
     links: tuple[Link, ...]
 
 
-NOTHING_PAST = Past(0, None, ())
+NOTHING_PAST = Past(0, 0, None, ())
 
 
 def link_document(number: int, entry: Entry, parent: str | None, manifest: ManifestFile | None) -> Document:
-    """What a link tells, but whose job it is of and its own SHA-256."""
+    """The document of a link, without its job and its own SHA-256."""
     return {**entry_document(entry), "number": number, "parent": parent, "manifest": manifest and manifest._asdict()}
 
 
 def link_in(document: Document, sha256: str) -> Link:
-    """The link that a document tells."""
+    """The link in a document."""
     manifest: Any = document["manifest"]
     file = None if manifest is None else ManifestFile(**manifest)
     return Link(document["number"], entry_in(document), document["parent"], sha256, file)
 
 
 def past_document(past: Past) -> Document:
-    """What is told of the first entries."""
+    """The document of the shortened part of a chain."""
     links = [
         {**link_document(link.number, link.entry, link.parent, link.manifest), "sha256": link.sha256}
         for link in past.links
     ]
-    return {"number": past.number, "sha256": past.sha256, "links": links}
+    return {"ordinal": past.ordinal, "number": past.number, "sha256": past.sha256, "links": links}
 
 
 def past_in(document: Document) -> Past:
-    """What a document tells of the first entries."""
+    """The shortened part of a chain in a document."""
     links = tuple(link_in(link, link["sha256"]) for link in document["links"])
-    return Past(document["number"], document["sha256"], links)
+    return Past(document["ordinal"], document["number"], document["sha256"], links)
 
 
-def needed(gone: Sequence[Link], rest: Iterable[Link], is_there: Callable[[Manifest], bool]) -> tuple[Link, ...]:
-    """Those of the first links that are still needed.
+def needed(gone: Sequence[Link], rest: Iterable[Link], is_kept: Callable[[Manifest], bool]) -> tuple[Link, ...]:
+    """The links among the first ones that are still needed.
 
-    The starts of attempts and the cuts that they restored; the cuts that are there, and before each the one that its
-    attempt took before it; and the last one, for it stands before the rest.
+    These are the starts of attempts and the cuts that they restored; the cuts that exist, each with the link before it;
+    and the last one, because the rest follows it.
     """
     starts = (link.entry for link in (*gone, *rest) if isinstance(link.entry, AttemptStart))
     restored = {start.restored for start in starts}
@@ -82,6 +83,6 @@ def needed(gone: Sequence[Link], rest: Iterable[Link], is_there: Callable[[Manif
         entry = link.entry
         if isinstance(entry, AttemptStart):
             numbers.add(link.number)
-        elif entry.epoch in restored or is_there(entry):
+        elif entry.epoch in restored or is_kept(entry):
             numbers |= {before.number, link.number}
     return tuple(link for link in gone if link.number in numbers)

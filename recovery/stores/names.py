@@ -134,13 +134,13 @@ def entry_file(number: int) -> Parts:
     return (CHAIN, f"{number:08d}.json")
 
 
-def past_file(number: int) -> Parts:
-    """What is left of the entries of a chain up to this one.
+def past_file(ordinal: int) -> Parts:
+    """What is needed of the first entries of a chain, when it was shortened for this time.
 
-    >>> past_file(256)
-    ('past', '00000256.json')
+    >>> past_file(2)
+    ('past', '00000002.json')
     """
-    return (PAST, f"{number:08d}.json")
+    return (PAST, f"{ordinal:08d}.json")
 
 
 def entry_number(name: str) -> int | None:

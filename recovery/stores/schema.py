@@ -88,7 +88,15 @@ def _entry(more: Mapping[str, Shape]) -> Shape:
 
 
 ENTRY = _entry({"format": _count, "job_id": text})
-PAST = _document({"job_id": text, "number": _number, "sha256": _sha256, "links": list_of(_entry({"sha256": _sha256}))})
+PAST = _document(
+    {
+        "job_id": text,
+        "ordinal": _number,
+        "number": _number,
+        "sha256": _sha256,
+        "links": list_of(_entry({"sha256": _sha256})),
+    }
+)
 
 # -- manifests ---------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,16 @@ class NoSuchCutError(StoreError, LookupError):
     """No complete cut of that epoch: there never was one, or retention has dropped it."""
 
 
+class UnknownStoreError(StoreError):
+    """No installed package registers the scheme of a URI, or the package that it needs is missing."""
+
+
+class StoreContractError(StoreError):
+    """A store does not give a guarantee that runs rely on. The message names the guarantee."""
+
+
 class OutcomeUnknownError(OSError):
-    """Whether a file was created is unknown: the disk failed after it was asked to, or its reply was lost.
+    """Whether a file was created is unknown: the disk failed, or the reply was lost.
 
     Nothing was removed. Create the same file again until the answer is known.
     """

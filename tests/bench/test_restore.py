@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from recovery.stores.local import LocalStore
 
 from bench import restore
 from bench.measuring import Samples
@@ -17,7 +18,6 @@ from bench.session import session
 from bench.workloads import RestoreWorkload
 from engine.state import decode_entries
 from graphs.ids import Epoch
-from recovery.stores.local import LocalStore
 from tests.jobs.rays import collect_what_ray_leaves
 
 KEYS = 3_000

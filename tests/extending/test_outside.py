@@ -54,7 +54,7 @@ def test_the_package_outside_imports_nothing_of_ours_but_backedge():
 
 def test_the_page_on_extending_shows_the_code_that_is_tested():
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
-    for name in ("sqlite_source.py", "sqlite_sink.py"):
+    for name in ("sqlite_source.py", "sqlite_sink.py", "sqlite_store.py"):
         assert f"```python\n{(Path(__file__).parent / 'outside' / name).read_text()}```" in page, name
 
 

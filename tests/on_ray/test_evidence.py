@@ -11,13 +11,13 @@ import pytest
 
 from graphs.ids import Epoch
 from recovery.cut import OperatorState
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.on_ray.flows import begin, finish, trips, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 
-def manifest_of(store: LocalStore, epoch: Epoch) -> dict[str, Any]:
+def manifest_of(store: CutStore, epoch: Epoch) -> dict[str, Any]:
     attempt = store.manifest_of(epoch).attempt
     return json.loads((Path(store.path) / f"epoch={epoch}" / f"attempt={attempt}" / "manifest.json").read_bytes())
 
@@ -35,7 +35,7 @@ def test_what_was_sent_and_written_is_counted_over_deaths_and_under_another_para
     job = begin(trips(count=300, rate=60), kills=["head@epoch=3"], **where)
     until(job, lambda story: story.restores and story.snapshots >= 5, "it has died and gone on")
     result = job.stop()
-    store = LocalStore(str(tmp_path), "trips")
+    store = CutStore(str(tmp_path), "trips")
     assert result.last_epoch is not None
     at_stop = counted(manifest_of(store, result.last_epoch))
     positions = [
@@ -53,7 +53,7 @@ def test_what_was_sent_and_written_is_counted_over_deaths_and_under_another_para
 
 def test_the_graph_and_the_deployment_of_each_cut_are_told(tmp_path: Path):
     _, result = finish(trips(count=100), snapshots=tmp_path, every=0.2, actors="slice", parallelism=2)
-    store = LocalStore(str(tmp_path), "trips")
+    store = CutStore(str(tmp_path), "trips")
     manifest = manifest_of(store, result.last_epoch)
     graph = store.graph(manifest["graph_hash"])
     kinds = {operator["name"]: (operator["kind"], operator["sink"]) for operator in graph["operators"]}

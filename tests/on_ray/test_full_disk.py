@@ -14,7 +14,7 @@ import pytest
 
 from backedge import Flow, JsonLines, Range, RunFailedError, start
 from recovery.orders import Manifest
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -111,7 +111,7 @@ def test_epochs_that_find_no_room_are_given_up_and_the_run_goes_on_when_there_is
         until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
         filler = fill(disk)
         told = until(job, lambda story: any("No space left" in line for line in story.lines), "somebody is told")
-        store = LocalStore(str(disk / "cuts"), "counting")
+        store = CutStore(str(disk / "cuts"), "counting")
         cuts = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
         assert store.cut(cuts[-1]).epoch == cuts[-1], "the last cut is whole"
         filler.unlink()

@@ -1,4 +1,4 @@
-"""A source and a sink from outside on Ray, while five processes are killed."""
+"""A source, a sink and a store from outside on Ray, while five processes are killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KILLS = ["numbers@epoch=2", "parity@epoch=4", "half@epoch=6", "numbers@epoch=8",
 def test_five_kills_lose_nothing_and_double_nothing(tmp_path: Path):
     source = SqliteTable(table_of(tmp_path / "in.db", range(1, 2001)), "numbers", rate=400.0)
     flow = halving(source, SqliteSink(str(tmp_path / "out.db")))
-    options = RunOptions(snapshots=str(tmp_path / "cuts"), every=0.2, parallelism=2, progress=False)
+    options = RunOptions(snapshots=f"sqlite://{tmp_path}/cuts.db", every=0.2, parallelism=2, progress=False)
     result = run_with_faults(flow, Faults(kills=KILLS), options)
     assert result.missed_faults == () and len(result.kills) == 5
     assert published(str(tmp_path / "out.db")) == sorted(halved(n) for n in range(1, 2001))

@@ -24,6 +24,9 @@ from backedge import (
     OutputError,
     Range,
     RunExistsError,
+    StoreError,
+    UnknownStoreError,
+    run,
     start,
 )
 from engine.batch import Batch, encode
@@ -32,7 +35,7 @@ from engine.on_ray.api.launch_checks import (
     beginning_of,
     check_input,
     check_output,
-    storage_folder,
+    storage_location,
     with_absolute_paths,
 )
 from engine.on_ray.attaching import is_gone
@@ -46,7 +49,7 @@ from recovery.cut import Cut, InputRecord, LogEntry, OperatorState, TaskSnapshot
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
 from recovery.outline import outline_of
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 
 
 def files(path: str) -> Flow:
@@ -93,10 +96,11 @@ def test_what_is_no_file_stays_as_it_is():
         ("file:///cuts", 1, "/cuts"),
         ("file:///cuts", 5, "/cuts"),
         ("cuts", 1, os.path.abspath("cuts")),
+        ("s3://bucket/cuts/", 5, "s3://bucket/cuts"),
     ],
 )
 def test_cuts_are_kept_where_all_processes_find_them(given: str, hosts: int, folder: str):
-    assert storage_folder(given, hosts) == folder
+    assert storage_location(given, hosts) == folder
 
 
 @pytest.mark.parametrize(
@@ -104,13 +108,18 @@ def test_cuts_are_kept_where_all_processes_find_them(given: str, hosts: int, fol
     [
         ("/cuts", 2, r"'/cuts'.*\b2\b"),
         ("cuts", 3, r"'cuts'.*\b3\b"),
-        ("s3://bucket/cuts", 1, r"'s3://bucket/cuts'.*\bfolder\b"),
-        ("file://host/cuts", 1, r"'file://host/cuts'.*\bfolder\b"),
+        ("file://host/cuts", 1, r"file://host/cuts .*'host'"),
     ],
 )
 def test_a_folder_that_some_process_cannot_reach_is_refused(given: str, hosts: int, why: str):
-    with pytest.raises(BadOptionError, match=why):
-        storage_folder(given, hosts)
+    with pytest.raises((BadOptionError, StoreError), match=why):
+        storage_location(given, hosts)
+
+
+def test_a_scheme_that_no_package_registers_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
+    with pytest.raises(UnknownStoreError, match=r"nowhere://.*\binstall\b.*backedge\.stores"):
+        run(loop(), snapshots="nowhere://bucket/cuts", progress=False)
 
 
 # -- runs that are there already -----------------------------------------------------------------------------------
@@ -122,7 +131,7 @@ def kept_in(folder: Path) -> TaskOptions:
 
 def begun(folder: Path) -> TaskOptions:
     """The folder of a run that has begun."""
-    LocalStore(str(folder), "loop").create(1, AttemptStart(Attempt(1), None))
+    CutStore(str(folder), "loop").create(1, AttemptStart(Attempt(1), None))
     return kept_in(folder)
 
 
@@ -264,7 +273,7 @@ def test_where_a_run_begins_no_task_takes_anything_back():
 
 def test_what_is_in_the_log_of_a_cut_is_counted_from_its_manifest(tmp_path: Path):
     entries = tuple(LogEntry(seq, encode(Batch(list(range(seq)))), 0, 0) for seq in (1, 2, 3))
-    store, cut, deployment = LocalStore(str(tmp_path), "loop"), cut_of(loop(), entries), expand(loop().plan())
+    store, cut, deployment = CutStore(str(tmp_path), "loop"), cut_of(loop(), entries), expand(loop().plan())
     files = {task: store.write_task(Attempt(1), Epoch(3), snapshot) for task, snapshot in cut.snapshots.items()}
     manifest = Manifest(Epoch(3), Attempt(1), Mode.ALIGNED, dict.fromkeys(files, Epoch(3)), {})
     assert store.create(1, AttemptStart(Attempt(1), None, "one"))

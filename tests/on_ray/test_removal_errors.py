@@ -13,8 +13,8 @@ from engine.on_ray.job_store import ChainInFolder, ChainInMemory
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.ids import Epoch
 from recovery.orders import Complete, Sweep
+from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import Folder
-from recovery.stores.local import LocalStore
 from tests.on_ray.supervised import Supervised
 from tests.stores.snapshots import begin, complete, sweep
 
@@ -88,25 +88,25 @@ def test_output_that_cannot_be_removed_is_reported_and_the_run_goes_on(monkeypat
 
 def test_a_store_sweeps_what_it_can_and_the_rest_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Two epochs of attempt 1 are incomplete; the files of one cannot be removed at first."""
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     complete(store, 1)
     for epoch in (2, 3):
         (tmp_path / "job" / f"epoch={epoch}" / "attempt=1").mkdir(parents=True)
         (tmp_path / "job" / f"epoch={epoch}" / "attempt=1" / "file").write_text("x")
     begin(store, 2, restored=1)
-    remove_folder = Folder.remove_folder
+    remove = Folder.remove
 
-    def refuse(folder: Folder, parts: tuple[str, ...]) -> None:
-        if parts[0] == "epoch=2":
+    def refuse(folder: Folder, files: list[tuple[str, ...]]) -> None:
+        if any(parts[0] == "epoch=2" for parts in files):
             raise EIO
-        remove_folder(folder, parts)
+        remove(folder, files)
 
-    monkeypatch.setattr(Folder, "remove_folder", refuse)
+    monkeypatch.setattr(Folder, "remove", refuse)
     with pytest.raises(OSError, match="Input/output error"):
         sweep(store, 2)
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=1", "epoch=2"}
-    monkeypatch.setattr(Folder, "remove_folder", remove_folder)
+    monkeypatch.setattr(Folder, "remove", remove)
     sweep(store, 2)
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=1"}
     assert store.cut(Epoch(1)).epoch == 1
@@ -117,20 +117,22 @@ def test_a_cut_that_was_dropped_in_part_is_swept_by_the_attempt_that_dropped_it(
 ):
     """The files stay behind when the disk fails after the manifest was unlinked."""
     options = TaskOptions(root=str(tmp_path), job="job")
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     complete(store, 1)
     complete(store, 2)
-    remove_folder = Folder.remove_folder
-    monkeypatch.setattr(Folder, "remove_folder", lambda folder, parts: _raise())
+    remove = Folder.remove
+
+    def refuse(folder: Folder, files: list[tuple[str, ...]]) -> None:
+        if not all(parts[-1] == "manifest.json" for parts in files):
+            raise EIO
+        remove(folder, files)
+
+    monkeypatch.setattr(Folder, "remove", refuse)
     with pytest.raises(OSError, match="Input/output error"):
-        ChainInFolder(LocalStore(options.root or "", options.job)).drop(Epoch(1))
+        ChainInFolder(CutStore(options.root or "", options.job)).drop(Epoch(1))
     assert not (tmp_path / "job" / "epoch=1" / "attempt=1" / "manifest.json").exists()
-    monkeypatch.setattr(Folder, "remove_folder", remove_folder)
+    monkeypatch.setattr(Folder, "remove", remove)
     kept = frozenset({(Epoch(2), 1)})
     store.sweep(Sweep(1, False, kept, Epoch(2), frozenset(), frozenset()))  # type: ignore[arg-type]
     assert {path.name for path in (tmp_path / "job").glob("epoch=*")} == {"epoch=2"}
-
-
-def _raise() -> None:
-    raise EIO

@@ -31,7 +31,7 @@ from engine.task_errors import MisuseError
 from graphs.ids import Epoch
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.on_ray.drivers import COUNT, driver, next_line
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, has_ended
@@ -55,7 +55,7 @@ def cancelled(flow: Flow, folder: Path, **options: Any) -> int:
 
 def attempts_of(folder: Path, job: str) -> int:
     """How often a job was started, restarts included."""
-    return sum(isinstance(entry, AttemptStart) for entry in LocalStore(str(folder), job).chain())
+    return sum(isinstance(entry, AttemptStart) for entry in CutStore(str(folder), job).chain())
 
 
 # -- drivers that end ----------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path:
     _, result = finish(trips(count=COUNT), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
     expect(result, trips_made(COUNT))
     assert result.restores[0]["epoch"] >= said["epoch"]
-    entries = LocalStore(str(tmp_path), "trips").chain()
+    entries = CutStore(str(tmp_path), "trips").chain()
     epochs = [entry.epoch for entry in entries if isinstance(entry, Manifest)]
     assert epochs == sorted(set(epochs)), "no number of an epoch is used twice"
     assert [entry.attempt for entry in entries if isinstance(entry, AttemptStart)] == [1, 2]
@@ -88,7 +88,7 @@ def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(tmp_path: Pa
         assert process.wait(30) != 0
         assert set(said["pids"].values()) <= began
         assert all(has_ended(pid) for pid in began)
-    cuts = [entry for entry in LocalStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
+    cuts = [entry for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
     assert cuts[-1].epoch >= said["epoch"]
 
 
@@ -104,7 +104,7 @@ def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp
     with pytest.raises(FencedError, match="another run has taken over job 'trips'"):
         first.wait()
     expect(result, trips_made(2400))
-    entries = LocalStore(str(tmp_path), "trips").chain()
+    entries = CutStore(str(tmp_path), "trips").chain()
     before, after = [entry for entry in entries if isinstance(entry, AttemptStart)]
     # Where a cut of the first was faster than the start of the second, that tried again under the next number.
     assert 1 == before.attempt < after.attempt
@@ -160,7 +160,7 @@ def test_the_advice_for_another_parallelism_in_the_middle_of_a_round_works(tmp_p
     job = start(in_rounds(), parallelism=2, resume="latest", progress=False, **options)
     epoch = job.savepoint("wider")
     job.cancel()
-    assert LocalStore(str(tmp_path), "in_rounds").manifest_of(Epoch(epoch)).mode is Mode.BETWEEN_ROUNDS
+    assert CutStore(str(tmp_path), "in_rounds").manifest_of(Epoch(epoch)).mode is Mode.BETWEEN_ROUNDS
 
     _, result = finish(in_rounds(), parallelism=3, resume=epoch, **options)
     expect(result, [(number, ROUNDS) for number in range(COUNT_IN_ROUNDS)])
@@ -169,7 +169,7 @@ def test_the_advice_for_another_parallelism_in_the_middle_of_a_round_works(tmp_p
 
 def test_a_run_goes_on_from_the_cut_that_is_asked_for_and_loses_nothing(tmp_path: Path):
     last = cancelled(trips(count=300), tmp_path, actors="slice", keep=100)
-    cuts = [entry.epoch for entry in LocalStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
+    cuts = [entry.epoch for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
     assert cuts[-1] == last and len(cuts) >= 2
     _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume=cuts[0])
     assert set(result.outputs["done"]) == set(trips_made(300))
@@ -179,7 +179,7 @@ def test_a_run_goes_on_from_the_cut_that_is_asked_for_and_loses_nothing(tmp_path
 def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: Path):
     """It is found by the actor that reads it, and no restart would help."""
     cancelled(trips(count=300), tmp_path, actors="slice")
-    chain = LocalStore(str(tmp_path), "trips").chain()
+    chain = CutStore(str(tmp_path), "trips").chain()
     epoch = max(entry.epoch for entry in chain if isinstance(entry, Manifest))
     path = sorted(tmp_path.glob(f"trips/epoch={epoch}/**/table=state/**/*.parquet"))[0]
     data = bytearray(path.read_bytes())
@@ -272,7 +272,7 @@ def test_a_savepoint_is_kept_by_its_name_beside_the_cuts_that_are_dropped(tmp_pa
     job = start(trips(count=300), snapshots=tmp_path, every=0.1, keep=1, actors="slice", progress=False)
     until(job, lambda story: story.last_epoch, "a cut is complete")
     job.savepoint("before the change")
-    store = LocalStore(str(tmp_path), "trips")
+    store = CutStore(str(tmp_path), "trips")
     named: list[Manifest] = []
 
     def is_kept(_: object) -> bool:

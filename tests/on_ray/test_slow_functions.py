@@ -10,7 +10,7 @@ import pytest
 
 from backedge import Call, Flow, Generate, start
 from recovery.orders import Manifest
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.on_ray.flows import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -57,6 +57,6 @@ def test_cuts_go_on_while_a_function_is_slow(tmp_path: Path, record_s: float, se
 
 def written_at_s(root: Path) -> list[float]:
     """When each cut was complete, by the time of its manifest."""
-    entries = [entry for entry in LocalStore(str(root), "slow").chain() if isinstance(entry, Manifest)]
+    entries = [entry for entry in CutStore(str(root), "slow").chain() if isinstance(entry, Manifest)]
     manifests = [root / "slow" / f"epoch={e.epoch}" / f"attempt={e.attempt}" / "manifest.json" for e in entries]
     return [path.stat().st_mtime for path in manifests]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from graphs.deployment import Channel, Deployment, Task
 from graphs.plan import Edge, Plan
 from recovery.cut import OperatorState
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.stores.snapshots import (
     BACK,
     IN,
@@ -56,7 +56,7 @@ def columns_batch(hops: int) -> bytes:
 
 def job_of_cuts(folder: Path) -> Path:
     """Epochs 1 and 2 of the first attempt, 4 of the second. In 2 and 4 a task has ended; 3 is not complete."""
-    store = LocalStore(str(folder / HARD_NAME), "job")
+    store = CutStore(str(folder / HARD_NAME), "job")
     begin(store)
     complete(store, 1, name="before")
     complete(store, 2, ended=True)
@@ -66,7 +66,7 @@ def job_of_cuts(folder: Path) -> Path:
     return Path(store.path)
 
 
-def _complete_other(store: LocalStore, epoch: int) -> None:
+def _complete_other(store: CutStore, epoch: int) -> None:
     """A cut with floats, texts and columns."""
     snapshots = snapshots_of(epoch, 2, ended=True)
     task = snapshots[RANK]

@@ -11,13 +11,13 @@ from graphs.describing import describe_plan
 from graphs.ids import TaskId
 from recovery.cut import Cut
 from recovery.orders import AttemptStart, Manifest
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.task_files import TaskFiles
 
 
 def write_run(world: World, root: Path, name: str = "job", keep: int | None = None, key: bytes | None = None) -> Path:
     """The folder of the job, with its chain and its cuts; with `keep`, the last so many of them."""
-    store = LocalStore(str(root), name, key)
+    store = CutStore(str(root), name, key)
     store.describe_graph(world.plan.hash, describe_plan(world.plan))
     for _, entry in world.store.history:
         number = len(store.chain()) + 1
@@ -46,7 +46,7 @@ def _deployment(world: World, cut: Cut) -> Deployment:
     return next(found for found in made if dict(found.parallelism) == dict(cut.parallelism))
 
 
-def _write_cut(store: LocalStore, cut: Cut, deployment: Deployment) -> dict[TaskId, TaskFiles]:
+def _write_cut(store: CutStore, cut: Cut, deployment: Deployment) -> dict[TaskId, TaskFiles]:
     plan = deployment.plan
     loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
     kinds = {name: operator.kind.word for name, operator in plan.operators.items()}

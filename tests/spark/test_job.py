@@ -12,7 +12,7 @@ from recovery.orders import AttemptStart, Manifest
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.manifest_tables import rows_of
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.stores.snapshots import begin, complete
 
 KEY = b"a secret of 22 bytes.."
@@ -20,7 +20,7 @@ KEY = b"a secret of 22 bytes.."
 
 def job_in(root: Path, job: str = "job", key: bytes | None = None) -> Path:
     """A job with three cuts, the last of them with a task that has ended; the first was dropped."""
-    store = LocalStore(str(root), job, key)
+    store = CutStore(str(root), job, key)
     begin(store)
     complete(store, 1)
     complete(store, 3)
@@ -51,7 +51,7 @@ def test_a_job_is_found_by_its_folder_and_by_the_one_above(path: Path):
     for name in (str(path), str(path.parent), f"{path}/", path.as_uri()):
         folder = JobFolder.open(name)
         assert (folder.path, folder.job) == (str(path), "job")
-        assert folder.job_id == LocalStore(str(path.parent), "job").job_id
+        assert folder.job_id == CutStore(str(path.parent), "job").job_id
 
 
 def test_a_path_may_lead_over_a_link(path: Path, tmp_path: Path):
@@ -90,7 +90,7 @@ def test_nothing_is_written(path: Path):
 
 
 def test_what_a_run_adds_is_seen(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     folder = JobFolder.open(str(tmp_path))
     assert folder.cuts() == []
@@ -114,7 +114,7 @@ def test_a_folder_without_a_job(tmp_path: Path):
 
 def test_a_folder_of_several_jobs_names_them(tmp_path: Path):
     for job in ("b", "a"):
-        begin(LocalStore(str(tmp_path), job))
+        begin(CutStore(str(tmp_path), job))
     assert refusal(tmp_path) == f"{tmp_path} holds 2 jobs: give the folder of one (a, b)"
 
 
@@ -123,7 +123,7 @@ def test_a_store_that_is_no_folder():
 
 
 def test_a_job_without_cuts(tmp_path: Path):
-    begin(LocalStore(str(tmp_path), "job"))
+    begin(CutStore(str(tmp_path), "job"))
     with pytest.raises(UnreadableError, match="has no complete cut: run it"):
         JobFolder.open(str(tmp_path)).latest()
 

@@ -15,7 +15,7 @@ from recovery.spark.cut_tables.cut_tables import TABLES, cut_tables
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.table_schemas import columns_of
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.spark.cuts import FLOATS, TEXTS, job_of_cuts
 from tests.stores.snapshots import begin, complete
 
@@ -70,7 +70,7 @@ def test_a_task_that_has_ended_is_in_every_cut_that_names_it(tables: Mapping[str
 
 def test_a_last_state_belongs_to_several_cuts(spark: SparkSession, tmp_path: Path):
     """It is written once, by the attempt, and named by each manifest since."""
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     for epoch in (1, 2):
         complete(store, epoch, ended=True)
@@ -168,7 +168,7 @@ def test_a_table_without_rows_has_its_columns(spark: SparkSession, path: Path):
 
 
 def test_a_file_that_is_missing_is_named(spark: SparkSession, tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     complete(store, 1)
     missing = Path(store.path, "epoch=1/attempt=1/table=state/operator=rank/rank.0.parquet")

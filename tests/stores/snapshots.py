@@ -19,7 +19,7 @@ from recovery.cut import InputRecord, LogEntry, OperatorState, OutputRecord, Tas
 from recovery.messages import Marker, Mode, encode_marker
 from recovery.orders import AttemptStart, Entry, Manifest
 from recovery.rounds import Phase, RoundsSnapshot
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.task_files import TaskFiles
 from recovery.supervisor import Supervisor
 
@@ -152,7 +152,7 @@ def snapshots_of(epoch: int, attempt: int = 1, *, ended: bool = False) -> dict[T
 
 
 def write(
-    store: LocalStore, snapshots: Mapping[TaskId, TaskSnapshot], left_bytes_max: int = 0
+    store: CutStore, snapshots: Mapping[TaskId, TaskSnapshot], left_bytes_max: int = 0
 ) -> dict[TaskId, TaskFiles]:
     """What the tasks do: write their parts, and make them durable or leave that to the coordinator."""
     options: dict[str, Any] = {"loops": LOOPS, "kinds": KINDS, "left_bytes_max": left_bytes_max}
@@ -169,14 +169,14 @@ def manifest_for(files: Mapping[TaskId, TaskFiles], epoch: int, attempt: int = 1
     return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, filed, transactions, name)
 
 
-def begin(store: LocalStore, attempt: int = 1, restored: int | None = None) -> None:
+def begin(store: CutStore, attempt: int = 1, restored: int | None = None) -> None:
     """Claim an attempt."""
     epoch = None if restored is None else Epoch(restored)
     append(store, AttemptStart(Attempt(attempt), epoch))
 
 
 def complete(
-    store: LocalStore, epoch: int, attempt: int = 1, *, ended: bool = False, name: str | None = None
+    store: CutStore, epoch: int, attempt: int = 1, *, ended: bool = False, name: str | None = None
 ) -> Manifest:
     """Take a whole cut."""
     files = write(store, snapshots_of(epoch, attempt, ended=ended))
@@ -185,7 +185,7 @@ def complete(
     return entry
 
 
-def append(store: LocalStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | None = None) -> None:
+def append(store: CutStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | None = None) -> None:
     """Create the next entry."""
     number = max((number for number, _ in store.numbered()), default=0) + 1
     # Not an assertion: under -O the entry would not be created.
@@ -193,7 +193,7 @@ def append(store: LocalStore, entry: Entry, files: Mapping[TaskId, TaskFiles] | 
         raise LookupError(f"entry {number} is taken")
 
 
-def sweep(store: LocalStore, attempt: int) -> None:
+def sweep(store: CutStore, attempt: int) -> None:
     """What the supervisor of an attempt has removed that it finds."""
     supervisor = Supervisor("sweeper")
     supervisor.read(store.numbered())

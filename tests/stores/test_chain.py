@@ -11,14 +11,14 @@ import pytest
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores import documents
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.stores.snapshots import DEPLOYMENT, RANK, SINK, begin, complete, manifest_for, snapshots_of, write
 
 
-def chain_of(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+def chain_of(tmp_path: Path, key: bytes | None = None) -> CutStore:
     """Two attempts and three cuts."""
-    store = LocalStore(str(tmp_path), "job", key)
+    store = CutStore(str(tmp_path), "job", key)
     begin(store)
     complete(store, 1)
     complete(store, 2, name="before the upgrade")
@@ -28,7 +28,7 @@ def chain_of(tmp_path: Path, key: bytes | None = None) -> LocalStore:
 
 
 def test_entries_come_back_in_order_as_they_were_created(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     start = AttemptStart(Attempt(1), None)
     assert store.create(1, start)
     first = complete(store, 1)
@@ -36,7 +36,7 @@ def test_entries_come_back_in_order_as_they_were_created(tmp_path: Path):
     again = AttemptStart(Attempt(2), Epoch(4))
     assert store.create(4, again)
     assert store.chain() == [start, first, last, again]
-    assert LocalStore(str(tmp_path), "job").chain() == store.chain()
+    assert CutStore(str(tmp_path), "job").chain() == store.chain()
     assert last.files[SINK] is None
     assert last.transactions == {SINK: ("done.0.late", "done.0.early")}
 
@@ -49,7 +49,7 @@ def test_a_place_that_is_taken_is_not_given_again(tmp_path: Path):
 
 
 def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_leaves_nothing(tmp_path: Path):
-    late, other = LocalStore(str(tmp_path), "job"), LocalStore(str(tmp_path), "job")
+    late, other = CutStore(str(tmp_path), "job"), CutStore(str(tmp_path), "job")
     begin(late)
     files = write(late, snapshots_of(1))
     begin(other, 2)
@@ -59,7 +59,7 @@ def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_leaves_nothing(
 
 
 def test_of_all_who_claim_a_place_at_once_one_gets_it(tmp_path: Path):
-    stores = [LocalStore(str(tmp_path), "job") for _ in range(6)]
+    stores = [CutStore(str(tmp_path), "job") for _ in range(6)]
     for number in range(1, 21):
         winners: list[int] = []
         barrier = threading.Barrier(len(stores))
@@ -89,7 +89,7 @@ def test_an_entry_that_would_leave_a_gap_is_refused(tmp_path: Path):
 
 
 def test_a_manifest_that_names_other_files_than_are_given_is_refused(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     files = write(store, snapshots_of(1))
     entry = manifest_for(files, 1)
@@ -109,7 +109,7 @@ def test_a_torn_file_is_never_an_entry(tmp_path: Path):
     chain = tmp_path / "job" / "chain"
     (chain / ".part-0123").write_bytes((chain / "00000005.json").read_bytes()[:40])
     (chain / "00000006.json.tmp").write_bytes(b"{")
-    assert len(LocalStore(str(tmp_path), "job").chain()) == 5
+    assert len(CutStore(str(tmp_path), "job").chain()) == 5
     assert store.create(6, AttemptStart(Attempt(3), Epoch(5)))
 
 
@@ -117,7 +117,7 @@ def test_a_torn_file_is_never_an_entry(tmp_path: Path):
 def test_a_missing_entry_is_an_error(tmp_path: Path, number: int):
     store = chain_of(tmp_path)
     (tmp_path / "job" / "chain" / f"{number:08d}.json").unlink()
-    for reader in (store, LocalStore(str(tmp_path), "job")):
+    for reader in (store, CutStore(str(tmp_path), "job")):
         with pytest.raises(SnapshotCorruptError, match=rf"{number:08d}\.json is missing\b.*\b5\b"):
             reader.chain()
 
@@ -139,7 +139,7 @@ def test_a_bit_flipped_anywhere_in_an_entry_is_found(tmp_path: Path, key: bytes 
         for position in range(len(right)):
             path.write_bytes(right[:position] + bytes([right[position] ^ (1 << position % 8)]) + right[position + 1 :])
             with pytest.raises(SnapshotCorruptError, match=path.name):
-                LocalStore(str(tmp_path), "job", key).chain()
+                CutStore(str(tmp_path), "job", key).chain()
         path.write_bytes(right)
 
 
@@ -150,7 +150,7 @@ def test_an_entry_cut_at_any_length_is_found(tmp_path: Path):
     for length in range(len(right)):
         path.write_bytes(right[:length])
         with pytest.raises(SnapshotCorruptError, match=r"00000005\.json"):
-            LocalStore(str(tmp_path), "job").chain()
+            CutStore(str(tmp_path), "job").chain()
 
 
 def test_entries_that_are_exchanged_or_brought_from_elsewhere_are_found(tmp_path: Path):
@@ -160,35 +160,35 @@ def test_entries_that_are_exchanged_or_brought_from_elsewhere_are_found(tmp_path
     right = (here / "00000003.json").read_bytes()
     (here / "00000003.json").write_bytes((there / "00000003.json").read_bytes())
     with pytest.raises(SnapshotCorruptError, match="elsewhere"):
-        LocalStore(str(tmp_path / "here"), "job").chain()
+        CutStore(str(tmp_path / "here"), "job").chain()
     (here / "00000003.json").write_bytes((here / "00000004.json").read_bytes())
     with pytest.raises(SnapshotCorruptError, match=r"\bentry 4 of job\b"):
-        LocalStore(str(tmp_path / "here"), "job").chain()
+        CutStore(str(tmp_path / "here"), "job").chain()
     (here / "00000003.json").write_bytes(right)
-    assert len(LocalStore(str(tmp_path / "here"), "job").chain()) == 5
+    assert len(CutStore(str(tmp_path / "here"), "job").chain()) == 5
 
 
 def test_an_entry_that_is_written_anew_breaks_the_chain(tmp_path: Path):
     store = chain_of(tmp_path)
     for number in (5, 4):
         (tmp_path / "job" / "chain" / f"{number:08d}.json").rename(tmp_path / f"{number}")
-    assert LocalStore(str(tmp_path), "job").create(4, AttemptStart(Attempt(7), None))
+    assert CutStore(str(tmp_path), "job").create(4, AttemptStart(Attempt(7), None))
     (tmp_path / "5").rename(tmp_path / "job" / "chain" / "00000005.json")
     with pytest.raises(SnapshotCorruptError, match=r"00000005\.json .*\bentry\b.*\b4\b"):
-        LocalStore(str(tmp_path), "job").chain()
+        CutStore(str(tmp_path), "job").chain()
     assert store.holds_a_run
 
 
 def test_an_entry_of_another_key_is_not_believed(tmp_path: Path):
     chain_of(tmp_path / "here", b"key")
-    forger = LocalStore(str(tmp_path / "there"), "job")
+    forger = CutStore(str(tmp_path / "there"), "job")
     begin(forger)
     for name in ("here", "there"):
         assert (tmp_path / name / "job" / "chain" / "00000001.json").exists()
     forged = (tmp_path / "there" / "job" / "chain" / "00000001.json").read_bytes()
     (tmp_path / "here" / "job" / "chain" / "00000001.json").write_bytes(forged)
     with pytest.raises(SnapshotAuthError, match=r"00000001\.json is not signed\b"):
-        LocalStore(str(tmp_path / "here"), "job", b"key").chain()
+        CutStore(str(tmp_path / "here"), "job", b"key").chain()
 
 
 def test_an_epoch_that_no_entry_records_is_no_cut(tmp_path: Path):
@@ -231,7 +231,7 @@ def test_last_states_are_filed_apart_and_read_with_later_cuts(tmp_path: Path):
 
 
 def test_the_description_of_a_graph_is_kept_once(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job", b"key")
+    store = CutStore(str(tmp_path), "job", b"key")
     store.describe_graph("ab12", {"edges": [], "name": "größe", "operators": []})
     store.describe_graph("ab12", {"edges": [], "name": "other", "operators": []})
     assert store.graph("ab12") == {"edges": [], "name": "größe", "operators": []}
@@ -252,12 +252,12 @@ def test_a_document_of_another_format_is_refused_by_its_path(tmp_path: Path):
     ours, later_one = documents.FORMAT, documents.FORMAT + 1
     path.write_bytes(again.replace(b'"format":%d' % ours, b'"format":%d' % later_one))
     with pytest.raises(SnapshotCorruptError, match="digest"):
-        LocalStore(str(tmp_path), "job").chain()
+        CutStore(str(tmp_path), "job").chain()
     with pytest.MonkeyPatch.context() as later:
         later.setattr(documents, "FORMAT", later_one)
         path.write_bytes(documents.sealed(body, None))
     with pytest.raises(StoreError, match=rf"00000001\.json .*\bformat {later_one}\b.*\b{ours}\b"):
-        LocalStore(str(tmp_path), "job").chain()
+        CutStore(str(tmp_path), "job").chain()
 
 
 def test_entries_are_what_the_supervisor_reads(tmp_path: Path):

@@ -12,7 +12,8 @@ import pytest
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import FolderStore
 from recovery.stores.store_errors import NoSuchCutError
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, sweep, write
 
@@ -42,7 +43,7 @@ def temporary_files(tmp_path: Path) -> list[Path]:
 @pytest.mark.slow
 def test_a_full_disk_fails_the_write_and_leaves_no_file_behind(tmp_path: Path):
     disk = FullDisk()
-    store = LocalStore(str(tmp_path), "job", write=disk)
+    store = CutStore(FolderStore(str(tmp_path), write=disk), "job")
     begin(store)
     complete(store, 1)
     disk.writes = 0
@@ -65,7 +66,7 @@ def test_a_full_disk_fails_the_write_and_leaves_no_file_behind(tmp_path: Path):
 
 def test_a_full_disk_leaves_no_half_manifest_and_the_next_cut_completes(tmp_path: Path):
     disk = FullDisk()
-    store = LocalStore(str(tmp_path), "job", write=disk)
+    store = CutStore(FolderStore(str(tmp_path), write=disk), "job")
     begin(store)
     files = write(store, snapshots_of(1))
     entry = manifest_for(files, 1)
@@ -85,12 +86,12 @@ def test_a_full_disk_leaves_no_half_manifest_and_the_next_cut_completes(tmp_path
 
 
 def test_a_death_between_manifest_and_entry_leaves_a_cut_that_is_not_complete(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     complete(store, 1)
     complete(store, 2)
     (tmp_path / "job" / "chain" / "00000003.json").unlink()
-    after = LocalStore(str(tmp_path), "job")
+    after = CutStore(str(tmp_path), "job")
     assert (tmp_path / "job" / "epoch=2" / "attempt=1" / "manifest.json").exists()
     assert [entry.epoch for entry in after.chain()[1:]] == [1]  # type: ignore[union-attr]
     with pytest.raises(NoSuchCutError):
@@ -104,7 +105,8 @@ def test_a_death_between_manifest_and_entry_leaves_a_cut_that_is_not_complete(tm
 
 DIES = """
 import os, sys
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import FolderStore
 from tests.stores.snapshots import begin, complete, sweep
 
 class Death:
@@ -120,7 +122,7 @@ class Death:
 for n in range(int(sys.argv[2])):
     child = os.fork()
     if child == 0:
-        store = LocalStore(sys.argv[1], f"job-{n}", write=Death(n))
+        store = CutStore(FolderStore(sys.argv[1], write=Death(n)), f"job-{n}")
         begin(store)
         complete(store, 1)
         complete(store, 2, ended=True)
@@ -136,7 +138,7 @@ def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: P
     subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(writes + 1)], cwd=ROOT, check=True, timeout=120)
     complete_cuts: list[int] = []
     for n in range(writes + 1):
-        store = LocalStore(str(tmp_path), f"job-{n}")
+        store = CutStore(str(tmp_path), f"job-{n}")
         entries = store.chain()
         for epoch in (1, 2)[: max(0, len(entries) - 1)]:
             found = store.cut(Epoch(epoch)).snapshots

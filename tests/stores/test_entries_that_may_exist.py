@@ -12,12 +12,14 @@ import pytest
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AttemptStart
+from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import Folder
-from recovery.stores.local import LocalStore
+from recovery.stores.folder_store import FolderStore
+from recovery.stores.store_calls import create_exclusively
 from recovery.stores.store_errors import OutcomeUnknownError
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, snapshots_of, write
 
-FILE = ("a", "b", "file")
+FILE = "a/b/file"
 MANIFEST = Path("job", "epoch=1", "attempt=1", "manifest.json")
 
 
@@ -59,40 +61,40 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def test_a_link_that_is_repeated_and_finds_itself_has_succeeded(tmp_path: Path, server: Server):
     """NFS: the reply to the first request was lost, and the second one is told that the file exists."""
     server.answers = [(True, errno.EEXIST)]
-    assert Folder(str(tmp_path)).create(FILE, b"ours")
-    assert Folder(str(tmp_path)).names(FILE[:-1]) == ["file"]
+    assert create_exclusively(FolderStore(str(tmp_path)), FILE, b"ours")
+    assert FolderStore(str(tmp_path)).list() == [FILE]
 
 
 def test_a_file_of_somebody_else_is_told_from_ours_by_its_bytes(tmp_path: Path, server: Server):
-    folder = Folder(str(tmp_path))
-    assert folder.create(FILE, b"theirs")
+    folder = FolderStore(str(tmp_path))
+    assert create_exclusively(folder, FILE, b"theirs")
     server.answers = [(False, errno.EEXIST)]
-    assert not folder.create(FILE, b"ours")
+    assert not create_exclusively(folder, FILE, b"ours")
     assert folder.read(FILE) == b"theirs"
 
 
 @pytest.mark.parametrize("has_happened", [True, False])
 def test_a_link_whose_answer_is_an_error_is_read_back(tmp_path: Path, server: Server, has_happened: bool):
-    folder = Folder(str(tmp_path))
+    folder = FolderStore(str(tmp_path))
     server.answers = [(has_happened, errno.EIO)]
     if has_happened:
-        assert folder.create(FILE, b"ours")
+        assert create_exclusively(folder, FILE, b"ours")
     else:
         with pytest.raises(OutcomeUnknownError, match=r"a/b/file .*\bunknown"):
-            folder.create(FILE, b"ours")
-        assert folder.create(FILE, b"ours")
+            create_exclusively(folder, FILE, b"ours")
+        assert create_exclusively(folder, FILE, b"ours")
 
 
 def test_a_file_stays_though_its_folder_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Another run may have read it by now and built on it."""
-    folder, disk = Folder(str(tmp_path)), SyncFails(monkeypatch)
+    folder, disk = FolderStore(str(tmp_path)), SyncFails(monkeypatch)
     for _ in range(2):
         with pytest.raises(OutcomeUnknownError, match=r"unknown\b.*Input/output error"):
-            folder.create(FILE, b"ours")
+            create_exclusively(folder, FILE, b"ours")
         assert folder.read(FILE) == b"ours"
     disk.fails = False
-    assert folder.create(FILE, b"ours")
-    assert not folder.create(FILE, b"theirs")
+    assert create_exclusively(folder, FILE, b"ours")
+    assert not create_exclusively(folder, FILE, b"theirs")
 
 
 def test_an_error_before_anything_was_asked_for_leaves_nothing_unknown(tmp_path: Path):
@@ -100,16 +102,16 @@ def test_an_error_before_anything_was_asked_for_leaves_nothing_unknown(tmp_path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(OSError, match="No space left") as caught:
-        Folder(str(tmp_path), write=full).create(FILE, b"ours")
+        create_exclusively(FolderStore(str(tmp_path), write=full), FILE, b"ours")
     assert not isinstance(caught.value, OutcomeUnknownError)
-    assert Folder(str(tmp_path)).names(FILE[:-1]) == []
+    assert FolderStore(str(tmp_path)).list() == []
 
 
 # -- in the chain ------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_reply_does_not_fence_the_run_nor_remove_its_manifest(tmp_path: Path, server: Server):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     server.answers = [(True, errno.EEXIST)]
     begin(store)
     files = write(store, snapshots_of(1))
@@ -122,20 +124,26 @@ def test_a_lost_reply_does_not_fence_the_run_nor_remove_its_manifest(tmp_path: P
 
 def test_an_entry_that_may_exist_stays_and_others_build_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The chain has no gap, whether the run that created the entry is ever told that it did or not."""
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     files = write(store, snapshots_of(1))
     disk = SyncFails(monkeypatch)
-    monkeypatch.setattr("recovery.stores.local.LocalStore._unsettled", lambda store, written: [])
-    monkeypatch.setattr("recovery.stores.folder.Folder.settle", lambda folder, files: None)
+    monkeypatch.setattr("recovery.stores.cut_store.CutStore._unsettled", lambda store, written: [])
+    settle = Folder.settle
+
+    def settle_the_chain(folder: Folder, files: list[tuple[str, ...]]) -> None:
+        if any(parts[0] == "chain" for parts in files):
+            settle(folder, files)
+
+    monkeypatch.setattr(Folder, "settle", settle_the_chain)
     with pytest.raises(OutcomeUnknownError):
         store.create(2, manifest_for(files, 1), files, DEPLOYMENT)
     disk.fails = False
-    other = LocalStore(str(tmp_path), "job")
+    other = CutStore(str(tmp_path), "job")
     assert other.create(3, AttemptStart(Attempt(2), Epoch(1), "other"))
     assert other.cut(Epoch(1)).epoch == 1
     assert store.create(2, manifest_for(files, 1), files, DEPLOYMENT), "it is there, and it is ours"
-    assert [number for number, _ in LocalStore(str(tmp_path), "job").numbered()] == [1, 2, 3]
+    assert [number for number, _ in CutStore(str(tmp_path), "job").numbered()] == [1, 2, 3]
 
 
 def test_a_manifest_is_not_removed_while_its_entry_may_exist(tmp_path: Path, server: Server):
@@ -147,7 +155,7 @@ def test_a_manifest_is_not_removed_while_its_entry_may_exist(tmp_path: Path, ser
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return os.write(descriptor, data)
 
-    store = LocalStore(str(tmp_path), "job", write=write_some)
+    store = CutStore(FolderStore(str(tmp_path), write=write_some), "job")
     begin(store)
     files = write(store, snapshots_of(1))
     entry = manifest_for(files, 1)
@@ -160,11 +168,11 @@ def test_a_manifest_is_not_removed_while_its_entry_may_exist(tmp_path: Path, ser
     assert (tmp_path / MANIFEST).exists()
     disk_is_full[0] = False
     assert store.create(2, entry, files, DEPLOYMENT)
-    assert LocalStore(str(tmp_path), "job").cut(Epoch(1)).epoch == 1
+    assert CutStore(str(tmp_path), "job").cut(Epoch(1)).epoch == 1
 
 
 def test_an_unknown_entry_whose_number_another_one_got_is_lost(tmp_path: Path, server: Server):
-    store, other = LocalStore(str(tmp_path), "job"), LocalStore(str(tmp_path), "job")
+    store, other = CutStore(str(tmp_path), "job"), CutStore(str(tmp_path), "job")
     begin(store)
     files = write(store, snapshots_of(1))
     server.answers = [(False, errno.EIO)]

@@ -13,12 +13,17 @@ from recovery.stores.folder import Folder
 FILE = ("a", "b", "file")
 
 
+def read(folder: Folder, parts: tuple[str, ...]) -> bytes:
+    with folder.open(parts) as file:
+        return file.read()
+
+
 def test_a_file_is_there_with_all_that_was_written(tmp_path: Path):
     folder = Folder(str(tmp_path), write=lambda descriptor, data: os.write(descriptor, data[:3]))
     folder.write({FILE: b"first and more", ("c",): b""})
     folder.write({FILE: b"second"})
-    assert folder.read(FILE) == b"second"
-    assert folder.read(("c",), size=0) == b""
+    assert read(folder, FILE) == b"second"
+    assert read(folder, ("c",)) == b""
     assert list(folder.walk(())) == [FILE, ("c",)]
 
 
@@ -26,7 +31,7 @@ def test_an_exclusive_file_is_created_once(tmp_path: Path):
     folder = Folder(str(tmp_path))
     assert folder.create(FILE, b"first")
     assert not folder.create(FILE, b"second")
-    assert folder.read(FILE) == b"first"
+    assert read(folder, FILE) == b"first"
     assert folder.names(FILE[:-1]) == ["file"]
 
 
@@ -56,12 +61,11 @@ def test_what_is_not_there_cannot_be_settled(tmp_path: Path):
 def test_what_is_removed_leaves_no_empty_folder(tmp_path: Path):
     folder = Folder(str(tmp_path))
     folder.write({FILE: b"", ("a", "other"): b""})
-    folder.remove(FILE)
-    folder.remove(FILE)
+    folder.remove([FILE])
+    folder.remove([FILE])
     assert list(folder.walk(())) == [("a", "other")]
     assert folder.names(("a",)) == ["other"]
-    folder.remove_folder(("a",))
-    folder.remove_folder(("a",))
+    folder.remove([("a", "other")])
     assert folder.names() == []
 
 
@@ -87,11 +91,11 @@ def test_no_folder_stays_open(tmp_path: Path):
         folder.settle([FILE])
         with pytest.raises(FileNotFoundError):
             folder.settle([FILE, ("a", "nothing")])
-        folder.read(FILE)
+        read(folder, FILE)
         folder.create(("exclusive",), b"x")
-        assert not folder.exists(("a", "nothing"))
+        assert folder.status(("a", "nothing")) is None
         with pytest.raises(FileNotFoundError):
-            folder.read(("nowhere", "file"))
+            read(folder, ("nowhere", "file"))
     assert open_folders() & {identity(folder) for folder in (tmp_path, *tmp_path.rglob("*"))} == set()
     with os.scandir(tmp_path):
         assert open_folders() & {identity(tmp_path)}, "an open folder is found"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ import pytest
 from graphs.ids import Attempt, Epoch
 from recovery.orders import AppendEntry, AttemptStart, Manifest
 from recovery.stores import chain as chains
+from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import Folder
-from recovery.stores.local import LocalStore
 from recovery.stores.schema import PAST
 from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
 from recovery.supervisor import Supervisor
@@ -30,7 +32,7 @@ def of_no_task(epoch: int, attempt: int = 1, name: str | None = None) -> Manifes
     return manifest_for({}, epoch, attempt, name)
 
 
-def cuts(store: LocalStore, epochs: range, attempt: int = 1) -> None:
+def cuts(store: CutStore, epochs: range, attempt: int = 1) -> None:
     """Cuts, of which two are kept; the one of epoch 3 has a name."""
     for epoch in epochs:
         append(store, of_no_task(epoch, attempt, "before" if epoch == SAVED else None))
@@ -42,17 +44,22 @@ def numbers(tmp_path: Path, folder: str = "chain") -> list[int]:
     return sorted(int(path.stem) for path in (tmp_path / "job" / folder).iterdir())
 
 
-def again(tmp_path: Path, key: bytes | None = None) -> LocalStore:
-    return LocalStore(str(tmp_path), "job", key)
+def last_past(tmp_path: Path) -> int:
+    """The number of the last entry that the last past stands for."""
+    return json.loads(past_of(tmp_path).read_bytes())["number"]
 
 
-def begun(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+def again(tmp_path: Path, key: bytes | None = None) -> CutStore:
+    return CutStore(str(tmp_path), "job", key)
+
+
+def begun(tmp_path: Path, key: bytes | None = None) -> CutStore:
     store = again(tmp_path, key)
     begin(store)
     return store
 
 
-def long_chain(tmp_path: Path, key: bytes | None = None) -> LocalStore:
+def long_chain(tmp_path: Path, key: bytes | None = None) -> CutStore:
     store = begun(tmp_path, key)
     cuts(store, range(1, 31))
     return store
@@ -77,7 +84,7 @@ def others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, epochs: range,
 @pytest.mark.parametrize("key", [None, b"key"])
 def test_of_the_first_entries_there_is_what_is_needed(tmp_path: Path, key: bytes | None):
     store = long_chain(tmp_path, key)
-    (past,) = numbers(tmp_path, "past")
+    past = last_past(tmp_path)
     assert numbers(tmp_path) == list(range(past + 1, 32)) and len(numbers(tmp_path)) < 2 * KEPT
     for found in (store, again(tmp_path, key)):
         entries = found.numbered()
@@ -185,23 +192,23 @@ def test_a_death_while_it_is_shortened_leaves_a_chain_that_reads_and_is_cleared_
     left = iter(range(steps))
     remove = Folder.remove
 
-    def die(folder: Folder, parts: tuple[str, ...]) -> None:
-        if parts[0] == "chain" and next(left, None) is None:
-            raise Died
-        remove(folder, parts)
+    def die(folder: Folder, files: Iterable[tuple[str, ...]]) -> None:
+        for parts in files:
+            if parts[0] == "chain" and next(left, None) is None:
+                raise Died
+            remove(folder, [parts])
 
     monkeypatch.setattr(Folder, "remove", die)
     with pytest.raises(Died):
         cuts(store, range(1, 31))
     monkeypatch.setattr(Folder, "remove", remove)
     after = again(tmp_path)
-    assert numbers(tmp_path)[0] <= numbers(tmp_path, "past")[-1]
+    assert numbers(tmp_path)[0] <= last_past(tmp_path)
     last = after.numbered()[-1]
     assert isinstance(last.entry, Manifest)
     assert after.cut(last.entry.epoch).epoch == last.entry.epoch
     cuts(after, range(last.entry.epoch + 1, last.entry.epoch + 20))
-    (past,) = numbers(tmp_path, "past")
-    assert numbers(tmp_path)[0] == past + 1
+    assert numbers(tmp_path)[0] == last_past(tmp_path) + 1
 
 
 def test_a_full_disk_puts_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -226,8 +233,7 @@ def test_a_full_disk_puts_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def past_of(tmp_path: Path) -> Path:
-    (path,) = (tmp_path / "job" / "past").iterdir()
-    return path
+    return max((tmp_path / "job" / "past").iterdir())
 
 
 @pytest.mark.parametrize("key", [None, b"key"])
@@ -245,7 +251,8 @@ def test_a_bit_flipped_anywhere_in_a_past_is_found(tmp_path: Path, key: bytes | 
 
 def test_a_past_that_is_missing_is_an_error(tmp_path: Path):
     long_chain(tmp_path)
-    past_of(tmp_path).unlink()
+    for path in (tmp_path / "job" / "past").iterdir():
+        path.unlink()
     with pytest.raises(SnapshotCorruptError, match=r"00000001\.json is missing\b.*\b31\b"):
         again(tmp_path).chain()
 
@@ -258,8 +265,8 @@ def test_a_past_of_another_job_or_chain_is_an_error(tmp_path: Path):
     with pytest.raises(SnapshotCorruptError, match="elsewhere"):
         again(tmp_path).chain()
     path.write_bytes(right)
-    entry = tmp_path / "job" / "chain" / f"{int(path.stem) + 1:08d}.json"
-    entry.write_bytes((entry.parent / f"{int(path.stem) + 2:08d}.json").read_bytes())
+    entry = tmp_path / "job" / "chain" / f"{last_past(tmp_path) + 1:08d}.json"
+    entry.write_bytes((entry.parent / f"{last_past(tmp_path) + 2:08d}.json").read_bytes())
     with pytest.raises(SnapshotCorruptError):
         again(tmp_path).chain()
 

@@ -9,7 +9,7 @@ import pytest
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import OperatorState, TaskSnapshot
 from recovery.orders import AttemptStart
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.names import encoded, entry_number, number_in, parts_of, table_file
 from tests.stores.snapshots import DEPLOYMENT, entries_of, manifest_for, meaning
 
@@ -96,7 +96,7 @@ def test_folders_of_epochs_are_told_from_all_others():
 
 
 def test_operators_of_hostile_names_are_stored_and_found_again_within_the_folder(tmp_path: Path):
-    store = LocalStore(str(tmp_path / "root"), "job")
+    store = CutStore(str(tmp_path / "root"), "job")
     states = {name: OperatorState(groups=entries_of({"k": n})) for n, name in enumerate(HOSTILE) if name != "\ud800"}
     tasks = [TaskId(name, 0) for name in states]
     parts = {task: TaskSnapshot(task, Epoch(1), Attempt(1), states, (), ()) for task in tasks[:5]}

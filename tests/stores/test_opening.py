@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 from tests.stores.snapshots import begin, complete
 
 
 def test_a_store_makes_its_folders_and_holds_no_run_yet(tmp_path: Path):
-    store = LocalStore(str(tmp_path / "a" / "b"), "job")
+    store = CutStore(str(tmp_path / "a" / "b"), "job")
     assert Path(store.path) == tmp_path / "a" / "b" / "job"
     assert not store.holds_a_run
     assert store.chain() == []
@@ -27,13 +27,13 @@ def test_a_store_makes_its_folders_and_holds_no_run_yet(tmp_path: Path):
 
 @pytest.mark.parametrize("job", ["_job", "~job", "größe 1", "x" * 150])
 def test_the_folder_of_a_job_has_its_name(tmp_path: Path, job: str):
-    assert Path(LocalStore(str(tmp_path), job).path) == tmp_path / job
+    assert Path(CutStore(str(tmp_path), job).path) == tmp_path / job
 
 
 def test_a_store_keeps_its_identity(tmp_path: Path):
-    first = LocalStore(str(tmp_path), "job")
-    assert LocalStore(str(tmp_path), "job").job_id == first.job_id
-    assert LocalStore(str(tmp_path), "other").job_id != first.job_id
+    first = CutStore(str(tmp_path), "job")
+    assert CutStore(str(tmp_path), "job").job_id == first.job_id
+    assert CutStore(str(tmp_path), "other").job_id != first.job_id
 
 
 def test_those_who_open_a_store_at_once_agree_on_its_identity(tmp_path: Path):
@@ -43,7 +43,7 @@ def test_those_who_open_a_store_at_once_agree_on_its_identity(tmp_path: Path):
 
         def open_it(ids: list[str] = ids, barrier: threading.Barrier = barrier, job: str = f"job-{n}") -> None:
             barrier.wait()
-            ids.append(LocalStore(str(tmp_path), job).job_id)
+            ids.append(CutStore(str(tmp_path), job).job_id)
 
         threads = [threading.Thread(target=open_it) for _ in range(4)]
         for thread in threads:
@@ -57,14 +57,14 @@ def test_those_who_open_a_store_at_once_agree_on_its_identity(tmp_path: Path):
 @pytest.mark.parametrize("job", ["../job", "/job", "a/b", "..", "", "job\0", "a\nb", "x" * 300, ".hidden"])
 def test_a_job_of_a_bad_name_is_refused_and_nothing_is_written(tmp_path: Path, job: str):
     with pytest.raises(ValueError, match="job name"):
-        LocalStore(str(tmp_path / "root"), job)
+        CutStore(str(tmp_path / "root"), job)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path):
     (tmp_path / "root").write_text("mine")
     with pytest.raises(StoreError, match=r"root/job\b.*root\b.* file\b"):
-        LocalStore(str(tmp_path / "root"), "job")
+        CutStore(str(tmp_path / "root"), "job")
     assert (tmp_path / "root").read_text() == "mine"
 
 
@@ -74,10 +74,10 @@ def test_a_job_that_is_a_file_or_a_link_is_refused(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     with pytest.raises(StoreError, match=r"/file\b.* file\b"):
-        LocalStore(str(tmp_path), "file")
+        CutStore(str(tmp_path), "file")
     for job in ("link", "dangling"):
         with pytest.raises(StoreError, match="symbolic link"):
-            LocalStore(str(tmp_path), job)
+            CutStore(str(tmp_path), job)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -102,53 +102,53 @@ def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path):
     (tmp_path / "job").mkdir(mode=0o555)
     with somebody_without_rights():
         with pytest.raises(StoreError, match=r"/job\b.*\b(write|rights)\b"):
-            LocalStore(str(tmp_path), "job")
+            CutStore(str(tmp_path), "job")
         with pytest.raises(StoreError, match=r"/job/below\b.*\b(write|rights)\b"):
-            LocalStore(str(tmp_path / "job" / "below"), "other")
+            CutStore(str(tmp_path / "job" / "below"), "other")
 
 
 def test_a_lost_identity_is_told_and_no_new_one_is_made(tmp_path: Path):
-    begin(LocalStore(str(tmp_path), "job"))
+    begin(CutStore(str(tmp_path), "job"))
     (tmp_path / "job" / "job.json").unlink()
     with pytest.raises(SnapshotCorruptError, match=r"job\.json is missing\b.*\bchain\b"):
-        LocalStore(str(tmp_path), "job")
+        CutStore(str(tmp_path), "job")
     assert not (tmp_path / "job" / "job.json").exists()
 
 
 def test_an_identity_that_was_changed_is_refused(tmp_path: Path):
-    LocalStore(str(tmp_path), "job")
+    CutStore(str(tmp_path), "job")
     path = tmp_path / "job" / "job.json"
     right = path.read_bytes()
     for position in range(len(right)):
         path.write_bytes(right[:position] + bytes([right[position] ^ 1]) + right[position + 1 :])
         with pytest.raises(SnapshotCorruptError, match=r"job\.json"):
-            LocalStore(str(tmp_path), "job")
+            CutStore(str(tmp_path), "job")
     path.write_bytes(right)
-    LocalStore(str(tmp_path), "job")
+    CutStore(str(tmp_path), "job")
 
 
 def test_a_folder_under_another_name_is_refused(tmp_path: Path):
-    LocalStore(str(tmp_path), "job")
+    CutStore(str(tmp_path), "job")
     (tmp_path / "job").rename(tmp_path / "renamed")
     with pytest.raises(StoreError, match=r"'job'.*'renamed'"):
-        LocalStore(str(tmp_path), "renamed")
+        CutStore(str(tmp_path), "renamed")
 
 
 @pytest.mark.parametrize(("first", "then"), [(b"key", b"other"), (b"key", None), (None, b"key")])
 def test_a_store_is_opened_with_the_key_it_was_made_with(tmp_path: Path, first: bytes | None, then: bytes | None):
-    LocalStore(str(tmp_path), "job", first)
+    CutStore(str(tmp_path), "job", first)
     with pytest.raises(SnapshotAuthError, match=r"job\.json"):
-        LocalStore(str(tmp_path), "job", then)
+        CutStore(str(tmp_path), "job", then)
 
 
 def test_an_empty_key_is_refused(tmp_path: Path):
     with pytest.raises(StoreError, match=r"\bkey\b.*\bempty"):
-        LocalStore(str(tmp_path), "job", b"")
+        CutStore(str(tmp_path), "job", b"")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_travels_to_another_process_and_does_not_tell_its_key(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job", b"very secret")
+    store = CutStore(str(tmp_path), "job", b"very secret")
     begin(store)
     complete(store, 1)
     other = pickle.loads(pickle.dumps(store))
@@ -158,7 +158,7 @@ def test_a_store_travels_to_another_process_and_does_not_tell_its_key(tmp_path: 
 
 def test_a_relative_root_stays_where_it_was_when_the_process_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    store = LocalStore("snapshots", "job")
+    store = CutStore("snapshots", "job")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     begin(store)

@@ -15,8 +15,8 @@ from graphs.ids import Attempt, Epoch, TaskId
 from graphs.routing import groups_of_task, key_group
 from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.outline import outline_of
+from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import Folder
-from recovery.stores.local import LocalStore
 from recovery.stores.names import Parts
 from recovery.stores.parquet_tables import decode
 from recovery.stores.store_errors import SnapshotCorruptError
@@ -29,7 +29,7 @@ OBJECTS = {(number, "x"): [number] for number in range(300)}
 NUMBERS = {number: float(number) for number in range(1_000, 1_300)}
 
 
-def written(store: LocalStore, snapshot: TaskSnapshot) -> dict[TaskId, TaskFiles]:
+def written(store: CutStore, snapshot: TaskSnapshot) -> dict[TaskId, TaskFiles]:
     return {snapshot.task: store.write_task(Attempt(1), Epoch(1), snapshot, loops=LOOPS)}
 
 
@@ -45,7 +45,7 @@ def counted() -> TaskSnapshot:
 
 @pytest.mark.parametrize("index", range(3))
 def test_of_a_state_those_key_groups_are_read_that_are_asked_for(tmp_path: Path, index: int):
-    store, wanted = LocalStore(str(tmp_path), "job"), groups_of_task(index, 3)
+    store, wanted = CutStore(str(tmp_path), "job"), groups_of_task(index, 3)
     state = store.files_of(written(store, counted())).state(TASK, "count", wanted)
     found = {entry[0]: entry[1] for entry in decode_entries(state.groups) if len(entry) == 2}
     everything = {**TEXTS, **OBJECTS, **NUMBERS}
@@ -57,7 +57,7 @@ def test_of_a_state_those_key_groups_are_read_that_are_asked_for(tmp_path: Path,
 
 
 def test_the_bytes_of_a_group_hold_the_same_entries(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     groups = store.files_of(written(store, counted())).state(TASK, "count").groups
     as_bytes = {group: groups[group] for group in groups}
     assert sorted(map(repr, decode_entries(as_bytes))) == sorted(map(repr, decode_entries(groups)))
@@ -65,7 +65,7 @@ def test_the_bytes_of_a_group_hold_the_same_entries(tmp_path: Path):
 
 
 def test_a_file_that_is_not_asked_for_is_not_opened_and_one_that_is_gone_is_named(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     files = store.files_of(written(store, counted()))
     (other,) = tmp_path.glob("job/**/operator=other/*.parquet")
     other.unlink()
@@ -75,7 +75,7 @@ def test_a_file_that_is_not_asked_for_is_not_opened_and_one_that_is_gone_is_name
 
 
 def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     files = store.files_of(written(store, counted()))
     (path,) = tmp_path.glob("job/**/operator=count/count.0.parquet")
     data = bytearray(path.read_bytes())
@@ -94,7 +94,7 @@ def test_nothing_of_a_file_that_was_changed_is_decoded(tmp_path: Path, monkeypat
 
 
 def test_logs_and_rounds_come_back_as_they_were_and_the_manifest_outlines_them(tmp_path: Path):
-    store, snapshot = LocalStore(str(tmp_path), "job"), rank(1)
+    store, snapshot = CutStore(str(tmp_path), "job"), rank(1)
     described = written(store, snapshot)
     files = store.files_of(described)
     assert files.logs(RANK) == {received.channel: received.log for received in snapshot.inputs if received.log}
@@ -106,14 +106,14 @@ def test_logs_and_rounds_come_back_as_they_were_and_the_manifest_outlines_them(t
 
 
 def test_what_a_manifest_outlines_is_what_the_snapshots_say(tmp_path: Path):
-    store, snapshots = LocalStore(str(tmp_path), "job"), snapshots_of(1)
+    store, snapshots = CutStore(str(tmp_path), "job"), snapshots_of(1)
     cut = Cut(Epoch(1), Attempt(1), "abc", "aligned", False, snapshots, {"rank": 1})
     for task, outline in outline_of(cut).tasks.items():
         assert written(store, snapshots[task])[task].outline == outline
 
 
 def test_files_that_hold_something_else_than_the_manifest_says_are_refused(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     snapshot = rank(1)
     described = written(store, snapshot)[RANK]
     forged = replace(described, rounds=None, channels=())
@@ -126,9 +126,9 @@ def test_files_that_hold_something_else_than_the_manifest_says_are_refused(tmp_p
 # -- a state of several files ------------------------------------------------------------------------------------
 
 
-def in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int = 2_000) -> tuple[LocalStore, TaskFiles]:
+def in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int = 2_000) -> tuple[CutStore, TaskFiles]:
     monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", part_bytes)
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     return store, written(store, counted())[TASK]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphs.ids import Attempt, Epoch, TaskId
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.store_errors import NoSuchCutError
 from tests.stores.snapshots import (
     DEPLOYMENT,
@@ -27,17 +27,17 @@ from tests.stores.snapshots import (
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    store = LocalStore(str(tmp_path), "job")
+def store(tmp_path: Path) -> CutStore:
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     return store
 
 
-def folders(store: LocalStore, below: str = "") -> list[str]:
+def folders(store: CutStore, below: str = "") -> list[str]:
     return sorted(path.name for path in (Path(store.path) / below).iterdir() if path.is_dir())
 
 
-def test_a_dropped_cut_is_gone_and_the_others_stay(store: LocalStore):
+def test_a_dropped_cut_is_gone_and_the_others_stay(store: CutStore):
     for epoch in (1, 2, 3):
         complete(store, epoch)
     store.drop(Epoch(2))
@@ -48,22 +48,22 @@ def test_a_dropped_cut_is_gone_and_the_others_stay(store: LocalStore):
         assert store.cut(Epoch(epoch)).epoch == epoch
 
 
-def test_the_chain_still_tells_a_dropped_cut_and_dropping_it_again_does_no_harm(store: LocalStore):
+def test_the_chain_still_tells_a_dropped_cut_and_dropping_it_again_does_no_harm(store: CutStore):
     entry = complete(store, 1)
     store.drop(Epoch(1))
     store.drop(Epoch(1))
     assert store.chain()[1:] == [entry]
-    assert LocalStore(str(Path(store.path).parent), "job").chain()[1:] == [entry]
+    assert CutStore(str(Path(store.path).parent), "job").chain()[1:] == [entry]
 
 
-def test_a_drop_that_was_cut_short_can_be_finished(store: LocalStore):
+def test_a_drop_that_was_cut_short_can_be_finished(store: CutStore):
     complete(store, 1)
     (Path(store.path) / "epoch=1" / "attempt=1" / "manifest.json").unlink()
     store.drop(Epoch(1))
     assert folders(store) == ["chain"]
 
 
-def test_last_states_stay_while_a_later_manifest_names_them(store: LocalStore):
+def test_last_states_stay_while_a_later_manifest_names_them(store: CutStore):
     ended = store.write_task(Attempt(1), None, sink(1, ended=True))
     for epoch in (1, 2, 3):
         files = {part.task: store.write_task(Attempt(1), Epoch(epoch), part) for part in (source(epoch), rank(epoch))}
@@ -81,7 +81,7 @@ def test_last_states_stay_while_a_later_manifest_names_them(store: LocalStore):
     assert store.cut(Epoch(4)).snapshots[SINK].ended
 
 
-def test_a_last_state_that_no_manifest_names_yet_outlives_the_drop_of_a_cut(store: LocalStore):
+def test_a_last_state_that_no_manifest_names_yet_outlives_the_drop_of_a_cut(store: CutStore):
     complete(store, 1, ended=True)
     complete(store, 2, ended=True)
     other = TaskId("printed", 0)
@@ -92,7 +92,7 @@ def test_a_last_state_that_no_manifest_names_yet_outlives_the_drop_of_a_cut(stor
     assert files[RANK].files
 
 
-def test_what_dead_attempts_left_is_forgotten_and_what_is_complete_stays(store: LocalStore):
+def test_what_dead_attempts_left_is_forgotten_and_what_is_complete_stays(store: CutStore):
     complete(store, 1)
     write(store, snapshots_of(2))
     write(store, snapshots_of(3, ended=True))
@@ -106,7 +106,7 @@ def test_what_dead_attempts_left_is_forgotten_and_what_is_complete_stays(store: 
     assert store.cut(Epoch(1)).epoch == 1
 
 
-def test_a_cut_whose_manifest_is_missing_is_not_forgotten(store: LocalStore):
+def test_a_cut_whose_manifest_is_missing_is_not_forgotten(store: CutStore):
     complete(store, 1)
     manifest = Path(store.path) / "epoch=1" / "attempt=1" / "manifest.json"
     right = manifest.read_bytes()
@@ -117,7 +117,7 @@ def test_a_cut_whose_manifest_is_missing_is_not_forgotten(store: LocalStore):
     assert store.cut(Epoch(1)).epoch == 1
 
 
-def test_of_last_states_only_those_stay_that_a_manifest_names(store: LocalStore):
+def test_of_last_states_only_those_stay_that_a_manifest_names(store: CutStore):
     complete(store, 1, ended=True)
     store.write_task(Attempt(1), None, rank(2))
     begin(store, 2, restored=1)
@@ -127,7 +127,7 @@ def test_of_last_states_only_those_stay_that_a_manifest_names(store: LocalStore)
     assert store.cut(Epoch(1)).epoch == 1
 
 
-def test_the_files_of_an_aborted_epoch_are_discarded_task_by_task(store: LocalStore):
+def test_the_files_of_an_aborted_epoch_are_discarded_task_by_task(store: CutStore):
     complete(store, 1)
     write(store, snapshots_of(2))
     store.discard_task(Attempt(1), Epoch(2), RANK)
@@ -139,7 +139,7 @@ def test_the_files_of_an_aborted_epoch_are_discarded_task_by_task(store: LocalSt
     assert folders(store) == ["chain", "epoch=1"]
 
 
-def test_tasks_may_write_while_others_discard_the_same_epoch(store: LocalStore):
+def test_tasks_may_write_while_others_discard_the_same_epoch(store: CutStore):
     tasks = [TaskId("rank", index) for index in range(4)]
     barrier = threading.Barrier(len(tasks))
     errors: list[BaseException] = []

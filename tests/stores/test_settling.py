@@ -17,7 +17,7 @@ from engine.on_ray.transport.mailbox import Address
 from graphs import Flow, Items, Print
 from graphs.ids import Attempt, Epoch
 from recovery.stores import folder
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from tests.stores.snapshots import DEPLOYMENT, RANK, begin, complete, manifest_for, snapshots_of, write
 
 
@@ -61,7 +61,7 @@ LARGE = 1 << 40
 
 @pytest.mark.parametrize("settle", [True, False])
 def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk: Disk, settle: bool):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     disk.synced.clear()
     files = write(store, snapshots_of(1), 0 if settle else LARGE)
@@ -80,7 +80,7 @@ def test_all_of_a_cut_is_settled_before_its_entry_is_there(tmp_path: Path, disk:
 @pytest.mark.parametrize("fails_at", ["rank.0.parquet", "operator=rank", "manifest.json", "attempt=1"])
 def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fails_at: str):
     """It is the coordinator who hears of it: no entry is made, no manifest stays, and the next cut completes."""
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     files = write(store, snapshots_of(1), LARGE)
     disk.fails_at = fails_at
@@ -94,7 +94,7 @@ def test_a_disk_that_cannot_keep_a_cut_fails_it(tmp_path: Path, disk: Disk, fail
 
 
 def test_a_file_that_has_gone_fails_the_cut(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     files = write(store, snapshots_of(1), LARGE)
     next(tmp_path.rglob("rank.0.parquet")).unlink()
@@ -104,7 +104,7 @@ def test_a_file_that_has_gone_fails_the_cut(tmp_path: Path):
 
 
 def test_what_is_large_is_settled_by_who_has_written_it(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     part = snapshots_of(1)[RANK]
     size = sum(file.size for file in store.write_task(Attempt(1), Epoch(1), part).files)
     assert not store.write_task(Attempt(1), Epoch(2), part, left_bytes_max=size + 9).is_settled
@@ -118,7 +118,7 @@ def test_tasks_beside_the_supervisor_leave_it_to_that(
     """But not what several cuts may name, nor what another host has written."""
     flow = Flow("any")
     flow.read(Items([1]), name="numbers").write(Print(), name="shown")
-    tasks = TasksInFolder(LocalStore(str(tmp_path), "job"), flow.plan(), is_beside)
+    tasks = TasksInFolder(CutStore(str(tmp_path), "job"), flow.plan(), is_beside)
     part = snapshots_of(1)[RANK]
     written = tasks.write_task(Attempt(1), None if epoch is None else Epoch(epoch), part)
     assert written.is_settled is is_settled

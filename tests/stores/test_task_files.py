@@ -19,7 +19,7 @@ from proof.runner import run_seed
 from recovery.cut import InputRecord, OperatorState, TaskSnapshot
 from recovery.orders import AttemptStart
 from recovery.stored_groups import joined
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 from recovery.stores.names import Table
 from recovery.stores.state_table import groups_of, state_parts
 from recovery.typed_groups import TypedGroups
@@ -28,17 +28,17 @@ from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    store = LocalStore(str(tmp_path), "job")
+def store(tmp_path: Path) -> CutStore:
+    store = CutStore(str(tmp_path), "job")
     made.begin(store)
     return store
 
 
-def rows_of(store: LocalStore, name: str) -> list[dict[str, Any]]:
+def rows_of(store: CutStore, name: str) -> list[dict[str, Any]]:
     return parquet.ParquetFile(Path(store.path) / name).read().to_pylist()
 
 
-def test_a_cut_comes_back_in_meaning(store: LocalStore):
+def test_a_cut_comes_back_in_meaning(store: CutStore):
     complete(store, 7)
     cut = store.cut(Epoch(7))
     written = snapshots_of(7)
@@ -47,7 +47,7 @@ def test_a_cut_comes_back_in_meaning(store: LocalStore):
     assert (cut.between_rounds, cut.parallelism) == (False, {"rank": 1})
 
 
-def test_a_task_reads_its_own_part_alone(store: LocalStore):
+def test_a_task_reads_its_own_part_alone(store: CutStore):
     complete(store, 7)
     for file in Path(store.path).rglob("*.parquet"):
         if not file.name.startswith("rank.0"):
@@ -55,7 +55,7 @@ def test_a_task_reads_its_own_part_alone(store: LocalStore):
     assert meaning(store.task_snapshot(Epoch(7), RANK)) == meaning(snapshots_of(7)[RANK])
 
 
-def test_ids_come_back_as_ids_and_phases_as_phases(store: LocalStore):
+def test_ids_come_back_as_ids_and_phases_as_phases(store: CutStore):
     complete(store, 7)
     rounds = store.task_snapshot(Epoch(7), RANK).rounds
     assert type(rounds).__name__ == "RoundsSnapshot"
@@ -63,7 +63,7 @@ def test_ids_come_back_as_ids_and_phases_as_phases(store: LocalStore):
     assert [type(task) for task in rounds.contributions] == [TaskId]
 
 
-def test_no_class_of_ours_is_pickled_into_rounds(store: LocalStore):
+def test_no_class_of_ours_is_pickled_into_rounds(store: CutStore):
     complete(store, 7)
     (row,) = rows_of(store, "epoch=7/attempt=1/table=rounds/rank.0.parquet")
     assert b"recovery" not in row["data"]
@@ -71,7 +71,7 @@ def test_no_class_of_ours_is_pickled_into_rounds(store: LocalStore):
     assert (row["phase"], row["current"]) == ("return", "2.0")
 
 
-def test_what_has_a_type_is_in_typed_columns_and_only_the_rest_is_pickled(store: LocalStore):
+def test_what_has_a_type_is_in_typed_columns_and_only_the_rest_is_pickled(store: CutStore):
     complete(store, 7)
     rows = rows_of(store, "epoch=7/attempt=1/table=state/operator=rank/rank.0.parquet")
     typed = {
@@ -88,7 +88,7 @@ def test_what_has_a_type_is_in_typed_columns_and_only_the_rest_is_pickled(store:
     assert [row["kind"] for row in of_the_task] == ["pending", "pending", "whole"]
 
 
-def test_each_row_of_a_log_carries_the_digest_before_and_after_it(store: LocalStore):
+def test_each_row_of_a_log_carries_the_digest_before_and_after_it(store: CutStore):
     complete(store, 7)
     rows = rows_of(store, "epoch=7/attempt=1/table=log/loop=again/rank.0.parquet")
     assert [row["position"] for row in rows] == [0, 1, 2, 3]
@@ -97,7 +97,7 @@ def test_each_row_of_a_log_carries_the_digest_before_and_after_it(store: LocalSt
     assert all(first["digest_after"] == then["digest_before"] for first, then in pairwise(rows[1:]))
 
 
-def test_tables_hold_plain_types_alone(store: LocalStore):
+def test_tables_hold_plain_types_alone(store: CutStore):
     complete(store, 7)
     files = list(Path(store.path).rglob("*.parquet"))
     kinds = {str(field.type) for file in files for field in parquet.ParquetFile(file).schema_arrow}
@@ -106,14 +106,14 @@ def test_tables_hold_plain_types_alone(store: LocalStore):
     assert kinds == {"int32", "int64", "double", "bool", "string", "binary"}
 
 
-def test_a_column_can_be_null_only_where_something_is(store: LocalStore):
+def test_a_column_can_be_null_only_where_something_is(store: CutStore):
     complete(store, 7)
     for file in Path(store.path).rglob("*.parquet"):
         table = parquet.ParquetFile(file).read()
         assert {f.name for f in table.schema if f.nullable} == {n for n in table.column_names if table[n].null_count}
 
 
-def test_a_reader_of_partition_folders_finds_operators_and_loops_as_columns(store: LocalStore):
+def test_a_reader_of_partition_folders_finds_operators_and_loops_as_columns(store: CutStore):
     complete(store, 7)
     for table, column, names in (("state", "operator", {"rank", "counts"}), ("log", "loop", {"again"})):
         found = dataset(f"{store.path}/epoch=7/attempt=1/table={table}", partitioning="hive").to_table()
@@ -121,7 +121,7 @@ def test_a_reader_of_partition_folders_finds_operators_and_loops_as_columns(stor
 
 
 def test_empty_tables_make_no_file(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     bare = TaskSnapshot(RANK, Epoch(1), Attempt(1), {"map": OperatorState(), "filter": OperatorState()}, (), ())
     files = store.write_task(Attempt(1), Epoch(1), bare)
     assert files.files == ()
@@ -130,7 +130,7 @@ def test_empty_tables_make_no_file(tmp_path: Path):
     assert store.cut(Epoch(1)).snapshots == {RANK: bare}
 
 
-def test_what_an_auditor_needs_is_told_without_decoding_anything(store: LocalStore):
+def test_what_an_auditor_needs_is_told_without_decoding_anything(store: CutStore):
     complete(store, 7)
     folder = "epoch=7/attempt=1"
     manifest = json.loads((Path(store.path) / folder / "manifest.json").read_bytes())
@@ -157,7 +157,7 @@ def test_what_an_auditor_needs_is_told_without_decoding_anything(store: LocalSto
     assert store.cut(Epoch(7)).snapshots[made.SOURCE].operators["orders"].records == 10
 
 
-def test_what_is_told_of_the_files_travels_between_processes(store: LocalStore):
+def test_what_is_told_of_the_files_travels_between_processes(store: CutStore):
     files = made.write(store, snapshots_of(7))[RANK]
     assert pickle.loads(pickle.dumps(files)) == files
     assert (files.log_batches, files.logs[0].records) == (4, 4)
@@ -166,7 +166,7 @@ def test_what_is_told_of_the_files_travels_between_processes(store: LocalStore):
 
 
 def test_records_of_an_unknown_encoding_are_not_counted(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     inputs = (InputRecord(made.BACK, True, 0, 0, made.log_of(b"\xff\xff\xff\xff arrow", made.batch_of(1))),)
     odd = TaskSnapshot(RANK, Epoch(1), Attempt(1), {}, inputs, ())
     assert store.write_task(Attempt(1), Epoch(1), odd).logs[0].records is None
@@ -282,7 +282,7 @@ def test_every_cut_of_simulated_runs_comes_back(tmp_path: Path, runs: int):
     cuts_with_log = 0
     for seed in range(runs):
         _, world, _ = run_seed(seed, crashes=1)
-        store = LocalStore(str(tmp_path), f"job-{seed}")
+        store = CutStore(str(tmp_path), f"job-{seed}")
         for epoch, cut in world.record.cuts.items():
             files = {
                 task: store.write_task(cut.attempt, None if part.ended else epoch, part)

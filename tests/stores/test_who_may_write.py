@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import check_own
 from recovery.stores.keys import derived_key, key_in_file, signing_key
-from recovery.stores.local import LocalStore
 from recovery.stores.store_errors import SnapshotAuthError, StoreError
 from tests.stores.snapshots import begin, complete
 
@@ -24,7 +24,7 @@ def mode_of(path: Path) -> int:
 def test_only_the_owner_can_read_what_a_store_keeps(tmp_path: Path):
     before = os.umask(0)
     try:
-        store = LocalStore(str(tmp_path / "root"), "job")
+        store = CutStore(str(tmp_path / "root"), "job")
         begin(store)
         complete(store, 1)
     finally:
@@ -43,23 +43,23 @@ def test_a_folder_that_others_may_write_to_is_refused_without_a_key(tmp_path: Pa
     (tmp_path / "job").mkdir()
     (tmp_path / "job").chmod(mode)
     with pytest.raises(StoreError, match=r"\(mode \d+\).*`chmod go-w`.* BACKEDGE_KEY"):
-        LocalStore(str(tmp_path), "job")
+        CutStore(str(tmp_path), "job")
     assert list((tmp_path / "job").iterdir()) == []
 
 
 def test_a_folder_that_others_may_write_to_can_be_used_with_a_key(tmp_path: Path):
     (tmp_path / "job").mkdir()
     (tmp_path / "job").chmod(0o777)
-    store = LocalStore(str(tmp_path), "job", KEY)
+    store = CutStore(str(tmp_path), "job", KEY)
     begin(store)
     complete(store, 1)
-    assert LocalStore(str(tmp_path), "job", KEY).cut(store.chain()[-1].epoch).epoch == 1  # type: ignore[union-attr]
+    assert CutStore(str(tmp_path), "job", KEY).cut(store.chain()[-1].epoch).epoch == 1  # type: ignore[union-attr]
     with pytest.raises(SnapshotAuthError, match="key"):
-        LocalStore(str(tmp_path), "job", b"of another")
+        CutStore(str(tmp_path), "job", b"of another")
 
 
 def test_a_folder_that_is_opened_to_others_later_is_refused_before_anything_is_read(tmp_path: Path):
-    store = LocalStore(str(tmp_path), "job")
+    store = CutStore(str(tmp_path), "job")
     begin(store)
     complete(store, 1)
     Path(store.path).chmod(0o777)

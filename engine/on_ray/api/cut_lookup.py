@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
-
 from graphs.ids import Epoch
 from graphs.naming import check_name
-from recovery.stores.local import LocalStore
+from recovery.orders import Manifest
+from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
-from recovery.stores.names import JOB, epoch_folder
+from recovery.stores.names import JOB
+from recovery.stores.store_calls import exists
 from recovery.stores.store_errors import NoSuchCutError
+from recovery.stores.store_schemes import store_at
 from recovery.supervisor import Supervisor
 
 
-def last_cut(store: LocalStore) -> Epoch | None:
+def last_cut(store: CutStore) -> Epoch | None:
     """The cut from which `resume="latest"` resumes; None if there is none."""
     return _read(store).continues_from
 
 
-def _read(store: LocalStore) -> Supervisor:
+def _read(store: CutStore) -> Supervisor:
     reader = Supervisor("")
     reader.read(store.numbered())
     return reader
@@ -26,13 +27,14 @@ def _read(store: LocalStore) -> Supervisor:
 
 def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDescription:
     """The description of the cut to resume from. Unlike opening a store, creates nothing if there is no such job."""
-    if not os.path.isfile(os.path.join(root, check_name(job, "job"), JOB)):
+    if not exists(store_at(root).below(check_name(job, "job")), JOB):
         raise NoSuchCutError(
             f"{root} contains no run of {job!r}, so there is no cut {epoch} to resume from: give that run's folder, "
             "or resume from another cut; `backedge snapshots list` shows the cuts of a folder"
         )
-    store = LocalStore(root, job, key)
-    there = [str(cut) for cut in _read(store).cuts if os.path.isdir(os.path.join(store.path, epoch_folder(cut)))]
+    store = CutStore(root, job, key)
+    kept = {entry.epoch for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)}
+    there = [str(cut) for cut in _read(store).cuts if cut in kept]
     if str(epoch) not in there:
         others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"
         raise NoSuchCutError(f"epoch {epoch} is not a complete cut in {store.path}: {others}")

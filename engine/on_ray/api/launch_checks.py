@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from engine.files.checks import check_sink, check_source, claim_output
@@ -16,7 +15,9 @@ from graphs.ids import Attempt
 from graphs.kinds import Read, Write
 from graphs.plan import Operator, Plan
 from recovery.graph_change import GraphChange, change_from, fitted
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import local_path
+from recovery.stores.store_schemes import scheme_of, store_opener
 
 
 class RunExistsError(ValueError):
@@ -43,25 +44,23 @@ def _absolute(operator: Operator) -> Operator:
     return operator
 
 
-def storage_folder(given: str, hosts: int) -> str:
-    """The folder for the cuts, which all processes must be able to access.
+def check_location(given: str) -> None:
+    """Raise an `UnknownStoreError` unless cuts can be kept at a path or URI."""
+    store_opener(given)
 
-    >>> storage_folder("file:///shared/cuts", hosts=3)
-    '/shared/cuts'
+
+def storage_location(given: str, hosts: int) -> str:
+    """The absolute path or the URI where cuts are kept, which all processes must be able to reach.
+
+    >>> storage_location("file:///shared/cuts", hosts=3), storage_location("s3://bucket/cuts/", hosts=3)
+    ('/shared/cuts', 's3://bucket/cuts')
     """
-    if given.startswith("file:///"):
-        return given.removeprefix("file://")
-    if "://" in given:
-        raise BadOptionError(
-            f"snapshots={given!r}: cuts are kept in a folder, but this is not one: give one that every host of the "
-            "cluster has mounted, as file:///FOLDER"
-        )
-    if hosts > 1:
+    if "://" not in given and hosts > 1:
         raise BadOptionError(
             f"snapshots={given!r} is a folder of one host, but the cluster has {hosts}: give one that all have "
             "mounted, and confirm this by writing it as file:///FOLDER"
         )
-    return str(Path(given).absolute())
+    return local_path(given) if scheme_of(given) == "file" else given.rstrip("/")
 
 
 class Beginning(NamedTuple):
@@ -76,7 +75,8 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
     if options.root is None:
         return Beginning(is_fresh=True)
     cut = None if isinstance(run.resume, str) else find_cut(options.root, options.job, run.resume, options.key)
-    store = LocalStore(options.root, options.job, options.key)
+    store = CutStore(options.root, options.job, options.key)
+    store.probe()
     if not store.holds_a_run:
         return Beginning(is_fresh=True)
     if run.resume == "never":

@@ -8,7 +8,14 @@ from dataclasses import replace
 from engine.on_ray import cluster
 from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.api.job_handle import Job, RunResult
-from engine.on_ray.api.launch_checks import beginning_of, check_input, check_output, storage_folder, with_absolute_paths
+from engine.on_ray.api.launch_checks import (
+    beginning_of,
+    check_input,
+    check_location,
+    check_output,
+    storage_location,
+    with_absolute_paths,
+)
 from engine.on_ray.api.shared_paths import checked_paths
 from engine.on_ray.job_store import run_name
 from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills
@@ -53,14 +60,16 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     what = f"flow {flow.name!r}"
     options.check_snapshots(what)
     root = None if options.snapshots is None else os.fspath(options.snapshots)
-    # A wrong key is refused before Ray is started.
+    # A wrong key or scheme is refused before Ray is started.
     key = None if root is None else signing_key(options.key)
+    if root is not None:
+        check_location(root)
     plan = with_absolute_paths(checked_paths(flow.plan(), root))
     _check(plan, options, faults, what)
     splits = check_input(plan)
     deployment, description = _deploy(plan, options, faults.planned)
     if root is not None:
-        root = storage_folder(root, cluster.hosts())
+        root = storage_location(root, cluster.hosts())
     limits = Limits(options.credit_bytes, options.loop_bytes, options.loop_disk_bytes, options.log_bytes)
     tasks = TaskOptions(
         seed=options.seed,

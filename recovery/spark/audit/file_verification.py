@@ -17,10 +17,11 @@ from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.folder import Folder
+from recovery.stores.folder_store import FolderStore
 from recovery.stores.names import parts_of, table_of
 from recovery.stores.parquet_tables import pa
 from recovery.stores.shapes import shown
+from recovery.stores.store_calls import check_size
 from recovery.stores.store_errors import StoreError
 
 if TYPE_CHECKING:
@@ -88,12 +89,14 @@ def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None
     >>> print(check_file("/", "nowhere/1/table=rounds/rank.0.parquet", 4, ""))
     /nowhere/1/table=rounds/rank.0.parquet is missing but listed in a manifest: restore it from a backup
     """
-    parts, table = parts_of(name), "".join(table_of(name)[:1]).removeprefix("table=")
-    if parts is None or table not in SCHEMAS:
+    table = "".join(table_of(name)[:1]).removeprefix("table=")
+    if parts_of(name) is None or table not in SCHEMAS:
         return f"a manifest lists {shown(name)}, which is not a table file in {folder}: the manifest is forged"
     path = os.path.join(folder, name)
     try:
-        with Folder(folder).open(parts, size) as file:
+        store = FolderStore(folder)
+        check_size(store, name, size)
+        with store.open(name) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 return f"{path} was changed: its SHA-256 differs from the manifest's; restore it from a backup"
             file.seek(0)

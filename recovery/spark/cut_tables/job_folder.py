@@ -9,21 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from graphs.wording import one_line
 from recovery.orders import Manifest
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sha256
-from recovery.stores.folder import Folder
+from recovery.stores.folder_store import FolderStore, local_path
 from recovery.stores.links import Link
 from recovery.stores.manifests import check_codecs
-from recovery.stores.names import JOB, MANIFEST, Parts, attempt_folder, graph_file, number_in, parts_of
+from recovery.stores.names import JOB, MANIFEST, attempt_folder, graph_file, number_in, parts_of, path_of
 from recovery.stores.schema import GRAPH, IDENTITY, IDENTITY_BYTES_MAX
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.shapes import ShapeError
+from recovery.stores.store_calls import exists, full_name, read_document, read_sized
 from recovery.stores.store_errors import StoreError
+from recovery.stores.store_schemes import scheme_of
 
 T = TypeVar("T")
 
@@ -48,20 +49,20 @@ class MalformedDocumentError(UnreadableError):
 class JobFolder:
     """The files that a run left in ROOT/JOB."""
 
-    def __init__(self, folder: Folder, job: str, job_id: str, key: bytes | None) -> None:
-        self._folder = folder
+    def __init__(self, store: FolderStore, job: str, job_id: str, key: bytes | None) -> None:
+        self._store = store
         self._key = key
-        self._chain = Chain(folder, job_id, key)
+        self._chain = Chain(store, job_id, key)
         self.job = job
         self.job_id = job_id
 
     @staticmethod
     def open(path: str, key: bytes | None = None) -> JobFolder:
         """Open the job in ROOT/JOB, or in ROOT if it holds a single job. Nothing is created or changed."""
-        folder = Folder(_job_path(_local(path)))
-        path = folder.full((JOB,))
-        document = _read(path, lambda: opened(folder.read((JOB,), bytes_max=IDENTITY_BYTES_MAX), key, path, IDENTITY))
-        return JobFolder(folder, document["job"], document["job_id"], key)
+        store = FolderStore(_job_path(_local(path)))
+        path = full_name(store, JOB)
+        document = _read(path, lambda: opened(read_document(store, JOB, IDENTITY_BYTES_MAX), key, path, IDENTITY))
+        return JobFolder(store, document["job"], document["job_id"], key)
 
     def __repr__(self) -> str:
         return f"JobFolder({self.path!r})"
@@ -69,7 +70,7 @@ class JobFolder:
     @property
     def path(self) -> str:
         """The folder, as an absolute path."""
-        return self._folder.path
+        return self._store.location
 
     def links(self) -> list[Link]:
         """The verified entries of the chain, in order."""
@@ -97,9 +98,9 @@ class JobFolder:
             raise UnreadableError(
                 f"epoch {epoch} of job {self.job} in {self.path} {state}: choose an existing epoch ({there})"
             )
-        parts = _manifest_file(link)
-        path, expected = self._folder.full(parts), link.manifest
-        data = _read(path, lambda: self._folder.read(parts, expected.size))
+        name = _manifest_file(link)
+        path, expected = full_name(self._store, name), link.manifest
+        data = _read(path, lambda: read_sized(self._store, name, expected.size))
         if sha256(data) != expected.sha256:
             raise UnreadableError(
                 f"{path} is not the manifest recorded in the chain: it was changed or exchanged; restore it from a "
@@ -113,20 +114,19 @@ class JobFolder:
 
     def graph(self, graph_hash: str) -> dict[str, Any]:
         """A stored graph: its operators and edges."""
-        parts = graph_file(graph_hash)
-        path = self._folder.full(parts)
-        document: Document = _read(path, lambda: opened(self._folder.read(parts), self._key, path, GRAPH))
+        name = path_of(graph_file(graph_hash))
+        path = full_name(self._store, name)
+        document: Document = _read(path, lambda: opened(read_document(self._store, name), self._key, path, GRAPH))
         if (document["job_id"], document["graph_hash"]) != (self.job_id, graph_hash):
             raise UnreadableError(f"{path} belongs to another job or graph: restore the original file")
         return document["graph"]
 
     def foreign_file(self, name: str) -> str | None:
         """The reason why no store can have written this file (a link, say); None if there is none or it is missing."""
-        parts = parts_of(name)
-        if parts is None:
+        if parts_of(name) is None:
             return None
         try:
-            with self._folder.open(parts):
+            with self._store.open(name):
                 return None
         except StoreError as error:
             return one_line(error)
@@ -140,18 +140,18 @@ class JobFolder:
         """
         known = {(entry.epoch, entry.attempt) for entry in (link.entry for link in self._recorded())}
         found: list[Unrecorded] = []
-        for epoch_name in _read(self.path, self._folder.names):
+        for epoch_name in _read(self.path, self._store.folders):
             epoch = number_in(epoch_name, "epoch")
-            for name in [] if epoch is None else _read(self.path, lambda name=epoch_name: self._folder.names((name,))):
+            for name in [] if epoch is None else _read(self.path, lambda name=epoch_name: self._store.folders(name)):
                 attempt = number_in(name, "attempt")
                 if epoch is not None and attempt is not None and (epoch, attempt) not in known:
-                    found.append(Unrecorded(epoch, attempt, self._follows((epoch_name, name, MANIFEST))))
+                    found.append(Unrecorded(epoch, attempt, self._follows(path_of((epoch_name, name, MANIFEST)))))
         return found
 
-    def _follows(self, parts: Parts) -> int | None:
-        path = self._folder.full(parts)
+    def _follows(self, name: str) -> int | None:
+        path = full_name(self._store, name)
         try:
-            document = opened(self._folder.read(parts), self._key, path, MANIFEST_SHAPE)
+            document = opened(read_document(self._store, name), self._key, path, MANIFEST_SHAPE)
         except (StoreError, OSError):
             return None  # missing or torn by a crash, so it has no entry
         return document["parent"]["number"] if document["job_id"] == self.job_id else None
@@ -160,25 +160,22 @@ class JobFolder:
         return [link for link in self.links() if isinstance(link.entry, Manifest)]
 
     def _is_there(self, link: Any) -> bool:
-        parts = _manifest_file(link)
-        return _read(self._folder.full(parts), lambda: self._folder.exists(parts))
+        name = _manifest_file(link)
+        return _read(full_name(self._store, name), lambda: exists(self._store, name))
 
 
-def _manifest_file(link: Any) -> Parts:
-    return (*attempt_folder(link.entry.attempt, link.entry.epoch), MANIFEST)
+def _manifest_file(link: Any) -> str:
+    return path_of((*attempt_folder(link.entry.attempt, link.entry.epoch), MANIFEST))
 
 
 def _local(path: str) -> str:
     """The path; file: URIs are accepted, too."""
-    url = urlsplit(path)
-    if url.scheme == "file" and url.netloc in {"", "localhost"}:
-        return os.path.realpath(unquote(url.path))
-    if "://" in path:
-        raise UnreadableError(
-            f"snapshots can only be read from a folder, not from {path}: copy the job's folder to a disk that all of "
-            "Spark's processes can read, and give its path"
-        )
-    return os.path.realpath(path)
+    if scheme_of(path) == "file":
+        return os.path.realpath(local_path(path))
+    raise UnreadableError(
+        f"snapshots can only be read from a folder, not from {path}: copy the job's folder to a disk that all of "
+        "Spark's processes can read, and give its path"
+    )
 
 
 def _job_path(path: str) -> str:

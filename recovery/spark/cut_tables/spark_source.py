@@ -34,10 +34,11 @@ from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
 from recovery.spark.sessions.spark_session import is_local
 from recovery.spark.spark_errors import SparkJobError, UnreadableError
 from recovery.stores.documents import sha256
-from recovery.stores.folder import Folder
+from recovery.stores.folder_store import FolderStore
 from recovery.stores.keys import signing_key
 from recovery.stores.names import parts_of
 from recovery.stores.shapes import shown
+from recovery.stores.store_calls import read_sized
 from recovery.stores.store_errors import StoreError
 
 if TYPE_CHECKING:
@@ -180,11 +181,10 @@ def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) 
 
 def _verified(file: _File) -> bytes:
     path = os.path.join(file.folder, file.name)
-    parts = parts_of(file.name)
-    if parts is None:
+    if parts_of(file.name) is None:
         raise UnreadableError(f"a manifest lists {shown(file.name)}, which is outside {file.folder}: it is forged")
     try:
-        data = Folder(file.folder).read(parts, file.size)
+        data = read_sized(FolderStore(file.folder), file.name, file.size)
     except StoreError as error:
         raise UnreadableError(one_line(error)) from error
     except OSError as error:

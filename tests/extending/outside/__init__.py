@@ -1,1 +1,1 @@
-"""A package that is not ours: a source and a sink over SQLite. It imports nothing but `backedge`."""
+"""A package that is not ours: a source, a sink and a store over SQLite. It imports nothing but `backedge`."""

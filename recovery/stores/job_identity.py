@@ -1,0 +1,37 @@
+"""The identity of a job: a random id in job.json, which every document of the job names.
+
+It is created once, exclusively, before any other file. So if there are other files and no identity, it was lost, and no
+new one is made: entries that name the old one would be taken for foreign.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from recovery.stores.documents import opened, sealed
+from recovery.stores.names import JOB
+from recovery.stores.schema import IDENTITY, IDENTITY_BYTES_MAX
+from recovery.stores.shapes import shown
+from recovery.stores.store_calls import create_exclusively, exists, full_name, read_document, top_names
+from recovery.stores.store_errors import SnapshotCorruptError, StoreError
+from recovery.stores.store_protocol import Store
+
+
+def identity_of(store: Store, job: str, key: bytes | None) -> str:
+    """The id of the job. Created if there is none yet."""
+    if not exists(store, JOB):
+        others = [name for name in top_names(store.list()) if not name.startswith(".")]
+        if others and not exists(store, JOB):
+            raise SnapshotCorruptError(
+                f"{full_name(store, JOB)} is missing, and {', '.join(others)} of the job exists: restore it from a "
+                "backup, or remove the folder to start the job from nothing"
+            )
+        create_exclusively(store, JOB, sealed({"job": job, "job_id": secrets.token_hex(16)}, key))
+    path = full_name(store, JOB)
+    document = opened(read_document(store, JOB, IDENTITY_BYTES_MAX), key, path, IDENTITY)
+    if document["job"] != job:
+        raise StoreError(
+            f"{path} says that the folder belongs to job {shown(document['job'])}, and it is opened as {job!r}: rename "
+            "the folder, or open it under its own name"
+        )
+    return document["job_id"]

@@ -1,0 +1,112 @@
+"""What the store of a job builds from the calls of a `Store`: exclusive creation that survives a lost reply, and reads
+that take no more bytes than were written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from recovery.stores.schema import DOCUMENT_BYTES_MAX
+from recovery.stores.store_errors import OutcomeUnknownError, SnapshotCorruptError
+from recovery.stores.store_protocol import Store
+
+_PIECE_BYTES = 1 << 20
+
+
+def full_name(store: Store, name: str) -> str:
+    """A name with the location of its store, for people to read."""
+    return f"{store.location}/{name}"
+
+
+def create_exclusively(store: Store, name: str, data: bytes) -> bool:
+    """Create a file exclusively and durably. True if the name now holds `data`, False if it holds something else.
+
+    No reply proves anything: a repeated request finds the file that the first one created, and an error may hide a
+    success. So the file is read back. An `OutcomeUnknownError` means that something may have been created, and asks for
+    the same call again; any other `OSError`, that nothing was.
+    """
+    unknown: OutcomeUnknownError | None = None
+    try:
+        if store.create(name, data):
+            return True
+    except OutcomeUnknownError as error:
+        unknown = error
+    try:
+        if store.read(name, length=len(data) + 1) != data:
+            return False
+        # It is ours, and perhaps not durable: the reply that was lost may have said so.
+        store.make_durable([name])
+    except OSError as error:
+        cause = unknown or error
+        raise OutcomeUnknownError(
+            cause.errno, f"whether {full_name(store, name)} was created is unknown ({cause.strerror or cause})"
+        ) from cause
+    return True
+
+
+def exists(store: Store, name: str) -> bool:
+    """Whether there is a file of this name."""
+    return store.facts(name) is not None
+
+
+def read_document(store: Store, name: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
+    """Read a whole file of at most `bytes_max` bytes."""
+    piece = min(_PIECE_BYTES, bytes_max + 1)
+    data = store.read(name, length=piece)
+    if len(data) == piece:
+        # A file of that size may be planted: look before reading more.
+        facts = store.facts(name)
+        is_too_large = facts is None or facts.size > bytes_max
+        data = b"" if is_too_large else data + store.read(name, piece, bytes_max + 1 - piece)
+    else:
+        is_too_large = False
+    if is_too_large or len(data) > bytes_max:
+        raise SnapshotCorruptError(
+            f"{full_name(store, name)} has more than {bytes_max:,} bytes, and no document is as large as that: it was "
+            "not written by this program; restore it from a backup"
+        )
+    return data
+
+
+def read_sized(store: Store, name: str, size: int) -> bytes:
+    """Read a whole file that must have this size."""
+    data = store.read(name, length=size + 1)
+    if len(data) != size:
+        raise _of_another_size(store, name, size)
+    return data
+
+
+def sha256_of(store: Store, name: str, size: int) -> str:
+    """The SHA-256 of a file that must have this size, read piece by piece."""
+    check_size(store, name, size)
+    with store.open(name) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_size(store: Store, name: str, size: int) -> None:
+    """Raise unless a file has this size."""
+    facts = store.facts(name)
+    if facts is None:
+        raise FileNotFoundError(2, "No such file", full_name(store, name))
+    if facts.size != size:
+        raise _of_another_size(store, name, size)
+
+
+def remove_below(store: Store, folder: str) -> None:
+    """Remove all files below a folder, as far as they are listed."""
+    store.remove(list(store.list(folder)))
+
+
+def top_names(names: Iterable[str]) -> list[str]:
+    """The first parts of these names, sorted."""
+    return sorted({name.split("/")[0] for name in names})
+
+
+def _of_another_size(store: Store, name: str, size: int) -> SnapshotCorruptError:
+    facts = store.facts(name)
+    found = "no longer exists" if facts is None else f"has {facts.size} bytes"
+    return SnapshotCorruptError(
+        f"{full_name(store, name)} {found}, and {size} were written: it is torn or was changed; restore it from a "
+        "backup, or restore another cut"
+    )

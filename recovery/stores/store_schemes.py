@@ -1,0 +1,74 @@
+"""Opens the store of a URI. The scheme selects the store, and any installed distribution can register one:
+
+    [project.entry-points."backedge.stores"]
+    sqlite = "their_package:SqliteStore"
+
+An entry names a callable that takes the URI and returns a `Store`. The schemes of our own are entries of the same kind,
+listed here so that they need no metadata: Spark's executors get our packages without it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from recovery.stores.store_errors import StoreError, UnknownStoreError
+from recovery.stores.store_protocol import Store
+
+GROUP = "backedge.stores"
+"""The group of entry points that register schemes."""
+
+StoreOpener = Callable[[str], Store]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_OURS: Mapping[str, str] = {"file": "recovery.stores.folder_store:FolderStore"}
+
+
+def scheme_of(location: str) -> str:
+    """The scheme of a location; a path has that of local folders.
+
+    >>> scheme_of("s3://bucket/cuts"), scheme_of("/data/cuts")
+    ('s3', 'file')
+    """
+    found = _SCHEME.match(location)
+    return found[1].lower() if found else "file"
+
+
+def store_opener(location: str) -> StoreOpener:
+    """What opens the stores of this scheme. `UnknownStoreError` if nothing does, or if a package is missing."""
+    scheme = scheme_of(location)
+    entry = _entries().get(scheme)
+    if entry is None:
+        raise UnknownStoreError(
+            f"{location} cannot be opened: no installed package registers {scheme}:// as a store (known: "
+            f"{', '.join(f'{name}://' for name in sorted(_entries()))}); install one that has an entry point of that "
+            f'name in the group "{GROUP}", here and on all hosts of the cluster'
+        )
+    try:
+        opener: Any = entry.load()
+    except ModuleNotFoundError as error:
+        wanted = entry.dist.name if entry.dist is not None else "backedge"
+        raise UnknownStoreError(
+            f"{location} cannot be opened: the store for {scheme}:// needs the package {error.name!r}; install {wanted}"
+        ) from error
+    return opener
+
+
+def store_at(location: str | os.PathLike[str]) -> Store:
+    """Open the store of a URI, or of the path of a local folder."""
+    place = os.fspath(location)
+    store: Any = store_opener(place)(place)
+    if not isinstance(store, Store):
+        raise StoreError(
+            f"{place} cannot be opened: what is registered for {scheme_of(place)}:// returned {store!r}, which is no "
+            "Store; return an instance of a subclass of backedge.Store"
+        )
+    return store
+
+
+def _entries() -> dict[str, EntryPoint]:
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return found | {scheme: EntryPoint(scheme, target, GROUP) for scheme, target in _OURS.items()}
