@@ -24,6 +24,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, cast
 
 from engine.batch import ATOMS, copy_value, is_immutable, separate
+from engine.pickled_groups import PickledGroups
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from engine.touched_keys import TouchedKeys
@@ -32,7 +33,7 @@ from graphs.ids import Epoch
 from graphs.routing import NEVER_NAN, canonical_key, key_group
 from recovery.cut import OperatorState
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
-from recovery.typed_groups import Column, Numbers
+from recovery.typed_groups import Column, Numbers, TypedGroups
 
 PACKED_AT_ONCE_MAX = 200_000
 """So many take 3 ms; a million would hold the task up."""
@@ -246,7 +247,7 @@ class GroupEncoder:
         self._entries = entries
         self._others = chain(((key,) for key in gone), timers)
         self._typed = TypedEntries(entries.known, entries.packing)
-        self._parts: dict[int, list[bytes]] = {}
+        self._pickles = PickledGroups()
         if entries.packed is not None:
             self._typed.add_all(entries.packed)
 
@@ -260,7 +261,7 @@ class GroupEncoder:
         return len(values) + len(others)
 
     def _encode_each(self, entries: Iterable[tuple[Any, ...]]) -> None:
-        parts = self._parts
+        parts: dict[int, list[bytes]] = {}
         for entry in entries:
             try:
                 # One pickle an entry: equal entries give equal bytes, whatever objects they share with other entries.
@@ -277,14 +278,34 @@ class GroupEncoder:
                 parts[group].append(payload)
             else:
                 parts[group] = [payload]
+        for group, payloads in parts.items():
+            self._pickles.add(group, payloads)
 
     def groups(self) -> Mapping[int, bytes]:
         """Group -> bytes, in the order of the groups."""
         typed = self._typed.groups()
-        if not self._parts:
+        if not self._pickles:
             return typed
-        found = typed.keys() | self._parts.keys()
-        return {group: typed.get(group, b"") + b"".join(self._parts.get(group, ())) for group in sorted(found)}
+        return _Encoded(typed, self._pickles) if typed else self._pickles
+
+
+class _Encoded(Mapping[int, bytes]):
+    """The entries of each group that are in columns, and those that are pickled."""
+
+    def __init__(self, typed: TypedGroups, pickles: PickledGroups) -> None:
+        self._typed = typed
+        self._pickles = pickles
+
+    def __getitem__(self, group: int) -> bytes:
+        if group not in self._typed:
+            return self._pickles[group]
+        return self._typed[group] + self._pickles.get(group, b"")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._typed.keys() | self._pickles.keys()))
+
+    def __len__(self) -> int:
+        return len(self._typed.keys() | self._pickles.keys())
 
 
 def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:

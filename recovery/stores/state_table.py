@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -62,7 +62,7 @@ _TYPED: dict[Any, tuple[str, str]] = {
 _MANY = {(int, int), (int, float)}
 _PIECE_ROWS = 65_536
 
-PART_BYTES = 32 << 20
+PART_BYTES = 16 << 20
 """A part ends with the key group that would make it larger. Only a part of a single group may be."""
 
 _NUMBER_BYTES = 20
@@ -169,20 +169,8 @@ class _Rows:
         self.typed = {types: _Typed(*columns) for types, columns in _TYPED.items()}
         self.single: list[_Row] = []
 
-    def add(self, groups: Mapping[int, bytes], span: tuple[int, int]) -> None:
-        """Take what these groups hold from the first to the last of a span."""
-        first, last = span
-        if isinstance(groups, TypedGroups):
-            for numbers in groups.numbers:
-                start, end = np.searchsorted(numbers.groups, (first, last + 1)).tolist()
-                if start < end:
-                    self._add_numbers(Numbers(numbers.code, *(column[start:end] for column in numbers[1:])))
-            return
-        for group in range(first, last + 1):
-            if group in groups:
-                self._add_group(group, groups[group])
-
-    def _add_group(self, group: int, payload: bytes) -> None:
+    def add_group(self, group: int, payload: bytes) -> None:
+        """Take apart what a key group holds."""
         stream = io.BytesIO(payload)
         typed: dict[Any, tuple[list[Any], list[Any]]] = {}
         start, size = 0, len(payload)
@@ -207,7 +195,8 @@ class _Rows:
         for types, (keys, values) in typed.items():
             self.typed[types].add(np.full(len(keys), group, np.int32), keys, values)
 
-    def _add_numbers(self, numbers: Numbers) -> None:
+    def add_numbers(self, numbers: Numbers) -> None:
+        """Take what is in columns already."""
         types = (int, int if numbers.code == "i" else float)
         self.typed[types].add(numbers.groups, numbers.keys, numbers.values)
 
@@ -217,7 +206,7 @@ class _Rows:
                 is_whole = len(keys) == len(values) and len(keys) % 8 == 0
                 if is_whole:
                     groups = np.full(len(keys) // 8, group, np.int32)
-                    self._add_numbers(
+                    self.add_numbers(
                         Numbers(code, groups, np.frombuffer(keys, "<i8"), np.frombuffer(values, f"<{code}8"))
                     )
                 return is_whole
@@ -272,10 +261,10 @@ class Part(NamedTuple):
 
 def state_parts(state: OperatorState) -> Iterator[Part]:
     """The rows of one operator's state in one task, part by part: key groups in their order, then what has no group."""
-    for span in _spans(_sizes(state.groups)):
-        rows = _Rows()
-        rows.add(state.groups, span)
-        yield Part(rows.table(), span)
+    if isinstance(state.groups, TypedGroups):
+        yield from _parts_of_numbers(state.groups)
+    else:
+        yield from _parts_of_pickles(state.groups)
     rows = _Rows()
     rows.single += [_pickled("pending", None, item) for item in state.pending]
     if state.whole is not None:
@@ -284,29 +273,43 @@ def state_parts(state: OperatorState) -> Iterator[Part]:
         yield Part(rows.table(), None)
 
 
-def _sizes(groups: Mapping[int, bytes]) -> list[tuple[int, int]]:
-    """Each key group with about as many bytes as it has, in order."""
-    if isinstance(groups, TypedGroups):
-        counts = sum(np.bincount(numbers.groups, minlength=KEY_GROUPS) for numbers in groups.numbers)
-        return [(group, count * _NUMBER_BYTES) for group, count in enumerate(np.atleast_1d(counts).tolist()) if count]
-    return [(group, len(data)) for group in sorted(groups) if (data := groups[group])]
+def _parts_of_pickles(groups: Mapping[int, bytes]) -> Iterator[Part]:
+    rows, size, first, last = _Rows(), 0, -1, -1
+    for group in sorted(groups):
+        payload = groups[group]
+        if size and size + len(payload) > PART_BYTES:
+            yield Part(rows.table(), (first, last))
+            rows, size = _Rows(), 0
+        if payload:
+            first, last = group if not size else first, group
+            size += len(payload)
+            rows.add_group(group, payload)
+    if size:
+        yield Part(rows.table(), (first, last))
 
 
-def _spans(sizes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The first and the last key group of each part.
+def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
+    counts: Any = sum(np.bincount(numbers.groups, minlength=KEY_GROUPS) for numbers in groups.numbers)
+    for first, last in _spans(np.atleast_1d(counts).tolist()):
+        rows = _Rows()
+        for numbers in groups.numbers:
+            start, end = np.searchsorted(numbers.groups, (first, last + 1)).tolist()
+            if start < end:
+                rows.add_numbers(Numbers(numbers.code, *(column[start:end] for column in numbers[1:])))
+        yield Part(rows.table(), (first, last))
 
-    >>> half = PART_BYTES // 2
-    >>> list(_spans([(0, half), (3, half), (4, half), (5, 3 * half), (6, 1)]))
-    [(0, 3), (4, 4), (5, 5), (6, 6)]
-    """
-    first = last = -1
-    held = 0
-    for group, size in sizes:
-        if first >= 0 and held + size > PART_BYTES:
+
+def _spans(counts: list[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last key group of each part, from the number of rows in each group."""
+    rows, first, last = 0, -1, -1
+    for group, count in enumerate(counts):
+        if rows and (rows + count) * _NUMBER_BYTES > PART_BYTES:
             yield first, last
-            first, held = -1, 0
-        first, last, held = group if first < 0 else first, group, held + size
-    if first >= 0:
+            rows = 0
+        if count:
+            first, last = group if not rows else first, group
+            rows += count
+    if rows:
         yield first, last
 
 
