@@ -47,7 +47,7 @@ class Centre:
         self.is_over = world.is_over
         self.is_finished = world.is_finished
         self.failure = world.failure
-        self.has_append = bool(world.appends)
+        self.has_append = world.driver.step is not None
         self.unrestored: tuple[TaskId, ...] = tuple(world.unrestored)
         self.may_crash = bool(world.hosts or world.unrestored)
         self.is_fresh = any(isinstance(entry, Manifest) and entry.files for _, entry in world.store.chain)
@@ -169,7 +169,7 @@ def _parts_of(world: World) -> tuple[Any, ...]:
     return (
         set(world.hosts),
         world.unrestored,
-        (list(world.appends), world.store.chain),
+        (world.driver.step, world.store.chain),
         (world.supervisor, world.coordinator),
         (world.is_finished, world.failure),
     )

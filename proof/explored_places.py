@@ -144,7 +144,7 @@ class Places:
         self._pushed: dict[tuple[int, Order], int] = {}
         self._refiled: dict[tuple[int, int], int] = {}
         scene.hosts, scene.wires, scene.reports, scene.store.files = {}, {}, [], {}
-        scene.appends.clear()
+        scene.driver.abandon()
         self.bare = self.number(None, ())
 
     # -- making places -------------------------------------------------------------------------------------------

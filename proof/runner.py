@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from engine.driver_ports import FlowLimits
+from engine.run_driver import StoreRetries
 from engine.simulation.breaks import BREAKS
 from engine.simulation.checker import check
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
@@ -106,6 +107,7 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
         snapshots,
         records_max=records_max,
         restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100)), pause_ms_max=400),
+        retries=StoreRetries(pause_ms=20, tries_max=2 if seed % 2 else 20),
         seed=seed,
         slices=slices,
         together=rng.random() < 0.5,

@@ -94,6 +94,7 @@ class Supervisor:
 
     - restarts: of the whole run. failed_ms: the times of the failures that count against the limit.
     - failures_in_a_row: attempts that have failed since the last complete cut.
+    - has_claimed: whether an entry in the chain is this supervisor's, so that it has had the job.
     """
 
     def __init__(self, claimant: str, options: RestartOptions | None = None) -> None:
@@ -103,6 +104,7 @@ class Supervisor:
         self.restarts = 0
         self.failed_ms: deque[int] = deque()
         self.failures_in_a_row = 0
+        self.has_claimed = False
         self.resume_at_ms = 0
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(0)
@@ -148,6 +150,7 @@ class Supervisor:
     def _learn(self, number: int, entry: Entry) -> None:
         self.entries = number
         self.attempt = max(self.attempt, entry.attempt)
+        self.has_claimed |= entry.claimant == self.claimant
         if isinstance(entry, AttemptStart):
             self.continues_from = entry.restored
         else:
@@ -197,6 +200,7 @@ class Supervisor:
     def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
         """The entry was created. Remove what it has made dead, except `spared`; after a claim, restore."""
         self._learn(self.entries + 1, entry)
+        self.has_claimed = True
         if isinstance(entry, Manifest):
             self.failures_in_a_row = 0
             return [self.sweep(spared=spared)]
@@ -213,9 +217,24 @@ class Supervisor:
         lost it. If an earlier attempt of this supervisor created it and gave it up before the answer was known, the
         next attempt claims the number after it.
         """
-        if self.stage is Stage.CLAIMING and (not self.restarts or not self._foreign(chain)):
+        if self.stage is Stage.CLAIMING and self._lost_with(chain) is None:
             return self.begin(chain, self.wanted, anew=self.anew)
         return self._fence(number)
+
+    def _lost_with(self, chain: Sequence[Numbered]) -> int | None:
+        """The entry with which another supervisor took the job over; None if this one still has it, or never had it.
+
+        A run that begins has not had the job: what others append before its first claim does not fence it.
+        """
+        has_job = self.has_claimed
+        for number, entry in chain:
+            if number <= self.entries:
+                continue
+            if entry.claimant == self.claimant:
+                has_job = True
+            elif has_job:
+                return number
+        return None
 
     def _foreign(self, chain: Sequence[Numbered]) -> list[int]:
         """The numbers of entries that another supervisor has created since the last read."""
@@ -255,9 +274,9 @@ class Supervisor:
         """
         if self.stage is Stage.OVER:
             return []
-        foreign = self._foreign(chain)
-        if foreign:
-            return self._fence(foreign[0])
+        lost_with = self._lost_with(chain)
+        if lost_with is not None:
+            return self._fence(lost_with)
         self.requests.on_attempt_over()
         self.restarts += 1
         self.failures_in_a_row += 1
@@ -285,8 +304,8 @@ class Supervisor:
 
     def resume(self, chain: Sequence[Numbered]) -> list[Order]:
         """Claim the next attempt after a pause, unless another run has taken over meanwhile."""
-        foreign = self._foreign(chain)
-        return self._fence(foreign[0]) if foreign else self.begin(chain, self.wanted, anew=self.anew)
+        lost_with = self._lost_with(chain)
+        return self.begin(chain, self.wanted, anew=self.anew) if lost_with is None else self._fence(lost_with)
 
     def _fence(self, number: int) -> list[Order]:
         self.stage = Stage.OVER

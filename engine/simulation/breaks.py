@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel
 from engine.iteration import Iteration
+from engine.run_driver import RunDriver
 from engine.simulation.world import Parts
 from engine.state import LAST_STATE, KeyedState, StateCapture
 from engine.task import NOTHING, TaskCore
@@ -50,6 +51,7 @@ from recovery.requests import Requests
 from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
 from recovery.state_files import StateFiles
+from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import Supervisor
 from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
 
@@ -580,6 +582,24 @@ class GoingBackDropsOutput(Supervisor):
         return [order._replace(unpublished=()) if isinstance(order, RestoreTasks) else order for order in orders]
 
 
+class LaterErrorSettlesUnknown(RunDriver):
+    """Takes the error of a repetition for the answer, though the first try may still take effect."""
+
+    def _on_create_error(self, append: AppendEntry, error: OSError) -> None:
+        if not isinstance(error, OutcomeUnknownError):
+            self.is_unknown = False
+        super()._on_create_error(append, error)
+
+
+class ClaimsFromAnOldChain(RunDriver):
+    """Claims again and again from what it has read of the chain at first."""
+
+    def _chain(self) -> Sequence[Numbered]:
+        old: Sequence[Numbered] | None = getattr(self, "old_chain", None)
+        self.old_chain = super()._chain() if old is None else old
+        return self.old_chain
+
+
 # -- rounds ------------------------------------------------------------------------------------------------------
 
 
@@ -747,6 +767,10 @@ def _supervisor(supervisor: type[Supervisor]) -> Callable[[], Parts]:
     return lambda: Parts(supervisor=supervisor)
 
 
+def _run_driver(driver: type[RunDriver]) -> Callable[[], Parts]:
+    return lambda: Parts(run_driver=driver)
+
+
 def _driver(driver: type[TaskDriver]) -> Callable[[], Parts]:
     return lambda: Parts(driver=driver)
 
@@ -866,6 +890,12 @@ BREAKS = {
     ),
     "going-back-drops-output": Break(
         "output of a complete cut is dropped by a run that goes back", _supervisor(GoingBackDropsOutput)
+    ),
+    "later-error-settles-unknown": Break(
+        "an entry that may exist is given up when its repetition fails", _run_driver(LaterErrorSettlesUnknown)
+    ),
+    "claims-from-an-old-chain": Break(
+        "a claim that is repeated does not read the chain again", _run_driver(ClaimsFromAnOldChain)
     ),
     "blocking-variant": Break("the head captures when its barrier returns", _core(BlockingVariant)),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from engine.run_ports import Placed
 from graphs.deployment import Deployment
 from graphs.expansion import Actors, expand
 from graphs.ids import TaskId
@@ -28,14 +28,6 @@ class TakeBack(Protocol):
     def __call__(
         self, plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole, /
     ) -> TaskRestore: ...
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A deployment, and the plan of each task; None if the run starts from the beginning."""
-
-    deployment: Deployment
-    restores: dict[TaskId, RestorePlan | None]
 
 
 class Placement:

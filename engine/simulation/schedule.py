@@ -17,13 +17,14 @@ from engine.batch import Batch, decode, encode
 from engine.columns import as_records
 from engine.simulation.lossy_lines import LinedWorld, Travelling
 from engine.simulation.record import Violation
+from engine.simulation.simulated_store import CreateFault
 from engine.simulation.windows import WindowedWorld
 from engine.simulation.world import Happening, World
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.channels import Queued
 from recovery.effects import Decline
 from recovery.messages import Data, Mode, marker_in
-from recovery.orders import AppendEntry, AttemptStart
+from recovery.orders import AttemptStart, Manifest
 from recovery.protocol_errors import ChannelIntegrityError
 from recovery.requests import Request, RequestKind
 from recovery.rounds import Phase
@@ -63,19 +64,22 @@ class FaultPlan:
     lost_append_replies: int = 1
     hung_appends: int = 1
     compactions: int = 2
+    failed_claims: int = 2
+    unreadable_chains: int = 2
+    unreadable_cuts: int = 1
     go_backs: int = 0
 
     @staticmethod
     def none() -> FaultPlan:
         """A run in which nothing goes wrong."""
         return FaultPlan(
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
+            crashes=0,
+            coordinator_deaths=0,
+            transport=0,
+            write_failures=0,
+            lost_reports=0,
+            aborts=0,
+            savepoints=0,
             stops=0,
             lines=0,
             credits=0,
@@ -83,6 +87,9 @@ class FaultPlan:
             lost_append_replies=0,
             hung_appends=0,
             compactions=0,
+            failed_claims=0,
+            unreadable_chains=0,
+            unreadable_cuts=0,
         )
 
 
@@ -129,6 +136,9 @@ class Schedule:
             "stop": plan.stops if self.rng.random() < 0.2 else 0,
             "lose_append_reply": self.rng.randint(0, plan.lost_append_replies),
             "hang_append": self.rng.randint(0, plan.hung_appends),
+            "fail_claim": self.rng.randint(0, plan.failed_claims),
+            "unreadable_chain": self.rng.randint(0, plan.unreadable_chains),
+            "unreadable_cut": self.rng.randint(0, plan.unreadable_cuts),
             "go_back": self.rng.randint(0, plan.go_backs),
             "compaction": plan.compactions if world.options.snapshots.files_max > 1 else 0,
             "line": self.rng.randint(0, plan.lines) if self.rng.random() < 0.5 else 0,
@@ -150,6 +160,9 @@ class Schedule:
             "stop": self._stop,
             "lose_append_reply": lambda: self._disturb_append("lose_append_reply"),
             "hang_append": lambda: self._disturb_append("hang_append"),
+            "fail_claim": self._fail_claim,
+            "unreadable_chain": self._hide_chain,
+            "unreadable_cut": self._hide_cut,
             "go_back": self._go_back,
             "compaction": self._disturb_compaction,
             "line": self._disturb_line,
@@ -232,7 +245,8 @@ class Schedule:
     def _begin_liveness(self) -> None:
         """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
         world = self.world
-        world.options.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
+        world.options.snapshots = world.driver.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
+        world.store.make_reliable()
         # A loop that always has more in it than the budget allows is never cut: here the user raises the budget.
         world.options.flow = replace(world.options.flow, log_budget_bytes=None)
         for host in world.hosts.values():
@@ -469,7 +483,7 @@ class Schedule:
         return True
 
     def _disturb_append(self, kind: str) -> bool:
-        if not self.world.appends:
+        if self.world.pending is None:
             return False
         self._apply((kind,))
         if self.rng.random() < 0.5 and self.world.hosts:
@@ -477,6 +491,29 @@ class Schedule:
             self.outcome.faults["failure_with_unknown_entry"] += 1
             self._apply(("crash", (self.rng.choice(sorted(self.world.hosts)),)))
             self._apply(self._notice())
+        elif self.rng.random() < 0.5:
+            self.outcome.faults["failed_repetition"] += 1
+            self.world.store.create_fault = CreateFault.FAILS
+        return True
+
+    def _fail_claim(self) -> bool:
+        """The start of an attempt cannot be recorded. If its outcome was unknown before, it is unknown still."""
+        pending = self.world.pending
+        if pending is None or not isinstance(pending.entry, AttemptStart):
+            return False
+        self._apply(("fail_append",))
+        return True
+
+    def _hide_chain(self) -> bool:
+        """The chain cannot be read when it is read next."""
+        self.outcome.story.append(("unreadable", "the chain"))
+        self.world.store.unreadable_chains += 1
+        return True
+
+    def _hide_cut(self) -> bool:
+        """A cut cannot be read when the next one is restored."""
+        self.outcome.story.append(("unreadable", "a cut"))
+        self.world.store.unreadable_cuts += 1
         return True
 
     def _disturb_transport(self) -> bool:
@@ -516,8 +553,9 @@ class Schedule:
 
     def _fail_write(self) -> bool:
         writes = [("fail_write", t, e) for t, h in self.world.hosts.items() for e in h.writes]
-        manifests = [("fail_append",) for append in self.world.appends if _is_manifest(append)]
-        events: list[Happening] = [*writes, *manifests]
+        pending = self.world.pending
+        is_manifest = pending is not None and isinstance(pending.entry, Manifest)
+        events: list[Happening] = [*writes, ("fail_append",)] if is_manifest else [*writes]
         if not events:
             return False
         self._apply(self.rng.choice(events))
@@ -666,10 +704,6 @@ class Schedule:
             lost += [str(request) for id, request in requests.waiting.items() if now_ms >= retry_at_ms.get(id, 0)]
         if lost:
             raise RuntimeError(f"nobody works on {', '.join(lost)}")
-
-
-def _is_manifest(append: AppendEntry) -> bool:
-    return hasattr(append.entry, "files")
 
 
 def _damaged(payload: bytes) -> bytes:

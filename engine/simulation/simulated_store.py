@@ -1,35 +1,103 @@
-"""The durable world of a simulated run: the chain of the job, and the files of its cuts."""
+"""The durable part of a simulated run: the chain of the job, and the files of its cuts. Schedules make it fail."""
 
 from __future__ import annotations
 
+import errno
+import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut, TaskSnapshot, stacked
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, Entry, FileId, Manifest, Numbered, StateFile, Sweep
+from recovery.orders import AppendEntry, AttemptStart, Entry, FileId, Manifest, Numbered, StateFile, Sweep
+from recovery.outline import CutOutline, outline_of
+from recovery.stores.store_errors import OutcomeUnknownError
+
+
+class CreateFault(Enum):
+    """How the creation of an entry fails: certainly, after the deed, or so that the entry may appear at any time."""
+
+    FAILS = "fails"
+    LOSES_REPLY = "loses reply"
+    HANGS = "hangs"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCut:
+    """A cut that was read from the store."""
+
+    cut: Cut
+    outline: CutOutline
 
 
 class SimulatedStore:
-    """What survives every crash."""
+    """What survives every crash.
 
-    def __init__(self) -> None:
+    - history: all entries that were ever created; those of dropped cuts can no longer be read.
+    - create_fault: what happens to the next creation. hanging: creations that may still take effect.
+    - unreadable_chains, unreadable_cuts: how many of the next readings of the chain, or of a cut, fail.
+    - failed: how often each fault has happened.
+    """
+
+    def __init__(self, failed: Counter[str]) -> None:
         self.history: list[Numbered] = []
+        self.create_fault: CreateFault | None = None
+        self.hanging: list[AppendEntry] = []
+        self.unreadable_chains = 0
+        self.unreadable_cuts = 0
+        self.failed = failed
         self.dropped: set[Epoch] = set()
         self.files: dict[FileId, TaskSnapshot] = {}
         self.parallelism: dict[Attempt, dict[str, int]] = {}
 
     @property
     def chain(self) -> list[Numbered]:
-        """The entries that are there: not those of cuts that were dropped."""
+        """The entries that can be read: not those of cuts that were dropped."""
         return [
             one for one in self.history if isinstance(one.entry, AttemptStart) or one.entry.epoch not in self.dropped
         ]
 
+    def read_chain(self) -> list[Numbered]:
+        """Read the chain, which may fail."""
+        if self.unreadable_chains:
+            self.unreadable_chains -= 1
+            self.failed["unreadable_chain"] += 1
+            raise _disk_error(errno.EIO)
+        return self.chain
+
+    def read_cut(self, epoch: Epoch, graph_hash: str) -> SimulatedCut:
+        """Read a complete cut, which may fail."""
+        if self.unreadable_cuts:
+            self.unreadable_cuts -= 1
+            self.failed["unreadable_cut"] += 1
+            raise _disk_error(errno.EIO)
+        cut = self.cut(self.manifest(epoch), graph_hash)
+        return SimulatedCut(cut, outline_of(cut))
+
+    def make_reliable(self) -> None:
+        """Let nothing fail from now on that has not failed yet."""
+        self.create_fault, self.unreadable_chains, self.unreadable_cuts = None, 0, 0
+
+    def try_to_create(self, append: AppendEntry) -> bool:
+        """Create an entry, which may fail."""
+        fault, self.create_fault = self.create_fault, None
+        if fault is None:
+            return self.create(append.number, append.entry)
+        if fault is CreateFault.FAILS:
+            self.failed["failed_claim"] += isinstance(append.entry, AttemptStart)
+            raise _disk_error(errno.ENOSPC)
+        if fault is CreateFault.HANGS:
+            self.hanging.append(append)
+        else:
+            self.create(append.number, append.entry)
+        raise OutcomeUnknownError(errno.EIO, f"no reply came for entry {append.number}")
+
     def create(self, number: int, entry: Entry) -> bool:
-        """Create one entry of the chain; False if another has its number. Asked for twice, it is the same entry."""
+        """Create an entry exclusively; False if another entry has its number. To repeat this changes nothing."""
         if number > len(self.history) + 1:
             raise LookupError(f"entry {number} of the chain would follow entry {len(self.history)}")
         if number == len(self.history) + 1:
@@ -44,7 +112,7 @@ class SimulatedStore:
         raise LookupError(f"the chain keeps no cut of epoch {epoch}")
 
     def cut(self, manifest: Manifest, graph_hash: str) -> Cut:
-        """The cut that a manifest describes. A file that it names and that is not there is an error of the protocol."""
+        """The cut that a manifest describes. The protocol guarantees that the files it names exist."""
         for name in manifest.named - self.files.keys():
             raise LookupError(
                 f"the manifest of epoch {manifest.epoch} names a file of task {name.task} that is not durable"
@@ -65,7 +133,7 @@ class SimulatedStore:
         return stacked([self.files[FileId(file.attempt, file.epoch, task)] for file in files])
 
     def drop(self, epoch: Epoch) -> None:
-        """Remove the entry of a cut, and the files that no other needs. Last states stay: later cuts name them too."""
+        """Remove the entry of a cut, and the files that no other cut names. Later cuts name last states, too."""
         self.dropped.add(epoch)
         named = self._named()
         for name in [name for name in self.files if name.epoch == epoch and name not in named]:
@@ -76,7 +144,7 @@ class SimulatedStore:
         self.files = {name: file for name, file in self.files.items() if not sweep.removes_file(name)}
 
     def forget_incomplete(self) -> None:
-        """Remove the files that no manifest names: no one will ever read them."""
+        """Remove the files that no manifest names."""
         named = self._named()
         self.files = {name: file for name, file in self.files.items() if name in named}
 
@@ -96,5 +164,9 @@ class SimulatedStore:
         return [entry for _, entry in self.chain if isinstance(entry, Manifest)]
 
     def note_parallelism(self, attempt: Attempt, deployment: Deployment) -> None:
-        """Remember how wide the operators of an attempt are."""
+        """Remember the parallelism of the operators in an attempt."""
         self.parallelism[attempt] = dict(deployment.parallelism)
+
+
+def _disk_error(code: int) -> OSError:
+    return OSError(code, os.strerror(code))

@@ -46,6 +46,9 @@ _CALM = FaultPlan(
     zombies=False,
     lost_append_replies=0,
     hung_appends=0,
+    failed_claims=0,
+    unreadable_chains=0,
+    unreadable_cuts=0,
 )
 
 

@@ -27,8 +27,9 @@ _STEPS = {
     "hang_append": "the next entry of the job's chain is delayed, and no reply arrives",
     "land": "a delayed entry of the chain arrives",
     "lose_append_reply": "the next entry of the job's chain is written, but the reply is lost",
+    "read_chain": "the job's chain is read again",
     "remove": "dead files and output are removed",
-    "fail_append": "the disk is full: no manifest",
+    "fail_append": "the disk is full: the next entry of the job's chain cannot be written",
     "fail_write": "the disk is full: {0} cannot write its snapshot of {1}",
     "found": "it is discovered: {0}",
     "kill_coordinator": "the coordinator dies",
@@ -45,6 +46,7 @@ _STEPS = {
     "take": "{0} processes a batch of {1}",
     "tick": "10 ms pass",
     "timer": "a timer of {0} fires",
+    "unreadable": "{0} cannot be read for a moment",
     "transport": "the network {0}s a batch of {1}",
     "write": "{0} writes its snapshot of {1}",
     "zombie": "a task presumed dead goes on: {1}",
@@ -64,6 +66,7 @@ _TURNS = frozenset(
         "savepoint",
         "stop",
         "transport",
+        "unreadable",
     }
 )
 _DEATHS = frozenset({"crash", "kill_coordinator"})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from engine.channel_ends import Arrivals
+from engine.run_ports import Placed
 from engine.simulation.lossy_lines import LinedWorld
+from engine.simulation.simulated_store import SimulatedCut
 from engine.simulation.world import Happening
-from graphs.ids import Attempt, ChannelId, Epoch
+from graphs.ids import Attempt, ChannelId
 from recovery.credit import Credit
 
 
@@ -22,9 +24,9 @@ class WindowedWorld(LinedWorld):
         self.credits: dict[ChannelId, list[Credit]] = {}
         super().__init__(*arguments)
 
-    def _place(self, attempt: Attempt, epoch: Epoch | None, unpublished: tuple[str, ...]) -> None:
-        """Each attempt has new ends; counts of earlier attempts do not matter."""
-        super()._place(attempt, epoch, unpublished)
+    def restore(self, attempt: Attempt, placed: Placed, cut: SimulatedCut | None) -> None:
+        """Restore each task when the schedule says so. Each attempt has new channel ends, which count from 0."""
+        super().restore(attempt, placed, cut)
         self.credits_of, self.credits = attempt, {}
 
     def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:

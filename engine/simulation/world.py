@@ -1,14 +1,15 @@
-"""The simulated world: hosts, network, store, coordinator. What can happen next is an event.
+"""The simulated world: processes, network, store. What can happen next is an event.
 
-`enabled()` lists the events, `apply` makes one happen. The world decides nothing: a schedule (seeded, or every one
-there is) picks the events. Time passes only by the event `tick`.
+`enabled()` lists the events and `apply` makes one happen. The world decides nothing: a schedule (seeded, or the
+explorer, which tries all) picks the events. Time passes only by the event `tick`. The world implements the ports of
+`RunDriver`, and its hosts those of `TaskDriver`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.answering import Answer, Call
 from engine.batch import encode
@@ -17,22 +18,24 @@ from engine.compaction import put_together
 from engine.cut_view import CutView
 from engine.moving import move_whole
 from engine.rerouting import reroute
+from engine.run_driver import RunDriver
+from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
 from engine.simulation.calling import Calls
 from engine.simulation.host import Host
 from engine.simulation.placement import Placement
 from engine.simulation.record import Aborted, Completed, Event, Record, Restored, Started
 from engine.simulation.record import Finished as FinishedEvent
 from engine.simulation.rehearsal import SimulatedServices
-from engine.simulation.simulated_store import SimulatedStore
+from engine.simulation.simulated_store import CreateFault, SimulatedCut, SimulatedStore
 from engine.simulation.world_options import Parts, WorldOptions
 from engine.slices import SLICE_NS
-from graphs.deployment import Task
+from graphs.deployment import Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.coordinator import Coordinator
 from recovery.credit import Credit
 from recovery.cut import Cut, TaskSnapshot
-from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Report
+from recovery.effects import Acknowledge, Decline, Effect, Report
 from recovery.messages import Item
 from recovery.orders import (
     Abort,
@@ -40,42 +43,43 @@ from recovery.orders import (
     Compact,
     Complete,
     DropCut,
-    FailAttempt,
-    FailRun,
-    Fenced,
+    Entry,
     FileId,
-    Finished,
-    GivenUp,
     Manifest,
+    Numbered,
     Order,
-    PauseRestart,
-    RestoreTasks,
     StartTasks,
     Sweep,
     TellToEnd,
     Trigger,
-    WriteManifest,
 )
 from recovery.outline import outline_of
 from recovery.protocol_errors import FencedError
 from recovery.requests import Request
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
-from recovery.supervisor import Stage, Supervisor
+from recovery.supervisor import Supervisor
 from recovery.taking_back import SnapshotsInMemory
-from recovery.unpublished import with_unpublished
 
 TICK_MS = 10
 TOGETHER_RECORDS = 6
 TURN_COSTS_NS = (0, 3_000_000)
-"""What a look at the clock may cost in a turn: nothing, so that records are cheap, or more than a chunk should take."""
+"""How long a look at the clock may take in a turn: no time, so that records are cheap, or more than a chunk should."""
 
 Happening = tuple[Any, ...]
-"""What can happen: the name of the event, then what it happens to."""
+"""The name of an event, then what it happens to."""
 
 
-class World:
-    """One run, from its start until it is finished, failed or fenced."""
+class Removal(NamedTuple):
+    """A removal that an attempt has ordered, of files or of output. It may happen at any later time."""
+
+    attempt: Attempt
+    order: Sweep | DropCut
+    is_of_output: bool = False
+
+
+class World(RunObserver[SimulatedCut]):
+    """One job, from the start of its first run until a run is finished, failed or fenced."""
 
     def __init__(self, plan: Plan, inputs: Mapping[str, Sequence[Any]], options: WorldOptions, parts: Parts) -> None:
         self.plan = plan
@@ -83,22 +87,17 @@ class World:
         self.parts = parts
         self.traces = options.traces
         self.services = SimulatedServices(inputs)
-        self.store = SimulatedStore()
+        self.counts: Counter[str] = Counter()
+        self.store = SimulatedStore(self.counts)
         self.placement = Placement(plan, options.actors, parts.plan_restore)
-        self.deployment = self.placement.deployment(options.parallelism)
         self.wanted_parallelism: int | None = None
         self.claimants = 0
-        self.supervisor = self._new_supervisor()
-        self.coordinator: Coordinator | None = None
         self.hosts: dict[TaskId, Host] = {}
         self.zombies: list[Host] = []
         self.dead: set[TaskId] = set()
         self.wires: dict[ChannelId, deque[tuple[Attempt, Item]]] = {}
         self.reports: list[tuple[Attempt, TaskId, Any]] = []
-        self.appends: deque[AppendEntry] = deque()
-        self.unknown: set[int] = set()
-        self.hanging: list[AppendEntry] = []
-        self.removals: list[tuple[Attempt, Sweep | DropCut]] = []
+        self.removals: list[Removal] = []
         self.compactions: list[tuple[Attempt, Compact]] = []
         self.compaction_reports: list[tuple[Attempt, Compact, int | None]] = []
         self.compacted: set[FileId] = set()
@@ -106,14 +105,13 @@ class World:
         self.restored_cut: Cut | None = None
         self.calls = Calls()
         self.unanswered: dict[str, Request] = {}
-        self.counts: Counter[str] = Counter()
         self.now_ms = 0
-        self.stopped_at: Epoch | None = None
         # The cuts that the user's predicate has seen.
         self.watched: set[Epoch] = set()
         self.is_finished = False
         self.failure: str | None = None
         self.is_fenced = False
+        self.why_ended = ""
         store = self.services.store
         self.record = Record(
             plan=plan,
@@ -123,7 +121,30 @@ class World:
             prepared=store.prepared,
             chain=self.store.history,
         )
-        self.obey(self.supervisor.begin(self.store.chain))
+        self.driver = self._new_driver(self.placement.deployment(options.parallelism))
+        self.driver.begin()
+        self._settle()
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """That of the current run."""
+        return self.driver.supervisor
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """That of the running attempt."""
+        return self.driver.coordinator
+
+    @property
+    def deployment(self) -> Deployment:
+        """The tasks of the current or the latest attempt."""
+        return self.driver.deployment
+
+    @property
+    def pending(self) -> AppendEntry | None:
+        """The entry of the chain that may be created now."""
+        step = self.driver.step
+        return step if isinstance(step, AppendEntry) and self.driver.is_due else None
 
     # -- surroundings of the hosts -------------------------------------------------------------------------------
 
@@ -132,10 +153,10 @@ class World:
         self.wires.setdefault(channel, deque()).append((attempt, item))
 
     def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
-        """Here channels have no bounds, so nobody needs it."""
+        """Ignore it: channels have no bounds here."""
 
     def receiving_end(self, attempt: Attempt, channel: ChannelId) -> Arrivals | None:
-        """That of a channel within an actor, if its receiver is there."""
+        """The receiving end of a channel within an actor, if its receiver is there."""
         receiver = self.hosts.get(channel.receiver)
         return None if receiver is None or receiver.attempt != attempt else receiver.driver.arrivals[channel]
 
@@ -154,7 +175,7 @@ class World:
         self.counts[what] += 1
 
     def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
-        """Put something on the way to the coordinator."""
+        """Send a report to the coordinator."""
         self.reports.append((attempt, task, effect))
 
     def store_file(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
@@ -181,13 +202,12 @@ class World:
     # -- clients of the run --------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> None:
-        """A client asks for something. It repeats that with every tick until it has an answer."""
+        """Make a request. Its client repeats it with every tick until it has an answer."""
         self.unanswered[request.id] = request
         self.counts["requests"] += 1
         self.counts["requests_without_coordinator"] += self.coordinator is None
-        self.supervisor.requests.ask(request)
-        if self.coordinator is not None:
-            self.obey(self.coordinator.serve_requests(self.now_ms))
+        self.driver.ask(request)
+        self._settle()
 
     def _repeat_requests(self) -> None:
         requests = self.supervisor.requests
@@ -203,12 +223,14 @@ class World:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has come to an end, good or bad."""
+        """Whether the run has ended, well or badly."""
         return self.is_finished or self.is_fenced or self.failure is not None
 
     def enabled(self) -> list[Happening]:
-        """Everything that can happen next, faults and the passing of time aside."""
-        found: list[Happening] = [("append",)] if self.appends else []
+        """All events that can happen next, except faults and the passing of time."""
+        found: list[Happening] = []
+        if self.driver.is_due:
+            found.append(("append",) if isinstance(self.driver.step, AppendEntry) else ("read_chain",))
         found += [("restore", task) for task in self.unrestored]
         hosts = self.hosts
         for channel, wire in self.wires.items():
@@ -225,7 +247,7 @@ class World:
         found += [("remove", index) for index in range(len(self.removals))]
         found += [("compact", index) for index in range(len(self.compactions))]
         found += [("compacted", index) for index in range(len(self.compaction_reports))]
-        found += [("land", index) for index in range(len(self.hanging))]
+        found += [("land", index) for index in range(len(self.store.hanging))]
         return found
 
     def _enabled_at(self, task: TaskId, host: Host) -> list[Happening]:
@@ -260,7 +282,7 @@ class World:
         return found
 
     def _at(self, task: TaskId) -> Host:
-        """The host at which something happens now."""
+        """The host at which an event happens; what it offers is listed again after that."""
         host = self.hosts[task]
         host.offers = None
         return host
@@ -275,15 +297,16 @@ class World:
         return first
 
     def apply(self, event: Happening) -> None:
-        """Let it happen. A task whose attempt is over dies of what a sink refuses it."""
+        """Make an event happen. A task whose attempt is over dies if a sink refuses its output."""
         try:
             getattr(self, f"_do_{event[0]}")(*event[1:])
         except (FencedError, OSError):
             if not self._loses_stale(event):
                 raise
+        self._settle()
 
     def _loses_stale(self, event: Happening) -> bool:
-        """Whether a task of an attempt that is over was at work; it is gone then."""
+        """Remove the task at which an event happened if its attempt is over. Returns whether it was."""
         match event:
             case ("zombie", index, _):
                 del self.zombies[index]
@@ -296,6 +319,11 @@ class World:
             case _:
                 pass
         return False
+
+    def obey(self, orders: Sequence[Order]) -> None:
+        """Have the run's driver carry out orders."""
+        self.driver.obey(orders)
+        self._settle()
 
     def _do_receive(self, channel: ChannelId) -> None:
         attempt, item = self.wires[channel].popleft()
@@ -311,7 +339,7 @@ class World:
         self._at(task).driver.take_part(channel, 1)
 
     def _do_turn(self, task: TaskId, cost_ns: int) -> None:
-        """Whatever the driver finds to do in a turn; each look at its clock costs that much."""
+        """Give the driver a turn, in which each look at the clock takes this long."""
         host = self._at(task)
         host.cost_ns = cost_ns
         host.driver.turn(TOGETHER_RECORDS, self.options.records_max, host.turn_ns + SLICE_NS)
@@ -357,15 +385,15 @@ class World:
             host.driver.obey(order)
 
     def _give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
-        """Put an order on its way."""
+        """Send an order to a process."""
         (host.aborts if is_abort else host.orders).append(order)
 
     def _opened_order(self, host: Host, message: Any, *, is_abort: bool = False) -> Order | None:
-        """The order that has arrived at this process; None if it is not to be obeyed."""
+        """The order in a message that has arrived at a process; None if it must not be obeyed."""
         return message
 
     def _opened_report(self, attempt: Attempt, task: TaskId, message: Any) -> Effect | None:
-        """The report that has arrived; None if it does not count."""
+        """The report in a message that has arrived; None if it does not count."""
         return message
 
     def _do_tick(self) -> None:
@@ -373,87 +401,68 @@ class World:
         for host in self.hosts.values():
             host.offers = None
         self._repeat_requests()
-        if self.coordinator is not None:
-            self.obey(self.coordinator.on_tick(self.now_ms))
-        elif self.supervisor.is_due(self.now_ms):
-            self.obey(self.supervisor.resume(self.store.chain))
+        self.driver.on_tick()
 
     def _do_report(self, index: int) -> None:
         attempt, task, message = self.reports.pop(index)
         effect = self._opened_report(attempt, task, message)
-        coordinator = self.coordinator
-        if coordinator is None or effect is None:
-            return
-        match effect:
-            case Acknowledge(epoch, report):
-                self._count_delta(coordinator, epoch, report)
-                self.obey(coordinator.on_acknowledge(task, attempt, epoch, report, self.now_ms))
-            case AcknowledgeEnd():
-                self.obey(coordinator.on_task_ended(task, attempt, effect, self.now_ms))
-            case Decline(epoch, reason, is_expected):
-                self.counts["over_budget"] += is_expected
-                self.obey(coordinator.on_decline(task, attempt, epoch, reason, self.now_ms, is_expected=is_expected))
-            case Committed(epoch):
-                if attempt == self.supervisor.attempt:
-                    self.obey(coordinator.on_committed(task, epoch))
-            case _:
-                raise TypeError(f"{effect} is no report")
+        if effect is not None:
+            if isinstance(effect, Decline):
+                self.counts["over_budget"] += effect.is_expected
+            elif isinstance(effect, Acknowledge) and self.coordinator is not None:
+                self._count_delta(self.coordinator, effect.epoch, effect.report)
+            self.driver.on_report(task, attempt, effect)
 
     def _do_lose_report(self, index: int) -> None:
         del self.reports[index]
 
     def _do_append(self) -> None:
-        append = self.appends.popleft()
-        self.unknown.discard(append.number)
-        if self._create(append):
-            outputs = frozenset[FileId]() if self.coordinator is None else self.coordinator.state_files.outputs
-            self.obey(self.supervisor.on_appended(append.entry, outputs))
-            if isinstance(append.entry, Manifest):
-                self._complete(append.entry)
-        else:
-            self.obey(self.supervisor.on_taken(append.number, self.store.chain))
+        self.driver.advance()
+
+    def _do_read_chain(self) -> None:
+        self.driver.advance()
+
+    def _do_fail_append(self) -> None:
+        self._advance_with(CreateFault.FAILS)
 
     def _do_lose_append_reply(self) -> None:
-        """The entry is created, and nobody is told."""
-        append = self.appends.popleft()
-        self._create(append)
-        self._ask_again(append)
+        """The entry is created, and the driver is not told."""
+        self._advance_with(CreateFault.LOSES_REPLY)
 
     def _do_hang_append(self) -> None:
         """The entry will be created at any later time, or never if its number is taken by then."""
-        append = self.appends.popleft()
-        self.hanging.append(append)
-        self._ask_again(append)
+        self._advance_with(CreateFault.HANGS)
 
-    def _ask_again(self, append: AppendEntry) -> None:
-        self.unknown.add(append.number)
-        self.obey(self.supervisor.on_unknown(append))
+    def _advance_with(self, fault: CreateFault) -> None:
+        self.store.create_fault = fault
+        self.driver.advance()
 
     def _do_land(self, index: int) -> None:
-        self._create(self.hanging.pop(index))
+        known = len(self.store.history)
+        self.store.create(*self.store.hanging.pop(index))
+        self._note_new(known)
 
-    def _create(self, append: AppendEntry) -> bool:
-        """A cut is complete when its manifest is in the chain, whether anybody is told or not."""
-        entry, entries = append.entry, len(self.store.history)
-        is_there = self.store.create(append.number, entry)
-        if isinstance(entry, Manifest) and len(self.store.history) > entries:
-            self.record.cuts[entry.epoch] = self.store.cut(entry, self.plan.hash)
-            self.counts["cuts_with_compactions"] += self._names_compaction(entry)
-            note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
-            note(Completed(entry.attempt, entry.epoch))
-        return is_there
+    def _note_new(self, known: int) -> None:
+        """Note new entries: a cut is complete as soon as its manifest is in the chain, whether the run knows or not."""
+        for _, entry in self.store.history[known:]:
+            if isinstance(entry, Manifest):
+                self.record.cuts[entry.epoch] = self.store.cut(entry, self.plan.hash)
+                self.counts["cuts_with_compactions"] += self._names_compaction(entry)
+                note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
+                note(Completed(entry.attempt, entry.epoch))
 
     def _do_remove(self, index: int) -> None:
-        """At any time: whoever removes may have stalled, and others may have taken over since."""
-        _, order = self.removals.pop(index)
+        """Remove something, at any later time: a supervisor may have stalled, and another may have taken over since."""
+        _, order, is_of_output = self.removals.pop(index)
         if isinstance(order, DropCut):
             self.store.drop(order.epoch)
+        elif is_of_output:
+            self.services.sweep(order)
         else:
             self.store.sweep(order)
-            self.services.sweep(order)
 
     def _do_compact(self, index: int) -> None:
-        """At any time: the attempt may be over, or the files may be gone."""
+        """Compact at any later time: the attempt may be over, or the files may be gone."""
         attempt, order = self.compactions.pop(index)
         keys = self._compact(attempt, order)
         self.count("compactions" if keys is not None else "compactions_failed")
@@ -461,19 +470,18 @@ class World:
 
     def _do_compacted(self, index: int) -> None:
         attempt, order, keys = self.compaction_reports.pop(index)
-        if self.coordinator is not None:
-            self.coordinator.on_compacted(order.task, attempt, order.epoch, keys)
+        self.driver.on_compacted(order.task, attempt, order.epoch, keys)
 
     def _do_fail_compaction(self, index: int) -> None:
         self.count("compactions_failed")
         self.compaction_reports.append((*self.compactions.pop(index), None))
 
     def _do_lose_compaction(self, index: int) -> None:
-        """The process dies when the file is durable, and nobody is told."""
+        """The process dies when the file is durable, before it reports that."""
         self._compact(*self.compactions.pop(index))
 
     def _compact(self, attempt: Attempt, order: Compact) -> int | None:
-        """Put files into one; returns how many entries it has, or None if some of them have been dropped meanwhile."""
+        """Put files into one. Returns how many entries it has, or None if some of the files have been dropped."""
         task, epoch, files = order
         if any(FileId(file.attempt, file.epoch, task) not in self.store.files for file in files):
             return None
@@ -490,29 +498,20 @@ class World:
             self.count("full_again")
 
     def _do_go_back(self, epoch: Epoch) -> None:
-        """Another run takes over, and is asked to go on from an older cut."""
+        """Another run takes over, and is asked to continue from an older cut."""
         self.reports.clear()
         self._begin_again(epoch)
-
-    def _do_fail_append(self) -> None:
-        append = self.appends.popleft()
-        if append.number in self.unknown:
-            self._ask_again(append)
-        elif isinstance(append.entry, Manifest) and self.coordinator is not None:
-            self.obey(self.coordinator.on_manifest_failed(append.entry.epoch, "the disk is full", self.now_ms))
-        else:
-            self.appends.append(append)
 
     def _do_restore(self, task: TaskId) -> None:
         plan = self.unrestored.pop(task)
         restored = None if plan is None else self._take_back(plan)
         self.hosts[task] = self._new_host(self.deployment.tasks[task], restored)
         self.note(Restored(self.supervisor.attempt, task, restored))
-        self.obey(self.supervisor.on_restored(task, self.supervisor.attempt))
+        self.driver.on_restored(task, self.supervisor.attempt)
 
     def _take_back(self, plan: RestorePlan) -> TaskRestore:
         cut = self.restored_cut
-        # Only what the plan names: a plan that forgets a file cannot be carried out.
+        # Only the files that the plan names, so that a plan that forgets one fails.
         files = SnapshotsInMemory({} if cut is None else {task: cut.snapshots[task] for task in plan.tasks})
         return self.parts.take_back(plan, files, self.deployment, reroute, move_whole)
 
@@ -524,10 +523,7 @@ class World:
 
     def _do_notice(self) -> None:
         self.dead.clear()
-        stage = self.supervisor.stage
-        if stage is Stage.PAUSING or (stage is Stage.CLAIMING and not self.supervisor.restarts):
-            return  # The attempt has failed already, or there was none yet: what has died is an earlier run's.
-        self._restart("a process died")
+        self.driver.on_failure(self.supervisor.attempt, "a process died")
 
     def _do_kill_coordinator(self) -> None:
         self.reports.clear()
@@ -549,128 +545,60 @@ class World:
                 if order is not None:
                     host.driver.obey(order)
 
-    # -- the coordinator's side ----------------------------------------------------------------------------------
+    # -- ports of the run's driver -------------------------------------------------------------------------------
 
-    def obey(self, orders: Sequence[Order]) -> None:
-        """Carry out what coordinator and supervisor say."""
-        for order in orders:
-            match order:
-                case Abort(task, epoch, _):
-                    self.note(Aborted(self.supervisor.attempt, epoch))
-                    if task in self.hosts:
-                        self._give(self._at(task), order, is_abort=True)
-                case Trigger(task) | TellToEnd(task) | Complete(task):
-                    if task in self.hosts:
-                        self._give(self.hosts[task], order)
-                case WriteManifest(manifest):
-                    self.obey(self.supervisor.append(manifest))
-                case AppendEntry():
-                    self.appends.append(order)
-                case RestoreTasks(attempt, epoch, unpublished):
-                    self._place(attempt, epoch, unpublished)
-                case StartTasks():
-                    self._start(order)
-                case Compact():
-                    self.compactions.append((self.supervisor.attempt, order))
-                case DropCut() | Sweep():
-                    self.removals.append((self.supervisor.attempt, order))
-                case FailAttempt(reason):
-                    self._restart(reason)
-                    return
-                case GivenUp():
-                    continue
-                case FailRun(reason):
-                    self._on_failed(reason)
-                case Fenced():
-                    self.is_fenced = True
-                case PauseRestart():
-                    self.counts["restarts_put_off"] += 1
-                case Finished():
-                    self._repeat_requests()
-                    if self.coordinator is not None and self.coordinator.is_stopping:
-                        self._go_on_after_stop()
-                        return
-                    self.is_finished = True
-                    self.record.finished = True
-                    self.obey(self.supervisor.on_finished())
-                    self.note(FinishedEvent(self.supervisor.attempt))
+    def chain(self) -> list[Numbered]:
+        """Read the chain."""
+        return self.store.read_chain()
 
-    def _complete(self, manifest: Manifest) -> None:
-        cut = self.record.cuts[manifest.epoch]
-        coordinator = self.coordinator
-        if coordinator is None:
-            return
-        self.obey(coordinator.on_manifest_written(manifest.epoch, self.now_ms))
-        if self.coordinator is coordinator and self._is_to_stop_at(cut):
-            self.stopped_at = manifest.epoch
-            self.obey(coordinator.on_stop(manifest.epoch))
+    def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
+        """Create an entry of the chain."""
+        known = len(self.store.history)
+        try:
+            return self.store.try_to_create(AppendEntry(number, entry))
+        finally:
+            self._note_new(known)
 
-    def _is_to_stop_at(self, cut: Cut) -> bool:
-        """What the user's predicate says of a complete cut."""
-        if self.plan.stop_when is None:
-            return False
-        self.watched.add(cut.epoch)
-        output = self.services.store
-        files = SnapshotsInMemory(cut.snapshots)
-        return self.plan.stop_when(CutView(outline_of(cut), files, self.plan, output.committed, output.prepared))
+    def manifest(self, epoch: Epoch) -> SimulatedCut:
+        """Read a complete cut."""
+        return self.store.read_cut(epoch, self.plan.hash)
 
-    def _on_failed(self, reason: str) -> None:
-        """The run has failed. If the cut that it was asked for is gone, its user asks for the latest instead."""
-        claimant = self.supervisor.claimant
-        if claimant in self.record.asked and all(entry.claimant != claimant for _, entry in self.store.history):
-            del self.record.asked[claimant]
-            self._begin_again()
-        else:
-            self.failure = reason
+    def compact(self, order: Compact) -> None:
+        """Compact files when the schedule says so."""
+        self.compactions.append((self.supervisor.attempt, order))
 
-    def _restart(self, reason: str) -> None:
-        self.coordinator = None
-        self.appends.clear()
-        self.unrestored.clear()
-        self.obey(self.supervisor.on_failure(reason, self.store.chain, self.now_ms))
+    def drop(self, epoch: Epoch) -> None:
+        """Remove a cut when the schedule says so."""
+        self.removals.append(Removal(self.supervisor.attempt, DropCut(epoch)))
 
-    def _new_supervisor(self) -> Supervisor:
-        self.claimants += 1
-        return self.parts.supervisor(f"claimant {self.claimants} of {self.options.seed}", self.options.restarts)
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove files when the schedule says so."""
+        self.removals.append(Removal(self.supervisor.attempt, sweep))
 
-    def _go_on_after_stop(self) -> None:
-        """The run was stopped and every process has ended: another run goes on from its last cut."""
-        self.counts["stops"] += 1
-        self.hosts.clear()
-        self.reports.clear()
-        self._begin_again()
+    def roll_back(self, sweep: Sweep) -> None:
+        """Remove output when the schedule says so."""
+        self.removals.append(Removal(self.supervisor.attempt, sweep, is_of_output=True))
 
-    def _begin_again(self, epoch: Epoch | None = None) -> None:
-        """Another run takes over. It has no tasks yet, so the deaths of earlier ones are none of its failures."""
-        self.coordinator = None
-        self.dead.clear()
-        self.appends.clear()
-        self.unrestored.clear()
-        self.supervisor = self._new_supervisor()
-        if epoch is not None:
-            self.record.asked[self.supervisor.claimant] = epoch
-        self.obey(self.supervisor.begin(self.store.chain, epoch))
-
-    def _place(self, attempt: Attempt, epoch: Epoch | None, unpublished: tuple[str, ...]) -> None:
+    def place(self, cut: SimulatedCut | None) -> Placed:
         """Deploy the attempt, with another parallelism if one is wanted and the cut allows it."""
-        cut = None if epoch is None else self.store.cut(self.store.manifest(epoch), self.plan.hash)
-        if epoch is not None:
-            self._count_restore(self.store.manifest(epoch))
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
-        placed = self.placement.place(self.deployment, None if cut is None else outline_of(cut), wanted)
-        self.restored_cut = cut
-        self.deployment = placed.deployment
-        self.unrestored = with_unpublished(placed.restores, unpublished, placed.deployment)
-        for task in self.hosts.keys() - self.deployment.tasks.keys():
+        return self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
+
+    def restore(self, attempt: Attempt, placed: Placed, cut: SimulatedCut | None) -> None:
+        """Restore each task when the schedule says so."""
+        self.restored_cut = None if cut is None else cut.cut
+        if cut is not None:
+            self._count_restore(self.store.manifest(cut.cut.epoch))
+        self.unrestored = dict(placed.restores)
+        for task in self.hosts.keys() - placed.deployment.tasks.keys():
             del self.hosts[task]
-        self.store.note_parallelism(attempt, self.deployment)
-        self.record.deployments[attempt] = self.deployment
-        if cut is not None and epoch not in self.watched:
+        self.store.note_parallelism(attempt, placed.deployment)
+        self.record.deployments[attempt] = placed.deployment
+        if self.restored_cut is not None and self.restored_cut.epoch not in self.watched:
             # The reply was lost, and only the chain shows that it is complete. The next cut may stop the run.
-            self._is_to_stop_at(cut)
-        self.note(Started(attempt, epoch))
+            self._is_to_stop_at(self.restored_cut)
+        self.note(Started(attempt, None if cut is None else cut.cut.epoch))
         self.dead.clear()
-        self.supervisor.on_placed(self.deployment.tasks)
 
     def _count_restore(self, manifest: Manifest) -> None:
         lists = manifest.states.values()
@@ -681,6 +609,106 @@ class World:
     def _names_compaction(self, manifest: Manifest) -> bool:
         first = (FileId(files[0].attempt, files[0].epoch, task) for task, files in manifest.states.items())
         return any(name in self.compacted for name in first)
+
+    def start(self, order: StartTasks) -> None:
+        """Tell all tasks to start."""
+        for host in self.hosts.values():
+            self._give(host, order)
+
+    def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
+        """Send an order to its task, if its process is there."""
+        if isinstance(order, Abort):
+            self.note(Aborted(self.supervisor.attempt, order.epoch))
+            if order.task in self.hosts:
+                self._give(self._at(order.task), order, is_abort=True)
+        elif order.task in self.hosts:
+            self._give(self.hosts[order.task], order)
+
+    def stop(self) -> None:
+        """Restore no more tasks. Processes that run go on until the next attempt replaces them."""
+        self.unrestored.clear()
+
+    def holds(self, manifest: Manifest) -> bool:
+        """Ask the user's predicate about a complete cut."""
+        return self._is_to_stop_at(self.record.cuts[manifest.epoch])
+
+    # -- what the run's driver tells -----------------------------------------------------------------------------
+
+    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
+        """Show every cut to the user's predicate, the final one included: it may check an invariant."""
+        if manifest.epoch not in self.watched:
+            self._is_to_stop_at(self.record.cuts[manifest.epoch])
+
+    def on_pause(self, pause_ms: int) -> None:
+        """Count it."""
+        self.counts["restarts_put_off"] += 1
+
+    def on_end(self, ending: RunEnding, reason: str) -> None:
+        """Keep the reason; `_settle` does the rest."""
+        self.why_ended = reason
+
+    # -- runs of the job -----------------------------------------------------------------------------------------
+
+    def _is_to_stop_at(self, cut: Cut) -> bool:
+        if self.plan.stop_when is None:
+            return False
+        self.watched.add(cut.epoch)
+        output = self.services.store
+        files = SnapshotsInMemory(cut.snapshots)
+        return self.plan.stop_when(CutView(outline_of(cut), files, self.plan, output.committed, output.prepared))
+
+    def _settle(self) -> None:
+        """If a run has ended, do what its user does then."""
+        while (ending := self.driver.ending) is not None and not self.is_over:
+            match ending:
+                case RunEnding.FINISHED:
+                    self._repeat_requests()
+                    self.is_finished = True
+                    self.record.finished = True
+                    self.driver.clean_up()
+                    self.note(FinishedEvent(self.supervisor.attempt))
+                case RunEnding.STOPPED:
+                    self._repeat_requests()
+                    self.driver.clean_up()
+                    self._go_on_after_stop()
+                case RunEnding.FENCED:
+                    self.is_fenced = True
+                case _:
+                    self._on_failed()
+
+    def _on_failed(self) -> None:
+        """The run has failed. If the cut that it was asked for is gone, its user asks for the latest instead."""
+        claimant = self.supervisor.claimant
+        if claimant in self.record.asked and all(entry.claimant != claimant for _, entry in self.store.history):
+            del self.record.asked[claimant]
+            self._begin_again()
+        else:
+            self.failure = self.why_ended
+
+    def _go_on_after_stop(self) -> None:
+        """The run was stopped and every process has ended: another run continues from its last cut."""
+        self.counts["stops"] += 1
+        self.hosts.clear()
+        self.reports.clear()
+        self._begin_again()
+
+    def _begin_again(self, epoch: Epoch | None = None) -> None:
+        """Another run takes over. It has no tasks yet, so deaths of earlier ones are not its failures."""
+        self.dead.clear()
+        self.unrestored.clear()
+        self.driver = self._new_driver(self.deployment)
+        if epoch is not None:
+            self.record.asked[self.supervisor.claimant] = epoch
+        self.driver.begin(epoch)
+
+    def _new_driver(self, deployment: Deployment) -> RunDriver:
+        self.claimants += 1
+        options = self.options
+        supervisor = self.parts.supervisor(f"claimant {self.claimants} of {options.seed}", options.restarts)
+        ports = RunPorts(self, self, self, self, self, self)
+        driver = self.parts.run_driver(supervisor, ports, deployment, options.snapshots, options.retries)
+        driver.coordinator_class = self.parts.coordinator
+        return driver
 
     def _new_host(self, task: Task, restored: TaskRestore | None) -> Host:
         attempt = self.supervisor.attempt
@@ -693,21 +721,5 @@ class World:
             runtime.open(None)
         else:
             runtime.open(restored.operators, restored.base)
-        if restored is not None:
             runtime.commit(restored.transactions)
         return Host(core, runtime, self.deployment, self, self.options.flow, self.parts.driver)
-
-    def _start(self, order: StartTasks) -> None:
-        for host in self.hosts.values():
-            self._give(host, order)
-        self.coordinator = self.parts.coordinator(
-            self.deployment,
-            order.attempt,
-            self.options.snapshots,
-            self.supervisor.next_epoch,
-            self.supervisor.periodic_cuts(),
-            self.now_ms,
-            self.supervisor.requests,
-            self.supervisor.restored_from,
-            self.supervisor.restored_states,
-        )

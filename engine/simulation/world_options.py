@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.driver_ports import FlowLimits
+from engine.run_driver import RunDriver, StoreRetries
 from engine.runtime import TaskRuntime
 from engine.simulation.placement import PlanRestore, TakeBack
 from engine.state import KeyedState
@@ -32,6 +33,7 @@ class Parts:
     plan_restore: PlanRestore = plan_restore
     take_back: TakeBack = take_back
     supervisor: type[Supervisor] = Supervisor
+    run_driver: type[RunDriver] = RunDriver
     line_end: type[LineEnd] = LineEnd
 
 
@@ -41,6 +43,7 @@ class WorldOptions:
 
     `slices`: batches may be processed in parts, one record at a time. `together`: several batches may be taken at once.
     `turns`: drivers may take whole turns, in which time passes. `flow`: the limits on what waits in channels.
+    `retries`: how the run's driver repeats what the store refused.
     """
 
     parallelism: int = 1
@@ -49,6 +52,7 @@ class WorldOptions:
     records_max: int = 2
     entries_max: int = 2
     restarts: RestartOptions = field(default_factory=lambda: RestartOptions(restarts_max=50, pause_ms=0))
+    retries: StoreRetries = field(default_factory=lambda: StoreRetries(pause_ms=20))
     seed: int = 0
     traces: bool = True
     slices: bool = False

@@ -19,6 +19,7 @@ from graphs.ids import Attempt, TaskId
 from recovery.coordinator import SnapshotOptions
 from recovery.effects import Acknowledge, Report
 from recovery.orders import Abort, Complete, Trigger
+from recovery.supervisor import Supervisor
 
 INTERVAL_MS = 1_000
 
@@ -91,16 +92,21 @@ class Supervised:
         deployment = expand(flow.plan())
         options = spec.pop("options", TaskOptions(job="supervised"))
         snapshots = SnapshotOptions(interval_ms=INTERVAL_MS, keep=spec.pop("keep", 1))
-        self.run = Supervising(RunSpec(deployment, options, snapshots, **spec))
-        self.run.is_restorable = True
         self.store: Any = store or ChainInMemory()
-        self.run.store = self.store
+        monkeypatch.setattr(supervising, "open_chain", lambda options: self.store)
+        self.run = Supervising(RunSpec(deployment, options, snapshots, **spec))
+        self.run.driver.is_restorable = True
         self.actors: Any = self.run.actors
         self.tasks = list(deployment.tasks)
 
+    @property
+    def supervisor(self) -> Supervisor:
+        return self.run.driver.supervisor
+
     def begin(self) -> None:
         """Claim an attempt, and have all tasks restored."""
-        self.run._obey(self.run.supervisor.begin(self.store.chain(), self.run.spec.resume_from))
+        self.run.driver.begin(self.run.spec.resume_from)
+        self.turn()
         self.turn()
 
     def turn(self, ms: int = 0) -> None:
@@ -120,9 +126,7 @@ class Supervised:
 
     def lose_a_process(self) -> None:
         """A process dies."""
-        self.actors.overs.append(
-            ("actor", self.run.supervisor.attempt, Outcome("died", "the process of actor actor died"))
-        )
+        self.actors.overs.append(("actor", self.supervisor.attempt, Outcome("died", "the process of actor actor died")))
         self.turn()
 
     def told(self, kind: type[Abort] | type[Complete]) -> list[int]:

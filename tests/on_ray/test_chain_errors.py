@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from engine.on_ray.job_store import ChainInMemory
-from engine.on_ray.supervisor.supervising import CLAIM_PAUSE_MS, TRIES_MAX
+from engine.run_driver import StoreRetries
 from graphs.deployment import Deployment
 from graphs.ids import Attempt
 from recovery.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
 from recovery.stores.store_errors import OutcomeUnknownError
 from tests.on_ray.supervised import Supervised
 
+PAUSE_MS, TRIES_MAX = StoreRetries().pause_ms, StoreRetries().tries_max
 EIO = OSError(errno.EIO, os.strerror(errno.EIO))
 UNKNOWN = OutcomeUnknownError(errno.EIO, "whether it was created is unknown")
 
@@ -71,9 +72,9 @@ def test_a_manifest_whose_answer_is_lost_is_created_again_and_nothing_is_aborted
     epoch = run.take_a_cut()
     assert "may or may not exist" in run.lines
     assert run.told(Complete) == run.told(Abort) == []
-    run.turn(CLAIM_PAUSE_MS)
+    run.turn(PAUSE_MS)
     assert run.told(Complete) == run.told(Abort) == []
-    run.turn(CLAIM_PAUSE_MS)
+    run.turn(PAUSE_MS)
     assert run.told(Complete) == [epoch]
     assert run.told(Abort) == []
     assert len(store.asked) == 4
@@ -112,7 +113,7 @@ def test_an_entry_whose_answer_never_comes_ends_the_attempt_and_not_the_run(run:
     store.answers = [(False, UNKNOWN)] * (TRIES_MAX + 1)
     run.take_a_cut()
     for _ in range(TRIES_MAX):
-        run.turn(CLAIM_PAUSE_MS)
+        run.turn(PAUSE_MS)
     assert [attempt for attempt, _ in run.actors.attempts] == [1, 2]
     run.turn()
     assert run.take_a_cut() in run.told(Complete)
@@ -123,7 +124,7 @@ def test_a_claim_whose_answer_is_lost_is_created_again(monkeypatch: pytest.Monke
     run = Supervised(monkeypatch, store)
     run.begin()
     assert run.actors.attempts == []
-    run.turn(CLAIM_PAUSE_MS)
+    run.turn(PAUSE_MS)
     assert [attempt for attempt, _ in run.actors.attempts] == [Attempt(1)]
     assert len(store.chain()) == 1
 
@@ -134,17 +135,17 @@ def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervise
     assert [attempt for attempt, _ in run.actors.attempts] == [1]
     assert "the chain of the job could not be read" in run.lines
     for _ in range(2):
-        run.turn(CLAIM_PAUSE_MS)
+        run.turn(PAUSE_MS)
     assert [attempt for attempt, _ in run.actors.attempts] == [1, 2]
-    assert run.run.supervisor.restarts == 1
+    assert run.supervisor.restarts == 1
 
 
 def test_a_chain_that_can_never_be_read_fails_the_run_with_both_reasons(run: Supervised, store: Failing):
     store.unreadable = [EIO] * (TRIES_MAX + 1)
     run.lose_a_process()
     for _ in range(TRIES_MAX):
-        assert not run.run.is_over
-        run.turn(CLAIM_PAUSE_MS)
+        assert not run.run.driver.is_over
+        run.turn(PAUSE_MS)
     said = str(run.run.story.error)
     assert "the process of actor" in said and "the chain of the job could not be read" in said
 
@@ -154,7 +155,7 @@ def test_a_cut_that_cannot_be_read_for_a_while_costs_a_restart_and_not_the_run(r
     store.unreadable_cuts = [EIO]
     run.lose_a_process()
     run.turn()
-    run.turn(run.run.supervisor.options.pause_ms)
+    run.turn(run.supervisor.options.pause_ms)
     starts = [entry for _, entry in store.chain() if isinstance(entry, AttemptStart)]
     assert [(start.attempt, start.restored) for start in starts] == [(1, None), (2, epoch), (3, epoch)]
     assert [attempt for attempt, _ in run.actors.attempts] == [1, 3]
@@ -165,6 +166,6 @@ def test_the_entries_of_a_run_carry_its_own_number(monkeypatch: pytest.MonkeyPat
     run.take_a_cut()
     other = Supervised(monkeypatch, Failing())
     assert isinstance(store.chain()[-1].entry, Manifest)
-    assert {entry.claimant for _, entry in store.chain()} == {run.run.supervisor.claimant}
-    assert len(run.run.supervisor.claimant) == 32
-    assert run.run.supervisor.claimant != other.run.supervisor.claimant
+    assert {entry.claimant for _, entry in store.chain()} == {run.supervisor.claimant}
+    assert len(run.supervisor.claimant) == 32
+    assert run.supervisor.claimant != other.supervisor.claimant

@@ -70,8 +70,8 @@ def test_what_could_not_be_removed_is_removed_by_a_later_sweep(monkeypatch: pyte
     second, third = run.take_a_cut(), run.take_a_cut()
     assert first not in store.dropped and second in store.dropped
     assert store.sweeps[-1].last == third
-    assert store.sweeps[-1].removes_epoch(Epoch(first), run.run.supervisor.attempt), "the sweep has it again"
-    assert not store.sweeps[-1].removes_epoch(Epoch(third), run.run.supervisor.attempt)
+    assert store.sweeps[-1].removes_epoch(Epoch(first), run.supervisor.attempt), "the sweep has it again"
+    assert not store.sweeps[-1].removes_epoch(Epoch(third), run.supervisor.attempt)
 
 
 def test_output_that_cannot_be_removed_is_reported_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch):
@@ -80,7 +80,7 @@ def test_output_that_cannot_be_removed_is_reported_and_the_run_goes_on(monkeypat
     def refuse(sweep: Sweep) -> None:
         raise EIO
 
-    monkeypatch.setattr(run.run.output, "sweep", refuse)
+    monkeypatch.setattr(run.run.output, "roll_back", refuse)
     run.begin()
     assert "output that will not be published could not be removed" in run.lines
     assert run.take_a_cut() in run.told(Complete)

@@ -101,7 +101,7 @@ def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp
     with pytest.raises(RunExistsError, match="already contains a run of 'trips'"):
         start(trips(count=2400), snapshots=tmp_path, progress=False)
     _, result = finish(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
-    with pytest.raises(FencedError, match="another run has taken over job 'trips'"):
+    with pytest.raises(FencedError, match="job 'trips' is lost: another run has taken over"):
         first.wait()
     expect(result, trips_made(2400))
     entries = CutStore(str(tmp_path), "trips").chain()

@@ -56,7 +56,7 @@ def test_a_superseded_supervisor_that_sweeps_when_its_successor_has_prepared_out
     for _ in range(2):
         world.apply(("kill_coordinator",))
         go_on(world, without=("remove",), cuts=len(world.record.cuts) + 1)
-    late = [attempt for attempt, order in world.removals if isinstance(order, Sweep)]
+    late = [removal.attempt for removal in world.removals if isinstance(removal.order, Sweep)]
     assert late and min(late) < world.supervisor.attempt == 3
     assert world.services.store.prepared or world.services.store.committed
     while world.removals:
@@ -83,12 +83,12 @@ def test_without_the_rule_the_same_removals_destroy_a_complete_cut():
 def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
     world = world_of()
     go_on(world, without=("append",), cuts=0)
-    while not (world.appends and isinstance(world.appends[0].entry, Manifest)):
+    while world.pending is None or not isinstance(world.pending.entry, Manifest):
         events = [event for event in world.enabled() if event[0] != "remove"]
         world.apply(events[0] if events else ("tick",))
-    epoch = world.appends[0].entry.epoch
+    asked, epoch = world.pending, world.pending.entry.epoch
     world.apply((fault,))
-    assert world.appends[0].entry.epoch == epoch, "the same entry is asked for again"
+    assert world.pending is None and world.driver.step == asked, "the same entry is asked for again, after a pause"
     go_on(world)
     assert world.is_finished and violations(world) == []
     assert [e.epoch for _, e in world.store.history if isinstance(e, Manifest)].count(epoch) == 1

@@ -45,7 +45,7 @@ class Output:
             self.printed_before = number
         return list(self._printed)
 
-    def sweep(self, sweep: Sweep) -> None:
+    def roll_back(self, sweep: Sweep) -> None:
         """Remove leftovers of attempts, for all sinks; raises the first `OSError` after removing everything else."""
         errors: list[OSError] = []
         for operator in self._sinks.values():

@@ -1,0 +1,462 @@
+"""Drives a run: carries out the orders of its coordinator and its supervisor, and reports to them what happened.
+
+It is the same on a cluster and in the simulator; the world around it is behind ports (`run_ports.py`). It makes no
+decision about the protocol: what to order is decided by `recovery/coordinator.py` and `recovery/supervisor.py`. It
+decides what to do when the store fails:
+
+- Orders are carried out from a queue. The orders that follow from one come before the orders behind it. When an attempt
+  fails or the run ends, what is left in the queue is dropped.
+- An entry of the chain is created by a step of its own (`advance`), which the world takes when it is due. There is at
+  most one step at a time.
+- Where the outcome of creating an entry is unknown, the same entry is created again after a pause. Once unknown, the
+  outcome stays unknown until an answer comes: an error of a repetition says nothing about the first try. Until then
+  nothing that the entry names is given up.
+- A manifest that was certainly not created fails its epoch. A claim that was certainly not created fails like an
+  attempt: it counts as a restart, and the next claim reads the chain again.
+- A chain that cannot be read is read again after a pause.
+- After `tries_max` failed repetitions in a row, an entry whose outcome is unknown fails the attempt, because the next
+  claim reads from the chain whether the entry exists. A chain that cannot be read fails the run.
+- A cut that cannot be read fails the attempt. A removal that fails is reported and left to a later sweep.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from engine.run_ports import Placed, RunEnding, RunPorts
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.effects import Acknowledge, AcknowledgeEnd, Committed, Decline, Effect, Remaining
+from recovery.orders import (
+    Abort,
+    AppendEntry,
+    Compact,
+    Complete,
+    DropCut,
+    FailAttempt,
+    FailRun,
+    Fenced,
+    FileId,
+    Finished,
+    GivenUp,
+    Manifest,
+    Numbered,
+    Order,
+    PauseRestart,
+    RestoreTasks,
+    StartTasks,
+    Sweep,
+    TellToEnd,
+    Trigger,
+    WriteManifest,
+)
+from recovery.requests import Reply, Request
+from recovery.stores.store_errors import OutcomeUnknownError
+from recovery.supervisor import Stage, Supervisor
+from recovery.unpublished import with_unpublished
+
+
+class ChainReading(Enum):
+    """Why the chain has to be read: to begin the run, to claim after a failure, or to claim after a pause."""
+
+    BEGIN = "begin"
+    CLAIM = "claim"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRetries:
+    """How long to wait before a step in the store is repeated, and how often it is repeated in a row."""
+
+    pause_ms: int = 500
+    tries_max: int = 20
+
+
+class RunDriver:
+    """One run, from its start until it has ended.
+
+    - coordinator: that of the running attempt; None while no attempt runs.
+    - deployment: the tasks of the current or the latest attempt.
+    - files: what tasks have reported of their snapshots, by task and epoch (None: the last state). Manifests list it.
+    - queue: orders that are not carried out yet. is_obeying: whether they are being carried out.
+    - step: what has to be done in the store next, at `due_ms`. tries: how often it has failed in a row.
+    - is_unknown: whether the entry of the step may exist already.
+    - reason: the failure after which the chain is read. asked: the cut that the run begins from, and whether anew.
+    - ending: how the run has ended; None as long as it goes on.
+    """
+
+    coordinator_class: type[Coordinator] = Coordinator
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        ports: RunPorts[Any],
+        deployment: Deployment,
+        snapshots: SnapshotOptions,
+        retries: StoreRetries | None = None,
+        *,
+        is_restorable: bool = True,
+    ) -> None:
+        self.supervisor = supervisor
+        self.ports = ports
+        self.deployment = deployment
+        self.snapshots = snapshots
+        self.retries = retries or StoreRetries()
+        self.is_restorable = is_restorable
+        self.coordinator: Coordinator | None = None
+        self.files: dict[tuple[TaskId, Epoch | None], Any] = {}
+        self.queue: deque[Order] = deque()
+        self.is_obeying = False
+        self.step: AppendEntry | ChainReading | None = None
+        self.due_ms = 0
+        self.tries = 0
+        self.is_unknown = False
+        self.reason = ""
+        self.asked: tuple[Epoch | None, bool] = (None, False)
+        self.ending: RunEnding | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.ending is not None
+
+    def begin(self, epoch: Epoch | None = None, *, anew: bool = False) -> None:
+        """Claim the first attempt, from that cut or the end of the chain. `anew`: refuse to continue another run."""
+        self.asked = (epoch, anew)
+        self.obey(self._read_chain(ChainReading.BEGIN))
+
+    # -- what happened -------------------------------------------------------------------------------------------
+
+    def on_report(self, task: TaskId, attempt: Attempt, effect: Effect, files: Any = None) -> None:
+        """A task reports an effect of its core; `files` are those of the snapshot that it acknowledges."""
+        coordinator, now_ms = self.coordinator, self.ports.clock.now_ms
+        if coordinator is None or attempt != coordinator.attempt:
+            return
+        match effect:
+            case Acknowledge(epoch, report):
+                self._keep_files(task, epoch, files)
+                self.obey(coordinator.on_acknowledge(task, attempt, epoch, report, now_ms))
+            case AcknowledgeEnd():
+                self._keep_files(task, None, files)
+                self.obey(coordinator.on_task_ended(task, attempt, effect, now_ms))
+            case Decline(epoch, reason, is_expected):
+                self.obey(coordinator.on_decline(task, attempt, epoch, reason, now_ms, is_expected=is_expected))
+            case Committed(epoch):
+                self.obey(coordinator.on_committed(task, epoch))
+            case _:
+                raise TypeError(f"{effect} is no report")
+
+    def _keep_files(self, task: TaskId, epoch: Epoch | None, files: Any) -> None:
+        if files is not None:
+            self.files[task, epoch] = files
+
+    def on_restored(self, task: TaskId, attempt: Attempt) -> None:
+        """A task has its state back."""
+        if self._is_under_way():
+            self.obey(self.supervisor.on_restored(task, attempt))
+
+    def on_failure(self, attempt: Attempt, reason: str) -> None:
+        """A process of the attempt died, or the attempt cannot go on. Ignored where that attempt is over already."""
+        if attempt == self.supervisor.attempt and self._is_under_way():
+            self.obey([FailAttempt(reason)])
+
+    def _is_under_way(self) -> bool:
+        """Whether the attempt is being restored or runs. After a failure the supervisor hears of it with the chain."""
+        return self.supervisor.stage in (Stage.RESTORING, Stage.RUNNING) and self.step is not ChainReading.CLAIM
+
+    def on_remaining(self, task: TaskId, attempt: Attempt, epoch: Epoch, remaining: Remaining) -> None:
+        """A task reports what it still has to do for an epoch."""
+        if self.coordinator is not None:
+            self.coordinator.on_remaining(task, attempt, epoch, remaining, self.ports.clock.now_ms)
+
+    def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None) -> None:
+        """A task's files are one file of so many entries now; None if that has failed."""
+        if self.coordinator is not None:
+            self.coordinator.on_compacted(task, attempt, epoch, keys)
+
+    def on_records(self) -> None:
+        """Records were processed somewhere, or a task is busy with one."""
+        if self.coordinator is not None:
+            self.coordinator.on_records()
+
+    def on_hops(self) -> None:
+        """Records have just gone round a loop."""
+        if self.coordinator is not None:
+            self.coordinator.on_hops(self.ports.clock.now_ms)
+
+    def on_tick(self) -> None:
+        """Time has passed."""
+        now_ms = self.ports.clock.now_ms
+        if self.coordinator is not None:
+            self.obey(self.coordinator.on_tick(now_ms))
+        elif self.step is None and self.supervisor.is_due(now_ms):
+            self.obey(self._read_chain(ChainReading.RESUME))
+
+    def ask(self, request: Request) -> Reply | None:
+        """A client makes or repeats a request. Returns the answer if there is one."""
+        answer = self.supervisor.requests.ask(request)
+        if answer is None and self.coordinator is not None:
+            self.obey(self.coordinator.serve_requests(self.ports.clock.now_ms))
+        return answer
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Let nothing more of this attempt take effect: its failure is about to be reported."""
+        self.coordinator = None
+        self._set_step(None)
+        self.queue.clear()
+
+    def end(self, ending: RunEnding, reason: str = "") -> None:
+        """End the run; the first end counts. All requests without an answer are told the reason."""
+        if self.ending is None:
+            self.ending = ending
+            self.queue.clear()
+            if ending not in (RunEnding.FINISHED, RunEnding.STOPPED):
+                self.supervisor.requests.on_failed(reason)
+            self.ports.observer.on_end(ending, reason)
+
+    def clean_up(self) -> None:
+        """The run is over and no task of it runs any more: remove what nobody will ask for."""
+        if self.ending in (RunEnding.FINISHED, RunEnding.STOPPED) or not self.is_restorable:
+            for order in self.supervisor.on_finished(is_restorable=self.is_restorable):
+                self._carry_out(order)
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    def obey(self, orders: Sequence[Order]) -> None:
+        """Carry out orders and those that follow from them."""
+        self.queue.extend(orders)
+        if self.is_obeying:
+            return
+        self.is_obeying = True
+        try:
+            while self.queue and self.ending is None:
+                following = self._carry_out(self.queue.popleft())
+                self.queue.extendleft(reversed(following))
+        finally:
+            self.is_obeying = False
+        self.queue.clear()
+
+    def _carry_out(self, order: Order) -> Sequence[Order]:
+        """Carry out one order. Returns the orders that follow from it."""
+        match order:
+            case Trigger() | TellToEnd() | Complete() | Abort():
+                self.ports.actors.tell(order)
+            case Compact():
+                self.ports.actors.compact(order)
+            case GivenUp(_, reason):
+                self.ports.observer.say(reason)
+            case WriteManifest(manifest):
+                return self.supervisor.append(manifest)
+            case AppendEntry():
+                self._append(order)
+            case RestoreTasks(attempt, epoch, unpublished):
+                return self._restore(attempt, epoch, unpublished)
+            case StartTasks():
+                self._start(order)
+            case DropCut(epoch):
+                self._remove(f"cut {epoch}", partial(self.ports.store.drop, epoch))
+            case Sweep():
+                self._remove("what attempts have left behind", partial(self.ports.store.sweep, order))
+                self._remove("output that will not be published", partial(self.ports.output.roll_back, order))
+            case FailAttempt(reason):
+                return self._fail_attempt(reason)
+            case PauseRestart(pause_ms):
+                self.ports.observer.on_pause(pause_ms)
+            case FailRun(reason):
+                self.end(RunEnding.FAILED, reason)
+            case Fenced(number):
+                self.end(RunEnding.FENCED, f"another run has taken over the job: entry {number} of its chain")
+            case Finished():
+                is_stopped = self.coordinator is not None and self.coordinator.is_stopping
+                self.end(RunEnding.STOPPED if is_stopped else RunEnding.FINISHED)
+        return ()
+
+    def _restore(self, attempt: Attempt, epoch: Epoch | None, unpublished: Sequence[str]) -> Sequence[Order]:
+        ports, supervisor = self.ports, self.supervisor
+        later = [cut for cut in supervisor.cuts if epoch is not None and cut > epoch]
+        if later:
+            ports.observer.say(
+                f"epoch {epoch} is older than the latest cut, {later[-1]}: what was published since is published again"
+            )
+        try:
+            cut = None if epoch is None else ports.store.manifest(epoch)
+        except OSError as error:
+            return [FailAttempt(f"the manifest of epoch {epoch} could not be read: {error}")]
+        placed = ports.actors.place(cut)
+        self.deployment = placed.deployment
+        restores = with_unpublished(placed.restores, unpublished, placed.deployment)
+        self.files = {}
+        supervisor.on_placed(placed.deployment.tasks)
+        ports.observer.on_attempt(attempt, cut)
+        ports.actors.restore(attempt, Placed(placed.deployment, restores), cut)
+        return ()
+
+    def _start(self, order: StartTasks) -> None:
+        supervisor = self.supervisor
+        self.ports.actors.start(order)
+        self.coordinator = self.coordinator_class(
+            self.deployment,
+            order.attempt,
+            self.snapshots,
+            supervisor.next_epoch,
+            supervisor.periodic_cuts(),
+            self.ports.clock.now_ms,
+            supervisor.requests,
+            supervisor.restored_from,
+            supervisor.restored_states,
+        )
+        self.ports.observer.on_running()
+
+    def _remove(self, what: str, removal: Callable[[], None]) -> None:
+        """Remove something. What cannot be removed harms nobody, and a later sweep has it again."""
+        try:
+            removal()
+        except OSError as error:
+            self.ports.observer.say_once(f"{what} could not be removed ({error}); it is tried again later")
+
+    def _fail_attempt(self, reason: str) -> Sequence[Order]:
+        """End the attempt, and claim the next one."""
+        self.abandon()
+        if not self.is_restorable:
+            advice = "without snapshots= a run cannot be restored: give it a folder for them"
+            return [FailRun(f"{reason}; {advice}")]
+        self.ports.observer.on_restart(reason)
+        self.ports.actors.stop()
+        return self._claim(reason)
+
+    def _claim(self, reason: str) -> Sequence[Order]:
+        self.reason = reason
+        return self._read_chain(ChainReading.CLAIM)
+
+    # -- steps in the store --------------------------------------------------------------------------------------
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a step in the store is to be taken now."""
+        return self.step is not None and self.ending is None and self.ports.clock.now_ms >= self.due_ms
+
+    def advance(self) -> None:
+        """Take the step in the store that is due."""
+        if isinstance(self.step, AppendEntry):
+            self._create(self.step)
+        elif self.step is not None:
+            self.obey(self._read_chain(self.step))
+
+    def _set_step(self, step: AppendEntry | ChainReading | None) -> None:
+        self.step, self.due_ms = step, self.ports.clock.now_ms
+        self.tries, self.is_unknown = 0, False
+
+    def _put_off(self) -> None:
+        self.due_ms = self.ports.clock.now_ms + self.retries.pause_ms
+
+    def _append(self, append: AppendEntry) -> None:
+        """Create an entry with the next `advance`, or after a pause if the outcome of an earlier try is unknown."""
+        if self.is_unknown:
+            self.step = append
+            self._put_off()
+        else:
+            self._set_step(append)
+
+    def _chain(self) -> Sequence[Numbered]:
+        try:
+            return self.ports.store.chain()
+        except OSError as error:
+            raise OutcomeUnknownError(error.errno, f"the chain of the job could not be read: {error}") from error
+
+    def _read_chain(self, reading: ChainReading) -> Sequence[Order]:
+        """Read the chain, now and not only at the next `advance`. Returns what the supervisor orders."""
+        if self.step is not reading:
+            self._set_step(reading)
+        try:
+            chain = self._chain()
+        except OutcomeUnknownError as error:
+            return self._on_unread(str(error))
+        self._set_step(None)
+        match reading:
+            case ChainReading.BEGIN:
+                epoch, anew = self.asked
+                return self.supervisor.begin(chain, epoch, anew=anew)
+            case ChainReading.CLAIM:
+                return self.supervisor.on_failure(self.reason, chain, self.ports.clock.now_ms)
+            case ChainReading.RESUME:
+                return self.supervisor.resume(chain)
+
+    def _on_unread(self, error: str) -> Sequence[Order]:
+        if self.tries == 0:
+            self.ports.observer.say(error)
+        self.tries += 1
+        if self.tries > self.retries.tries_max:
+            return [FailRun(f"{self.reason}; and {error}" if self.reason else error)]
+        self._put_off()
+        return ()
+
+    def _create(self, append: AppendEntry) -> None:
+        entry = append.entry
+        files: dict[TaskId, Any] = {}
+        if isinstance(entry, Manifest):
+            files = {task: self.files.get((task, epoch)) for task, epoch in entry.files.items()}
+        chain: Sequence[Numbered] = ()
+        try:
+            is_ours = self.ports.store.create(append.number, entry, files, self.deployment)
+            if not is_ours:
+                chain = self._chain()
+        except OSError as error:
+            self._on_create_error(append, error)
+            return
+        self._set_step(None)
+        if not is_ours:
+            self.obey(self.supervisor.on_taken(append.number, chain))
+        elif isinstance(entry, Manifest):
+            self._on_cut(entry, files)
+        else:
+            self.obey(self.supervisor.on_appended(entry))
+
+    def _on_create_error(self, append: AppendEntry, error: OSError) -> None:
+        if self.is_unknown or isinstance(error, OutcomeUnknownError):
+            self._on_unknown(append, error)
+        elif isinstance(append.entry, Manifest):
+            self._set_step(None)
+            if self.coordinator is not None:
+                reason = f"the manifest of epoch {append.entry.epoch} could not be written: {error}"
+                now_ms = self.ports.clock.now_ms
+                self.obey(self.coordinator.on_manifest_failed(append.entry.epoch, reason, now_ms))
+        else:
+            unclaimed = f"the start of attempt {append.entry.attempt} could not be recorded: {error}"
+            self.ports.observer.say(unclaimed)
+            self.obey(self._claim(unclaimed))
+
+    def _on_unknown(self, append: AppendEntry, error: OSError) -> None:
+        if not self.is_unknown:
+            self.ports.observer.say(
+                f"entry {append.number} of the chain may or may not exist, and is created again: {error}"
+            )
+        self.is_unknown = True
+        self.tries += 1
+        if self.tries > self.retries.tries_max:
+            self.obey([FailAttempt(f"entry {append.number} of the chain could not be created: {error}")])
+        else:
+            self.obey(self.supervisor.on_unknown(append))
+
+    def _on_cut(self, manifest: Manifest, files: dict[TaskId, Any]) -> None:
+        """A cut is complete. Sinks publish first; what is removed can wait."""
+        epoch, coordinator = manifest.epoch, self.coordinator
+        outputs = frozenset[FileId]() if coordinator is None else coordinator.state_files.outputs
+        following = self.supervisor.on_appended(manifest, outputs)
+        self.files = {name: kept for name, kept in self.files.items() if name[1] is None or name[1] > epoch}
+        if coordinator is None:
+            self.obey(following)
+            return
+        self.obey([*coordinator.on_manifest_written(epoch, self.ports.clock.now_ms), *following])
+        goes_on = self.coordinator is coordinator and coordinator.final is None and self.ending is None
+        if goes_on and self.ports.stop_condition.holds(manifest):
+            self.ports.observer.say(f"stop_when holds at epoch {epoch}")
+            self.obey(coordinator.on_stop(epoch))
+        self.ports.observer.on_cut(manifest, files)
