@@ -26,7 +26,7 @@ BENCHES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one benchmark; 2 for a call that is wrong."""
+    """Run one benchmark. Returns 2 for wrong arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure what it costs, beside a peer in the same run.",
@@ -34,14 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", choices=BENCHES, metavar="NAME", help=f"one of: {', '.join(BENCHES)}")
-    parser.add_argument("--seed", type=int, default=0, help="what is drawn is drawn by it (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default 0)")
     parser.add_argument(
         "--repeats", type=_turns, default=TURNS_MIN, dest="turns", help=f"turns (default {TURNS_MIN}, the least)"
     )
     parser.add_argument("--peer", metavar="FILE", help="a module whose run(workload) stands in for a peer")
-    parser.add_argument("--seconds", type=float, help="measure each case so long a turn: for a short trial")
-    parser.add_argument("--records", type=int, help="take so many records: for a short trial")
-    parser.add_argument("--large", action="store_true", help="loop: ten times as many records, to their end")
+    parser.add_argument("--seconds", type=float, help="seconds per case and turn: for a short trial")
+    parser.add_argument("--records", type=int, help="number of records: for a short trial")
+    parser.add_argument("--large", action="store_true", help="loop: ten times as many records, to the end")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")
     load_before = os.getloadavg()[0]

@@ -1,10 +1,11 @@
-"""What the audit of a cut costs: state and loop logs of 1 and of 10 million rows, half of each.
+"""The cost of auditing a cut: state and loop logs with 1 and with 10 million rows, half of each.
 
-The session is there already, as it is when a run is audited while it goes on: the turn that is not counted starts it.
-Measured are rows a second, and how the time grows with the rows. The memory of the driver is that of this process,
-which is Python, and the heap of its Java process, which is where Spark's tasks run, too, on one machine.
+The Spark session already exists, as when a run is audited while it is running: the turn that is not counted starts it.
+The benchmark measures rows per second, and how the time grows with the rows. The driver's memory is that of this
+process
+(Python) and the heap of its Java process, in which Spark's tasks also run on a single machine.
 
-Peers: bare, one process that hashes and decodes the same files and follows the digests, and proves nothing else.
+Peer: bare, one process that hashes and decodes the same files and follows the digests, but proves nothing else.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def run(options: Options) -> Report:
 
 
 def compare(found: dict[str, Samples], rows: int, python_mb: float, heap_mb: float) -> Report:
-    """How it grows, and what it needs."""
+    """How the time grows, and the memory that it needs."""
     growth = TIMES * found["small"].median / found["large"].median
     ratios = {"bare": found["large"].over(found["bare"])}
     return Report(
@@ -79,7 +80,7 @@ def compare(found: dict[str, Samples], rows: int, python_mb: float, heap_mb: flo
 
 
 def _written(folder: str, job: str, rows: int, seed: int) -> AuditWorkload:
-    """Written by a process of its own: its memory is not the audit's."""
+    """Write the cut in a separate process, whose memory does not count for the audit."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return AuditWorkload(pool.apply(write_large_cut, (folder, job, rows, seed)), rows)
 
@@ -100,6 +101,6 @@ def _rows_per_s(spark: Any, workload: AuditWorkload) -> float:
 
 
 def _heap_mb(spark: Any) -> float:
-    """The most that the heap has held."""
+    """The peak size of the heap."""
     pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
     return sum(pool.getPeakUsage().getUsed() for pool in pools if pool.getType().toString() == "Heap memory") / 2**20

@@ -1,17 +1,17 @@
-"""What the protocol core costs a batch, and what a step of the simulator costs.
+"""The cost of a batch in the protocol core, and of a step of the simulator.
 
-A batch costs four calls of the core: `sent` where it leaves, `receive`, `take` and `on_processed` where it arrives. No
-user code runs between them, nothing is encoded and nothing travels, so what is measured is bookkeeping alone.
+A batch takes four calls of the core: `sent` at the sender; `receive`, `take` and `on_processed` at the receiver. No
+user code runs, nothing is encoded and nothing travels, so only bookkeeping is measured.
 
-- batch: over a regular channel. back edge: of a head to itself. open log: the same while an epoch is captured and its
-  barrier is still on its way round, so that every batch goes into the loop log (its bytes are there already). round:
-  over a channel inside of an iteration.
-- Those stay within an actor, where channels are counted and carry no digest. across: batch, with the digest, as crc32
-  takes it of every byte at both ends; less the same crc32 alone it must keep to the limit too.
-- 1000: batches of 1,000 records instead of 1. One nanosecond a record would make a batch cost half as much again.
+- batch: over a regular channel. back edge: from a head to itself. open log: the same while an epoch is captured and its
+  barrier has not returned, so every batch is added to the loop log (already encoded). round: over a channel inside an
+  iteration.
+- These channels are within an actor, where batches are counted but not digested. across: batch with the digest, which
+  computes crc32 over every byte at both ends; the limit applies to the time minus that of the same crc32 alone.
+- 1000: batches of 1,000 records instead of 1. One nanosecond per record would make a batch half as expensive again.
 
-Peers: a deque whose batches are numbered, which is the least that a channel can be, and crc32 alone. The limits are
-multiples of that deque, measured in the same turns: microseconds would judge the machine.
+Peers: a deque with numbered batches, the least that a channel can be, and crc32 alone. The limits are multiples of that
+deque, measured in the same turns, because limits in microseconds would judge the machine.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run(options: Options) -> Report:
 
 
 def limits(found: dict[str, Samples]) -> tuple[Limit, ...]:
-    """A batch costs at most 50 times the bare deque, digest aside, a step 1,000 times, and a record nothing."""
+    """A batch costs at most 50 times the bare deque, without the digest, a step 1,000 times, a record nothing."""
     deque_us = found["bare deque"]
     costs = {name: found[name].over(deque_us) for name in KINDS}
     for records in ("", ", 1000"):
@@ -91,7 +91,7 @@ def limits(found: dict[str, Samples]) -> tuple[Limit, ...]:
 
 
 def turn(state: int, record: Record) -> tuple[int, Record]:
-    """Is never called: no user code runs here."""
+    """Never called: no user code runs here."""
     return state + 1, record
 
 
@@ -138,7 +138,7 @@ class Passage:
             self.receiver.on_trigger(Epoch(1), Mode.ALIGNED)
 
     def pass_on(self, payload: Any, batches: int) -> float:
-        """Microseconds a batch."""
+        """Microseconds per batch."""
         channel, attempt = self.channel, ATTEMPT
         sent, receive = self.sender.sent, self.receiver.receive
         take, on_processed = self.receiver.take, self.receiver.on_processed
@@ -154,7 +154,7 @@ class Passage:
 
 
 def cases(seed: int, core: type[TaskCore] = TaskCore, batches: int = BATCHES) -> dict[str, Case]:
-    """Everything that is measured in turns, peers among it. Each turn has cores of its own."""
+    """Everything measured in turns, including peers. Each turn has its own cores."""
     rng = random.Random(seed)
     found: dict[str, Case] = {"bare deque": lambda: _bare_deque(batches)}
     for records, mark in ((1, ""), (RECORDS, f", {RECORDS}")):

@@ -1,9 +1,9 @@
-"""A keyed count with plain Python functions and a shuffle: source -> by key -> count -> a thousandth is kept.
+"""A keyed count with plain Python functions and a shuffle: source -> by key -> count -> keep one in a thousand.
 
-Ours runs in two processes (parallelism 2, slices) and takes a cut every second meanwhile; the peers take none. The cold
-turn counts a bounded input to its end and compares every count.
+Ours runs in two processes (parallelism 2, slices) and takes a cut every second; the peers take none. The cold turn
+counts a bounded input to its end and compares every count.
 
-Peers: bare, two processes by hand over pyzmq and pickle; bytewax, if it is installed.
+Peers: bare, two hand-written processes over pyzmq and pickle; bytewax, if it is installed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _case(peer: Run, workload: CountWorkload) -> Any:
 
 
 def compare(found: dict[str, Samples], seconds: float) -> Report:
-    """How much faster ours is than the peers."""
+    """How many times faster ours is than the peers."""
     others = {name: samples for name, samples in found.items() if name != "ours"}
     ratios = {name: found["ours"].over(samples) for name, samples in others.items()}
     absent = {} if "bytewax" in others else {"absent": {"bytewax": "not installed; make bench installs it"}}
@@ -68,14 +68,14 @@ def compare(found: dict[str, Samples], seconds: float) -> Report:
 
 
 def measure(workload: CountWorkload) -> float:
-    """Records counted a second."""
+    """Records counted per second."""
     flow = make_flow(workload, None)
     window = watch(flow, workload.warm_up_s, workload.seconds, every=1.0, parallelism=2, actors="slice")
     return window.records_per_s / TASKS_PASSED
 
 
 def make_flow(workload: CountWorkload, records: int | None) -> Flow:
-    """The count as a user writes it; None: of records without end."""
+    """The count as a user would write it; None: of unlimited records."""
     flow = Flow("count")
     words = flow.read(Generate(workload.make(), count=records), name="words")
     counted = words.key_by(word_key).stateful_map(count_word, initial=0, name="count")
@@ -84,7 +84,7 @@ def make_flow(workload: CountWorkload, records: int | None) -> Flow:
 
 
 def run_exact(workload: CountWorkload, records: int) -> float:
-    """Count so many records; records a second, start and end included. Raises if a count is not what it must be."""
+    """Count this many records; return records per second, including start and end. Raises if a count is wrong."""
     result = run_to_end(make_flow(workload, records), every=1.0, parallelism=2, actors="slice")
     make, total = workload.make(), Counter[str]()
     expected: list[Any] = []

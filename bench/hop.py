@@ -1,12 +1,12 @@
-"""One record alone in a loop through two actors: what a hop costs when there is nothing to batch.
+"""A single record in a loop through two actors: the cost of a hop when there is nothing to batch.
 
-A hop is once round the loop, so two messages between processes, for ours as for the peers. Ours takes a cut every
-second meanwhile, as a run does that is to survive. The record counts its hops and carries the time, so that nothing
-but hops is measured.
+A hop is one trip round the loop, so two messages between processes, for ours and for the peers. Ours takes a cut every
+second, like a run that must survive failures. The record counts its hops and carries the time, so only hops are
+measured.
 
-A message costs four times as much between two cores that have nothing else to do as on one that is kept awake, and it
-is the scheduler that decides: the same ping-pong takes 20 us in one turn and 85 in the next. So ours and bare are also
-measured with each of the two processes on a core of its own (`apart`), where the figures stay what they are.
+A message costs four times as much between two otherwise idle cores as on one that is kept awake, and the scheduler
+decides which: the same ping-pong takes 20 us in one turn and 85 in the next. So ours and bare are also measured with
+each of the two processes pinned to its own core (`apart`), where the figures are stable.
 
 Peers: bare, a ping-pong over pyzmq between two Ray actors; ray, a ping-pong of actor calls; bare_apart.
 """
@@ -46,7 +46,7 @@ def run(options: Options) -> Report:
 
 
 def compare(found: dict[str, Samples]) -> Report:
-    """How much faster ours is than the peers."""
+    """How many times faster ours is than the peers."""
     others = {name: samples for name, samples in found.items() if not name.startswith("ours")}
     ratios = {name: samples.over(found["ours"]) for name, samples in others.items()}
     ratios["bare_apart"] = found["bare_apart"].over(found["ours_apart"])
@@ -63,14 +63,14 @@ def compare(found: dict[str, Samples]) -> Report:
 
 
 def measure(workload: HopWorkload) -> float:
-    """Microseconds a hop, as the record tells it that has been going round."""
+    """Microseconds per hop, measured by the circulating record."""
     result = run_to_end(make_flow(workload), every=1.0, actors="task")
     (record,) = result.outputs["done"]
     return us_a_hop(record)
 
 
 def measure_apart(workload: HopWorkload) -> float:
-    """The same with head and body on a core each."""
+    """The same with head and body pinned to a core each."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         job = begin(make_flow(workload), folder, 1.0, {"actors": "task"})
         pids = job.status().pids

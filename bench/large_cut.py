@@ -1,4 +1,4 @@
-"""A consistent cut of as many rows as one likes: half of them keyed state, half of them batches in a loop's log."""
+"""A consistent cut with any number of rows: half of them keyed state, half of them batches in a loop log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCH, ATTEMPT = Epoch(1), Attempt(1)
 
 
 def write_large_cut(root: str, job: str, rows: int, seed: int) -> str:
-    """The folder of a job with one cut of so many rows."""
+    """Create the folder of a job with one cut of this many rows."""
     deployment = expand(_flow().plan(), TASKS)
     store = CutStore(root, job)
     store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))

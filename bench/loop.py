@@ -1,13 +1,14 @@
 """A loop under load: 100,000 records x 20 rounds, parallelism 2, a cut every second.
 
 The graph: source -> merge with the loop -> head (a map) -> by key -> body (a stateful_map) -> split -> back edge. The
-key of a record changes every round; so with a process a slice half of the hops cross processes, and all of them with a
-process a task. A hop is one record that comes back to the head.
+key of a record changes every round. So with a process per slice half of the hops cross processes, and with a process
+per task all of them do. A hop is one return of a record to the head.
 
-The cold turn runs the plain workload to its end and counts: every record comes out once, after exactly its rounds. What
-is measured then is the same records, which begin anew after their last round, for 10 seconds behind a warm-up.
+The cold turn runs the plain workload to its end and counts: every record comes out once, after exactly its rounds. Then
+the same records, which start again after their last round, are measured for 10 seconds after a warm-up.
 
-Peer: bare, two processes by hand (`peers/loop_bare.py`); `bare_task` compares its figure with ours at `actors="task"`.
+Peer: bare, two hand-written processes (`peers/loop_bare.py`); `bare_task` compares its figure with ours at
+`actors="task"`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ UNIT = "hops a second"
 
 
 def run(options: Options) -> Report:
-    """Measure ours in slices, the peer, and ours with an actor a task, in turns."""
+    """Measure ours in slices, the peer, and ours with an actor per task, in turns."""
     seconds = options.seconds or SECONDS_MIN
     workload = LoopWorkload(
         records=options.records or 100_000, seed=options.seed, seconds=seconds, warm_up_s=min(2.0, seconds)
@@ -72,7 +73,7 @@ def run(options: Options) -> Report:
 
 
 def compare(found: dict[str, Samples], windows: list[Window]) -> Report:
-    """The ratios, and whether what was measured counts: long enough, with cuts that hold what was in the loop."""
+    """The ratios, and whether the measurement is valid: long enough, with cuts that contain records in the loop."""
     ratios = {"bare": found["slice"].over(found["bare"]), "bare_task": found["task"].over(found["bare"])}
     epochs = min(window.epochs for window in windows)
     with_log = min(window.epochs_with_log for window in windows)
@@ -95,7 +96,7 @@ def compare(found: dict[str, Samples], windows: list[Window]) -> Report:
 
 
 def run_large(workload: LoopWorkload) -> Report:
-    """Ten times as many records, to their end: the loop must not block itself. No peer."""
+    """Ten times as many records, to the end: the loop must not block itself. No peer."""
     with session():
         found = {actors: Samples((run_exact(workload, actors),)) for actors in ACTORS}
     claim = f"{workload.records} records x {workload.rounds} rounds end, every record once"
@@ -104,7 +105,7 @@ def run_large(workload: LoopWorkload) -> Report:
 
 
 def make_flow(workload: LoopWorkload) -> Flow:
-    """The loop as a user writes it."""
+    """The loop as a user would write it."""
     flow = Flow("loop")
     again = flow.loop("again")
     climbed = flow.read(Items(workload.start()), name="start").merge(again).map(climb, name="head")
@@ -115,7 +116,7 @@ def make_flow(workload: LoopWorkload) -> Flow:
 
 
 def run_exact(workload: LoopWorkload, actors: Actors) -> float:
-    """Run to the end; hops a second, start and end included. Raises unless every record was counted exactly once."""
+    """Run to the end; return hops per second, including start and end. Raises unless every record counted once."""
     result = run_to_end(make_flow(workload), every=1.0, parallelism=2, actors=actors)
     check_exact(result, workload)
     return result.hops / result.seconds

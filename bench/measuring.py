@@ -1,4 +1,4 @@
-"""Measures in turns, and tells what was found."""
+"""Measures cases in turns, and reports the results."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Samples:
 
     @property
     def median(self) -> float:
-        """The figure to tell."""
+        """The reported figure."""
         return median(self.figures)
 
     @property
     def spread(self) -> float:
-        """How far the turns lie apart, as a share of the median."""
+        """The spread of the turns, as a share of the median."""
         return (max(self.figures) - min(self.figures)) / self.median
 
     def over(self, other: Samples) -> float:
-        """How many times the other it is: the median over turns, so that a slow moment of the machine falls on both."""
+        """The ratio to the other: the median over turns, so that a slow moment of the machine affects both."""
         return median(mine / others for mine, others in zip(self.figures, other.figures, strict=True))
 
 
 def interleaved(cases: Mapping[str, Case], turns: int, cold: Mapping[str, Case] | None = None) -> dict[str, Samples]:
-    """Measure every case once a turn. A turn before the first is not counted: it finds everything cold.
+    """Measure every case once per turn. An additional first turn is not counted, because everything is cold.
 
     `cold` says what that turn does for some cases instead, if measuring them takes long. Where there is one turn alone,
     which is a trial, the others have none before it.
@@ -56,14 +56,14 @@ def interleaved(cases: Mapping[str, Case], turns: int, cold: Mapping[str, Case] 
 
 @dataclass(frozen=True)
 class Limit:
-    """What a figure must keep to, and whether it does."""
+    """The limit of a figure, and whether it holds."""
 
     claim: str
     holds: bool
 
 
 def at_least(ratios: Mapping[str, float], limits: Mapping[str, float]) -> tuple[Limit, ...]:
-    """The limits of those ratios that were measured."""
+    """The limits of the ratios that were measured."""
     return tuple(
         Limit(f"ratios.{name}: {ratios[name]:.2f}, at least {least}", ratios[name] >= least)
         for name, least in limits.items()
@@ -73,7 +73,7 @@ def at_least(ratios: Mapping[str, float], limits: Mapping[str, float]) -> tuple[
 
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark found. `figures` and `peers` are in `unit`, unless their name ends in another.
+    """The results of a benchmark. `figures` and `peers` are in `unit`, unless their name ends in another unit.
 
     `ours` names the figure that the ratios are about, where there is one; `more` goes into the JSON as it is.
     """
@@ -94,7 +94,7 @@ class Report:
         return all(limit.holds for limit in self.limits)
 
     def table(self) -> str:
-        """For a person."""
+        """The report for people."""
         rows = [
             (name, f"{found.median:10.3f}", f"{min(found.figures):10.3f}", f"{found.spread:7.0%}")
             for name, found in {**self.figures, **self.peers}.items()
@@ -130,5 +130,5 @@ class Report:
 
 
 def _told(figure: float) -> float:
-    """As many digits as mean something: what is small stays above 0."""
+    """The significant digits; small values stay above 0."""
     return float(f"{figure:.4g}")

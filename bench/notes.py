@@ -1,7 +1,7 @@
-"""What user functions note while they run, in whatever process, for the benchmark to read meanwhile.
+"""Notes that user functions write while they run, in any process, for the benchmark to read in the meantime.
 
-A note is a time and a value, appended to a file in one write. Times are those of the monotonic clock, which is the same
-in all processes of a machine.
+A note is a time and a value, appended to a file in a single write. Times are from the monotonic clock, which is the
+same in all processes of a machine.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _NOTE = struct.Struct("dd")
 
 
 def note(path: str, value: float) -> None:
-    """Note a value, and the time it is."""
+    """Note a value with the current time."""
     os.write(_open(path), _NOTE.pack(time.monotonic(), value))
 
 
 def read_notes(path: str, start: int = 0) -> list[tuple[float, float]]:
-    """All notes so far, in the order in which they were written, from the one with this number on."""
+    """All notes from this number on, in the order in which they were written."""
     file = Path(path)
     if not file.exists():
         return []

@@ -1,4 +1,4 @@
-"""What a benchmark is asked for: the same few options for all of them."""
+"""The options of a benchmark, the same for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.measuring import TURNS_MIN
 
 @dataclass(frozen=True)
 class Options:
-    """`None` stands for what the benchmark takes of itself.
+    """`None` means the default of the benchmark.
 
     - seed: draws the input. turns: how often each case is measured.
     - peer: a file whose `run(workload)` stands in for a peer, see `bench.peers`.

@@ -1,4 +1,4 @@
-"""Runs flows on Ray, and measures inside of the run: what it takes to start is never part of a figure."""
+"""Runs flows on Ray, and measures inside the run: the time to start is never part of a figure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STALL_TIMEOUT_S = 60.0
 
 
 class BenchError(RuntimeError):
-    """What was measured is not what was to be measured."""
+    """The measurement is not valid."""
 
 
 class Looked(Protocol):
-    """A run, as far as it can be looked at."""
+    """A run that can be observed."""
 
     def status(self) -> Story:
-        """How far it is."""
+        """Its progress."""
         ...
 
 
@@ -55,7 +55,7 @@ class Window:
 
 
 def watch(flow: Flow, warm_up_s: float, seconds: float, *, every: float | None = None, **options: Any) -> Window:
-    """Start a run that goes on for longer than this, look at it for `seconds`, and end it.
+    """Start a run that lasts longer than the measurement, observe it for `seconds`, and end it.
 
     `every` is the time between two cuts, into a folder that is gone afterwards; None: the run keeps none.
     """
@@ -68,7 +68,7 @@ def watch(flow: Flow, warm_up_s: float, seconds: float, *, every: float | None =
 
 
 def run_to_end(flow: Flow, *, every: float | None = None, **options: Any) -> RunResult:
-    """Run a flow to its end. Raises if it stands still for a minute: then it hangs."""
+    """Run a flow to its end. Raises if it makes no progress for a minute."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         job = begin(flow, folder, every, options)
         moved_at_s, moved = time.monotonic(), (-1, -1)
@@ -97,7 +97,7 @@ def begin(flow: Flow, folder: str, every: float | None, options: dict[str, Any])
 
 
 def keep_apart(pid: int, core: int) -> None:
-    """Have all threads of a process on one core from now on; where the system cannot do that, leave it."""
+    """Pin all threads of a process to one core, if the system supports it."""
     if sys.platform == "linux":
         cores = sorted(os.sched_getaffinity(pid))
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -121,7 +121,7 @@ def _look_on(job: Job, warm_up_s: float, seconds: float) -> Window:
 
 
 def look(job: Looked) -> Look:
-    """How far a run is. Raises if it does not simply go on: then there is nothing to measure."""
+    """The progress of a run. Raises if the run does not simply go on, because then the measurement is not valid."""
     story: Story = job.status()
     if story.state != "running" or story.restarts:
         lines = "; ".join(story.lines[-3:])
@@ -131,7 +131,7 @@ def look(job: Looked) -> Look:
 
 
 def slope(looks: Sequence[Look], counted: Callable[[Look], int]) -> float:
-    """How many a second: the line through all looks, for tasks tell how far they are a few times a second only."""
+    """The rate: the slope through all samples, because tasks report only a few times per second."""
     mean_s = sum(look.at_s for look in looks) / len(looks)
     mean = sum(map(counted, looks)) / len(looks)
     over = sum((look.at_s - mean_s) * (counted(look) - mean) for look in looks)

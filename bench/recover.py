@@ -1,11 +1,11 @@
-"""From the death of a head to the first record past the position before it, with state of 100,000 keys.
+"""The time from the death of a head to the first record past its previous position, with state of 100,000 keys.
 
-A loop runs with an actor a task and a cut every 100 ms; its source gives a steady 50,000 records a second. The process
-of the head gets SIGKILL once all keys have state. Before, its user function has noted the positions that pass it, every
-50th. The time ends when it notes one that is higher than any before the death: so it has been noticed, the actor
-replaced, all state taken back, the loop log replayed, and what came after the last cut read again.
+A loop runs with an actor per task and a cut every 100 ms; its source emits a steady 50,000 records per second. Once all
+keys have state, the head's process is killed with SIGKILL. Until then, its user function has noted the positions that
+pass it, every 50th. The measurement ends when it notes a position higher than any before the death: by then the death
+was noticed, the actor replaced, all state restored, the loop log replayed, and the input after the last cut read again.
 
-Once with a spare actor that waits, once without. Peer: actor_start, what Ray takes to start one actor.
+Measured once with a waiting spare actor, once without. Peer: actor_start, the time that Ray takes to start one actor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TIMEOUT_S = 120.0
 
 Found = TypeVar("Found")
 Record = tuple[int, int]
-"""A position, and how many hops are left."""
+"""A position, and the number of hops left."""
 
 
 def run(options: Options) -> Report:
@@ -60,7 +60,7 @@ def run(options: Options) -> Report:
 
 
 def compare(found: dict[str, Samples], keys: int) -> Report:
-    """How much sooner the run goes on than an actor would have started."""
+    """How many times faster the run goes on than an actor would have started."""
     start = found["actor_start"]
     ratios = {
         "actor_start": start.over(found["with_spare"]),
@@ -80,13 +80,13 @@ def compare(found: dict[str, Samples], keys: int) -> Report:
 
 
 def recovery_ms(keys: int, spares: int) -> float:
-    """Kill the head of a run, and see when it gets past the position that it had."""
+    """Kill the head of a run, and measure when it gets past its previous position."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         path = str(Path(folder) / "positions")
         job = begin(make_flow(keys, path), f"{folder}/cuts", EVERY_S, {"actors": "task", "spares": spares})
         try:
             wait_for(lambda: highest(read_notes(path)) >= keys, "all keys have state")
-            # Cuts of the whole state are under way, and a spare actor has started.
+            # Cuts of the whole state are being taken, and a spare actor has started.
             time.sleep(SETTLE_S)
             killed_s = kill_head(job)
             return (wait_for(lambda: time_past(path, killed_s), "the head is past its position") - killed_s) * 1e3
@@ -95,7 +95,7 @@ def recovery_ms(keys: int, spares: int) -> float:
 
 
 def kill_head(job: Job) -> float:
-    """End the head's process; the moment at which that was."""
+    """End the head's process; return the time."""
     story = job.status()
     (pid,) = [pid for actor, pid in story.pids.items() if actor.startswith("head/")]
     if story.snapshots < 1 or story.restarts:
@@ -111,14 +111,14 @@ def highest(notes: list[tuple[float, float]]) -> float:
 
 
 def time_past(path: str, killed_s: float) -> float:
-    """When a position was noted after the kill that is higher than all before; 0.0: not yet."""
+    """When a position higher than all before was noted after the kill; 0.0: not yet."""
     notes = read_notes(path)
     reached = highest([noted for noted in notes if noted[0] <= killed_s])
     return next((at_s for at_s, position in notes if at_s > killed_s and position > reached), 0.0)
 
 
 def wait_for(found: Callable[[], Found], what: str) -> Found:
-    """Look until there is something."""
+    """Repeat until there is a result."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while not (seen := found()):
         if time.monotonic() > deadline_s:

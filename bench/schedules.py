@@ -1,16 +1,17 @@
-"""What a step of the simulator costs, and how many schedules it runs a second: part of `bench core`.
+"""The cost of a step of the simulator, and the number of schedules that it runs per second: part of `bench core`.
 
-Small topologies are the generated flows of SMALL (chains, diamonds, loops: everything but iterations in rounds) with
-2 or 3 records a source, parallelism 1 or 2 (up to 3 after a restore), and up to 3 crashes besides the other faults. A
-schedule counts with everything that belongs to it: drawing and placing the flow, the run, and the checker's verdict.
-Iterations are measured apart: a schedule of theirs has several times as many steps, as every round ends by markers.
+Small topologies are the generated flows of SMALL (chains, diamonds, loops: everything but iterations in rounds) with 2
+or 3 records per source, parallelism 1 or 2 (up to 3 after a restore), and up to 3 crashes in addition to the other
+faults. A schedule includes everything that belongs to it: drawing and placing the flow, the run, and the checker's
+verdict. Iterations are measured separately, because their schedules have several times as many steps: markers end every
+round.
 
-A step is one thing that happens: a batch arrives, a file is written, a task dies. The limit judges what a step costs.
-The rate has no limit: it falls with each fault that schedules learn, since they then take more steps.
+A step is one event: a batch arrives, a file is written, a task dies. The limit applies to the cost of a step. The rate
+has no limit, because it falls with each fault that is added to the schedules, which then take more steps.
 
-Two processes run at a time. All figures are CPU time, so that they do not count what else the machine is doing.
+Two processes run at a time. All figures are CPU time, so other work on the machine does not count.
 
-Peer: the plain interpreter on the same flows and inputs, which has no tasks, no snapshots and no faults.
+Peer: the plain interpreter on the same flows and inputs, without tasks, snapshots and faults.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ PEER = "plain_interpreter_per_s"
 
 
 Share = tuple[Sequence[str], int, int]
-"""Topologies, the first seed, and how many."""
+"""Topologies, the first seed, and the number of seeds."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What some schedules took: CPU seconds, and steps of the simulator."""
+    """The cost of some schedules: CPU seconds, and steps of the simulator."""
 
     cpu_s: float
     steps: int
@@ -76,10 +77,10 @@ class Crew:
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self.pool = pool
         self.step_us = 0.0
-        """CPU time of a step in the latest measurement."""
+        """CPU time per step in the latest measurement."""
 
     def rate(self, run: Callable[[Share], Work], names: Sequence[str], first: int, count: int) -> float:
-        """Schedules a second of the CPU time of both processes."""
+        """Schedules per second of CPU time of both processes."""
         each = count // PROCESSES
         shares: list[Share] = [(names, first + number * each, each) for number in range(PROCESSES)]
         parts = list(self.pool.map(run, shares))
@@ -90,7 +91,7 @@ class Crew:
 
 
 def cases(crew: Crew, seed: int, small: int = 100, in_rounds: int = 24) -> dict[str, Case]:
-    """Measure `small` and `in_rounds` schedules a turn. The cost of a step belongs to the rate before it."""
+    """Measure `small` and `in_rounds` schedules per turn. The cost of a step belongs to the rate before it."""
     return {
         "small_per_s": lambda: crew.rate(run_schedules, SMALL, seed, small),
         STEP: lambda: crew.step_us,

@@ -1,4 +1,4 @@
-"""Ray for a benchmark: the one that is there, or a local one with a home of its own, which goes with the process."""
+"""Ray for a benchmark: the existing one, or a local one with its own home, which ends with the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = str(Path(__file__).resolve().parent.parent)
 
 @contextmanager
 def session() -> Generator[Any]:
-    """Ray, connected. Its processes find `bench` too, which is not installed."""
+    """A connected Ray. Its processes can import `bench`, although it is not installed."""
     before = {name: os.environ.get(name) for name in ("HOME", "PYTHONPATH")}
     was_connected = ray.is_initialized()
     os.environ["HOME"] = _home()
@@ -42,7 +42,7 @@ def session() -> Generator[Any]:
 
 @cache
 def _home() -> str:
-    """One for all sessions of this process: Ray keeps its token there, and reads it only once."""
+    """One home for all sessions of this process: Ray keeps its token there, and reads it only once."""
     home = tempfile.mkdtemp(prefix="bench-home-")
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     return home

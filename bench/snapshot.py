@@ -1,13 +1,13 @@
-"""What cuts cost while a run goes on: keyed state of 100,000 keys with integer values, all of them changing.
+"""The cost of cuts during a run: keyed state of 100,000 keys with integer values, all of which keep changing.
 
-The same flow runs with a cut every second, with none, and with one every 100 ms, for 30 seconds a turn: its records a
-second are compared. Requested are as many epochs as intervals fit into the time measured, whether the coordinator
-began them or not.
+The same flow runs with a cut every second, with none, and with one every 100 ms, for 30 seconds per turn; its records
+per second are compared. The number of requested epochs is the number of intervals in the measured time, whether or not
+the coordinator began them.
 
-Then the stall: one task holds a million keys, and its user function looks at the clock. The longest time between two of
-its calls, whatever it was spent on, over at least 5 epochs, is compared with one `dict.copy()` of such a state.
+Then the stall: one task holds a million keys, and its user function checks the clock. The longest time between two of
+its calls, for whatever reason, over at least 5 epochs, is compared with one `dict.copy()` of such a state.
 
-Peers: none, none_100ms, ours without cuts; dict_copy.
+Peers: none, none_100ms: ours without cuts; dict_copy.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SLICES: dict[str, Any] = {"parallelism": 2, "actors": "slice"}
 
 
 def compare(found: dict[str, Samples], windows: dict[str, list[Window]]) -> Report:
-    """What is left of the speed, and how many of the epochs that were due have been completed."""
+    """The remaining share of the speed, and the share of requested epochs that were completed."""
     none, copy = found["none"], found["dict_copy"]
     ratios = {
         "none": found["every_1s"].over(none),
@@ -107,12 +107,12 @@ def compare(found: dict[str, Samples], windows: dict[str, list[Window]]) -> Repo
 
 
 def completed(windows: list[Window], every: float) -> tuple[int, int]:
-    """How many epochs were due, and how many of them are complete, in all turns."""
+    """The numbers of requested and of completed epochs, over all turns."""
     return sum(int(window.seconds / every) for window in windows), sum(window.epochs for window in windows)
 
 
 def make_flow(seed: int) -> Flow:
-    """A count of keys that come in turn, beginning at `seed`."""
+    """A count of keys that occur in turn, beginning at `seed`."""
     flow = Flow("snapshot")
     numbers = flow.read(Generate(lambda position: (position + seed) % KEYS), name="numbers")
     counted = numbers.key_by(_same).stateful_map(count, initial=0, name="count")
@@ -137,7 +137,7 @@ def _is_never(number: int) -> bool:
 
 
 def stall_ms(keys: int, every: float) -> float:
-    """The longest time between two calls of the user function of a task with so many keys, while cuts are taken."""
+    """The longest time between two calls of the user function of a task with many keys, while cuts are taken."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         path = str(Path(folder) / "gaps")
         job = begin(make_stall_flow(keys, path), f"{folder}/cuts", every, {"actors": "task"})

@@ -1,11 +1,11 @@
-"""A round of `iterate` in which nothing is computed: what it costs to exchange, to find the round over, and to decide.
+"""A round of `iterate` that computes nothing: the cost of exchanging, detecting the end of the round, and deciding.
 
-Parallelism 2, a process a slice. In each round both tasks send one tiny record to the other, and both heads decide
-whether there is another round, by what all have measured. Ours takes a cut every second meanwhile. The record carries
-the time, so that nothing but rounds is measured.
+Parallelism 2, a process per slice. In each round both tasks send one tiny record to the other, and both heads decide
+whether there is another round, based on what all tasks have measured. Ours takes a cut every second. The record carries
+the time, so only rounds are measured.
 
-Peers: ray, two Ray actors that are called by a driver with each other's arrays; ray_led, the same where one calls the
-other, told for those who would write it so.
+Peers: ray, two Ray actors that a driver calls with each other's arrays; ray_led, the same where one actor calls the
+other, included for users who would write it that way.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(options: Options) -> Report:
 
 
 def compare(found: dict[str, Samples]) -> Report:
-    """How much faster ours is than the peers."""
+    """How many times faster ours is than the peers."""
     others = {name: samples for name, samples in found.items() if name != "ours"}
     ratios = {name: samples.over(found["ours"]) for name, samples in others.items()}
     return Report(
@@ -60,7 +60,7 @@ def compare(found: dict[str, Samples]) -> Report:
 
 
 def measure(workload: RoundWorkload) -> float:
-    """Microseconds a round, as the records tell it that have been through all of them."""
+    """Microseconds per round, measured by the records that went through all of them."""
     result = run_to_end(make_flow(workload), every=1.0, parallelism=2, actors="slice")
     return fmean((now_s - began_s) / rounds * 1e6 for _, rounds, began_s, now_s in result.outputs["done"])
 
@@ -84,7 +84,7 @@ def make_flow(workload: RoundWorkload) -> Flow:
 
 
 def side_of(record: Record) -> int:
-    """The task of this round: not the one of the last."""
+    """The task of this round: the other one than in the last round."""
     return (record[0] + record[1]) % 2
 
 

@@ -1,8 +1,8 @@
-"""The workloads: what a peer is given, and the user functions that it must call, as ours does.
+"""The workloads: the input of a peer, and the user functions that it must call, as ours does.
 
 A peer is a module with `run(workload) -> float`. It starts what it needs, warms up for `warm_up_s`, measures for
-`seconds` without its own start, stops everything it has started, and returns one figure in the unit that stands with
-the workload. Workloads are frozen and can be pickled; so can the functions, which are found here by name.
+`seconds` without its own start, stops everything it has started, and returns one figure in the unit that the workload
+names. Workloads are frozen and can be pickled; so can the functions, which are found here by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LoopRecord = tuple[int, int]
-"""An id, and how many hops are left."""
+"""An id, and the number of hops left."""
 
 IDS = 1 << 30
 LOOP_KEYS = 1_000
@@ -38,7 +38,7 @@ class LoopWorkload:
 
     @property
     def hops(self) -> int:
-        """How many hops there are until the last record is done."""
+        """The number of hops until the last record is finished."""
         return self.records * self.rounds * self.repetitions
 
     def start(self) -> list[LoopRecord]:
@@ -48,7 +48,7 @@ class LoopWorkload:
 
 
 def climb(record: LoopRecord) -> LoopRecord:
-    """What the head does."""
+    """The head's function."""
     return record[0], record[1] - 1
 
 
@@ -63,7 +63,7 @@ def tally(seen: int, record: LoopRecord) -> tuple[int, LoopRecord]:
 
 
 def is_done(record: LoopRecord) -> bool:
-    """Whether the record leaves: it has made its hops and been in the body once more."""
+    """Whether the record leaves: it has made its hops and passed the body once more."""
     return record[1] < 0
 
 
@@ -97,13 +97,13 @@ def hop(record: HopRecord) -> HopRecord:
 
 
 def us_a_hop(record: HopRecord) -> float:
-    """What a record tells that has been going round."""
+    """The result of a circulating record."""
     hops, began_s, now_s = record
     return (now_s - began_s) / hops * 1e6
 
 
 Counted = tuple[str, int]
-"""A word, and how many times it has been seen."""
+"""A word, and the number of times it has been seen."""
 
 WORDS = 10_000
 TOLD_EVERY = 1_000
@@ -132,7 +132,7 @@ class CountWorkload:
 
 
 def word_key(word: str) -> str:
-    """What is counted by."""
+    """The key of the count."""
     return word
 
 
