@@ -22,7 +22,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from recovery.stores.local import LocalStore
 
 from bench.measuring import Limit, Report, Samples, at_least, interleaved
 from bench.options import Options
@@ -38,6 +37,7 @@ from graphs.routing import groups_of_task, key_groups
 from recovery.cut import InputRecord, OperatorState, OutputRecord, TaskSnapshot
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
+from recovery.stores.cut_store import CutStore
 from recovery.stores.task_files import TaskFiles
 
 KEYS, FEW_KEYS = 2_000_000, 1_000
@@ -158,7 +158,7 @@ def _is_never(number: int) -> bool:
 def write_cut(folder: str, keys: int, seed: int) -> tuple[tuple[str, ...], ...]:
     """Write a cut of that flow, each task in a process of its own; returns the files of each task's state."""
     deployment = expand(make_flow().plan(), TASKS, "slice")
-    store = LocalStore(folder, JOB)
+    store = CutStore(folder, JOB)
     store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))
     with ProcessPoolExecutor(TASKS, multiprocessing.get_context("spawn")) as processes:
         writing = {task: processes.submit(write_task, folder, task, keys, seed) for task in deployment.tasks}
@@ -182,7 +182,7 @@ def write_task(folder: str, id: TaskId, keys: int, seed: int) -> TaskFiles:
         tuple(OutputRecord(channel.id, 0, 0) for channel in task.outputs),
     )
     kinds = {name: operator.kind.word for name, operator in deployment.plan.operators.items()}
-    return LocalStore(folder, JOB).write_task(ATTEMPT, EPOCH, snapshot, kinds=kinds)
+    return CutStore(folder, JOB).write_task(ATTEMPT, EPOCH, snapshot, kinds=kinds)
 
 
 def _state(operator: str, index: int, keys: int, seed: int) -> OperatorState:

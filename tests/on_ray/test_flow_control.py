@@ -327,7 +327,7 @@ def test_a_loop_that_outgrows_its_disk_is_told_how_to_get_more():
     out = back_edge(Wire(), space, memory=0)
     for number in range(1, 5):
         out.send(data(number))
-    with pytest.raises(LoopOverflowError, match=r"outgrown its 3,000 bytes of disk: .* loop_disk_bytes="):
+    with pytest.raises(LoopOverflowError, match=r"need more than their 3,000 bytes of disk: .* loop_disk_bytes="):
         out.send(data(5))
 
 

@@ -72,7 +72,7 @@ def test_without_the_rule_the_same_removals_destroy_a_complete_cut():
     for _ in range(2):
         world.apply(("kill_coordinator",))
         go_on(world, without=("remove",), cuts=len(world.record.cuts) + 1)
-    with pytest.raises(LookupError, match=r"not durable|nobody prepared"):
+    with pytest.raises(LookupError, match=r"not durable|never prepared"):
         while world.removals:
             world.apply(("remove", 0))
         world.apply(("kill_coordinator",))
