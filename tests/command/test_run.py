@@ -131,7 +131,10 @@ def test_cuts_are_listed_shown_and_gone_on_from(capsys: pytest.CaptureFixture[st
     assert "run of 'halving'" in refusal(capsys, *run[1:])
     assert "epoch 4711 " in refusal(capsys, *run[1:], "--resume", "4711")
     assert main([*run, "--resume", "latest"]) == 0
-    resumed = summary(capsys)
+    printed = capsys.readouterr()
+    assert f"has finished already, with cut {epoch}: nothing is left to do" in printed.err
+    resumed = json.loads(printed.out)
+    assert resumed["records"] == 0
     assert (resumed["state"], resumed["restores"], resumed["outputs"]) == ("finished", 1, {"done": 100})
 
     assert main(["snapshots", "list", "--snapshots", "cuts", "--json"]) == 0

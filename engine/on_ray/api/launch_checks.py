@@ -11,7 +11,7 @@ from engine.on_ray.job_store import open_services
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
-from graphs.ids import Attempt
+from graphs.ids import Attempt, Epoch
 from graphs.kinds import Read, Write
 from graphs.plan import Operator, Plan
 from recovery.graph_change import GraphChange, change_from, fitted
@@ -64,10 +64,14 @@ def storage_location(given: str, hosts: int) -> str:
 
 
 class Beginning(NamedTuple):
-    """Where a run begins: fresh, or with a cut, whose graph may have changed since."""
+    """Where a run begins: fresh, or with a cut, whose graph may have changed since.
+
+    `finished`: the cut, if every task had ended in it. All that can be left to do is to publish what a crash kept back.
+    """
 
     is_fresh: bool
     change: GraphChange | None = None
+    finished: Epoch | None = None
 
 
 def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning:
@@ -83,11 +87,14 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
         raise RunExistsError(f"{store.path} already contains a run of {options.job!r}")
     if run.resume == "latest" and (latest := last_cut(store)) is not None:
         cut = store.manifest_of(latest)
-    if cut is None or cut.graph_hash == plan.hash:
+    if cut is None:
         return Beginning(is_fresh=False)
+    finished = cut.epoch if all(task.ended for task in cut.outline.tasks.values()) else None
+    if cut.graph_hash == plan.hash:
+        return Beginning(is_fresh=False, finished=finished)
     change = change_from(cut.graph_hash, store.graph(cut.graph_hash), run.rename, frozenset(run.drop))
     fitted(cut.outline, plan, change)
-    return Beginning(is_fresh=False, change=change)
+    return Beginning(is_fresh=False, change=change, finished=finished)
 
 
 def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:

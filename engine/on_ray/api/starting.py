@@ -81,6 +81,11 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         key=key,
     )
     beginning = beginning_of(plan, tasks, options)
+    if beginning.finished is not None:
+        description = (
+            f"{what} has finished already, with cut {beginning.finished}: nothing is left to do. Input that was added "
+            "since is not read; to read it, give the run another folder for its cuts"
+        )
     tasks = replace(tasks, run=run_name(tasks))
     check_output(plan, tasks, beginning.is_fresh)
     cuts = SnapshotOptions(
