@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recovery.stores.local import LocalStore
 
 from bench import restore
 from bench.measuring import Samples
@@ -18,6 +17,7 @@ from bench.session import session
 from bench.workloads import RestoreWorkload
 from engine.state import decode_entries
 from graphs.ids import Epoch
+from recovery.stores.cut_store import CutStore
 from tests.jobs.rays import collect_what_ray_leaves
 
 KEYS = 3_000
@@ -26,7 +26,7 @@ KEYS = 3_000
 @pytest.mark.slow
 def test_the_cut_holds_every_key_with_its_own_bytes_and_the_peer_reads_its_files(tmp_path: Path):
     files = restore.write_cut(str(tmp_path), KEYS, seed=1)
-    snapshots = LocalStore(str(tmp_path), restore.JOB).cut(Epoch(1)).snapshots.values()
+    snapshots = CutStore(str(tmp_path), restore.JOB).cut(Epoch(1)).snapshots.values()
     states = [snapshot.operators["profiles"] for snapshot in snapshots if "profiles" in snapshot.operators]
     entries = dict(entry for state in states for entry in decode_entries(state.groups))
     assert len(states) == len(files) == restore.TASKS

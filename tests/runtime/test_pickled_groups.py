@@ -85,12 +85,12 @@ from engine.capture import Capture, OperatorCapture
 from engine.state import KeyedState
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import TaskSnapshot
-from recovery.stores.local import LocalStore
+from recovery.stores.cut_store import CutStore
 
 def peak_mb():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) / 1024
 
-store = LocalStore(sys.argv[1], "job")
+store = CutStore(sys.argv[1], "job")
 without_mb = peak_mb()
 state = KeyedState("op")
 state.values = {number: os.urandom(1_000) for number in range(int(sys.argv[2]) * 1_000)}
