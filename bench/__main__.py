@@ -18,6 +18,7 @@ BENCHES = {
     "hop": "one record alone in a loop on Ray, beside ping-pongs",
     "count": "a keyed count on Ray, beside two processes by hand and bytewax",
     "snapshot": "a run on Ray with cuts, beside the same without, and its stall beside dict.copy()",
+    "increments": "a cut that writes what changed in one process, beside one that writes everything",
     "recover": "from a SIGKILL to new output on Ray, beside the start of an actor",
     "restore": "2 GB of state taken back on Ray, beside two processes that read the same files",
     "audit": "the audit of cuts of 1 and 10 million rows by Spark, beside one process that decodes them",

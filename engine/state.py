@@ -27,7 +27,7 @@ from engine.batch import ATOMS, copy_value, is_immutable, separate
 from engine.pickled_groups import PickledGroups
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
-from engine.touched_keys import TouchedKeys
+from engine.touched_keys import NothingTracked, TouchedKeys
 from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, numbers_at_once
 from graphs.ids import Epoch
 from graphs.routing import NEVER_NAN, canonical_key, key_group
@@ -82,8 +82,13 @@ class KeyedState:
         else:
             # Which keys are written, and which of them are gone, is decided now and not while encoding.
             values = self.values
-            changed = Entries({key: values[key] for key in keys if key in values})
-            capture = StateCapture(self, changed, keys, [key for key in keys if key not in values])
+            gone: list[Any] = []
+            there: Iterable[Any] = keys
+            if not all(map(values.__contains__, keys)):
+                gone = [key for key in keys if key not in values]
+                there = [key for key in keys if key in values]
+            changed = dict(zip(there, map(values.__getitem__, there), strict=True))
+            capture = StateCapture(self, Entries(changed), keys, gone)
         self._open.append(capture)
         self._own.clear()
         return capture
@@ -170,6 +175,12 @@ class KeyedState:
             return copy_value(value)
         except Exception as error:
             raise serialization_error(self.operator, f"a value for key {show(key)}", error) from error
+
+
+class WholeState(KeyedState):
+    """Keyed state that every capture holds whole."""
+
+    touched_class = NothingTracked
 
 
 class Entries:

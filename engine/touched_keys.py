@@ -74,3 +74,14 @@ class TouchedKeys:
     def _forget(self) -> None:
         self.newest = None
         self._since.clear()
+
+
+class NothingTracked(TouchedKeys):
+    """For a run whose cuts hold everything: nothing is noted, and no capture finds its base."""
+
+    def begin(self, epoch: Epoch) -> None:
+        """The state is that of a cut, which nothing will be relative to."""
+
+    def capture(self, epoch: Epoch, base: Epoch | None, keys: int) -> dict[Any, None] | None:
+        """All keys are written."""
+        return None

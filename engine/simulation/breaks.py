@@ -847,19 +847,22 @@ BREAKS = {
         "retention drops the base of an open epoch", lambda: Parts(coordinator=BaseRemovedTooEarly)
     ),
     "base-given-up-meanwhile": Break(
-        "an epoch has a base that a manifest on its way gives up", lambda: Parts(coordinator=BaseGivenUpMeanwhile)
+        "an epoch has a base that a manifest on its way gives up",
+        lambda: Parts(coordinator=BaseGivenUpMeanwhile),
+        "rounds",
     ),
     "base-not-complete": Break(
         "a delta is relative to a capture that is in no complete cut", lambda: Parts(keyed_state=BaseNotComplete)
     ),
-    "touched-keys-dropped-on-abort": Break("an abort drops touched keys", _driver(TouchedDroppedOnAbort)),
+    "touched-keys-dropped-on-abort": Break("an abort drops touched keys", _driver(TouchedDroppedOnAbort), "nested"),
     "reads-not-noted": Break(
         "what is read and changed in place is in no delta", lambda: Parts(keyed_state=ReadsNotNoted)
     ),
-    "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted)),
+    "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted), "chain"),
     "base-kept-under-another-parallelism": Break(
         "a delta is relative to the files of other tasks",
         lambda: Parts(plan_restore=base_kept_under_another_parallelism),
+        "two_back_edges",
     ),
     "compaction-replaces-too-much": Break(
         "a compaction stands for files that it has not read", lambda: Parts(coordinator=CompactionReplacesTooMuch)

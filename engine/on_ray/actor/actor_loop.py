@@ -53,6 +53,7 @@ from engine.on_ray.transport.spill_space import SpillSpace
 from engine.runtime import TaskRuntime
 from engine.services import Services
 from engine.slices import SLICE_NS
+from engine.state import WholeState
 from engine.task_driver import TaskDriver
 from engine.task_errors import TaskError
 from graphs.deployment import Channel, Task
@@ -203,7 +204,8 @@ class ActorLoop:
     def _runtime(self, task: Task) -> TaskRuntime:
         left = records_left(self.begin.kills, task, self.begin.processed.get(task.id, 0))
         make = TaskRuntime if left is None else partial(CountdownRuntime, left)
-        return make(task, self.begin.deployment, self.services, seed=self.begin.options.seed)
+        # Cuts on Ray hold everything for now, so no key need be noted.
+        return make(task, self.begin.deployment, self.services, seed=self.begin.options.seed, keyed_state=WholeState)
 
     # -- running -------------------------------------------------------------------------------------------------
 
