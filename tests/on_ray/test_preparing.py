@@ -116,6 +116,12 @@ def test_a_folder_that_some_process_cannot_reach_is_refused(given: str, hosts: i
         storage_location(given, hosts)
 
 
+def test_an_audit_of_a_store_that_is_no_folder_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
+    with pytest.raises(BadOptionError, match=r"audit='final'.*sqlite:///cuts\.db.*\bfolder\b"):
+        run(loop(), snapshots="sqlite:///cuts.db", audit="final", progress=False)
+
+
 def test_a_scheme_that_no_package_registers_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
     with pytest.raises(UnknownStoreError, match=r"nowhere://.*\binstall\b.*backedge\.stores"):

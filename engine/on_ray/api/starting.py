@@ -35,6 +35,7 @@ from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
 from recovery.spark.sessions.spark_session import check_start
 from recovery.stores.keys import signing_key
+from recovery.stores.store_schemes import scheme_of
 
 NEVER_MS = 10**12
 
@@ -107,6 +108,11 @@ def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
     if options.policy == "drain" and (why := why_never_dry(expand(plan))) is not None:
         raise BadOptionError(f"{what} has policy='drain': {why}")
     if options.audit != "never":
+        if options.snapshots is not None and scheme_of(os.fspath(options.snapshots)) != "file":
+            raise BadOptionError(
+                f"{what} has audit={options.audit!r}, and Spark reads cuts from folders, not from {options.snapshots}: "
+                "leave audit= out, or keep the cuts in a folder"
+            )
         check_start()
     core_of(faults.broken_rule)
     if plan.stop_when is not None and options.snapshots is None:
