@@ -1,4 +1,4 @@
-"""One simulated process: the ports of a task's driver, and the orders that are on their way to it. No decisions."""
+"""One simulated process: the ports of a task's driver, and the orders on their way to it. It decides nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from recovery.messages import Barrier, Data, Item
 
 
 class Surroundings(Protocol):
-    """What a process touches: the network, the store, the clock, the trace."""
+    """The network, the store, the clock and the trace that a process uses."""
 
     now_ms: int
     traces: bool
@@ -63,7 +63,7 @@ class Surroundings(Protocol):
 
 
 class SpilledInMemory(Stored):
-    """What stands for a payload on disk."""
+    """A payload that stands for one on disk."""
 
     __slots__ = ("payload",)
 
@@ -80,18 +80,19 @@ class SpilledInMemory(Stored):
         return len(self.payload)
 
     def load(self) -> bytes:
-        """Its bytes."""
+        """Return its bytes."""
         return self.payload
 
 
 class Host(Observer):
     """A task of one attempt in its process.
 
-    - orders, aborts: what is on its way to the task, on two lines.
-    - writes: the snapshots that are encoded, and will be written when the schedule says so.
-    - cost_ns: how much time passes whenever the driver looks at its clock. lag_ns: how much has passed that way.
-    - offers: what can happen here next, or None from when something happens until the world lists it anew: in most
-      steps nothing happens to most hosts.
+    - orders, aborts: messages on their way to the task, on two lines.
+    - writes: encoded snapshots, to be written when the schedule says so.
+    - taken: the number of the last batch that was taken from each channel.
+    - cost_ns: how much time passes whenever the driver looks at its clock. lag_ns: the sum of these times.
+    - offers: the events that can happen here next. None after something has happened, until the world lists them again:
+      most steps concern only one host.
     """
 
     __slots__ = (
@@ -139,18 +140,18 @@ class Host(Observer):
         self.driver = make_driver(core, runtime, ports, limits, deployment.plan)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Without the world, and what can be listed anew: equal hosts are equal bytes."""
+        """Leave out the world and the offers, so that equal hosts are pickled as equal bytes."""
         state = {name: getattr(self, name) for name in self.__slots__ if name != "around"}
         return None, {**state, "offers": None}
 
     def start(self) -> None:
-        """All tasks of the attempt are restored."""
+        """Start the task: all tasks of the attempt are restored."""
         self.is_started = True
         self.driver.connect()
         self.driver.start()
 
     def answer(self, call_id: int) -> None:
-        """A call outside has an answer."""
+        """Give the task the answer to a call outside."""
         self.driver.on_answer(call_id, *self.around.answer(self.runtime.call(call_id)))
 
     def store_snapshot(self, epoch: Epoch | None) -> None:
@@ -159,7 +160,7 @@ class Host(Observer):
         self.driver.on_written(epoch, None, None)
 
     def fail_write(self, epoch: Epoch | None) -> None:
-        """The disk is full, say."""
+        """Fail to write a snapshot, as on a full disk."""
         del self.writes[epoch]
         self.driver.on_written(epoch, None, "the disk is full")
 
@@ -174,39 +175,39 @@ class Host(Observer):
 
     @property
     def turn_ns(self) -> int:
-        """The clock of the world, and what the driver's work has taken."""
+        """The clock of the world, plus the time that the driver's work has taken."""
         return self.around.now_ms * 1_000_000 + self.lag_ns
 
     def clock_ns(self) -> int:
-        """The same, a little later each time."""
+        """The same clock; each look at it takes time."""
         self.lag_ns += self.cost_ns
         return self.turn_ns
 
     def way(self, channel: Channel) -> SendItem:
-        """Onto the wire."""
+        """Send on the wire."""
         return partial(self._send, channel.id)
 
     def _send(self, channel: ChannelId, item: Item) -> None:
         self.around.send(self.attempt, channel, item)
 
     def credit_way(self, channel: Channel) -> SendCredit | None:
-        """On its way to the sender, if that is in another actor."""
+        """Send credit to the sender of a channel, if it is in another actor."""
         return None if channel.within_actor else partial(self._send_credit, channel.id)
 
     def _send_credit(self, channel: ChannelId, credit: Credit) -> None:
         self.around.send_credit(self.attempt, channel, credit)
 
     def receiving_end(self, channel: Channel) -> Arrivals:
-        """That of the other task; one of its own if the other has died."""
+        """The receiving end in the other task; a new end, which nobody reads, if that task has died."""
         found = self.around.receiving_end(self.attempt, channel.id)
         return found or Arrivals(None, is_back=channel.is_back, window_max=1, inputs=1, memory_bytes_max=0)
 
     def is_going_round(self) -> bool:
-        """Whether loops within this actor have enough to do."""
+        """Whether a batch waits in a loop within this actor."""
         return self.around.is_going_round(self.core.task.actor)
 
     def write(self, attempt: Attempt, epoch: Epoch | None, task: TaskId, snapshot: Callable[[], TaskSnapshot]) -> None:
-        """It is written when the schedule says so."""
+        """Write a snapshot when the schedule says so."""
         self.writes[epoch] = snapshot
 
     def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
@@ -215,11 +216,11 @@ class Host(Observer):
         self.around.drop_file(attempt, epoch, task)
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
-        """On its way to the coordinator."""
+        """Send a report to the coordinator."""
         self.around.report(self.attempt, task, effect)
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
-        """It is answered when the schedule says so."""
+        """Answer a call when the schedule says so."""
 
     def store(self, payload: bytes) -> Stored:
         """Spill a payload."""
@@ -236,7 +237,7 @@ class Host(Observer):
             self.taken[channel] = seq
 
     def on_run(self, task: TaskId, what: str, channel: ChannelId | None, batch: Batch | None, detail: Any) -> None:
-        """Note what user code is given, as it is now."""
+        """Note what user code gets, as it is now."""
         if what == "batch":
             if detail > 1:
                 self.around.count("taken_together")
@@ -249,7 +250,7 @@ class Host(Observer):
         self.around.note(Ran(self.attempt, task, what, channel, payload, detail, self.around.now_ms))
 
     def on_sent(self, task: TaskId, channel: ChannelId, item: Item) -> None:
-        """Note what is sent. What goes by reference is encoded at this moment."""
+        """Note what is sent. A batch that is passed by reference is encoded now."""
         if not self.around.traces:
             return
         if isinstance(item, Data):

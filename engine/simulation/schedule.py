@@ -1,8 +1,8 @@
-"""A seeded schedule: it picks what happens next, and what goes wrong.
+"""A seeded schedule: picks what happens next, and what goes wrong.
 
-Two phases. Safety: everything may go wrong, and nothing wrong may come of it. Liveness: faults stop, nothing waits for
-a timeout, and the run must finish within a budget of steps. A slow task stays slow until a cut is complete, which
-must take so many steps at most: that does not depend on how long a record takes.
+It has two phases. Safety: anything may fail, and the run must still be correct. Liveness: faults stop, nothing waits
+for a timeout, and the run must finish within a budget of steps. A slow task stays slow until a cut is complete, which
+has a budget of its own, because the delay of a cut must not depend on how long a record takes.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.03)
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """How many of each may happen in one run; whether each does, and when, is drawn.
+    """How many faults of each kind may happen in one run. How many do happen, and when, is drawn.
 
-    All crashes are planned, at steps within the length that the run is expected to have. One that is to wait for a cut
-    may come later, and does not happen if the run is over by then.
+    Crashes are planned for steps within the expected length of the run. A crash that waits for a cut may come later,
+    and does not happen if the run is over by then.
     """
 
     crashes: int = 3
@@ -71,7 +71,7 @@ class FaultPlan:
 
     @staticmethod
     def none() -> FaultPlan:
-        """A run in which nothing goes wrong."""
+        """No faults."""
         return FaultPlan(
             crashes=0,
             coordinator_deaths=0,
@@ -95,7 +95,7 @@ class FaultPlan:
 
 @dataclass
 class Outcome:
-    """What one schedule came to."""
+    """The result of one schedule."""
 
     seed: int
     steps: int = 0
@@ -113,13 +113,13 @@ class Schedule:
         self.world = world
         self.rng = random.Random(seed)
         self.plan = plan
-        # Where faults stop early, the liveness of a run that has hardly begun is seen too.
+        # Faults sometimes stop early, so that liveness is checked for runs that have hardly begun, too.
         self.steps_safe = steps_safe if self.rng.random() < 0.6 else self.rng.choice((0, 60, 200))
         self.steps_live = steps_live
         self.outcome = Outcome(seed)
         self.speeds: dict[Any, float] = {}
         self.patience = self.rng.choice((2, 4, 12))
-        # All back edges lag, or none, or some of them: then one head is far ahead of the other.
+        # All back edges lag, or none, or some; if some do, one head is far ahead of the other.
         self.lagging_share = self.rng.choice((0.0, 0.4, 0.4, 1.0, 1.0))
         self.waits_for_cut = self.rng.choice(("not", "any", "own"))
         self.has_rounds = any(task.iteration is not None for task in world.deployment.tasks.values())
@@ -148,7 +148,7 @@ class Schedule:
         if self.steps_safe and plan.crashes:
             self.steps_safe = max(self.steps_safe, steps_expected // 2)
         within = max(1, min(self.steps_safe, steps_expected))
-        # Where to crash next is at the end. Mostly they wait for a cut: before the first, a crash only begins again.
+        # The next crash is at the end. Most crashes wait for a cut: before the first cut, a crash only starts over.
         self.crash_steps = sorted((self.rng.randrange(within) for _ in range(plan.crashes)), reverse=True)
         self.faults: dict[str, Callable[[], bool]] = {
             "kill_coordinator": self._kill_coordinator,
@@ -176,9 +176,9 @@ class Schedule:
         self.cuts_with_request: dict[Epoch, bool] = {}
 
     def _draw_slow(self) -> TaskId | None:
-        """A task whose user code takes long for a record, in every third run."""
+        """In every third run, pick a task whose user code takes long for a record."""
         tasks = sorted(task.id for task in self.world.deployment.tasks.values() if not task.is_source)
-        # Drawn apart, so that the schedules of flows without such a task stay what they are.
+        # A generator of its own: the schedules of flows without such a task do not depend on this draw.
         rng = random.Random(f"slow {self.outcome.seed}")
         if not tasks or self.world.options.snapshots.patience_ms is None or rng.random() > 1 / 3:
             return None
@@ -190,7 +190,7 @@ class Schedule:
         return event[0] in USES_RECORDS and event[1] == self.slow
 
     def run(self) -> Outcome:
-        """Both phases; violations of the protocol that show at once are in the outcome."""
+        """Run both phases. The outcome has the violations that show at once; the checker looks for others."""
         try:
             self._run_phase(self.steps_safe, is_live=False)
             if not self.world.is_over:
@@ -243,7 +243,7 @@ class Schedule:
                 self._check_requests()
 
     def _begin_liveness(self) -> None:
-        """From here on nothing may wait for a timeout: what is open is given up once, and what begins must complete."""
+        """Stop all faults. Open epochs are given up once; from here on epochs complete without a timeout."""
         world = self.world
         world.options.snapshots = world.driver.snapshots = replace(world.options.snapshots, timeout_ms=NEVER_MS)
         world.store.make_reliable()
@@ -252,7 +252,8 @@ class Schedule:
         for host in world.hosts.values():
             host.core.limit_logs(None)
         if world.options.flow.credit_bytes is not None and world.supervisor.attempt in self.gaps and world.hosts:
-            # Its channel may be full for good, and no barrier comes to find it out: the link does, by its numbers.
+            # Its channel may be full for good, so no barrier gets through to detect the gap. On Ray, the numbers of the
+            # link detect it.
             self.outcome.story.append(("found", "a gap in a link"))
             self._apply(("notice",))
         coordinator = world.coordinator
@@ -260,8 +261,8 @@ class Schedule:
             return
         if coordinator.attempt not in self.disturbed:
             coordinator.options = world.options.snapshots
-        # else a message may be lost that a cut between two rounds waits for: its timeout ends that, and the barrier of
-        # the next epoch finds the loss.
+        # Otherwise a message may be lost that a cut between two rounds waits for. Its timeout ends this wait, and the
+        # barrier of the next epoch detects the loss.
         mode = world.options.snapshots.mode
         world.obey(coordinator.request(mode, world.now_ms))
         task = next(iter(world.deployment.tasks))
@@ -271,7 +272,7 @@ class Schedule:
                 return
 
     def _run_to_a_cut(self) -> None:
-        """A cut completes, however slow a task is; unless one is requested that waits for all records of a round."""
+        """Run until a cut completes, however slow a task is. A requested cut between rounds would wait for the task."""
         world = self.world
         modes = {mode for mode, _ in world.coordinator.requested} if world.coordinator is not None else set[Mode]()
         modes |= {request.mode for request in world.unanswered.values()}
@@ -280,7 +281,7 @@ class Schedule:
             return
         before, late, self.left["late_savepoint"] = len(world.record.cuts), self.left["late_savepoint"], 0
         steps_max = CUT_STEPS_MAX + CUT_STEPS_A_CHANNEL * len(world.deployment.channels)
-        # What a task was told meanwhile comes first, and the tasks take turns.
+        # Orders that wait at a task come first, and the tasks take turns.
         backlog = max((len(host.orders) + len(host.aborts) for host in world.hosts.values()), default=0)
         steps_max += backlog * len(world.hosts)
         for _ in range(steps_max):
@@ -366,9 +367,9 @@ class Schedule:
         return True
 
     def _leave_request_behind(self) -> None:
-        """Have a request for a cut between two rounds outlive its epoch, and then its attempt, in a marker.
+        """Let a request for a cut between two rounds outlive its epoch, and then its attempt, in a marker.
 
-        It is aborted while a marker carries it; the next cut finds the marker in a log; and that cut is restored.
+        It is aborted while a marker carries it, the next cut has the marker in a log, and that cut is restored.
         """
         world, rng = self.world, self.rng
         coordinator, cuts = world.coordinator, world.record.cuts
@@ -400,7 +401,7 @@ class Schedule:
         return {marker.cut_after for marker in markers if marker is not None and marker.cut_after is not None}
 
     def _holds_request(self, epoch: Epoch) -> bool:
-        """Whether a marker that this cut holds asks for a cut between two rounds."""
+        """Whether a marker in this cut requests a cut between two rounds."""
         if epoch not in self.cuts_with_request:
             snapshots = self.world.record.cuts[epoch].snapshots.values()
             payloads = [entry.payload for snapshot in snapshots for record in snapshot.inputs for entry in record.log]
@@ -416,7 +417,7 @@ class Schedule:
         return self.cuts_with_request[epoch]
 
     def _has_waited(self) -> bool:
-        """Whether there is the cut that crashes wait for: any, or one that the attempt has taken itself."""
+        """Whether the cut exists that crashes wait for: any cut, or one that the current attempt has taken."""
         cuts = self.world.record.cuts
         if self.waits_for_cut == "not" or not cuts:
             return self.waits_for_cut == "not"
@@ -429,7 +430,7 @@ class Schedule:
         return ("notice",)
 
     def _recover(self, event: Happening, error: ChannelIntegrityError) -> None:
-        """A disturbed channel is found out: its attempt is over. Undisturbed, the error is the protocol's own."""
+        """End the attempt of a disturbed channel: the damage is detected. Otherwise the protocol is at fault."""
         attempt = self.world.hosts[event[1].receiver].attempt
         if attempt not in self.disturbed:
             raise error
@@ -466,8 +467,8 @@ class Schedule:
         return True
 
     def _go_back(self) -> bool:
-        """Another run goes on from an older cut. It may fail soon, before it has a cut of its own."""
-        # What the run that is replaced knows may be out of date: an entry may have landed behind its back.
+        """Another run continues from an older cut. It may fail soon, before it has a cut of its own."""
+        # Read the chain anew: the run that is replaced may not know of an entry that has landed late.
         reader = Supervisor("a reader")
         reader.read(self.world.store.chain)
         older = reader.cuts[:-1]
@@ -594,7 +595,7 @@ class Schedule:
         return True
 
     def _disturb_line(self) -> bool:
-        """Lose, repeat or put off an order or a report."""
+        """Lose, repeat or delay an order or a report."""
         world, rng = self.world, self.rng
         if not isinstance(world, LinedWorld):
             return False
@@ -624,7 +625,7 @@ class Schedule:
         return True
 
     def _decline(self) -> bool:
-        """An abort at any moment, as if some task had declined."""
+        """Abort an epoch at any moment, as if some task had declined it."""
         coordinator = self.world.coordinator
         if coordinator is None or not coordinator.open:
             return False
@@ -635,9 +636,9 @@ class Schedule:
         return True
 
     def _check_decline(self, report: int) -> None:
-        """Nothing but an input that has not ended can stand in the way of a cut between two rounds.
+        """Check that a cut between two rounds is only declined while an input of the iteration has not ended.
 
-        Once the coordinator has aborted it, some heads take the cut and others do not, and that may be declined.
+        Once the coordinator has aborted it, some heads take the cut and others do not, and then tasks may decline it.
         """
         attempt, _, effect = self.world.reports[report]
         coordinator = self.world.coordinator
@@ -663,7 +664,7 @@ class Schedule:
         return self.has_rounds
 
     def _savepoint_in_rounds(self, is_live: bool) -> bool:
-        """A cut between two rounds is asked for while there are rounds; any other when faults are over."""
+        """Request a cut between two rounds while there are rounds; in other flows, a savepoint when faults are over."""
         if not self.has_rounds:
             return is_live and self._savepoint()
         heads = [host.core.rounds for host in self.world.hosts.values() if host.core.task.iteration is not None]
@@ -680,7 +681,7 @@ class Schedule:
         return self._ask(RequestKind.STOP, self.world.options.snapshots.mode)
 
     def _ask(self, kind: RequestKind, mode: Mode) -> bool:
-        """A client asks for something, whatever the run is doing."""
+        """Make a request, whatever the run is doing."""
         world = self.world
         must_complete = mode is Mode.BETWEEN_ROUNDS and world.coordinator is not None and self._is_all_in_rounds()
         id = f"{kind.value}-{world.counts['requests']}"
@@ -692,7 +693,7 @@ class Schedule:
         return True
 
     def _check_requests(self) -> None:
-        """Time has just passed: each request without an answer has an open epoch, or there is a reason to wait."""
+        """Check, after a tick, that each request without an answer has an open epoch or a reason to wait."""
         coordinator, requests = self.world.coordinator, self.world.supervisor.requests
         if coordinator is None or len(coordinator.ended) == len(coordinator.deployment.tasks):
             return  # the final cut answers them
@@ -707,7 +708,7 @@ class Schedule:
 
 
 def _damaged(payload: bytes) -> bytes:
-    """Other records than were sent, in good order: a receiver that trusts them decodes them without a word."""
+    """A well-formed payload with other records: a receiver that does not verify it decodes it without an error."""
     batch = decode(payload)
     records = as_records(batch.records)
     return encode(Batch([*records, *records], 0))

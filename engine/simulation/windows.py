@@ -35,7 +35,7 @@ class WindowedWorld(LinedWorld):
             self.credits.setdefault(channel, []).append(credit)
 
     def enabled(self) -> list[Happening]:
-        """Everything that can happen next. Credit may overtake credit."""
+        """All events that can happen next. Credit may overtake credit."""
         found = super().enabled()
         for channel, waiting in self.credits.items():
             if waiting:
