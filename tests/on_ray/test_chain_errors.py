@@ -119,6 +119,25 @@ def test_an_entry_whose_answer_never_comes_ends_the_attempt_and_not_the_run(run:
     assert run.take_a_cut() in run.told(Complete)
 
 
+def test_a_claim_that_fails_is_made_again_and_counts_as_a_restart(monkeypatch: pytest.MonkeyPatch, store: Failing):
+    store.answers = [(False, OSError(errno.ENOSPC, "No space left on device"))]
+    run = Supervised(monkeypatch, store)
+    run.begin()
+    run.turn()
+    assert len(run.actors.attempts) == run.supervisor.restarts == 1
+    assert "the start of attempt 1 could not be recorded" in run.lines
+
+
+def test_a_chain_that_cannot_be_read_at_first_delays_the_run(monkeypatch: pytest.MonkeyPatch, store: Failing):
+    store.unreadable = [EIO]
+    run = Supervised(monkeypatch, store)
+    run.begin()
+    assert run.actors.attempts == []
+    run.turn(PAUSE_MS)
+    assert [attempt for attempt, _ in run.actors.attempts] == [1]
+    assert run.supervisor.restarts == 0
+
+
 def test_a_claim_whose_answer_is_lost_is_created_again(monkeypatch: pytest.MonkeyPatch, store: Failing):
     store.answers = [(True, UNKNOWN)]
     run = Supervised(monkeypatch, store)

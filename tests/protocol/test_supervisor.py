@@ -152,6 +152,20 @@ def test_a_failure_behind_a_takeover_does_not_take_the_job_back():
     assert supervisor.stage is Stage.OVER
 
 
+def test_a_run_that_begins_is_not_fenced_by_what_others_append_while_its_claim_fails():
+    supervisor = Supervisor(OURS)
+    supervisor.begin(numbered([start(1)]))
+    late = numbered([start(1), manifest(1)])
+    assert supervisor.on_failure("the disk was full", late, 0) == [AppendEntry(3, ours(start(3, restored=1)))]
+
+
+def test_a_run_whose_claim_was_created_unnoticed_is_fenced_by_what_others_append_behind_it():
+    supervisor = Supervisor(OURS)
+    supervisor.begin(numbered([start(1)]))
+    taken_over = numbered([start(1), ours(start(2)), start(3)])
+    assert supervisor.on_failure("no reply came", taken_over, 0) == [Fenced(3)]
+
+
 def test_a_takeover_between_a_failure_and_its_claim_fences_the_claim():
     chain: list[Entry] = []
     supervisor = running(chain)

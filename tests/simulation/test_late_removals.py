@@ -20,7 +20,8 @@ from proof.runner import run_seeds
 from recovery.coordinator import SnapshotOptions
 from recovery.orders import AttemptStart, Manifest, Sweep
 
-FAULTS = ("superseded_removal", "lose_append_reply", "hang_append", "go_back")
+FAULTS = ("superseded_removal", "lose_append_reply", "hang_append", "go_back", "fail_claim", "failed_repetition")
+STORE_ERRORS = ("failed_claim", "unreadable_chain", "unreadable_cut")
 
 
 def world_of(parts: Parts | None = None, keep: int = 3) -> World:
@@ -94,6 +95,20 @@ def test_a_manifest_whose_reply_is_lost_is_completed_once(fault: str):
     assert [e.epoch for _, e in world.store.history if isinstance(e, Manifest)].count(epoch) == 1
 
 
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_an_entry_that_hangs_is_not_given_up_when_its_repetition_fails(is_given_up: bool):
+    world = world_of(BREAKS["later-error-settles-unknown"].parts() if is_given_up else None)
+    while world.pending is None or not isinstance(world.pending.entry, Manifest):
+        events = [event for event in world.enabled() if event[0] != "remove"]
+        world.apply(events[0] if events else ("tick",))
+    asked = world.pending
+    world.apply(("hang_append",))
+    while world.pending is None:
+        world.apply(("tick",))
+    world.apply(("fail_append",))
+    assert (world.driver.step != asked) == is_given_up
+
+
 def gone_back() -> tuple[World, Epoch]:
     """A run of three cuts, and one that goes back to the first of them."""
     world = world_of()
@@ -136,3 +151,4 @@ def test_schedules_draw_all_of_it():
     summary = run_seeds(range(150), 3)
     assert summary.failed == []
     assert all(summary.faults[fault] > 0 for fault in FAULTS), summary.faults
+    assert all(summary.happened[error] > 0 for error in STORE_ERRORS), summary.happened
