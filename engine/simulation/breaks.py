@@ -43,14 +43,12 @@ from recovery.orders import (
     Numbered,
     Order,
     RestoreTasks,
-    StateFile,
     Sweep,
 )
 from recovery.outline import CutOutline
 from recovery.requests import Requests
 from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
-from recovery.state_files import StateFiles
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import Supervisor
 from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
@@ -501,29 +499,7 @@ def base_kept_under_another_parallelism(cut: CutOutline, deployment: Deployment)
     return {task: replace(plan, base=cut.epoch if task in former else None) for task, plan in plans.items()}
 
 
-class _CarelessStateFiles(StateFiles):
-    def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
-        return (self.ready[task][1],) if task in self.ready and files else files
-
-
-class CompactionReplacesTooMuch(Coordinator):
-    """Puts the output of a compaction in place of files that it has not read."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        files = self.state_files
-        self.state_files = _CarelessStateFiles(files.attempt, files.files_max, None, {})
-        self.state_files.lists = files.lists
-
-
 # -- the chain, and what is removed ------------------------------------------------------------------------------
-
-
-class CompactionSwept(Supervisor):
-    """Does not spare the outputs of compactions that no manifest names yet."""
-
-    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
-        return super().on_appended(entry)
 
 
 class _BoldSweep(Sweep):
@@ -864,10 +840,6 @@ BREAKS = {
         lambda: Parts(plan_restore=base_kept_under_another_parallelism),
         "two_back_edges",
     ),
-    "compaction-replaces-too-much": Break(
-        "a compaction stands for files that it has not read", lambda: Parts(coordinator=CompactionReplacesTooMuch)
-    ),
-    "compaction-swept": Break("a sweep removes what the next manifest names", _supervisor(CompactionSwept)),
     "wall-clock-capture": Break(
         "tasks capture at an agreed time",
         lambda: Parts(core=WallClockCore, coordinator=WallClockCoordinator),

@@ -15,7 +15,6 @@ NAMED = {
     "restores-another-tasks-key-groups",
     "delta-applied-twice", "base-removed-too-early", "base-given-up-meanwhile", "base-not-complete",
     "touched-keys-dropped-on-abort", "reads-not-noted", "deletions-not-noted", "base-kept-under-another-parallelism",
-    "compaction-replaces-too-much", "compaction-swept",
     "mutated-while-encoding", "output-shares-state", "wall-clock-capture", "hold-at-round-markers",
     "heads-choose-the-cut-between-rounds", "blocking-variant", "source-skips-a-record",
     "early-barrier-declined", "request-outlives-its-attempt",
