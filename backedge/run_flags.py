@@ -86,7 +86,7 @@ def options_from(given: argparse.Namespace) -> RunOptions:
         for name in REPEATED:
             if values[name]:
                 raise WrongCallError(f"{flag(name)} is about state in a cut: name the cuts' folder with --snapshots")
-    values |= {"drop": tuple(given.drop), "rename": new_names(given.rename)}
+    values |= {"drop": tuple(given.drop), "rename": new_names(given.rename) or None}
     return RunOptions(**values, key=key_from(given.key_file))
 
 

@@ -128,7 +128,7 @@ class RunOptions:
     latest cut, if there is one; a number continues from that cut and publishes again what was published after it."""
     drop: Names = ()
     """Operators of the cut that the flow no longer has, or that are to start again without their state."""
-    rename: NewNames = field(default_factory=dict[str, str])
+    rename: NewNames | None = None
     """New names of operators that the flow has renamed since the cut, by their former names."""
     key: bytes | None = field(default=None, repr=False)
     """Key that signs cuts and collected output; files that it did not sign are not restored. None: the environment
@@ -228,7 +228,7 @@ def option_docs() -> dict[str, str]:
     """The docstring of each option as one line, read from the source of `RunOptions`.
 
     >>> option_docs()["every"]
-    'Seconds between two cuts.'
+    'Seconds between two periodic cuts. None: cuts are taken only when `Job.cut` or `Job.savepoint` asks for one.'
     """
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(RunOptions))).body
     statements = cast(ast.ClassDef, body).body

@@ -154,7 +154,7 @@ def test_a_run_that_is_not_there_and_a_folder_that_cannot_be_are_refused_before_
     for words, fault in (
         (["--snapshots", str(tmp_path / "none"), "--resume", "3"], "holds no run, and so no cut 3"),
         (["--snapshots", str(tmp_path / "file" / "cuts")], "cannot be made (Not a directory)"),
-        (["--snapshots", "s3://bucket/cuts"], "cuts are kept in a folder"),
+        (["--snapshots", "s3://bucket/cuts"], "is not a local folder"),
         (["--resume", "latest"], "name its folder with --snapshots"),
         (["--kill", "nobody@epoch=2"], "no task has that name or role"),
     ):

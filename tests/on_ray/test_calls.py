@@ -23,13 +23,20 @@ COUNT, COUNT_OR_ZERO = "give an integer of at least 1", "give an integer of at l
 SECONDS = "give seconds, at least 0.001"
 NO_NUMBERS = [None, "1", True, 1.5]
 NO_SECONDS: list[Any] = ["a", 0, -1, True, 0.0001, float("nan"), float("inf")]
+LOCATION = "give the path of a folder, '.' for the current one, or the URI of a store"
 REFUSED: dict[str, tuple[list[Any], str]] = {
-    "snapshots": (["", 3, b"cuts", "a\0b"], "give the path of a folder, '.' for the current one"),
-    "every": ([None, *NO_SECONDS], SECONDS),
+    "snapshots": (["", 3, b"cuts", "a\0b"], LOCATION),
+    "every": (NO_SECONDS, SECONDS),
     "keep": ([0, *NO_NUMBERS], COUNT),
     "policy": ([None, "lazy"], "give one of 'aligned', 'unaligned', 'drain'"),
     "cut_timeout": ([None, *NO_SECONDS], SECONDS),
     "cut_patience": (NO_SECONDS, SECONDS),
+    "cut_failures": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
+    "cut_pause": (["a", -1, False, True, 0.0001, float("inf")], "give seconds: 0, or at least 0.001"),
+    "cuts_in_progress": ([0, *NO_NUMBERS], COUNT),
+    "log_bytes": ([0, *(value for value in NO_NUMBERS if value is not None)], COUNT),
+    "drop": (["count", None, [1]], "give a list of operators' names"),
+    "rename": ([["count"], {"count": 1}], "give a dict: former name of an operator -> its new name"),
     "resume": ([None, 1.5, 0, True, "soon"], "give 'latest', 'never' or the number of a cut"),
     "audit": ([None, "sometimes"], "give one of 'never', 'final', 'every-cut'"),
     "parallelism": ([0, *NO_NUMBERS], COUNT),
@@ -37,7 +44,10 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "placement": ([None, "spread"], "give one of 'DEFAULT', 'SPREAD'"),
     "spares": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
     "max_restarts": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
-    "restart_window": ([None, *NO_SECONDS], SECONDS),
+    "restart_window": (NO_SECONDS, SECONDS),
+    "restart_strategy": ([None, "linear"], "give one of 'exponential', 'fixed'"),
+    "restart_pause": ([None, *NO_SECONDS], SECONDS),
+    "restart_pause_max": ([None, *NO_SECONDS], SECONDS),
     "silence_timeout": ([None, *NO_SECONDS], SECONDS),
     "on_silence": ([None, "ignore"], "give one of 'report', 'restart'"),
     "credit_bytes": ([0, *NO_NUMBERS], COUNT),
@@ -84,7 +94,9 @@ def test_every_option_has_a_docstring():
 
 def test_an_option_that_needs_cuts_is_refused_without_a_folder_for_them():
     for options in (RunOptions(resume="latest"), RunOptions(resume=3), RunOptions(audit="final"), RunOptions(key=b"k")):
-        with pytest.raises(BadOptionError, match=r"^flow 'rank' has .*: give it snapshots=, the folder for them$"):
+        with pytest.raises(
+            BadOptionError, match=r"^flow 'rank' has .*: give it snapshots=, the folder or URI for them$"
+        ):
             start_run(Flow("rank"), options)
 
 
