@@ -428,7 +428,7 @@ def link_to_the_same_bytes_outside(cut: Subject) -> tuple[int, str]:
 def put_a_pipe_in_place_of_a_file(cut: Subject) -> tuple[int, str]:
     path = cut.path / cut.file(cut.epoch, "state", "grow", 0)
     cut.replaced[path] = os.mkfifo
-    return 5, "is no regular file"
+    return 5, "is not a regular file"
 
 
 def leave_out_the_last_entries(cut: Subject) -> tuple[int, str]:
