@@ -23,7 +23,10 @@ def test_a_signed_run_goes_on_with_its_key_alone(tmp_path: Path, capfd: pytest.C
     job = begin(flow, snapshots=folder, every=0.1, key=KEY, kills=["head@epoch=1"])
     until(job, lambda story: story.snapshots >= 3, "three cuts are complete")
     job.cancel()
-    for key, told in ((None, "is signed, and no key is given"), (b"the key of another run", "is not signed with this key")):
+    for key, told in (
+        (None, "is signed, and no key is given"),
+        (b"the key of another run", "is not signed with this key"),
+    ):
         with pytest.raises(SnapshotAuthError, match=told):
             run(flow, snapshots=folder, resume="latest", key=key, progress=False)
     _, result = finish(
