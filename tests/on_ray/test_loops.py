@@ -78,10 +78,10 @@ def test_a_loop_that_doubles_ten_times_with_credit_for_one_batch_finishes_in_bou
 
 
 def test_a_loop_that_outgrows_its_disk_fails_the_run_in_words(tmp_path: Path):
-    """One record is enough: its last round alone has 65,536 of them, however fast the tasks are."""
+    """One record is enough: its last round has a million, more than the tasks can have in hand."""
     with pytest.raises(LoopOverflowError, match=r"need more than their 100,000 bytes of disk: .* loop_disk_bytes="):
         run(
-            tree(count=1, rounds=16),
+            tree(count=1, rounds=20),
             snapshots=tmp_path,
             actors="task",
             credit_bytes=1,
