@@ -106,13 +106,24 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+    made = Machine(tmp_path)
+    program(made.bin / "initdb", "exit 0")
+    return made
 
 
 def test_setup_says_nothing_of_a_java_that_will_do(machine: Machine):
     java(machine.bin, "21.0.1")
     done = machine.set_up()
     assert (done.returncode, done.stdout, done.stderr) == (0, "python part\n", "")
+
+
+def test_setup_says_how_to_get_a_postgresql_that_is_missing_and_goes_on(machine: Machine):
+    machine.user(1000)
+    java(machine.bin, "21.0.1")
+    (machine.bin / "initdb").unlink()
+    done = machine.set_up()
+    assert (done.returncode, done.stdout) == (0, "python part\n")
+    assert "no PostgreSQL found" in done.stderr and "apt-get install -y postgresql" in done.stderr
 
 
 def test_setup_installs_java_as_root(machine: Machine):
