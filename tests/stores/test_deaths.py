@@ -133,8 +133,8 @@ for n in range(int(sys.argv[2])):
 
 @pytest.mark.slow
 def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: Path):
-    # The identity, a claim, and twice five tables, a manifest and an entry.
-    writes = 16
+    # The identity, a claim, and twice six files of tables, a manifest and an entry.
+    writes = 18
     subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(writes + 1)], cwd=ROOT, check=True, timeout=120)
     complete_cuts: list[int] = []
     for n in range(writes + 1):
@@ -150,4 +150,4 @@ def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: P
         sweep(store, attempt)
         complete(store, 3, attempt)
         assert store.cut(Epoch(3)).attempt == attempt
-    assert complete_cuts == [0] * 9 + [1] * 7 + [2]
+    assert complete_cuts == [0] * 10 + [1] * 8 + [2]
