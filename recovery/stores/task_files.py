@@ -193,6 +193,8 @@ def write_files(
     `kinds` tells what kind each operator is.
     """
     folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write)
+    if any(state.deltas for state in snapshot.operators.values()):
+        raise ValueError(f"the snapshot of task {task} has deltas, and a store takes whole states only")
     state_rows = _write_operators(folder, snapshot, written)
     by_loop: dict[str, list[InputRecord]] = {}
     for record in snapshot.inputs:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.compaction import put_together
 from graphs.deployment import Deployment
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
@@ -198,6 +199,16 @@ def sweep(store: CutStore, attempt: int) -> None:
     supervisor = Supervisor("sweeper")
     supervisor.read(store.numbered())
     store.sweep(replace(supervisor.sweep(), attempt=Attempt(attempt)))
+
+
+def whole(snapshot: TaskSnapshot) -> TaskSnapshot:
+    """The snapshot with its deltas put together, which is what a store takes."""
+    states, _ = put_together(snapshot.operators)
+    operators = {
+        name: replace(state, groups=states[name].groups, deltas=()) if state.deltas else state
+        for name, state in snapshot.operators.items()
+    }
+    return replace(snapshot, operators=operators)
 
 
 def meaning(snapshot: TaskSnapshot) -> TaskSnapshot:

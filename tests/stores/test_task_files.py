@@ -24,7 +24,7 @@ from recovery.stores.names import Table
 from recovery.stores.state_table import groups_of, state_parts
 from recovery.typed_groups import TypedGroups
 from tests.stores import snapshots as made
-from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_of, meaning, snapshots_of
+from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_of, meaning, snapshots_of, whole
 
 
 @pytest.fixture
@@ -279,20 +279,29 @@ def test_no_code_of_the_users_runs_when_state_is_written_or_read():
 @pytest.mark.slow
 @pytest.mark.parametrize("runs", [10, pytest.param(30, marks=pytest.mark.long)])
 def test_every_cut_of_simulated_runs_comes_back(tmp_path: Path, runs: int):
-    cuts_with_log = 0
+    cuts_with_log = with_deltas = 0
     for seed in range(runs):
         _, world, _ = run_seed(seed, crashes=1)
         store = CutStore(str(tmp_path), f"job-{seed}")
         for epoch, cut in world.record.cuts.items():
+            parts = {task: whole(part) for task, part in cut.snapshots.items()}
+            with_deltas += parts != cut.snapshots
             files = {
-                task: store.write_task(cut.attempt, None if part.ended else epoch, part)
-                for task, part in cut.snapshots.items()
+                task: store.write_task(cut.attempt, None if part.ended else epoch, part) for task, part in parts.items()
             }
             entry = made.manifest_for(files, epoch, cut.attempt)
             assert store.create(len(store.chain()) + 1, entry, files, world.record.deployments[cut.attempt])
             found = store.cut(epoch)
             assert {t: repr(meaning(p)) for t, p in found.snapshots.items()} == {
-                t: repr(meaning(p)) for t, p in cut.snapshots.items()
+                t: repr(meaning(p)) for t, p in parts.items()
             }
             cuts_with_log += any(record.log for part in cut.snapshots.values() for record in part.inputs)
-    assert cuts_with_log > 10
+    assert cuts_with_log > 10 and with_deltas > 10
+
+
+def test_a_snapshot_with_deltas_is_refused(tmp_path: Path):
+    state = OperatorState(deltas=({3: b"changed"},))
+    snapshot = TaskSnapshot(TaskId("rank", 0), Epoch(2), Attempt(1), {"rank": state}, (), ())
+    with pytest.raises(ValueError, match="task rank/0 has deltas"):
+        CutStore(str(tmp_path), "job").write_task(Attempt(1), Epoch(2), snapshot)
+    assert not list(tmp_path.rglob("*.parquet"))
