@@ -13,6 +13,7 @@ from recovery.cut import Cut
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores.cut_store import CutStore
 from recovery.stores.task_files import TaskFiles
+from tests.stores.snapshots import whole
 
 
 def write_run(world: World, root: Path, name: str = "job", keep: int | None = None, key: bytes | None = None) -> Path:
@@ -51,7 +52,9 @@ def _write_cut(store: CutStore, cut: Cut, deployment: Deployment) -> dict[TaskId
     loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
     kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
     return {
-        task: store.write_task(cut.attempt, None if snapshot.ended else cut.epoch, snapshot, loops=loops, kinds=kinds)
+        task: store.write_task(
+            cut.attempt, None if snapshot.ended else cut.epoch, whole(snapshot), loops=loops, kinds=kinds
+        )
         for task, snapshot in cut.snapshots.items()
     }
 
