@@ -14,9 +14,9 @@ The files of a cut keep their names. `CutOutline.operator_names` and `edge_names
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from graphs.cycles import find_cycles
 from graphs.graph_errors import GraphError
@@ -39,6 +39,9 @@ class FormerEdge(NamedTuple):
     receiver: str
     input: str
     routing: tuple[str, str]
+
+
+AnyEdge = TypeVar("AnyEdge", FormerEdge, Edge)
 
 
 class _Ends(NamedTuple):
@@ -143,20 +146,18 @@ def _kept(change: GraphChange) -> dict[str, str]:
 
 def _former_edges(change: GraphChange) -> dict[_Ends, FormerEdge]:
     """The former edges under the new names of their ends."""
-    seen: Counter[tuple[str, str, str, str]] = Counter()
-    found: dict[_Ends, FormerEdge] = {}
-    for edge in change.edges:
-        ends = (change.new_name(edge.sender), edge.output, change.new_name(edge.receiver), edge.input)
-        found[_Ends(*ends, seen[ends])] = edge
-        seen[ends] += 1
-    return found
+    return _by_ends(change.edges, change.new_name)
 
 
 def _new_edges(plan: Plan) -> dict[_Ends, Edge]:
+    return _by_ends(plan.edges, str)
+
+
+def _by_ends(edges: Iterable[AnyEdge], name_of: Callable[[str], str]) -> dict[_Ends, AnyEdge]:
     seen: Counter[tuple[str, str, str, str]] = Counter()
-    found: dict[_Ends, Edge] = {}
-    for edge in plan.edges:
-        ends = (edge.sender, edge.output, edge.receiver, edge.input)
+    found: dict[_Ends, AnyEdge] = {}
+    for edge in edges:
+        ends = (name_of(edge.sender), edge.output, name_of(edge.receiver), edge.input)
         found[_Ends(*ends, seen[ends])] = edge
         seen[ends] += 1
     return found

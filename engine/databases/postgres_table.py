@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError
+from engine.databases.database_errors import DatabaseError, DatabaseLostError, uncommitted
 from engine.databases.key_ranges import START, KeyRange, KeyReader, Position, list_ranges
 from engine.databases.marked_writer import TableSink
 from engine.databases.postgres_rows import TableWriter, check_writable, end_earlier_sessions, session_of
@@ -170,13 +170,8 @@ class _PostgresStore:
             self._table.server.run(work)
         except driver().Error as error:
             notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
-            values = ", ".join(f"'{value}'" for value in (place.run, place.operator, transaction))
-            raise UncommittedOutputError(
-                f"sink {place.operator!r} cannot commit transaction {transaction!r} to table {self._table.title}: "
-                f"{one_line(error)}{notes}\n  none of its {len(records):,} records are in the table, and the run keeps "
-                "them: change the table so that it takes them, then resume the run, which commits them; to go on "
-                f"without them, execute INSERT INTO {writer.ledger_name} VALUES ({values}) and resume"
-            ) from error
+            title, reason = self._table.title, f"{one_line(error)}{notes}"
+            raise uncommitted(place, transaction, title, reason, len(records), writer.ledger_name) from error
 
     def close(self) -> None:
         self._table.server.close()

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from engine.databases.commit_ledger import ATTEMPTS, COMMITS, DEFINITIONS, CommitLedger
-from engine.databases.database_errors import DatabaseError, DatabaseLostError, UncommittedOutputError
+from engine.databases.database_errors import DatabaseError, DatabaseLostError, uncommitted
 from engine.databases.key_ranges import PAGE_ROWS, RANGE_ROWS_MIN, RANGES_MAX
 from engine.databases.marked_writer import TableSink
 from engine.databases.table_rows import Column, Row, RowCheck, by_columns, key_columns, last_of_each
@@ -191,13 +191,7 @@ class _SqliteStore:
                     for columns, rows in by_columns(kept).items():
                         execute.many(self._statement(columns), _plain(rows))
         except (sqlite3.Error, OverflowError) as error:
-            values = ", ".join(f"'{value}'" for value in (place.run, place.operator, transaction))
-            raise UncommittedOutputError(
-                f"sink {place.operator!r} cannot commit transaction {transaction!r} to table {table.title}: "
-                f"{error}\n  none of its {len(records):,} records are in the table, and the run keeps them: change the "
-                "table so that it takes them, then resume the run, which commits them; to go on without them, execute "
-                f"INSERT INTO {COMMITS} VALUES ({values}) and resume"
-            ) from error
+            raise uncommitted(place, transaction, table.title, str(error), len(records), COMMITS) from error
 
     def forget(self, place: SinkPlace, rollback: Rollback) -> None:
         with one_transaction(self._table.database, writes=True) as execute:

@@ -35,21 +35,7 @@ Invariant = Callable[[CutView], object]
 FAITHFUL_STEPS_MAX = 300_000
 _BATCHES = 50
 _UNDER_WAY_MAX = 20
-_CALM = FaultPlan(
-    crashes=0,
-    coordinator_deaths=0,
-    transport=0,
-    lost_reports=0,
-    stops=0,
-    lines=0,
-    credits=0,
-    zombies=False,
-    lost_append_replies=0,
-    hung_appends=0,
-    failed_claims=0,
-    unreadable_chains=0,
-    unreadable_cuts=0,
-)
+_CALM = replace(FaultPlan.none(), write_failures=2, aborts=3, savepoints=2, compactions=2)
 
 
 class SimulationError(ValueError):

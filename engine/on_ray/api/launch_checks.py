@@ -90,10 +90,10 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
     if cut is None:
         return Beginning(is_fresh=False)
     finished = cut.epoch if all(task.ended for task in cut.outline.tasks.values()) else None
-    if cut.graph_hash == plan.hash:
-        return Beginning(is_fresh=False, finished=finished)
-    change = change_from(cut.graph_hash, store.graph(cut.graph_hash), run.rename or {}, frozenset(run.drop))
-    fitted(cut.outline, plan, change)
+    change = None
+    if cut.graph_hash != plan.hash:
+        change = change_from(cut.graph_hash, store.graph(cut.graph_hash), run.rename or {}, frozenset(run.drop))
+        fitted(cut.outline, plan, change)
     return Beginning(is_fresh=False, change=change, finished=finished)
 
 
