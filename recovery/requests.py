@@ -35,6 +35,15 @@ class RequestKind(Enum):
     STOP = "stop"
 
 
+def wanted(kind: RequestKind, name: str | None) -> str:
+    """What a request asks for, in words.
+
+    >>> wanted(RequestKind.SAVEPOINT, "mine"), wanted(RequestKind.CUT, None)
+    ("savepoint 'mine'", 'the requested cut')
+    """
+    return "the requested cut" if name is None else f"{kind.value} {name!r}"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request for a cut, and for a stop also the end of the run. The client chooses a new id each time.

@@ -16,7 +16,7 @@ from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
 from engine.on_ray.supervisor.run_story import Story
 from engine.task_errors import describe
 from graphs.naming import check_name
-from recovery.requests import Reply, RequestKind
+from recovery.requests import Reply, RequestKind, wanted
 
 LOOK_S = 0.25
 REPEAT_S = 0.05
@@ -157,8 +157,7 @@ class Job:
         answer = self._answers.get(request_id)
         if answer is None:
             ended = f"it has {self.result.state}" if self.result else f"its supervisor died: {error}"
-            wanted = "the requested cut" if name is None else f"{kind.value} {name!r}"
-            answer = Reply(error=f"{wanted} was not taken because the run is over: {ended}")
+            answer = Reply(error=f"{wanted(kind, name)} was not taken because the run is over: {ended}")
         return answer
 
     def cancel(self) -> None:

@@ -43,7 +43,7 @@ from recovery.graph_change import fitted
 from recovery.messages import Mode
 from recovery.orders import Abort, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
 from recovery.protocol_errors import FencedError, ProtocolError, RescaleError
-from recovery.requests import Reply, Request, RequestKind
+from recovery.requests import Reply, Request, RequestKind, wanted
 from recovery.rescale import fitting
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import StoreError
@@ -240,8 +240,7 @@ class Supervising(RunObserver[CutDescription]):
     def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
         """A client's request, from any thread; the answer is there when the client repeats it."""
         if kind is not RequestKind.STOP and not self.driver.is_restorable:
-            wanted = "the requested cut" if name is None else f"savepoint {name!r}"
-            return Reply(error=f"the run keeps no snapshots, so {wanted} has no place: give it snapshots=")
+            return Reply(error=f"the run keeps no snapshots, so {wanted(kind, name)} has no place: give it snapshots=")
         # A savepoint may be resumed with another parallelism, which cannot go on in the middle of a round.
         in_rounds = kind is RequestKind.SAVEPOINT and self.has_rounds
         request = Request(request_id, kind, name, Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode)
