@@ -200,8 +200,15 @@ def _of_task(cut: CutDescription, task: TaskId) -> Facts:
         "state_rows": files.state_rows,
         "loops": {log.loop: {"batches": log.batches, "records": log.records} for log in files.logs},
         "transactions": list(files.transactions),
-        "files": [file._asdict() for file in files.files],
+        "files": [file._asdict() for file in files.all_files],
+        "state_layers": len(files.below) + 1,
     }
+
+
+def _rows(task: Facts) -> str:
+    """How many rows of state the cut has written itself, and whether they tell only what changed."""
+    below = task["state_layers"] - 1
+    return f"{task['state_rows']:,}" + (f" on top of {counted(below, 'earlier cut')}" if below else "")
 
 
 def _records(log: Facts) -> str:
@@ -220,9 +227,7 @@ def _print_cut(facts: Facts) -> None:
     for task in facts["of_tasks"]:
         loops = ", ".join(f"{loop} {_records(log)}" for loop, log in task["loops"].items())
         size = sum(file["size"] for file in task["files"])
-        rows.append(
-            (task["task"], f"{task['state_rows']:,}", loops or "-", f"{size:,}", "ended" if task["ended"] else "")
-        )
+        rows.append((task["task"], _rows(task), loops or "-", f"{size:,}", "ended" if task["ended"] else ""))
     _print_table(rows)
 
 

@@ -49,6 +49,7 @@ from recovery.orders import (
     Numbered,
     Order,
     StartTasks,
+    StateFile,
     Sweep,
     TellToEnd,
     Trigger,
@@ -100,7 +101,7 @@ class World(RunObserver[SimulatedCut]):
         self.removals: list[Removal] = []
         self.compactions: list[tuple[Attempt, Compact]] = []
         self.compaction_reports: list[tuple[Attempt, Compact, int | None]] = []
-        self.compacted: set[FileId] = set()
+        self.compacted: dict[FileId, tuple[StateFile, ...]] = {}
         self.unrestored: dict[TaskId, RestorePlan | None] = {}
         self.restored_cut: Cut | None = None
         self.calls = Calls()
@@ -487,7 +488,7 @@ class World(RunObserver[SimulatedCut]):
             return None
         states, keys = put_together(self.store.snapshot(task, files).operators)
         self.store_file(attempt, epoch, TaskSnapshot(task, epoch, attempt, states, (), ()))
-        self.compacted.add(FileId(attempt, epoch, task))
+        self.compacted[FileId(attempt, epoch, task)] = files
         return keys
 
     def _count_delta(self, coordinator: Coordinator, epoch: Epoch, report: Report) -> None:

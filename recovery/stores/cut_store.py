@@ -6,6 +6,8 @@
 - Tasks on the coordinator's host may leave it to the coordinator to make small files durable, with the manifest.
 - Everything that is read is verified first: the entry, then the manifest, then size and SHA-256 of each file. Only then
   is it decoded. A file that does not match is an error that names it; no other one is read instead.
+- The keyed state of a task may be in a list of files, of which the cut's own is the last (rule 14). The manifest names
+  all of them, and a file is removed only if no cut that the chain keeps names it.
 - Removing a cut begins with its manifest, so that no half of a cut looks complete.
 - Files are read by name. A list of files is used for clean-up alone.
 """
@@ -22,7 +24,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 from graphs.naming import check_name
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
-from recovery.orders import CutId, Entry, Manifest, Numbered, Sweep
+from recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
 from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sealed, sha256
 from recovery.stores.job_identity import identity_of
@@ -58,7 +60,15 @@ from recovery.stores.store_errors import NoSuchCutError, OutcomeUnknownError, Sn
 from recovery.stores.store_guarantees import probe_store
 from recovery.stores.store_protocol import FileFacts, Store
 from recovery.stores.store_schemes import store_at
-from recovery.stores.task_files import CountRecords, StoredCut, StoredFile, TaskFiles, TaskReader, write_files
+from recovery.stores.task_files import (
+    CountRecords,
+    StateLayer,
+    StoredCut,
+    StoredFile,
+    TaskFiles,
+    TaskReader,
+    write_files,
+)
 
 
 class CutStore:
@@ -78,6 +88,10 @@ class CutStore:
         self._chain = Chain(self._store, self.job_id, key)
         # Numbers of the chain under which an entry of ours may or may not exist.
         self._unknown: set[int] = set()
+        # What tasks have written of their keyed state: a later cut may name it again.
+        self._layers: dict[FileId, StateLayer] = {}
+        # Task -> the files of its latest compaction.
+        self._compacted: dict[TaskId, TaskFiles] = {}
 
     def __repr__(self) -> str:
         return f"CutStore({self._store.location!r})"
@@ -147,9 +161,26 @@ class CutStore:
         parent = self._chain.parent_of(number)
         manifest = None
         if isinstance(entry, Manifest) and deployment is not None:
+            self._layers |= _layers_of(self._compacted)
+            files = {task: replace(of_task, below=self._below(of_task, entry)) for task, of_task in files.items()}
             document = manifest_document(entry, files, deployment)
             manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
+            # What only an earlier cut names is in its manifest, which stays while the cut is the base of an epoch.
+            self._layers = _layers_of(files)
         return self._chain.create(number, entry, parent, manifest)
+
+    def _below(self, files: TaskFiles, entry: Manifest) -> tuple[StateLayer, ...]:
+        """What the manifest names of a task's keyed state besides the cut's own files."""
+        task = files.task
+        names = [FileId(file.attempt, file.epoch, task) for file in entry.states.get(task, ())[:-1]]
+        if files.base is not None and not all(name in self._layers for name in names):
+            self._layers |= _layers_of(self.manifest_of(files.base).tasks)
+        # If one is unknown all the same, the list has a gap, and the manifest is refused.
+        return tuple(self._layers[name] for name in names if name in self._layers)
+
+    def on_compacted(self, files: TaskFiles) -> None:
+        """A compaction has written these files: the manifest of a later cut may name them."""
+        self._compacted[files.task] = files
 
     def _remove_manifest(self, entry: Entry) -> None:
         """Remove a manifest without an entry. If that fails too, a later sweep removes it."""
@@ -358,10 +389,21 @@ class CutStore:
         if not isinstance(entry, Manifest):
             return
         self._store.remove([_manifest_file(entry)])
+        named = self._named_besides(epoch)
         self._drop_last_states(entry)
-        remove_below(self._store, epoch_folder(epoch))
+        for name in self._store.folders(epoch_folder(epoch)):
+            attempt = number_in(name, "attempt")
+            if attempt is not None:
+                self._remove_unnamed(epoch, Attempt(attempt), named)
         with suppress(OSError):  # a full disk, perhaps; the next drop does it
             self._chain.shorten(self.keeps)
+
+    def _named_besides(self, epoch: Epoch) -> frozenset[FileId]:
+        """The files that the other cuts name: those that the last manifest keeps."""
+        cuts = [entry for entry in self.chain() if isinstance(entry, Manifest)]
+        kept = cuts[-1].kept
+        others = (cut for cut in cuts if cut.epoch != epoch and (kept is None or cut.epoch in kept))
+        return frozenset[FileId]().union(*(cut.named for cut in others))
 
     def _drop_last_states(self, dropped: Manifest) -> None:
         if None not in dropped.files.values():
@@ -397,16 +439,34 @@ class CutStore:
     def _sweep_one(self, sweep: Sweep, folder: Parts, epoch: Epoch | None, attempt: Attempt) -> None:
         if epoch is not None:
             if sweep.removes_epoch(epoch, attempt):
-                remove_below(self._store, path_of(folder))
+                self._remove_unnamed(epoch, attempt, sweep.files)
         elif sweep.removes_last_states(attempt):
             entries = [link.entry for link in self._chain.links()]
             of_attempt = (entry for entry in entries if isinstance(entry, Manifest) and entry.attempt == attempt)
             named = _last_states(entry for entry in of_attempt if CutId(entry.epoch, attempt) in sweep.cuts)
             self._remove_files(folder, lambda name: first_part(name) not in named)
 
+    def _remove_unnamed(self, epoch: Epoch, attempt: Attempt, named: Iterable[FileId]) -> None:
+        """Remove what an attempt wrote for an epoch, except for the keyed state that other cuts name."""
+        tasks = {task_file(file.task) for file in named if (file.attempt, file.epoch) == (attempt, epoch)}
+        folder = attempt_folder(attempt, epoch)
+        if tasks:
+            self._remove_files(folder, lambda name: first_part(name) not in tasks)
+        else:
+            remove_below(self._store, path_of(folder))
+
     def _remove_files(self, folder: Parts, which: Callable[[str], bool]) -> None:
         names = self._store.list(path_of(folder))
         self._store.remove([name for name in names if which(name.rsplit("/", 1)[-1])])
+
+
+def _layers_of(tasks: Mapping[TaskId, TaskFiles]) -> dict[FileId, StateLayer]:
+    """What the tasks of a cut have written of their keyed state, each by its name."""
+    return {
+        FileId(layer.attempt, layer.filed, task): layer
+        for task, files in tasks.items()
+        for layer in (*files.below, files.layer)
+    }
 
 
 def _manifest_file(entry: Manifest) -> str:

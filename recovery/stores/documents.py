@@ -17,7 +17,7 @@ from recovery.stores.schema import DOCUMENT_BYTES_MAX
 from recovery.stores.shapes import Shape, ShapeError, shown
 from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
-FORMAT = 6
+FORMAT = 7
 """The version of the layout. A store reads its own and no other."""
 
 Document = dict[str, Any]
@@ -29,7 +29,7 @@ def sealed(document: Document, key: bytes | None) -> bytes:
     >>> from recovery.stores.shapes import record, whole
     >>> shape = record({"epoch": whole(0, 9), "format": whole(0, 9)})
     >>> opened(sealed({"epoch": 7}, b"secret"), b"secret", "manifest.json", shape)
-    {'epoch': 7, 'format': 6}
+    {'epoch': 7, 'format': 7}
     """
     body = {**document, "format": FORMAT}
     data = _encoded({**body, "seal": _seal(body, key)})

@@ -5,7 +5,7 @@ What is read here was opened with its shape (`schema.py`), so it is indexed with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,21 @@ from graphs.deployment import Deployment
 from graphs.describing import describe_deployment
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.messages import Mode
-from recovery.orders import AttemptStart, Entry, Manifest
+from recovery.orders import AttemptStart, Entry, Manifest, StateFile
 from recovery.outline import CutOutline, RoundsOutline
 from recovery.stores.documents import Document
 from recovery.stores.shapes import shown
 from recovery.stores.store_errors import SnapshotCorruptError
-from recovery.stores.task_files import ChannelFigures, LogFigures, OperatorFacts, StoredFile, TaskFiles
+from recovery.stores.task_files import (
+    ChannelFigures,
+    LogFigures,
+    OperatorFacts,
+    StateLayer,
+    StoredFile,
+    TaskFiles,
+)
 
-CODECS: Mapping[str, int] = {"state": 1, "log": 2, "transactions": 2, "rounds": 2}
+CODECS: Mapping[str, int] = {"state": 2, "log": 2, "transactions": 2, "rounds": 2}
 """The version of each table's columns, and of what is pickled in them."""
 
 
@@ -51,7 +58,7 @@ class CutDescription:
     @property
     def files(self) -> tuple[StoredFile, ...]:
         """Every file of the cut."""
-        return tuple(file for task in self.tasks.values() for file in task.files)
+        return tuple(file for task in self.tasks.values() for file in task.all_files)
 
     @property
     def size(self) -> int:
@@ -98,6 +105,7 @@ def entry_document(entry: Entry) -> Document:
         "transactions": _by_task(entry.transactions),
         "claimant": entry.claimant,
         "kept": None if entry.kept is None else list(entry.kept),
+        "states": [[*task, [list(file) for file in files]] for task, files in entry.states.items()],
     }
 
 
@@ -116,6 +124,10 @@ def entry_in(document: Document) -> Entry:
         claimant=str(document["claimant"]),
         request=document["request"],
         kept=None if document["kept"] is None else tuple(Epoch(int(epoch)) for epoch in document["kept"]),
+        states={
+            TaskId(name, index): tuple(StateFile(Attempt(attempt), epoch, keys) for attempt, epoch, keys in files)
+            for name, index, files in document["states"]
+        },
     )
 
 
@@ -134,6 +146,11 @@ def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deploy
                 f"epoch {entry.epoch} of attempt {entry.attempt} cannot be recorded: for task {task} it names epoch "
                 f"{epoch}, and given is {what}; give what write_task returned for it"
             )
+        if not is_a_list((*found.below, found.layer)):
+            raise ValueError(
+                f"epoch {entry.epoch} of attempt {entry.attempt} cannot be recorded: task {task} has written what "
+                f"changed since {found.base}, and the files below do not lead there; name them in the entry's states"
+            )
     return {
         "epoch": entry.epoch,
         "attempt": entry.attempt,
@@ -146,6 +163,11 @@ def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deploy
         "tasks": [_task_document(files[task]) for task in entry.files],
         "transactions": _by_task(entry.transactions),
     }
+
+
+def is_a_list(layers: Sequence[StateLayer]) -> bool:
+    """Whether the first of them holds everything, and each of the others what changed since the one before it."""
+    return [layer.base for layer in layers] == [None, *(layer.epoch for layer in layers[:-1])]
 
 
 def _task_document(files: TaskFiles) -> Document:
@@ -164,6 +186,8 @@ def _task_document(files: TaskFiles) -> Document:
         "logs": [figures._asdict() for figures in files.logs],
         "state_rows": files.state_rows,
         "rounds": None if files.rounds is None else _rounds_document(files.rounds),
+        "base": files.base,
+        "below": [{**layer._asdict(), "files": [file._asdict() for file in layer.files]} for layer in files.below],
     }
 
 
@@ -230,6 +254,19 @@ def _task_files(document: Document) -> TaskFiles:
         logs=tuple(LogFigures(**figures) for figures in document["logs"]),
         state_rows=document["state_rows"],
         rounds=None if document["rounds"] is None else _rounds_outline(document["rounds"]),
+        base=document["base"],
+        below=tuple(map(layer_in, document["below"])),
+    )
+
+
+def layer_in(document: Document) -> StateLayer:
+    """A layer of a task's keyed state."""
+    return StateLayer(
+        attempt=Attempt(document["attempt"]),
+        filed=document["filed"],
+        epoch=Epoch(document["epoch"]),
+        base=document["base"],
+        files=tuple(map(_stored_file, document["files"])),
     )
 
 

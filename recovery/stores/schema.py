@@ -66,6 +66,7 @@ _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
         "files": list_of(row(text, _index, optional(_count))),
         "transactions": _TRANSACTIONS,
         "kept": optional(list_of(_count)),
+        "states": list_of(row(text, _index, list_of(row(_count, optional(_count), _count)))),
         "manifest": _FILE,
         **_LINK,
     },
@@ -118,6 +119,14 @@ _OPERATOR = {
     "records": _count,
     "splits": list_of(row(text, hexadecimal())),
 }
+_STATE_FILE = record({"name": text, "size": _count, "sha256": _sha256, "groups": row(_key_group, _key_group)})
+_LAYER = {
+    "attempt": _count,
+    "filed": optional(_count),
+    "epoch": _count,
+    "base": optional(_count),
+    "files": list_of(_STATE_FILE),
+}
 _TASK = {
     "task": text,
     "index": _index,
@@ -135,6 +144,8 @@ _TASK = {
     "logs": list_of(record({"loop": text, "batches": _count, "size": _count, "records": optional(_count)})),
     "state_rows": _count,
     "rounds": optional(record({"current": list_of(_count), "in_a_round": boolean})),
+    "base": optional(_count),
+    "below": list_of(record(_LAYER)),
 }
 _DEPLOYED_CHANNEL = {
     "edge": text,

@@ -237,11 +237,13 @@ def fits(value: Any) -> bool:
 
 def _row(group: int, parts: tuple[Any, ...], data: bytes) -> _Row:
     """The row of an entry that stays as it was pickled, with what can be told of it."""
-    if len(parts) not in {2, 3}:
+    if len(parts) not in {1, 2, 3}:
         return _pickled("value", group, data)
     key = parts[0]
     key_int = key if type(key) is int and fits(key) else None
     key_str = key if type(key) is str and fits(key) else None
+    if len(parts) == 1:
+        return "gone", group, key_int, key_str, None, data
     if len(parts) == 2:
         return "value", group, key_int, key_str, None, data
     at_ms = parts[1]

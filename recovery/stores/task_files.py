@@ -48,6 +48,20 @@ class StoredFile(NamedTuple):
         return self.groups is None or (self.groups[0] < wanted.stop and wanted.start <= self.groups[1])
 
 
+class StateLayer(NamedTuple):
+    """What a task wrote of its keyed state for one cut: everything, or what changed since the cut `base`.
+
+    `attempt` and `filed` name the folder of its files; a compaction is filed under a number of its own, and holds
+    what the task's files of the cut `epoch` held together.
+    """
+
+    attempt: Attempt
+    filed: Epoch | None
+    epoch: Epoch
+    base: Epoch | None
+    files: tuple[StoredFile, ...]
+
+
 class OperatorFacts(NamedTuple):
     """An operator of a task: whether it has state of the task's own that can move, its kind, what it sent or wrote.
 
@@ -101,6 +115,9 @@ class TaskFiles:
 
     `rounds` is there for tasks of an iteration. `overtook`: whether the task captured past its queues. `is_settled`:
     whether it is durable already, or becomes so with the manifest.
+
+    - base: the cut since which the keyed state in `files` tells what changed; None if it tells everything.
+    - below: what was written before, oldest first, if `base` is there. For each key the last one that holds it counts.
     """
 
     task: TaskId
@@ -116,7 +133,20 @@ class TaskFiles:
     state_rows: int
     rounds: RoundsOutline | None = None
     overtook: bool = False
+    base: Epoch | None = None
+    below: tuple[StateLayer, ...] = ()
     is_settled: bool = field(default=True, compare=False)
+
+    @property
+    def layer(self) -> StateLayer:
+        """What the task itself has written of its keyed state."""
+        keyed = tuple(file for file in self.files if file.groups is not None)
+        return StateLayer(self.attempt, self.filed, self.epoch, self.base, keyed)
+
+    @property
+    def all_files(self) -> tuple[StoredFile, ...]:
+        """Its own files, and those below them."""
+        return (*(file for layer in self.below for file in layer.files), *self.files)
 
     @property
     def logged(self) -> dict[ChannelId, int]:
@@ -194,7 +224,10 @@ def write_files(
     """
     folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write)
     if any(state.deltas for state in snapshot.operators.values()):
-        raise ValueError(f"the snapshot of task {task} has deltas, and a store takes whole states only")
+        raise ValueError(
+            f"the snapshot of task {task} has deltas on top of its state, and one file takes one of both: write each "
+            "when it is captured, and name the files in the manifest; or put them together first"
+        )
     state_rows = _write_operators(folder, snapshot, written)
     by_loop: dict[str, list[InputRecord]] = {}
     for record in snapshot.inputs:
@@ -230,6 +263,7 @@ def write_files(
         state_rows=state_rows,
         rounds=rounds_outline(snapshot.rounds),
         overtook=snapshot.overtook,
+        base=snapshot.base,
     )
 
 
@@ -269,9 +303,9 @@ class TaskReader:
         self._described = described
         self._read = read
         self._folder = attempt_folder(described.attempt, described.filed)
-        self._files = {file.name: file for file in described.files}
+        self._files = {file.name: file for file in described.all_files}
         self._in_folder: dict[str, list[StoredFile]] = {}
-        for file in described.files:
+        for file in described.all_files:
             self._in_folder.setdefault(file.name.rpartition("/")[0], []).append(file)
         self._unread = set(self._files)
         self._facts = {facts.name: facts for facts in described.operators}
@@ -301,25 +335,31 @@ class TaskReader:
         transactions = self._table("transactions", operator, records.TRANSACTIONS)
         keyed: list[StoredFile] = []
         pending, whole = (), None
-        for file in self._state_files(operator, groups):
+        for file in self._state_files(self._folder, operator, groups):
             if file.groups is None:
                 pending, whole = states.rest_of(self.state_part(operator, file))
             else:
                 keyed.append(file)
+        below = [
+            tuple(self._state_files(attempt_folder(layer.attempt, layer.filed), operator, groups))
+            for layer in self._described.below
+        ]
+        first, *deltas = (StoredGroups(_KeyedParts(self, operator, files, groups)) for files in (*below, tuple(keyed)))
         if (whole is not None) != facts.has_whole:
             raise self._contradicts(f"state of {operator}")
         return OperatorState(
-            groups=StoredGroups(_KeyedParts(self, operator, tuple(keyed), groups)),
+            groups=first,
             splits=dict(facts.splits),
             pending=pending,
             whole=whole,
             whole_can_move=facts.whole_can_move,
             transactions=() if transactions is None else records.transactions_in(transactions),
             records=facts.records,
+            deltas=tuple(deltas),
         )
 
-    def _state_files(self, operator: str, groups: range | None) -> Iterator[StoredFile]:
-        folder = path_of((*self._folder, *table_folder("state", operator)))
+    def _state_files(self, folder_of_task: Parts, operator: str, groups: range | None) -> Iterator[StoredFile]:
+        folder = path_of((*folder_of_task, *table_folder("state", operator)))
         for file in self._in_folder.get(folder, ()):
             if groups is None or file.has_some_of(groups):
                 self._unread.discard(file.name)

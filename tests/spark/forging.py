@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.stores.documents import sealed, sha256
 from recovery.stores.parquet_tables import encode, from_rows, parquet
 
@@ -55,7 +56,7 @@ class Forged:
     def _name_groups(self, name: str, rows: list[Row]) -> None:
         groups = [row["key_group"] for row in rows if row.get("key_group") is not None]
         for manifest in self.manifests.values():
-            for file in (file for task in manifest["tasks"] for file in task["files"] if file["name"] == name):
+            for file in (f for task in manifest["tasks"] for _, f in layered_files(task) if f["name"] == name):
                 file["groups"] = [min(groups), max(groups)] if groups else None
 
     def seal(self) -> Path:
@@ -78,7 +79,7 @@ class Forged:
     def _seal_manifest(self, epoch: int, name: str) -> Facts:
         manifest = self.manifests[epoch]
         for task in manifest["tasks"]:
-            for file in task["files"]:
+            for _, file in layered_files(task):
                 data = (self.path / file["name"]).read_bytes()
                 file.update(size=len(data), sha256=sha256(data))
         data = sealed(manifest, None)

@@ -8,18 +8,18 @@ from pathlib import Path
 from engine.simulation.world import World
 from graphs.deployment import Deployment
 from graphs.describing import describe_plan
-from graphs.ids import TaskId
-from recovery.cut import Cut
-from recovery.orders import AttemptStart, Manifest
+from graphs.ids import Epoch, TaskId
+from recovery.cut import Cut, OperatorState, TaskSnapshot, layers
+from recovery.orders import AttemptStart, FileId, Manifest, StateFile
 from recovery.stores.cut_store import CutStore
 from recovery.stores.task_files import TaskFiles
-from tests.stores.snapshots import whole
 
 
 def write_run(world: World, root: Path, name: str = "job", keep: int | None = None, key: bytes | None = None) -> Path:
     """The folder of the job, with its chain and its cuts; with `keep`, the last so many of them."""
     store = CutStore(str(root), name, key)
     store.describe_graph(world.plan.hash, describe_plan(world.plan))
+    written = WrittenFiles(store, world)
     for _, entry in world.store.history:
         number = len(store.chain()) + 1
         if isinstance(entry, AttemptStart):
@@ -27,7 +27,7 @@ def write_run(world: World, root: Path, name: str = "job", keep: int | None = No
             continue
         cut = world.record.cuts[entry.epoch]
         deployment = _deployment(world, cut)
-        files = _write_cut(store, cut, deployment)
+        files = written.cut(entry, cut, deployment)
         told = replace(
             entry,
             files={task: written.filed for task, written in files.items()},
@@ -47,16 +47,60 @@ def _deployment(world: World, cut: Cut) -> Deployment:
     return next(found for found in made if dict(found.parallelism) == dict(cut.parallelism))
 
 
-def _write_cut(store: CutStore, cut: Cut, deployment: Deployment) -> dict[TaskId, TaskFiles]:
-    plan = deployment.plan
-    loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
-    kinds = {name: operator.kind.word for name, operator in plan.operators.items()}
-    return {
-        task: store.write_task(
-            cut.attempt, None if snapshot.ended else cut.epoch, whole(snapshot), loops=loops, kinds=kinds
-        )
-        for task, snapshot in cut.snapshots.items()
-    }
+class WrittenFiles:
+    """Writes the files of simulated cuts, each once, with the deltas and compactions that their manifests name.
+
+    In a simulated cut the files of a task are put on top of each other, so the bases are found again from the lists.
+    """
+
+    def __init__(self, store: CutStore, world: World) -> None:
+        self._compacted = world.compacted
+        self.with_deltas = self.with_compactions = 0
+        self._store = store
+        self._known: dict[FileId, TaskFiles] = {}
+        # A list of files -> the cut whose list it is.
+        self._epochs: dict[tuple[TaskId, tuple[StateFile, ...]], Epoch] = {}
+
+    def cut(self, entry: Manifest, cut: Cut, deployment: Deployment) -> dict[TaskId, TaskFiles]:
+        """The files that the tasks have written for a cut."""
+        return {task: self._task(entry, task, snapshot, deployment) for task, snapshot in cut.snapshots.items()}
+
+    def _task(self, entry: Manifest, task: TaskId, snapshot: TaskSnapshot, deployment: Deployment) -> TaskFiles:
+        files = entry.states[task]
+        for place, file in enumerate(files):
+            name = FileId(file.attempt, file.epoch, task)
+            if name in self._known:
+                continue
+            of_place = {operator: layers(state)[place] for operator, state in snapshot.operators.items()}
+            if place < len(files) - 1:
+                states = {operator: OperatorState(groups) for operator, groups in of_place.items()}
+                part = TaskSnapshot(task, self._epochs[task, self._compacted[name]], name.attempt, states, (), ())
+                self._store.on_compacted(self._write(name, part, deployment))
+                self.with_compactions += 1
+            else:
+                states = {
+                    operator: replace(state, groups=of_place[operator], deltas=())
+                    for operator, state in snapshot.operators.items()
+                }
+                base = self._base(task, files[:-1]) if files[:-1] else None
+                self._write(name, replace(snapshot, operators=states, base=base), deployment)
+        self.with_deltas += len(files) > 1
+        self._epochs[task, files] = entry.epoch
+        return self._known[FileId(files[-1].attempt, files[-1].epoch, task)]
+
+    def _base(self, task: TaskId, below: tuple[StateFile, ...]) -> Epoch:
+        """The cut whose list these files are, or what a compaction has made of it."""
+        first, rest = below[0], below[1:]
+        replaced = (*self._compacted.get(FileId(first.attempt, first.epoch, task), ()), *rest)
+        return self._epochs[task, below] if (task, below) in self._epochs else self._epochs[task, replaced]
+
+    def _write(self, name: FileId, snapshot: TaskSnapshot, deployment: Deployment) -> TaskFiles:
+        plan = deployment.plan
+        loops = {edge.name: edge.loop for edge in plan.edges if edge.loop is not None}
+        kinds = {operator: found.kind.word for operator, found in plan.operators.items()}
+        files = self._store.write_task(name.attempt, name.epoch, snapshot, loops=loops, kinds=kinds)
+        self._known[name] = files
+        return files
 
 
 def _expect(is_ours: bool) -> None:

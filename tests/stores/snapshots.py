@@ -202,11 +202,10 @@ def sweep(store: CutStore, attempt: int) -> None:
 
 
 def whole(snapshot: TaskSnapshot) -> TaskSnapshot:
-    """The snapshot with its deltas put together, which is what a store takes."""
+    """The snapshot with its deltas put together, so that it can be compared."""
     states, _ = put_together(snapshot.operators)
     operators = {
-        name: replace(state, groups=states[name].groups, deltas=()) if state.deltas else state
-        for name, state in snapshot.operators.items()
+        name: replace(state, groups=states[name].groups, deltas=()) for name, state in snapshot.operators.items()
     }
     return replace(snapshot, operators=operators)
 

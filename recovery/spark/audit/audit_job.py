@@ -135,7 +135,7 @@ def _judge(
             case "sink":
                 counted[epoch].sinks[row["operator"]] = row
             case _:
-                counted[epoch].state[row["operator"], row["task_index"]] = row
+                counted[epoch].state[row["operator"], row["task_index"], row["layer"]] = row
     for epoch in roles.audited:
         before, is_first = roles.previous.get(epoch), places[epoch].previous is None
         of_operators = check_operators(cuts[epoch], counted[epoch], cuts.get(before or 0), is_first=is_first)

@@ -1,8 +1,8 @@
 """Checks the rows of one file of a cut. Needs no Spark; Spark's tasks check many files in parallel.
 
-The rows of a state file are of known kinds. Each key occurs once, in the key group computed from its value, and the
-groups are those that the manifest names for the file; as each group is in one file, no key is in two places. The typed
-columns of a key agree with its pickle.
+The rows of a state file are of known kinds. Each key occurs once, with a value or as one that is gone, in the key group
+computed from its value, and the groups are those that the manifest names for the file; as each group is in one file, no
+key is in two places. The typed columns of a key agree with its pickle.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ compute: Any = import_module("pyarrow.compute")
 VALUE_BYTES_MAX = 64 << 20
 """Largest value that the audit reads."""
 
-KINDS = ("value", "timer", "pending", "whole")
-_KEYED = ("value", "timer")
+KINDS = ("value", "timer", "gone", "pending", "whole")
+_KEYED = ("value", "timer", "gone")
 _BATCH_ROWS = 10_000
 _LARGE = ("data", "payload", "key_str", "value_str")
 
@@ -177,7 +177,7 @@ class _State:
                 continue  # an object of a user's class: its group cannot be computed without that class
             if right != group:
                 self._find("key in the wrong group", key)
-            if kind != "value":
+            if kind == "timer":
                 continue
             if type(key) is int and -(1 << 63) <= key < 1 << 63:
                 self._numbers.append(np.array([key], np.int64))

@@ -15,6 +15,7 @@ from recovery.spark.audit.file_checks import SCHEMAS, Fault, Span, TooLargeError
 from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
+from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.folder_store import FolderStore
@@ -38,7 +39,9 @@ def verify_files(
 
     Raises `UnreadableError` if a file is missing, unreadable, or not what was written.
     """
-    files = {file["name"]: file for manifest in manifests for task in manifest["tasks"] for file in task["files"]}
+    files = {
+        file["name"]: file for manifest in manifests for task in manifest["tasks"] for _, file in layered_files(task)
+    }
     rows = [
         (folder.path, name, file["size"], file["sha256"], *(file["groups"] or (None, None)))
         for name, file in files.items()
@@ -59,7 +62,7 @@ def verify_files(
 def file_findings(cut: CutDocuments, faults: Mapping[str, list[Fault]]) -> Iterator[Finding]:
     """The faults in the files of a cut, as findings."""
     for id, task in cut.tasks.items():
-        for file in task["files"]:
+        for _, file in layered_files(task):
             for statement, story in faults.get(file["name"], ()):
                 yield finding(statement, f"{file['name']}: {story}", cut.epoch, task=str(id))
 
@@ -67,7 +70,7 @@ def file_findings(cut: CutDocuments, faults: Mapping[str, list[Fault]]) -> Itera
 def manifest_sizes(manifest: Facts) -> Facts:
     """Sizes according to the manifest, summed over all tasks."""
     tasks = manifest["tasks"]
-    files = [file for task in tasks for file in task["files"]]
+    files = [file for task in tasks for _, file in layered_files(task)]
     logs = [log for task in tasks for log in task["logs"]]
     records = [log["records"] for log in logs]
     return {

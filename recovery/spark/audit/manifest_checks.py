@@ -15,6 +15,7 @@ from graphs.describing import hash_of_description
 from graphs.ids import TaskId
 from graphs.routing import KEY_GROUPS
 from recovery.orders import Manifest
+from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.stores.links import Link
 from recovery.stores.names import (
@@ -291,13 +292,14 @@ def channel_name(edge: str, sender: str, sender_index: int, receiver: str, recei
 
 
 def _check_files(cut: CutDocuments) -> Iterator[Finding]:
-    times = Counter(file["name"] for task in cut.manifest["tasks"] for file in task["files"])
+    times = Counter(file["name"] for task in cut.manifest["tasks"] for _, file in layered_files(task))
     for name, count in times.items():
         if count > 1:
             yield finding(5, f"the file {name} is listed {count} times", cut.epoch)
     for name, fault in cut.foreign.items():
         yield finding(5, f"the file {name} was not written by a store: {fault}", cut.epoch)
     for id, task in cut.tasks.items():
+        yield from (finding(5, story, cut.epoch, task=str(id)) for story in _layer_stories(cut, id, task))
         there: dict[Parts, list[Facts]] = {}
         for file in task["files"]:
             table, parts = table_of(file["name"]), parts_of(file["name"])
@@ -312,6 +314,35 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
             yield finding(5, f"its file for {', '.join(table)} is missing", cut.epoch, task=str(id))
         for files in there.values():
             yield from (finding(5, story, cut.epoch, task=str(id)) for story in _disordered(files))
+
+
+def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
+    """Faults in the list of files that make up the keyed state of a task.
+
+    The first holds everything, each of the others what changed since the cut of the one before it. So a file that was
+    left out, put in twice or put elsewhere leaves a gap. The chain records the same list.
+    """
+    names = [*((layer["attempt"], layer["filed"]) for layer in task["below"]), (task["attempt"], task["filed"])]
+    bases = [*(layer["base"] for layer in task["below"]), task["base"]]
+    epochs: list[int | None] = [layer["epoch"] for layer in task["below"]]
+    for (attempt, filed), base, epoch in zip(names, bases, [None, *epochs], strict=True):
+        if base != epoch:
+            after = "is the first" if epoch is None else f"follows that of epoch {epoch}"
+            yield f"its state of attempt {attempt}, filed under epoch {filed}, has the base {base} but {after}"
+    recorded = [(file.attempt, file.epoch) for file in cut.entry.states.get(id, ())]
+    if recorded != names and (recorded or len(names) > 1):
+        yield f"its state is in the files (attempt, epoch) {names} but the chain records {recorded}"
+    for layer in task["below"]:
+        folder, there = attempt_folder(layer["attempt"], layer["filed"]), dict[Parts, list[Facts]]()
+        for file in layer["files"]:
+            table = table_of(file["name"])
+            of_table = there.setdefault(table, [])
+            is_of_task = table in {table_folder("state", facts["name"]) for facts in task["operators"]}
+            if not is_of_task or parts_of(file["name"]) != (*folder, *table, task_file(id, len(of_table))):
+                yield f"its file {file['name']} belongs to another cut or task, or to none of its tables"
+            of_table.append(file)
+        for files in there.values():
+            yield from _disordered(files)
 
 
 def _disordered(files: list[Facts]) -> Iterator[str]:
@@ -344,7 +375,7 @@ def has_readable_files(cut: CutDocuments) -> bool:
     """Whether every file is a regular file whose name identifies its table."""
     tasks = cut.manifest["tasks"]
     return not cut.foreign and all(
-        table_of(file["name"]) in _files_of(task) for task in tasks for file in task["files"]
+        table_of(file["name"]) in _files_of(task) for task in tasks for _, file in layered_files(task)
     )
 
 

@@ -124,8 +124,8 @@ def sink_facts(roles: CutRoles) -> DataFrame:
 
 
 def state_facts(roles: CutRoles) -> DataFrame:
-    """One row per operator and task: its number of state rows, and their lowest and highest key group."""
-    rows = roles.now("state").groupBy(*_OF_OPERATOR, "task_index")
+    """One row per operator, task and layer: its number of state rows, and their lowest and highest key group."""
+    rows = roles.now("state_layers").groupBy(*_OF_OPERATOR, "task_index", "layer")
     group = F.col("key_group")
     return rows.agg(F.count("*").alias("rows"), F.min(group).alias("lowest"), F.max(group).alias("highest"))
 

@@ -16,11 +16,11 @@ Counts = Mapping[str, int]
 
 @dataclass
 class OperatorCounts:
-    """Figures aggregated from the rows of a cut: sources and sinks by operator, state by operator and task."""
+    """Figures aggregated from the rows of a cut: sources and sinks by operator, state by operator, task and layer."""
 
     sources: dict[str, Facts] = field(default_factory=dict[str, Facts])
     sinks: dict[str, Facts] = field(default_factory=dict[str, Facts])
-    state: dict[tuple[str, int], Facts] = field(default_factory=dict[tuple[str, int], Facts])
+    state: dict[tuple[str, int, int], Facts] = field(default_factory=dict[tuple[str, int, int], Facts])
 
     def read(self, source: str) -> int | None:
         """Number of records read according to positions; None if some positions are byte offsets."""
@@ -86,12 +86,13 @@ def _check_state(cut: CutDocuments, counted: OperatorCounts) -> Iterator[Finding
     parallelism: Counts = cut.manifest["parallelism"]
     for task in cut.manifest["tasks"]:
         id = TaskId(task["task"], task["index"])
-        rows = {facts["name"]: counted.state.get((facts["name"], id.index)) for facts in task["operators"]}
-        held = sum(row["rows"] for row in rows.values() if row is not None)
+        own, names = len(task["below"]), [facts["name"] for facts in task["operators"]]
+        held = sum(row["rows"] for name in names if (row := counted.state.get((name, id.index, own))) is not None)
         if held != task["state_rows"]:
             story = f"its state files hold {held} rows but the manifest says {task['state_rows']}"
             yield finding(5, story, cut.epoch, task=str(id))
-        for name, row in rows.items():
+        for name, layer in ((name, layer) for name in names for layer in range(own + 1)):
+            row = counted.state.get((name, id.index, layer))
             if row is None or row.get("lowest") is None or name not in parallelism:
                 continue
             # The task index increases with the key group, so checking the lowest and the highest is enough.

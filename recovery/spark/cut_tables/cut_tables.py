@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from recovery.spark.cut_tables.decoding import PAIRS, RECORDS, pairs, records
@@ -27,7 +28,7 @@ __all__ = ["TABLES", "VERSION", "cut_tables"]
 
 # PySpark has no type annotations for it.
 _arrow_udf: Any = cast(Any, F).arrow_udf
-_PLACE = "_place string, epoch bigint, attempt bigint, task string, task_index int, `of` string"
+_PLACE = "_place string, epoch bigint, attempt bigint, task string, task_index int, `of` string, layer int"
 
 
 def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) -> dict[str, DataFrame]:
@@ -36,7 +37,9 @@ def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) ->
     rows = {table: rows_of(table, folder, manifests) for table in MANIFEST_TABLES}
     found = {table: local_frame(spark, rows[table], TABLES[table]) for table in MANIFEST_TABLES}
     found |= {table: _from_files(spark, folder, table, rows["files"]) for table in FILES}
-    found["state"] = _with_values(found["state"])
+    found["state_layers"] = _with_values(found["state"])
+    is_layered = any(task["below"] for manifest in manifests.values() for task in manifest["tasks"])
+    found["state"] = _merged(found["state_layers"]) if is_layered else found["state_layers"]
     found["in_flight"] = _in_flight(found["log"])
     return {table: found[table].select(columns_of(ddl)) for table, ddl in TABLES.items()}
 
@@ -44,8 +47,8 @@ def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) ->
 def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Sequence[Row]) -> DataFrame:
     """The rows of a table's files, repeated for each cut that a file belongs to."""
     places = [
-        (os.path.join(folder.path, name), epoch, attempt, task, index, of)
-        for epoch, attempt, task, index, kind, of, name, _, _ in files
+        (os.path.join(folder.path, name), epoch, attempt, task, index, of, layer)
+        for epoch, attempt, task, index, kind, of, name, _, _, layer in files
         if kind == table
     ]
     rows = _read(spark, table, sorted({place[0] for place in places}))
@@ -93,6 +96,19 @@ def _with_values(state: DataFrame) -> DataFrame:
     )
     key = F.coalesce(F.col("key_int").cast("string"), _json_text(F.col("key_str")), F.col("_pair.key"))
     return state.withColumn("_pair", _arrow_udf(pairs, PAIRS)("kind", "data")).withColumns({"key": key, "value": value})
+
+
+def _merged(layers: DataFrame) -> DataFrame:
+    """Each key as the last layer has it that holds it. What belongs to no key is in one layer only."""
+    key = F.col("key")
+    equal = {"true": "1", "false": "0", "-0.0": "0"}
+    same = F.coalesce(*(F.when(key == one, F.lit(other)) for one, other in equal.items()), key)
+    identity = F.coalesce(F.regexp_replace(same, r"^(-?\d+)\.0$", "$1"), F.base64("data"))
+    of_key = Window.partitionBy("epoch", "operator", "task_index", "key_group", identity)
+    is_last = F.col("layer") == F.max("layer").over(of_key)
+    keyed = layers.where(F.col("key_group").isNotNull()).withColumn("_is_last", is_last)
+    last = keyed.where(F.col("_is_last") & (F.col("kind") != "gone")).drop("_is_last")
+    return last.unionByName(layers.where(F.col("key_group").isNull()))
 
 
 def _json_text(column: Column) -> Column:

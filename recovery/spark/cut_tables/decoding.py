@@ -114,11 +114,11 @@ def pair_of(kind: str, data: bytes) -> Pair:
         parts = list(cast("tuple[Any, ...]", found)) if type(found) is tuple else []
         if len(parts) != _PARTS[kind]:
             return Pair(None, None)
-        return Pair(json_of(parts[0], budget), json_of(parts[1], budget))
+        return Pair(json_of(parts[0], budget), None if len(parts) == 1 else json_of(parts[1], budget))
     return Pair(None, json_of(found, budget))
 
 
-_PARTS = {"value": 2, "timer": 3}
+_PARTS = {"value": 2, "timer": 3, "gone": 1}
 
 
 def records_of(payload: bytes) -> list[Record]:

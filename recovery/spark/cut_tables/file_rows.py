@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from recovery.spark.cut_tables.decoding import json_of, pair_of, records_of
@@ -15,10 +15,13 @@ _ON_DISK = {
     "log": LOG,
     "in_flight": LOG,
     "state": STATE,
+    "state_layers": STATE,
     "transactions": TRANSACTIONS,
     "rounds": ROUNDS,
 }
 _BATCH_ROWS = 10_000
+KEYED = ("value", "timer", "gone")
+_EQUAL = {"true": "1", "false": "0", "-0.0": "0"}
 
 Columns = dict[str, list[Any]]
 
@@ -33,13 +36,48 @@ def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schem
         columns: Columns = {
             renamed.get(field.name, field.name): batch[field.name].to_pylist() for field in batch.schema
         }
-        if table == "state":
+        if table in {"state", "state_layers"}:
             _add_values(columns)
         elif table == "in_flight":
             columns = _per_record(columns)
         count = len(next(iter(columns.values())))
         columns.update({name: [value] * count for name, value in cut.items()})
         yield pa.record_batch([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def merged(files: Iterable[tuple[int, Iterator[Any]]]) -> Iterator[Any]:
+    """The state that layers of files make up: for each key what the last layer says that holds it.
+
+    `files` are the batches of each file with its layer, the last layer first.
+    """
+    newer: set[str] = set()
+    current = -1
+    found: set[str] = set()
+    for layer, batches in files:
+        if layer != current:
+            newer |= found
+            current = layer
+            found = set()
+        for batch in batches:
+            columns = (batch[name].to_pylist() for name in ("kind", "key", "data"))
+            keys = [identity(kind, key, data) for kind, key, data in zip(*columns, strict=True)]
+            is_left = [key is None or key not in newer for key in keys]
+            found.update(key for key in keys if key is not None)
+            is_there = pa.array([kind != "gone" for kind in batch["kind"].to_pylist()])
+            yield batch.filter(pa.array(is_left, pa.bool_())).filter(is_there.filter(pa.array(is_left, pa.bool_())))
+
+
+def identity(kind: str, key: str | None, data: bytes | None) -> str | None:
+    """What makes a key the same in two layers; None for what belongs to no key. Numbers are equal across types.
+
+    >>> identity("value", "1.0", None), identity("gone", "true", None), identity("pending", None, b"")
+    ('1', '1', None)
+    """
+    if kind not in KEYED:
+        return None
+    if key is None:
+        return f"pickled {data!r}"
+    return _EQUAL.get(key) or (key[:-2] if key.endswith(".0") else key)
 
 
 def _add_values(columns: Columns) -> None:

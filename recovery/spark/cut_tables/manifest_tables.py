@@ -61,7 +61,7 @@ def _files(manifest: Document) -> Iterator[Row]:
         owners = [facts["name"] for facts in task["operators"]] + [log["loop"] for log in task["logs"]]
         # A folder is named after its owner: encoded, and shortened if long.
         names = {encoded(name): name for name in owners}
-        for file in task["files"]:
+        for layer, file in layered_files(task):
             table, *of = table_of(file["name"]) or ("",)
             owner = names.get(of[0].partition("=")[2]) if of else task["task"]
             if not table or owner is None:
@@ -69,8 +69,16 @@ def _files(manifest: Document) -> Iterator[Row]:
                     f"the manifest of epoch {manifest['epoch']} lists the file {shown(file['name'])}, which "
                     "belongs to no table: the manifest is forged; restore it from a backup"
                 )
-            columns = (table.partition("=")[2], owner, file["name"], file["size"], file["sha256"])
+            kind = table.partition("=")[2]
+            columns = (kind, owner, file["name"], file["size"], file["sha256"], layer if kind == "state" else None)
             yield task["task"], task["index"], *columns
+
+
+def layered_files(task: Document) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The files of a task, the first layer first, each with the number of its layer."""
+    for layer, below in enumerate(task["below"]):
+        yield from ((layer, file) for file in below["files"])
+    yield from ((len(task["below"]), file) for file in task["files"])
 
 
 def _graph_channels(manifest: Document) -> Iterator[Row]:

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
 
 from graphs.wording import one_line
-from recovery.spark.cut_tables.file_rows import batches_of
+from recovery.spark.cut_tables.file_rows import batches_of, merged
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
@@ -44,6 +44,9 @@ from recovery.stores.store_errors import StoreError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+_ON_DISK = {"log": ("log", "loop"), "in_flight": ("log", "loop"), "state_layers": ("state", "operator")}
+"""Table -> the table whose files it reads, and the column that says what a file belongs to."""
 
 _SHIPPED = ("graphs", "recovery")
 """Our packages that Spark's tasks need."""
@@ -87,6 +90,13 @@ class _Rows(InputPartition):
     """Rows that come from manifests."""
 
     rows: list[Row]
+
+
+@dataclass
+class _Layers(InputPartition):
+    """The files with the keyed state of an operator in a task: the last layer first, each with its number."""
+
+    files: list[tuple[int, _File]]
 
 
 @dataclass
@@ -155,10 +165,15 @@ class _Reader(DataSourceReader):
         """The rows of a partition."""
         if isinstance(partition, _Rows):
             return iter(partition.rows)
+        wanted = cast(Any, arrow_types).to_arrow_schema(self._schema, timezone="UTC")
+        if isinstance(partition, _Layers):
+            return merged((layer, self._batches(file, wanted)) for layer, file in partition.files)
         if not isinstance(partition, _File):
             raise TypeError(f"{partition!r} is not a partition of this reader")
-        wanted = cast(Any, arrow_types).to_arrow_schema(self._schema, timezone="UTC")
-        return batches_of(self._table, _verified(partition), partition.name, partition.cut, wanted)
+        return self._batches(partition, wanted)
+
+    def _batches(self, file: _File, wanted: Any) -> Iterator[Any]:
+        return batches_of(self._table, _verified(file), file.name, file.cut, wanted)
 
 
 def _epochs(folder: JobFolder, epoch: str) -> list[int]:
@@ -171,12 +186,22 @@ def _epochs(folder: JobFolder, epoch: str) -> list[int]:
     return [int(epoch)]
 
 
-def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) -> Iterator[_File]:
-    on_disk, owner = ("log", "loop") if table in {"log", "in_flight"} else (table, "operator")
-    for epoch, attempt, task, index, kind, of, name, size, digest in rows_of("files", folder, manifests):
+def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) -> Iterator[_File | _Layers]:
+    on_disk, owner = _ON_DISK.get(table, (table, "operator"))
+    layers: dict[tuple[Any, ...], list[tuple[int, _File]]] = {}
+    for epoch, attempt, task, index, kind, of, name, size, digest, layer in rows_of("files", folder, manifests):
         if kind == on_disk:
-            cut = {"epoch": epoch, "attempt": attempt, "task": task, "task_index": index, owner: of}
-            yield _File(folder.path, name, size, digest, cut)
+            cut = {"epoch": epoch, "attempt": attempt, "task": task, "task_index": index, owner: of, "layer": layer}
+            file = _File(folder.path, name, size, digest, cut)
+            if table != "state":
+                yield file
+            else:
+                layers.setdefault((epoch, task, index, of), []).append((layer, file))
+    for files in layers.values():
+        if files[-1][0] == 0:
+            yield from (file for _, file in files)
+        else:
+            yield _Layers(files[::-1])
 
 
 def _verified(file: _File) -> bytes:

@@ -21,7 +21,7 @@ TABLES: Mapping[str, str] = {
     "tasks": f"{_CUT}, {_TASK}, captured_epoch bigint, filed bigint, ended boolean, state_rows bigint, actor string, "
     "overtook boolean",
     "operators": f"{_CUT}, {_TASK}, operator string, kind string, whole_can_move boolean, records bigint",
-    "files": f"{_CUT}, {_TASK}, `table` string, `of` string, name string, size bigint, sha256 string",
+    "files": f"{_CUT}, {_TASK}, `table` string, `of` string, name string, size bigint, sha256 string, layer int",
     "graph_channels": f"{_CUT}, {_ENDS}, is_back boolean, within_actor boolean",
     "channels": f"{_CUT}, {_TASK}, direction string, {_ENDS}, restored boolean, is_back boolean, `count` bigint, "
     "digest bigint, ended boolean, log_count bigint, overtook boolean",
@@ -30,6 +30,9 @@ TABLES: Mapping[str, str] = {
     "in_flight": f"{_CUT}, loop string, {_ENDS}, seq bigint, record string, hops bigint",
     "state": f"{_CUT}, operator string, task_index int, kind string, key_group int, key_int bigint, key_str string, "
     "`key` string, value_int bigint, value_float double, value_str string, `value` string, data binary",
+    "state_layers": f"{_CUT}, operator string, task_index int, kind string, key_group int, key_int bigint, "
+    "key_str string, `key` string, value_int bigint, value_float double, value_str string, `value` string, "
+    "data binary, layer int",
     "positions": f"{_CUT}, operator string, task_index int, split string, position_int bigint, data binary",
     "transactions": f"{_CUT}, operator string, task_index int, name string, prepared_epoch bigint, "
     "prepared_attempt bigint, records bigint",

@@ -12,6 +12,7 @@ from recovery.spark.audit.file_verification import manifest_sizes
 from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.spark.audit.operator_findings import OperatorCounts, records_of
 from recovery.spark.cut_tables.lineage import Place
+from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.spark.report.verdict import (
     FINDINGS_MAX,
     STATEMENTS,
@@ -151,7 +152,7 @@ def _task_facts(cut: CutDocuments, task: Facts) -> Facts:
         "actor": placed.get((task["task"], task["index"]), {}).get("actor"),
         "ended": task["ended"],
         "state_rows": task["state_rows"],
-        "bytes": sum(file["size"] for file in task["files"]),
+        "bytes": sum(file["size"] for _, file in layered_files(task)),
     }
 
 

@@ -1,0 +1,126 @@
+"""State in layers: tables show what they make up, and a list that somebody has changed is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from proof.runner import run_seed
+from recovery.spark import register
+from recovery.spark.audit.file_verification import check_file
+from recovery.spark.audit.job_documents import judge_documents, read_documents
+from recovery.spark.cut_tables.cut_tables import cut_tables
+from recovery.spark.cut_tables.job_folder import JobFolder
+from tests.spark.forging import Forged
+from tests.spark.simulated import write_run
+from tests.stores.layered import Cuts, gone
+from tests.stores.snapshots import entries_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED, EPOCH, TASK = 3, 16, ("count", 0)
+Facts = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    _, world, _ = run_seed(SEED, crashes=1)
+    return write_run(world, tmp_path_factory.mktemp("run"))
+
+
+def leave_out(layers: list[Facts], states: list[Any]) -> None:
+    del layers[1], states[1]
+
+
+def put_in_twice(layers: list[Facts], states: list[Any]) -> None:
+    layers.insert(1, layers[1])
+    states.insert(1, states[1])
+
+
+def swap(layers: list[Facts], states: list[Any]) -> None:
+    layers[1], layers[2] = layers[2], layers[1]
+    states[1], states[2] = states[2], states[1]
+
+
+def leave_out_of_the_manifest(layers: list[Facts], states: list[Any]) -> None:
+    del layers[:]
+
+
+def name_files_of_another_epoch(layers: list[Facts], states: list[Any]) -> None:
+    layers[1]["files"], layers[2]["files"] = layers[2]["files"], layers[1]["files"]
+
+
+def test_the_list_of_a_sound_cut_has_no_fault(job: Path):
+    found = judge_documents(read_documents(JobFolder.open(str(job)), "all"))
+    assert EPOCH in found and not [one for of_cut in found.values() for one in of_cut.findings]
+
+
+@pytest.mark.parametrize(
+    ("forge", "told"),
+    [
+        (leave_out, "has the base"),
+        (put_in_twice, "has the base"),
+        (swap, "has the base"),
+        (leave_out_of_the_manifest, "but the chain records"),
+        (name_files_of_another_epoch, "belongs to another cut or task"),
+    ],
+)
+def test_a_changed_list_breaks_statement_5(
+    job: Path, tmp_path: Path, forge: Callable[[list[Facts], list[Any]], None], told: str
+):
+    forged = Forged(job, tmp_path / "job")
+    task = forged.task(EPOCH, *TASK)
+    states = next(files for name, index, files in forged.entry(EPOCH)["states"] if (name, index) == TASK)
+    assert len(task["below"]) > 2
+    forge(task["below"], states)
+    found = judge_documents(read_documents(JobFolder.open(str(forged.seal())), [EPOCH]))[EPOCH].findings
+    assert any(one.statement == 5 and told in one.story and one.task == "count/0" for one in found)
+
+
+def test_a_missing_or_changed_file_below_is_not_read(job: Path):
+    task = next(t for t in JobFolder.open(str(job)).manifest(EPOCH)["tasks"] if (t["task"], t["index"]) == TASK)
+    file = next(file for layer in task["below"] for file in layer["files"])
+    facts = (file["size"], file["sha256"], tuple(file["groups"]))
+    assert check_file(str(job), file["name"], *facts) is None
+    assert "was changed" in str(check_file(str(job), file["name"], file["size"], "0" * 64, facts[2]))
+    missing = file["name"].replace("count.0", "count.9")
+    assert "is missing" in str(check_file(str(job), missing, *facts))
+
+
+def test_a_key_that_is_in_a_delta_twice_breaks_statement_5(tmp_path: Path):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, entries_of({"a": 1}))
+    twice = entries_of({"a": 2})
+    cuts.complete(2, {group: data + gone("a")[group] for group, data in twice.items()}, base=1)
+    (task,) = JobFolder.open(str(tmp_path)).manifest(2)["tasks"]
+    (file,) = task["files"]
+    found = check_file(f"{tmp_path}/job", file["name"], file["size"], file["sha256"], tuple(file["groups"]))
+    assert found == [(5, "1 duplicate key; first: 'a'")]
+
+
+@pytest.mark.slow
+def test_tables_show_for_each_key_what_the_last_layer_says(spark: SparkSession, tmp_path: Path):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, entries_of({"a": 1, "b": 2, 7: 3, (1, 2): 4, True: 5}, [("a", 100, 0), (7, 50, 0)]))
+    cuts.complete(2, {**entries_of({"a": 10}), **gone("b", 7)}, base=1)
+    cuts.complete(3, entries_of({"b": 20, 1: 6}, [((1, 2), 70, 0)]), base=2)
+    register(spark)
+    folder = JobFolder.open(str(tmp_path))
+    in_place = cut_tables(spark, folder, [1, 2, 3])["state"]
+    by_name = spark.read.format("backedge").option("table", "state").option("epoch", "all").load(str(tmp_path))
+    for state in (in_place, by_name):
+        shown: dict[int, list[tuple[str, str, str]]] = {}
+        for row in state.collect():
+            shown.setdefault(row.epoch, []).append((row.kind, row.key, row.value))
+        assert sorted(shown[2]) == [("value", '"a"', "10"), ("value", "[1,2]", "4"), ("value", "true", "5")]
+        assert sorted(shown[3]) == [
+            ("timer", "[1,2]", "70"),
+            ("value", '"a"', "10"),
+            ("value", '"b"', "20"),
+            ("value", "1", "6"),
+        ]
+        assert len(shown[1]) == 7

@@ -1,0 +1,74 @@
+"""Cuts of one task whose keyed state is in a list of files."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.state import keyed_entries
+from graphs.ids import Attempt, Epoch, TaskId
+from graphs.routing import key_group
+from recovery.cut import OperatorState, TaskSnapshot
+from recovery.messages import Mode
+from recovery.orders import FileId, Manifest, StateFile, Sweep
+from recovery.stores.cut_store import CutStore
+from recovery.stores.task_files import TaskFiles
+from tests.stores.snapshots import DEPLOYMENT, begin
+
+TASK = TaskId("rank", 0)
+
+
+def gone(*keys: Any) -> dict[int, bytes]:
+    return {key_group(key): pickle.dumps((key,), 5) for key in keys}
+
+
+class Cuts:
+    """Cuts of one task whose state is written in layers."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = CutStore(str(root), "job")
+        self.lists: dict[int, tuple[StateFile, ...]] = {}
+        begin(self.store)
+
+    def write(self, filed: int, groups: Mapping[int, bytes], base: int | None, epoch: int | None = None) -> TaskFiles:
+        at = Epoch(filed if epoch is None else epoch)
+        state = {"rank": OperatorState(groups)}
+        since = None if base is None else Epoch(base)
+        return self.store.write_task(
+            Attempt(1), Epoch(filed), TaskSnapshot(TASK, at, Attempt(1), state, (), (), base=since)
+        )
+
+    def complete(
+        self,
+        epoch: int,
+        groups: Mapping[int, bytes],
+        base: int | None = None,
+        below: tuple[StateFile, ...] | None = None,
+        kept: tuple[int, ...] | None = None,
+    ) -> None:
+        files = self.write(epoch, groups, base)
+        found = (self.lists[base] if base is not None else ()) if below is None else below
+        self.lists[epoch] = (*found, StateFile(Attempt(1), Epoch(epoch), 1))
+        entry = Manifest(
+            Epoch(epoch),
+            Attempt(1),
+            Mode.ALIGNED,
+            {TASK: Epoch(epoch)},
+            {},
+            kept=None if kept is None else tuple(map(Epoch, kept)),
+            states={TASK: self.lists[epoch]},
+        )
+        assert self.store.create(len(self.store.chain()) + 1, entry, {TASK: files}, DEPLOYMENT)
+
+    def values(self, epoch: int) -> dict[Any, Any]:
+        return keyed_entries(
+            CutStore(str(Path(self.store.path).parent), "job").cut(Epoch(epoch)).snapshots[TASK].operators["rank"]
+        ).values
+
+    def sweep(self, *named: int) -> None:
+        """Remove what is not named up to the last of these epochs, as the supervisor of the attempt would."""
+        files = frozenset(FileId(Attempt(1), Epoch(epoch), TASK) for epoch in named)
+        nothing = frozenset[Any]()
+        self.store.sweep(Sweep(Attempt(1), False, nothing, Epoch(max(named)), nothing, nothing, files))

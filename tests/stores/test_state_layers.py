@@ -1,0 +1,95 @@
+"""Keyed state in a list of files: what a cut needs of earlier cuts is found, verified and never removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.state import keyed_entries
+from graphs.ids import Attempt, Epoch
+from graphs.routing import key_group
+from recovery.messages import Mode
+from recovery.orders import Manifest, StateFile
+from recovery.stores.store_errors import SnapshotCorruptError
+from tests.stores.layered import TASK, Cuts, gone
+from tests.stores.snapshots import entries_of
+
+WHOLE = {"a": 1, "b": 2, 7: 3, (1, "x"): 4}
+
+
+@pytest.fixture
+def cuts(tmp_path: Path) -> Cuts:
+    return Cuts(tmp_path)
+
+
+def test_for_each_key_the_last_file_that_holds_it_counts(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, {**entries_of({"a": 10}), **gone("b", (1, "x"))}, base=1)
+    cuts.complete(3, entries_of({"b": 20}), base=2)
+    assert cuts.values(1) == WHOLE
+    assert cuts.values(2) == {"a": 10, 7: 3}
+    assert cuts.values(3) == {"a": 10, 7: 3, "b": 20}
+
+
+def test_a_task_that_takes_some_key_groups_reads_them_of_every_layer(cuts: Cuts, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("recovery.stores.state_table.PART_BYTES", 1)
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, {**entries_of({"a": 10}), **gone("b")}, base=1)
+    described = cuts.store.manifest_of(Epoch(2))
+    group = key_group("a")
+    state = cuts.store.files_of(described.tasks).state(TASK, "rank", range(group, group + 1))
+    assert keyed_entries(state).values == {"a": 10}
+
+
+def test_a_file_below_is_verified_like_any_other(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1)
+    (file,) = cuts.store.manifest_of(Epoch(1)).files
+    path = Path(cuts.store.path, file.name)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(SnapshotCorruptError, match="epoch=1"):
+        cuts.values(2)
+    with pytest.raises(SnapshotCorruptError, match="epoch=1"):
+        cuts.store.verify(Epoch(2))
+
+
+def test_a_compaction_takes_the_place_of_the_files_that_it_has_read(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1)
+    cuts.store.on_compacted(cuts.write(3, entries_of({**WHOLE, "a": 10}), None, epoch=2))
+    cuts.complete(4, entries_of({"b": 5}), base=2, below=(StateFile(Attempt(1), Epoch(3), 4),))
+    assert cuts.values(4) == {**WHOLE, "a": 10, "b": 5}
+    assert {file.name.split("/")[0] for file in cuts.store.manifest_of(Epoch(4)).files} == {"epoch=3", "epoch=4"}
+
+
+def test_a_list_with_a_gap_is_refused_and_nothing_is_recorded(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1)
+    with pytest.raises(ValueError, match="do not lead there"):
+        cuts.complete(3, entries_of({"a": 11}), base=2, below=cuts.lists[1])
+    assert [cut.epoch for cut in cuts.store.chain() if isinstance(cut, Manifest)] == [1, 2]
+
+
+def test_dropping_a_cut_spares_what_later_cuts_are_on_top_of(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1, kept=(2,))
+    cuts.store.drop(Epoch(1))
+    assert not cuts.store.keeps(Manifest(Epoch(1), Attempt(1), Mode.ALIGNED, {}, {}))
+    assert cuts.values(2) == {**WHOLE, "a": 10}
+    cuts.complete(3, entries_of({"c": 1}), kept=(3,))
+    cuts.store.drop(Epoch(2))
+    cuts.sweep(3)
+    assert {path.parts[-5] for path in Path(cuts.store.path).rglob("*.parquet")} == {"epoch=3"}
+
+
+def test_a_sweep_spares_what_a_kept_cut_names_and_a_compaction_that_waits(cuts: Cuts):
+    cuts.complete(1, entries_of(WHOLE))
+    cuts.complete(2, entries_of({"a": 10}), base=1, kept=(2,))
+    cuts.write(3, entries_of(WHOLE), None, epoch=2)
+    cuts.write(4, entries_of(WHOLE), None, epoch=2)
+    cuts.complete(5, entries_of({"b": 5}), base=2, kept=(5,))
+    cuts.sweep(1, 2, 3, 5)
+    assert cuts.values(5) == {**WHOLE, "a": 10, "b": 5}
+    there = {path.parts[-5] for path in Path(cuts.store.path).rglob("*.parquet")}
+    assert there == {"epoch=1", "epoch=2", "epoch=3", "epoch=5"}, "only the one that nobody waits for goes"
