@@ -7,6 +7,9 @@ ever applied.
 
 - An entry carries the random number of its claimant, so a supervisor recognises its own entries, even those whose
   creation was never confirmed. Its own entry never fences it.
+- When a supervisor dies, a successor of the same run takes over. It claims an attempt before it does anything else. It
+  continues from the end of the chain if its run has claimed anything, whatever the run was asked to begin with. Before
+  its claim, entries of its run are those of its predecessors; after it, those of a successor, which has the job.
 - Retention is decided in the chain: a manifest lists the cuts that remain, and only those can be restored.
 - A removal may be carried out late, so only what the chain has made dead for good is removed (`Sweep`).
 - A run that resumes from an older cut first publishes the unpublished output of the latest one, which was complete.
@@ -50,6 +53,20 @@ from recovery.requests import Requests
 from recovery.state_files import StateLists
 
 
+def claimant_of(run: str, own: str) -> str:
+    """The claimant of a supervisor, from the number of its run and its own.
+
+    >>> claimant_of("4f", "09"), run_of("4f.09")
+    ('4f.09', '4f')
+    """
+    return f"{run}.{own}"
+
+
+def run_of(claimant: str) -> str:
+    """The run that a supervisor belongs to; empty for one that shares its run with no other."""
+    return claimant.rpartition(".")[0]
+
+
 class Stage(Enum):
     """The stage of the run."""
 
@@ -90,21 +107,24 @@ class RestartOptions:
 
 
 class Supervisor:
-    """The attempts of one run. `claimant` is a random number that no other supervisor of the job has.
+    """The attempts of one run. `claimant` is a random number that no other supervisor of the job has (`claimant_of`).
 
-    - restarts: of the whole run. failed_ms: the times of the failures that count against the limit.
+    - restarts: by this supervisor. failed_ms: the times of the failures that count against the limit.
     - failures_in_a_row: attempts that have failed since the last complete cut.
-    - has_claimed: whether an entry in the chain is this supervisor's, so that it has had the job.
+    - has_claimed: whether an entry in the chain is this supervisor's. has_job: or a predecessor's, so that the run has
+      had the job.
     """
 
     def __init__(self, claimant: str, options: RestartOptions | None = None) -> None:
         self.claimant = claimant
+        self.run = run_of(claimant)
         self.options = options or RestartOptions()
         self.requests = Requests()
         self.restarts = 0
         self.failed_ms: deque[int] = deque()
         self.failures_in_a_row = 0
         self.has_claimed = False
+        self.has_job = False
         self.resume_at_ms = 0
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(0)
@@ -121,10 +141,16 @@ class Supervisor:
     def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
         """Read the chain and claim the next attempt, from the cut that the last entry names or from the requested one.
 
-        A run that begins `anew` does not take over another run's job.
+        A run that begins `anew` does not take over another run's job. A successor goes on with what its predecessors
+        have begun.
         """
+        lost_with = self._lost_with(chain)
+        if lost_with is not None:
+            return self._fence(lost_with)
         foreign = self._foreign(chain)
         self.read(chain)
+        if self.has_job and not self.has_claimed:
+            epoch, anew = None, False
         self.anew = anew
         if anew and foreign:
             self.stage = Stage.OVER
@@ -151,6 +177,7 @@ class Supervisor:
         self.entries = number
         self.attempt = max(self.attempt, entry.attempt)
         self.has_claimed |= entry.claimant == self.claimant
+        self.has_job |= self._is_of_this_run(entry)
         if isinstance(entry, AttemptStart):
             self.continues_from = entry.restored
         else:
@@ -200,7 +227,7 @@ class Supervisor:
     def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
         """The entry was created. Remove what it has made dead, except `spared`; after a claim, restore."""
         self._learn(self.entries + 1, entry)
-        self.has_claimed = True
+        self.has_claimed = self.has_job = True
         if isinstance(entry, Manifest):
             self.failures_in_a_row = 0
             return [self.sweep(spared=spared)]
@@ -226,19 +253,24 @@ class Supervisor:
 
         A run that begins has not had the job: what others append before its first claim does not fence it.
         """
-        has_job = self.has_claimed
+        has_claimed, has_job = self.has_claimed, self.has_job
         for number, entry in chain:
             if number <= self.entries:
                 continue
             if entry.claimant == self.claimant:
+                has_claimed = has_job = True
+            elif not has_claimed and self._is_of_this_run(entry):
                 has_job = True
             elif has_job:
                 return number
         return None
 
+    def _is_of_this_run(self, entry: Entry) -> bool:
+        return entry.claimant == self.claimant or (self.run != "" and run_of(entry.claimant) == self.run)
+
     def _foreign(self, chain: Sequence[Numbered]) -> list[int]:
-        """The numbers of entries that another supervisor has created since the last read."""
-        return [number for number, entry in chain if number > self.entries and entry.claimant != self.claimant]
+        """The numbers of entries that other runs have created since the last read."""
+        return [number for number, entry in chain if number > self.entries and not self._is_of_this_run(entry)]
 
     def on_placed(self, tasks: Iterable[TaskId]) -> None:
         """Note the tasks of the attempt; all of them must be restored before one runs."""

@@ -567,6 +567,16 @@ class LaterErrorSettlesUnknown(RunDriver):
         super()._on_create_error(append, error)
 
 
+class ActsWithoutAClaim(RunDriver):
+    """Has the actors restored without an entry that says so: two supervisors may both do that."""
+
+    def _append(self, append: AppendEntry) -> None:
+        if isinstance(append.entry, AttemptStart) and append.number > 1:
+            self.obey(self.supervisor.on_appended(append.entry))
+        else:
+            super()._append(append)
+
+
 class ClaimsFromAnOldChain(RunDriver):
     """Claims again and again from what it has read of the chain at first."""
 
@@ -868,6 +878,9 @@ BREAKS = {
     ),
     "later-error-settles-unknown": Break(
         "an entry that may exist is given up when its repetition fails", _run_driver(LaterErrorSettlesUnknown)
+    ),
+    "acts-without-a-claim": Break(
+        "two supervisors: a successor acts before it has claimed the job", _run_driver(ActsWithoutAClaim)
     ),
     "claims-from-an-old-chain": Break(
         "a claim that is repeated does not read the chain again", _run_driver(ClaimsFromAnOldChain)

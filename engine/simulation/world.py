@@ -59,7 +59,7 @@ from recovery.protocol_errors import FencedError
 from recovery.requests import Request
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
-from recovery.supervisor import Supervisor
+from recovery.supervisor import Supervisor, claimant_of
 from recovery.taking_back import SnapshotsInMemory
 
 TICK_MS = 10
@@ -93,6 +93,7 @@ class World(RunObserver[SimulatedCut]):
         self.placement = Placement(plan, options.actors, parts.plan_restore)
         self.wanted_parallelism: int | None = None
         self.claimants = 0
+        self.runs = 1
         self.hosts: dict[TaskId, Host] = {}
         self.zombies: list[Host] = []
         self.dead: set[TaskId] = set()
@@ -527,8 +528,10 @@ class World(RunObserver[SimulatedCut]):
         self.driver.on_failure(self.supervisor.attempt, "a process died")
 
     def _do_kill_coordinator(self) -> None:
+        """The supervisor dies, and a successor of the same run takes over."""
         self.reports.clear()
-        self._begin_again()
+        self.count("takeovers")
+        self._hand_over()
 
     def _do_zombie(self, index: int, event: Happening) -> None:
         host = self.zombies[index]
@@ -694,7 +697,12 @@ class World(RunObserver[SimulatedCut]):
         self._begin_again()
 
     def _begin_again(self, epoch: Epoch | None = None) -> None:
-        """Another run takes over. It has no tasks yet, so deaths of earlier ones are not its failures."""
+        """Another run takes over."""
+        self.runs += 1
+        self._hand_over(epoch)
+
+    def _hand_over(self, epoch: Epoch | None = None) -> None:
+        """Another supervisor takes over. It has no tasks yet, so deaths of earlier ones are not its failures."""
         self.dead.clear()
         self.unrestored.clear()
         self.driver = self._new_driver(self.deployment)
@@ -705,7 +713,8 @@ class World(RunObserver[SimulatedCut]):
     def _new_driver(self, deployment: Deployment) -> RunDriver:
         self.claimants += 1
         options = self.options
-        supervisor = self.parts.supervisor(f"claimant {self.claimants} of {options.seed}", options.restarts)
+        claimant = claimant_of(f"run {self.runs}", f"claimant {self.claimants} of {options.seed}")
+        supervisor = self.parts.supervisor(claimant, options.restarts)
         ports = RunPorts(self, self, self, self, self, self)
         driver = self.parts.run_driver(supervisor, ports, deployment, options.snapshots, options.retries)
         driver.coordinator_class = self.parts.coordinator

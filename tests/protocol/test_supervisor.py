@@ -407,7 +407,8 @@ def test_a_run_that_went_back_continues_from_its_own_cuts_once_it_has_some():
 def test_another_run_continues_where_the_one_that_went_back_did():
     chain: list[Entry] = [start(1), manifest(2), manifest(6)]
     resumed(2, chain)
-    assert Supervisor(THEIRS).begin(numbered(chain)) == [AppendEntry(5, start(3, restored=2))]
+    claim = start(3, restored=2, claimant="another")
+    assert Supervisor("another").begin(numbered(chain)) == [AppendEntry(5, claim)]
 
 
 def test_a_wish_for_an_older_cut_outlives_a_claim_that_could_not_be_recorded():

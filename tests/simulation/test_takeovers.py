@@ -1,0 +1,88 @@
+"""The supervisor dies at every single step of a run, and a successor finishes it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.simulation.breaks import BREAKS
+from engine.simulation.checker import check
+from engine.simulation.world import World
+from engine.simulation.world_options import Parts, WorldOptions
+from proof.generated_flows import generate
+from recovery.coordinator import SnapshotOptions
+from recovery.orders import AttemptStart, Manifest
+from recovery.supervisor import Stage, run_of
+
+STEPS_MAX = 5_000
+
+
+def world_of(parts: Parts | None = None) -> World:
+    case = generate(random.Random(7), "chain")
+    snapshots = SnapshotOptions(interval_ms=10, timeout_ms=10**9, keep=2)
+    return World(case.plan, case.inputs, WorldOptions(snapshots=snapshots, records_max=1), parts or Parts())
+
+
+def go_on(world: World, steps: int = STEPS_MAX, cuts: int | None = None) -> None:
+    """Let so many things happen, in an order that a seed picks; less if there are so many cuts or the run is over."""
+    chance = random.Random(5)
+    for _ in range(steps):
+        if world.is_over or (cuts is not None and len(world.record.cuts) >= cuts):
+            return
+        events = world.enabled()
+        world.apply(("tick",) if not events or chance.random() < 0.1 else chance.choice(events))
+    assert steps < STEPS_MAX, "the run does not end"
+
+
+def moment(world: World) -> set[str]:
+    """What the supervisor is doing."""
+    found = {world.supervisor.stage.value}
+    if world.pending is not None and isinstance(world.pending.entry, Manifest):
+        found.add("before a manifest")
+    if world.coordinator is not None and world.coordinator.open:
+        found.add("a cut is open")
+    if world.coordinator is not None and world.coordinator.final is not None:
+        found.add("at the end")
+    last = world.store.history[-1:]
+    if last and isinstance(last[0].entry, Manifest) and any(host.orders for host in world.hosts.values()):
+        found.add("tasks do not know of the manifest")
+    return found
+
+
+def test_a_supervisor_that_dies_at_any_step_is_replaced_and_the_run_ends_once():
+    moments: set[str] = set()
+    for step in range(STEPS_MAX):
+        world = world_of()
+        go_on(world, step)
+        if world.is_over:
+            break
+        moments |= moment(world)
+        world.apply(("kill_coordinator",))
+        assert world.supervisor.stage is Stage.CLAIMING and world.counts["takeovers"] == 1
+        go_on(world)
+        assert world.is_finished and list(check(world.record)) == [], step
+        assert len({run_of(entry.claimant) for _, entry in world.store.history}) == 1
+    expected = {stage.value for stage in (Stage.CLAIMING, Stage.RESTORING, Stage.RUNNING)}
+    expected |= {"before a manifest", "a cut is open", "at the end", "tasks do not know of the manifest"}
+    assert moments >= expected, expected - moments
+
+
+def taken_over(parts: Parts | None = None) -> World:
+    """A run whose supervisor has died behind its first cut."""
+    world = world_of(parts)
+    go_on(world, cuts=1)
+    world.apply(("kill_coordinator",))
+    go_on(world)
+    return world
+
+
+def test_a_successor_claims_an_attempt_of_its_own():
+    world = taken_over()
+    starts = [entry for _, entry in world.store.history if isinstance(entry, AttemptStart)]
+    assert [entry.attempt for entry in starts] == [1, 2] and list(check(world.record)) == []
+
+
+def test_two_supervisors_are_found_where_a_successor_acts_before_its_claim():
+    with pytest.raises(LookupError, match="entry 4 of the chain would follow entry 2"):
+        taken_over(BREAKS["acts-without-a-claim"].parts())
