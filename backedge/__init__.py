@@ -116,6 +116,7 @@ from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Plan
 from graphs.process_class import Context, Process, ProcessInputs
+from graphs.routing import tasks_of_keys
 from graphs.stream import KeyedStream, Stream
 from recovery.graph_change import GraphMismatchError
 from recovery.protocol_errors import FencedError, RescaleError
@@ -262,4 +263,5 @@ __all__ = [
     "run_checked",
     "simulate",
     "start",
+    "tasks_of_keys",
 ]

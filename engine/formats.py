@@ -1,4 +1,4 @@
-"""Batch formats of map_batches: what the user's function receives, and what it may return.
+"""Batch formats of map_batches and process: what the user's function receives, and what it may return or emit.
 
     records   a list
     numpy     a dict of arrays, owned by the function and writable
@@ -43,8 +43,8 @@ def to_format(records: Records, batch_format: str) -> Any:
     return _TO[batch_format](records)
 
 
-def from_format(batch: Any) -> Records:
-    """Convert a batch in any format to records, or to columns if its columns can travel.
+def from_format(batch: Any, whose: str = "a function of map_batches returned") -> Records:
+    """Convert a batch in any format to records, or to columns if its columns can travel. `whose` begins an error.
 
     >>> from_format({"a": np.array([1, 2])})
     Columns(2 rows of a int64)
@@ -52,23 +52,23 @@ def from_format(batch: Any) -> Records:
     if isinstance(batch, list):
         return [*cast("list[Any]", batch)]
     if isinstance(batch, dict):
-        return _from_arrays(cast("dict[Any, Any]", batch))
+        return _from_arrays(cast("dict[Any, Any]", batch), whose)
     if hasattr(batch, "to_pylist") and hasattr(batch, "schema"):
         return to_columns(batch)
     if hasattr(batch, "to_arrow") and hasattr(batch, "columns"):
         return to_columns(batch.to_arrow())
     if hasattr(batch, "to_dict") and hasattr(batch, "columns"):
-        return _from_pandas(batch)
+        return _from_pandas(batch, whose)
     raise MisuseError(
-        f"a function of map_batches returned {show(batch)}, of type {type(batch).__name__}: "
-        "return a list of records, a dict of columns, a frame of pandas or polars, or a pyarrow table"
+        f"{whose} {show(batch)}, of type {type(batch).__name__}: "
+        "give a list of records, a dict of columns, a frame of pandas or polars, or a pyarrow table"
     )
 
 
-def _from_arrays(columns: dict[Any, Any]) -> Records:
+def _from_arrays(columns: dict[Any, Any], whose: str) -> Records:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise MisuseError(f"a function of map_batches returned columns of different lengths: {lengths}")
+        raise MisuseError(f"{whose} columns of different lengths: {lengths}")
     if not any(lengths.values()):
         return []
     if all(type(name) is str for name in columns):
@@ -79,11 +79,11 @@ def _from_arrays(columns: dict[Any, Any]) -> Records:
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def _from_pandas(frame: Any) -> Records:
+def _from_pandas(frame: Any, whose: str) -> Records:
     names = list(frame.columns)
     if len(set(names)) < len(names):
-        raise MisuseError(f"a function of map_batches returned a frame with the columns {names}: make the names unique")
-    return _from_arrays({name: frame[name].to_numpy() for name in names})
+        raise MisuseError(f"{whose} a frame with the columns {names}: make the names unique")
+    return _from_arrays({name: frame[name].to_numpy() for name in names}, whose)
 
 
 def _values(column: Any) -> list[Any]:
@@ -97,14 +97,14 @@ def _columns(records: list[Any]) -> dict[str, list[Any]]:
     first = records[0]
     if not isinstance(first, dict):
         raise MisuseError(
-            f"map_batches needs records with columns, but {show(first)} is of type {type(first).__name__}: "
+            f"batch_format needs records with columns, but {show(first)} is of type {type(first).__name__}: "
             'give it records that are dicts, or batch_format="records"'
         )
     names = list(cast("dict[str, Any]", first))
     for record in records:
         if record.keys() != first.keys():
             raise MisuseError(
-                f"map_batches got records with different columns, {names} and {list(record)}: "
+                f"a batch has records with different columns, {names} and {list(record)}: "
                 'give all records the same columns, or use batch_format="records"'
             )
     return {name: [record[name] for record in records] for name in names}
@@ -154,7 +154,7 @@ def _optional(package: str) -> Any:
         return import_module(package)
     except ModuleNotFoundError as error:
         raise MisuseError(
-            f'map_batches has batch_format="{package}", but there is no module {error.name!r} here: run '
+            f'an operator has batch_format="{package}", but there is no module {error.name!r} here: run '
             f"`pip install {package}` on every machine of the cluster, or choose another format"
         ) from error
 

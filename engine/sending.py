@@ -26,7 +26,7 @@ from graphs.deployment import Channel
 from graphs.graph_errors import UnkeyableError
 from graphs.ids import ChannelId
 from graphs.plan import Edge, Routing
-from graphs.routing import KEY_GROUPS, key_group, key_groups, task_of_group
+from graphs.routing import key_group, task_of_group, tasks_of_keys
 
 Send = Callable[[Records, Hops], None]
 TakeRecords = Callable[[list[Any], Hops], None]
@@ -181,7 +181,7 @@ def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns
         return None
     try:
         if isinstance(keys, np.ndarray):
-            return key_groups(keys) * targets.count // KEY_GROUPS
+            return tasks_of_keys(keys, targets.count)
         distinct, positions = keys
         return np.array([targets[key] for key in distinct], np.int64)[positions]
     except UnkeyableError as error:

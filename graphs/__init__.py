@@ -76,7 +76,7 @@ from graphs.loop import Loop
 from graphs.operator_kind import OperatorKind
 from graphs.plan import Edge, Operator, Plan, Resources, Routing
 from graphs.process_class import Context, Process, ProcessInputs
-from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group
+from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group, tasks_of_keys
 from graphs.stream import KeyedStream, Stream
 
 __all__ = [
@@ -157,5 +157,6 @@ __all__ = [
     "key_group",
     "key_groups",
     "task_of_group",
+    "tasks_of_keys",
     "verify",
 ]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from graphs.cycles import find_cycles, successors
 from graphs.digraph import upstream_first
 from graphs.flow import Flow, checked_flow
+from graphs.kinds import MapBatches, OfBatchClass
 from graphs.naming import function_name
 from graphs.operator_kind import Shape
 from graphs.options import check_choice
@@ -106,9 +107,12 @@ def _text_box(drawing: Drawing, box: Box, margin: str) -> Iterator[str]:
 
 
 def _kind(operator: Operator) -> str:
-    """The kind, and what a sink promises where that is less than once."""
-    guarantee = operator.function.guarantee if operator.kind.is_sink else "transactional"
-    return operator.kind.word if guarantee == "transactional" else f"{operator.kind.word}, {guarantee}"
+    """The kind, the columns that a function works on, and what a sink promises where that is less than once."""
+    kind = operator.kind
+    if isinstance(kind, MapBatches | OfBatchClass) and kind.batch_format != "records":
+        return f"{kind.word}, {kind.batch_format}"
+    guarantee = operator.function.guarantee if kind.is_sink else "transactional"
+    return kind.word if guarantee == "transactional" else f"{kind.word}, {guarantee}"
 
 
 def _mermaid(drawing: Drawing) -> Iterator[str]:

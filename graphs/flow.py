@@ -15,7 +15,7 @@ from graphs.kinds import Iterate, Read
 from graphs.loop import Loop, OnLimit, open_loop
 from graphs.naming import check_name, function_name
 from graphs.operator_kind import OperatorKind, check_kind
-from graphs.options import OnError, Placing, check_function
+from graphs.options import BatchFormat, OnError, Placing, check_function
 from graphs.plan import Plan
 from graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
 from graphs.stream import Stream, add_process, add_step, first_output, process_options
@@ -135,6 +135,7 @@ class Flow:
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
         on_error: OnError = "fail",
         copy_output: bool = True,
         num_cpus: float | None = None,
@@ -150,6 +151,7 @@ class Flow:
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
         on_error: OnError = "fail",
         copy_output: bool = True,
         num_cpus: float | None = None,
@@ -164,6 +166,7 @@ class Flow:
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
         on_error: OnError = "fail",
         copy_output: bool = True,
         num_cpus: float | None = None,
@@ -187,7 +190,7 @@ class Flow:
         >>> model.tails[0].operator
         'Learner'
         """
-        options = process_options(name, parallelism, on_error, copy_output, num_cpus, num_gpus, resources)
+        options = process_options(name, parallelism, batch_format, on_error, copy_output, num_cpus, num_gpus, resources)
         what = f"process class {getattr(operator, '__name__', repr(operator))}"
         declared: tuple[str, ...] | None = getattr(operator, "inputs", None)
         streams = {keyword for keyword, value in arguments.items() if isinstance(value, Stream)}

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -215,16 +215,29 @@ class MapBatches(OfFunction):
 
     def mean(self, at: PlainRecord) -> None:
         function: Any = self.function() if isinstance(self.function, type) else self.function
-        if self.batch_format == "records":
-            results: list[Any] = function([at.record])
-        elif self.batch_format == "numpy":
-            columns = function({name: np.array([value]) for name, value in at.record.items()})
-            rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-            results = [dict(zip(columns, row, strict=True)) for row in rows]
-        else:
-            raise NotImplementedError(f'map_batches with batch_format="{self.batch_format}" has no plain meaning')
-        for result in results:
+        for result in rows_of(function(_batch_of_one(at.record, self.batch_format))):
             at.emit(result)
+
+
+def _batch_of_one(record: Any, batch_format: BatchFormat) -> Any:
+    """A record as a batch, for the plain meaning of an operator."""
+    if batch_format == "records":
+        return [record]
+    if batch_format == "numpy":
+        return {name: np.array([value]) for name, value in record.items()}
+    raise NotImplementedError(f'batch_format="{batch_format}" has no plain meaning')
+
+
+def rows_of(batch: Any) -> list[Any]:
+    """The records of a list or of a dict of arrays, for the plain meaning of an operator.
+
+    >>> rows_of({"n": np.array([1, 2])})
+    [{'n': 1}, {'n': 2}]
+    """
+    if isinstance(batch, list):
+        return cast("list[Any]", batch)
+    rows = zip(*(column.tolist() for column in batch.values()), strict=True)
+    return [dict(zip(batch, row, strict=True)) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -343,6 +356,28 @@ class OfClass(OfFunction):
     def mean(self, at: PlainRecord) -> None:
         named = (at.input,) if self.named_inputs else ()
         at.instance.on_record(at.context, *named, at.record)
+
+
+@dataclass(frozen=True)
+class OfBatchClass(OfClass):
+    """Calls `on_batch` of a user's class with whole batches in `batch_format`, whatever the keys of their rows."""
+
+    batch_format: BatchFormat = field(default="records", kw_only=True)
+
+    runtime = "engine.operators.process_batches:ProcessBatchesOperator"
+
+    def check(self, what: str) -> None:
+        check_choice(self.batch_format, BATCH_FORMATS, "batch_format", what)
+        if not hasattr(self.function, "on_batch"):
+            raise BadOptionError(
+                f'process class {self.function.__name__} was given batch_format="{self.batch_format}" but has no '
+                "on_batch(ctx, batch): add it, or leave batch_format out and define on_record(ctx, value)"
+            )
+        super().check(what)
+
+    def mean(self, at: PlainRecord) -> None:
+        named = (at.input,) if self.named_inputs else ()
+        at.instance.on_batch(at.context, *named, _batch_of_one(at.record, self.batch_format))
 
 
 def check_process_class(given: object) -> None:

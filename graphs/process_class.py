@@ -17,7 +17,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 Out_contra = TypeVar("Out_contra", contravariant=True)
 
-OPTIONS = ("name", "parallelism", "on_error", "copy_output", "num_cpus", "num_gpus", "resources")
+OPTIONS = ("name", "parallelism", "batch_format", "on_error", "copy_output", "num_cpus", "num_gpus", "resources")
 """Options of `process` itself; any other keyword is an argument of the class, or one of its inputs."""
 
 
@@ -79,6 +79,10 @@ class Context(Protocol[Out_contra]):
         """Send a record to an output, by default the first output of the class."""
         ...
 
+    def emit_batch(self, batch: Any, output: str | None = None) -> None:
+        """Send a batch in any format, if `process` was given `batch_format`; such a class does not call `emit`."""
+        ...
+
     def set_timer(self, at_ms: int) -> None:
         """Call `on_timer(ctx, at_ms)` at that time, for the current key."""
         ...
@@ -138,8 +142,11 @@ class Process(_Hooks[Out], Generic[In, Out]):
         def on_record(self, ctx: Context[Out], value: In) -> None:
             """Called for each record."""
 
-        def on_batch(self, ctx: Context[Out], values: list[In]) -> None:
-            """Called instead of `on_record`; after `key_by`, with the records of one key at a time."""
+        def on_batch(self, ctx: Context[Out], values: Any) -> None:
+            """Called instead of `on_record`; after `key_by`, with the records of one key at a time.
+
+            With `batch_format`, called with whole batches in that format, whatever the keys.
+            """
 
 
 class ProcessInputs(_Hooks[Out], Generic[In, Out]):
@@ -150,7 +157,7 @@ class ProcessInputs(_Hooks[Out], Generic[In, Out]):
         def on_record(self, ctx: Context[Out], input: str, value: In) -> None:
             """Called for each record."""
 
-        def on_batch(self, ctx: Context[Out], input: str, values: list[In]) -> None:
+        def on_batch(self, ctx: Context[Out], input: str, values: Any) -> None:
             """Called instead of `on_record`."""
 
 

@@ -97,6 +97,15 @@ def task_of_group(group: int, parallelism: int) -> int:
     return group * parallelism // KEY_GROUPS
 
 
+def tasks_of_keys(keys: npt.NDArray[Any] | Iterable[Any], parallelism: int) -> npt.NDArray[np.int64]:
+    """The index of the task to which `key_by` sends each key of a column.
+
+    >>> tasks_of_keys(np.array([7, 8]), 2).tolist() == [task_of_group(key_group(key), 2) for key in (7, 8)]
+    True
+    """
+    return key_groups(keys) * parallelism // KEY_GROUPS
+
+
 def groups_of_task(index: int, parallelism: int) -> range:
     """The key groups that a task keeps.
 

@@ -17,6 +17,7 @@ from graphs.kinds import (
     Map,
     MapAsync,
     MapBatches,
+    OfBatchClass,
     OfClass,
     OfFunction,
     Split,
@@ -144,6 +145,7 @@ class Stream(Generic[T_co]):
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
         on_error: OnError = "fail",
         copy_output: bool = True,
         num_cpus: float | None = None,
@@ -159,6 +161,7 @@ class Stream(Generic[T_co]):
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
         on_error: OnError = "fail",
         copy_output: bool = True,
         num_cpus: float | None = None,
@@ -173,6 +176,7 @@ class Stream(Generic[T_co]):
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        batch_format: BatchFormat | None = None,
         on_error: OnError = "fail",
         copy_output: bool = True,
         num_cpus: float | None = None,
@@ -189,6 +193,9 @@ class Stream(Generic[T_co]):
         Emitted records are copied unless they are immutable. `copy_output=False` saves that: you promise that neither
         the class nor a function downstream changes an object after it was emitted.
 
+        With `batch_format`, the class works on whole batches in that format: `on_batch(ctx, batch)` gets them, after
+        `key_by` with all of their keys, and `ctx.emit_batch(batch)` sends them.
+
         >>> from graphs import Flow, Items
         >>> class Above:
         ...     outputs = ("out", "below")
@@ -199,7 +206,7 @@ class Stream(Generic[T_co]):
         >>> Flow().read(Items([3, -1])).process(Above, limit=0).side("below").tails[0].operator
         'Above'
         """
-        options = process_options(name, parallelism, on_error, copy_output, num_cpus, num_gpus, resources)
+        options = process_options(name, parallelism, batch_format, on_error, copy_output, num_cpus, num_gpus, resources)
         return add_process(self.draft, operator, {"in": self}, options, arguments, named_inputs=False)
 
     def apply(self, kind: OperatorKind, **options: Unpack[Placing]) -> Stream[Any]:
@@ -406,6 +413,7 @@ def first_output(kind: OperatorKind) -> str:
 def process_options(
     name: str | None,
     parallelism: int | None,
+    batch_format: BatchFormat | None,
     on_error: OnError,
     copy_output: bool,
     num_cpus: float | None,
@@ -415,6 +423,7 @@ def process_options(
     """The options of `process` that differ from their defaults."""
     options: dict[str, Any] = {"on_error": on_error, "copy_output": copy_output, "resources": resources}
     options |= {"name": name, "parallelism": parallelism, "num_cpus": num_cpus, "num_gpus": num_gpus}
+    options["batch_format"] = batch_format
     silent = {"on_error": "fail", "copy_output": True}
     return {option: value for option, value in options.items() if value is not None and value is not silent.get(option)}
 
@@ -432,7 +441,11 @@ def add_process(
     check_process_class(operator)
     check_arguments(operator, arguments, options)
     on_error, copies = options.pop("on_error", "fail"), options.pop("copy_output", True)
-    kind = OfClass(operator, named_inputs, copies, arguments, on_error=on_error)
+    batch_format: BatchFormat | None = options.pop("batch_format", None)
+    if batch_format is None:
+        kind = OfClass(operator, named_inputs, copies, arguments, on_error=on_error)
+    else:
+        kind = OfBatchClass(operator, named_inputs, copies, arguments, batch_format=batch_format, on_error=on_error)
     name = add_step(draft, kind, inputs, cast(Placing, options))
     return Stream(draft, (Tail(name, kind.outputs[0]),))
 

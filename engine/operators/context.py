@@ -11,7 +11,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from engine.batch import ATOMS
+from engine.batch import ATOMS, own_copy
+from engine.formats import from_format
 from engine.operators.base import Place
 from engine.state import KeyedState
 from engine.task_errors import NO_KEY, MisuseError
@@ -113,8 +114,18 @@ class HookContext:
             raise self._too_early("ctx.emit")
         if self._copies and type(record) not in ATOMS:
             record = self._values.sent(record)
+        self._append(record, output)
+
+    def emit_batch(self, batch: Any, output: str | None = None) -> None:
+        """Refused here: the operator was not given `batch_format`."""
+        raise MisuseError(
+            f"operator {self._name!r} uses ctx.emit_batch, but works on records: send them one by one with "
+            'ctx.emit(record), or give process batch_format="numpy"'
+        )
+
+    def _append(self, sent: Any, output: str | None) -> None:
         try:
-            self._emitted[output or self._first_output].append(record)
+            self._emitted[output or self._first_output].append(sent)
         except KeyError:
             raise MisuseError(
                 f"operator {self._name!r} emits to output {output!r} but has {', '.join(map(repr, self._emitted))}: "
@@ -157,6 +168,38 @@ class HookContext:
             f"operator {self._name!r} uses {what} in on_start, which runs again at each restart, before any time has "
             "passed: do it in on_record"
         )
+
+
+class BatchContext(HookContext):
+    """The same for a class that works on whole batches: it sends batches, and its state is not in `ctx`.
+
+    - `emit_batch(batch, output="late")`: send a batch in any format of `map_batches`.
+    """
+
+    def emit(self, record: Any, output: str | None = None) -> None:
+        """Refused here: the operator works on batches."""
+        raise MisuseError(
+            f"operator {self._name!r} uses ctx.emit, but has a batch_format: send many rows at a time with "
+            "ctx.emit_batch(batch); a list of records is a batch, too"
+        )
+
+    def emit_batch(self, batch: Any, output: str | None = None) -> None:
+        """Send the rows of a batch; an empty one sends nothing."""
+        if self.starting:
+            raise self._too_early("ctx.emit_batch")
+        # Arrays and frames are copied by the conversion; tables are immutable.
+        rows = from_format(batch, f"operator {self._name!r} emits")
+        if len(rows):
+            self._append(own_copy(rows) if self._copies else rows, output)
+
+    def key_of_state(self) -> Any:
+        """The key under which the current value is kept, if the operator has no keys."""
+        if self._is_keyed:
+            raise MisuseError(
+                f"operator {self._name!r} uses ctx.state, but a batch has many keys: keep arrays in attributes of the "
+                "class, and give it capture() and restore(state)"
+            )
+        return super().key_of_state()
 
 
 class StateAccess:

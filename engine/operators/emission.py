@@ -1,11 +1,11 @@
-"""The records that the hooks of a process operator have emitted but not yet sent, each with its hops."""
+"""What the hooks of a process operator have emitted but not yet sent: records or batches, each with its hops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from engine.batch import Hops, uniform
+from engine.batch import Batch, Hops, merge, uniform
 from engine.sending import Send
 
 
@@ -54,3 +54,33 @@ class Emission:
         """Drop the records emitted since the mark."""
         for output, count in mark.items():
             del self.records[output][count:]
+
+
+class BatchEmission(Emission):
+    """The same for a class that emits batches: `records` holds a list of batches by output.
+
+    >>> sent = []
+    >>> emission = BatchEmission([("out", lambda records, hops: sent.append((records, hops)))])
+    >>> emission.records["out"] += [["a", "b"], ["c"]]
+    >>> emission.send(0)
+    >>> sent
+    [(['a', 'b', 'c'], 0)]
+    """
+
+    def send(self, hops: Hops) -> None:
+        """Send everything, in as few batches as possible; it comes from records with these hops."""
+        for output, send in self._sends:
+            batches = self.records[output]
+            if batches:
+                self.records[output] = []
+                for batch in merge([Batch(rows, hops) for rows in batches]):
+                    send(batch.records, batch.hops)
+
+    def send_noted(self) -> None:
+        """Send everything, with the hops as noted."""
+        for output, send in self._sends:
+            batches, hops = self.records[output], self._hops[output]
+            if batches:
+                self.records[output], self._hops[output] = [], []
+                for batch in merge([Batch(rows, hop) for rows, hop in zip(batches, hops, strict=True)]):
+                    send(batch.records, batch.hops)

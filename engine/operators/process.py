@@ -41,6 +41,9 @@ Key = Callable[[Any], Any]
 class ProcessOperator(TimedRuntime):
     """Calls the hooks of an instance of the user's class."""
 
+    emission_class = Emission
+    context_class = HookContext
+
     def __init__(self, kind: OfClass, place: Place) -> None:
         super().__init__(place)
         self._kind = kind
@@ -50,8 +53,8 @@ class ProcessOperator(TimedRuntime):
         self._is_keyed = bool(self._keys)
         self._state = self.keyed_values()
         self.timers = Timers(self._state.note)
-        self._emission = Emission(self.outputs())
-        self._context = HookContext(
+        self._emission = self.emission_class(self.outputs())
+        self._context = self.context_class(
             place, self._state, self.timers, self._emission.records, self._is_keyed, copies=kind.copy_output
         )
         self._hops_max = 0

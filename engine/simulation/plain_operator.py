@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
-from graphs.kinds import Iterate
+from graphs.kinds import Iterate, rows_of
 from graphs.plan import Edge, Operator, Plan, Routing
 
 NO_KEY = ("(no key)",)
@@ -258,6 +258,11 @@ class Context:
     def emit(self, record: Any, output: str | None = None) -> None:
         """Send a record."""
         self._of.emit(output or self._of.operator.outputs[0], record, self._hops)
+
+    def emit_batch(self, batch: Any, output: str | None = None) -> None:
+        """Send the records of a batch, one by one."""
+        for record in rows_of(batch):
+            self.emit(record, output)
 
     def set_timer(self, at_ms: int) -> None:
         """Have `on_timer` called."""

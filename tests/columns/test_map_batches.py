@@ -112,7 +112,7 @@ def test_a_function_that_raises_is_told_with_the_first_rows():
     ("made", "said"),
     [
         ({"a": np.array([1]), "b": np.array([1, 2])}, "columns of different lengths: {'a': 1, 'b': 2}"),
-        (5, "returned 5, of type int: return a list of records, a dict of columns"),
+        (5, "returned 5, of type int: give a list of records, a dict of columns"),
     ],
 )
 def test_what_is_no_batch_is_refused(made: Any, said: str):

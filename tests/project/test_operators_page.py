@@ -51,7 +51,7 @@ def test_every_hook_is_named():
 
 
 def test_the_example_gives_what_the_page_says():
-    example, _ = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    example, *_ = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     made: dict[str, Any] = {}
     exec(compile(example, "operators.md", "exec"), made)
     outputs = simulate(made["flow"], seeds=range(40), crashes=1).outputs
@@ -69,3 +69,12 @@ def test_the_class_of_the_page_takes_its_argument():
     words = flow.read(Items(["a"] * 4)).key_by(len)
     words.process(made["Polite"], every=2).write(Collect(), name="asked")
     assert simulate(flow, seeds=range(5)).outputs["asked"] == ["please, a"] * 2
+
+
+def test_the_class_on_columns_gives_the_totals_that_the_page_says():
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[2], "operators.md", "exec"), made)
+    result = simulate(made["flow"], seeds=range(20), parallelism=(1, 2))
+    assert [row["total"] for row in sorted(result.outputs["sums"], key=lambda row: row["id"])] == [18, 12, 15]
+    assert result.crashes
+    assert result.rescaled

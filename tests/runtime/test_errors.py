@@ -132,7 +132,7 @@ def test_a_split_that_names_no_output_is_told_which_there_are():
 @pytest.mark.parametrize(
     ("records", "result", "message"),
     [
-        ([1], 5, "a function of map_batches returned 5, of type int: return a list of records"),
+        ([1], 5, "a function of map_batches returned 5, of type int: give a list of records"),
         ([1], {"a": [1], "b": []}, r"returned columns of different lengths: \{'a': 1, 'b': 0\}"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_batch_in_no_known_format_is_refused(records: list[Any], result: Any, 
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([1], "map_batches needs records with columns, but 1 is of type int: give it records that are dicts"),
+        ([1], "batch_format needs records with columns, but 1 is of type int: give it records that are dicts"),
         ([{"a": 1}, {"b": 1}], r"records with different columns, \['a'\] and \['b'\]"),
     ],
 )

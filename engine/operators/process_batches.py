@@ -1,0 +1,65 @@
+"""process with batch_format: a user's class that receives and emits whole batches, as columns or as lists.
+
+    on_batch(ctx, batch)       or on_batch(ctx, input, batch) with named inputs; a batch holds rows of any keys
+    ctx.emit_batch(batch)      sends a batch in any format; what one hook emits leaves together
+
+The other hooks are those of `process.py`. Columns pass the operator without becoming records. The rows of one call have
+the same hops. on_error="dead_letter" covers on_batch: what the call emitted is dropped, and its rows are set aside as
+they arrived.
+"""
+
+from __future__ import annotations
+
+from engine.batch import Hops, own_copy, runs
+from engine.columns import Records, as_records
+from engine.formats import to_format
+from engine.operators.base import Place
+from engine.operators.context import BatchContext
+from engine.operators.emission import BatchEmission
+from engine.operators.map_batches import SHOWN_RECORDS
+from engine.operators.process import ProcessOperator
+from engine.sending import Send
+from engine.task_errors import USER_RAISED
+from graphs.kinds import OfBatchClass
+from graphs.plan import Edge
+
+
+class ProcessBatchesOperator(ProcessOperator):
+    """Calls the hooks of an instance of the user's class, `on_batch` with batches in its format."""
+
+    emission_class = BatchEmission
+    context_class = BatchContext
+
+    def __init__(self, kind: OfBatchClass, place: Place) -> None:
+        super().__init__(kind, place)
+        self._format = kind.batch_format
+
+    def door(self, edge: Edge) -> Send:
+        """The function that takes the batches of this edge."""
+        name = edge.input
+
+        def take(records: Records, hops: Hops) -> None:
+            if isinstance(hops, int):
+                self._run(name, records, hops)
+                self._emission.send(hops)
+                return
+            for stretch, hop in runs(as_records(records), hops):
+                self._run(name, stretch, hop)
+                self._emission.note(hop)
+            self._emission.send_noted()
+
+        return take
+
+    def _run(self, name: str, records: Records, hops: int) -> None:
+        self._hops_max = max(self._hops_max, hops)
+        self._context.current_hops = hops
+        hook = self._hook("on_batch", name)
+        mark = self._emission.mark() if self.sets_aside else {}
+        arrived = own_copy(records) if self.sets_aside else records
+        try:
+            if (returned := hook(to_format(records, self._format))) is not None:
+                raise self._returned("on_batch", returned)
+        except USER_RAISED as error:  # reported, unless such records are set aside
+            what = f"on_batch of {len(records)}"
+            self._fail_or_take_back(error, as_records(arrived[:SHOWN_RECORDS]), what, mark)
+            self._send_dead(arrived, hops)
