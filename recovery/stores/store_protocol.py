@@ -43,6 +43,9 @@ class Store(ABC):
     another `OSError` if a call failed and may be repeated.
     """
 
+    reads_at_once: int = 1
+    """How many files to read at once where many are needed. More than 1 if a read mostly waits for a network."""
+
     @property
     @abstractmethod
     def location(self) -> str:

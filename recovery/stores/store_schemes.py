@@ -24,7 +24,13 @@ GROUP = "backedge.stores"
 StoreOpener = Callable[[str], Store]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_OURS: Mapping[str, str] = {"file": "recovery.stores.folder_store:FolderStore"}
+# In brackets: the extra of our package that has what it needs.
+_OURS: Mapping[str, str] = {
+    "az": "recovery.stores.object_store:ObjectStore [objects]",
+    "file": "recovery.stores.folder_store:FolderStore",
+    "gs": "recovery.stores.object_store:ObjectStore [objects]",
+    "s3": "recovery.stores.object_store:ObjectStore [s3]",
+}
 
 
 def scheme_of(location: str) -> str:
@@ -50,9 +56,10 @@ def store_opener(location: str) -> StoreOpener:
     try:
         opener: Any = entry.load()
     except ModuleNotFoundError as error:
-        wanted = entry.dist.name if entry.dist is not None else "backedge"
+        wanted = entry.dist.name if entry.dist is not None else f"backedge[{','.join(entry.extras)}]"
         raise UnknownStoreError(
-            f"{location} cannot be opened: the store for {scheme}:// needs the package {error.name!r}; install {wanted}"
+            f"{location} cannot be opened: the store for {scheme}:// needs the package {error.name!r}; install "
+            f"{wanted} on all hosts"
         ) from error
     return opener
 

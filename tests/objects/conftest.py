@@ -1,0 +1,49 @@
+"""One server of each kind for all tests; each test gets a place of its own in the bucket, and no faults at first."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from recovery.stores.object_client import Repeats
+from recovery.stores.object_store import ObjectStore
+from tests.objects.faulty_http import FaultyServer
+from tests.objects.object_servers import BUCKET, ObjectServer, azure_server, s3_server
+
+SERVERS = {"s3": s3_server, "az": azure_server}
+QUICK = Repeats(request_s=0.5, times=3, pause_s_first=0.001, pause_s_max=0.01)
+"""For faults; requests of megabytes to a busy machine need more time."""
+
+
+@dataclass
+class Place:
+    location: str
+    proxy: FaultyServer
+
+    def open(self, repeats: Repeats = QUICK) -> ObjectStore:
+        return ObjectStore(self.location, repeats)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[ObjectServer]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def az() -> Iterator[ObjectServer]:
+    with azure_server() as server:
+        yield server
+
+
+@pytest.fixture(params=SERVERS)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A place on each of the servers in turn."""
+    server: ObjectServer = request.getfixturevalue(request.param)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield Place(f"{server.scheme}://{BUCKET}/{secrets.token_hex(4)}", server.proxy)
+    server.proxy.reset()

@@ -1,0 +1,92 @@
+"""The store of objects gives every guarantee, and a run is refused where a server does not."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+
+import pytest
+
+from backedge import StoreContractError, StoreError
+from backedge.testing import check_store
+from graphs.ids import Epoch
+from recovery.stores.cut_store import CutStore
+from recovery.stores.object_client import Repeats
+from recovery.stores.object_store import PIECE_BYTES, ObjectStore
+from recovery.stores.store_schemes import store_at
+from tests.objects.conftest import Place
+from tests.stores.snapshots import begin, complete
+
+
+def test_it_gives_every_guarantee(place: Place):
+    check_store(lambda: place.open(Repeats()))
+
+
+def test_a_job_is_kept_in_it(place: Place):
+    store = CutStore(place.location, "job")
+    store.probe()
+    begin(store)
+    for epoch in (1, 2, 3):
+        complete(store, epoch)
+    store.drop(Epoch(1))
+    other = pickle.loads(pickle.dumps(CutStore(place.location, "job")))
+    assert other.chain() == store.chain() and other.job_id == store.job_id
+    assert other.cut(Epoch(3)).epoch == 3
+    store.verify(Epoch(2))
+    assert not [name for name in store_at(place.location).list("job") if "epoch=1/" in name]
+
+
+def test_a_large_object_is_read_and_verified_piece_by_piece(place: Place):
+    store, data = place.open(Repeats()), secrets.token_bytes(PIECE_BYTES + 1000)
+    store.write({"large": data})
+    with store.open("large") as file:
+        file.seek(PIECE_BYTES - 10)
+        assert file.read(20) == data[PIECE_BYTES - 10 : PIECE_BYTES + 10]
+        store.write({"large": b"another version"})
+        file.seek(0)
+        with pytest.raises(OSError, match="large"):
+            file.read()
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)  # requests to Azure have a signature of these headers
+def test_a_server_that_ignores_conditions_is_refused_by_name(place: Place):
+    place.proxy.dropped_headers = {"if-none-match"}
+    with pytest.raises(StoreContractError, match="guarantee 3"):
+        CutStore(place.location, "job").probe()
+
+
+def test_a_server_without_conditional_writes_is_refused_by_name(place: Place):
+    CutStore(place.location, "job")
+    fault = place.proxy.plan("PUT", "created", 501)
+    with pytest.raises(StoreContractError, match=r"guarantee 3.*NotImplemented"):
+        CutStore(place.location, "job").probe()
+    assert fault.happened == 1
+
+
+@pytest.mark.parametrize("location", ["s3://", "s3:///path", "gs://bucket/a/../b", "az://container//b"])
+def test_a_location_that_names_no_place_is_refused(location: str):
+    with pytest.raises(StoreError, match=r"write (s3|gs|az)://"):
+        ObjectStore(location)
+
+
+def test_a_bucket_that_does_not_exist_is_named(place: Place):
+    scheme = place.location.partition("://")[0]
+    with pytest.raises(StoreError, match=rf"{scheme}://missing does not exist; create it"):
+        CutStore(f"{scheme}://missing/cuts", "job")
+
+
+def test_denied_access_says_which_rights_are_needed(place: Place):
+    fault = place.proxy.plan("GET", "prepare", 403)
+    with pytest.raises(StoreError, match=r"access was denied \(AccessDenied: planned by the test\): give .* rights"):
+        CutStore(place.location, "job")
+    assert fault.happened == 1
+
+
+def test_missing_credentials_are_named(place: Place, monkeypatch: pytest.MonkeyPatch):
+    # The host's role is asked for at an address that answers at once, with a refusal.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"{place.proxy.url}/169.254.169.254")
+    monkeypatch.setenv("AZURE_MSI_ENDPOINT", f"{place.proxy.url}/metadata/identity")
+    with pytest.raises(StoreError, match=r"no credentials were found.*set A"):
+        place.open().prepare(is_signed=True)
