@@ -16,9 +16,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
 from recovery.spark.audit.channel_checks import CHANNEL_STATEMENTS, REPORTED_COLUMNS, check_channels
 from recovery.spark.audit.cut_roles import CutRoles, union_rows
 from recovery.spark.audit.file_verification import file_findings, manifest_sizes, verify_files
@@ -42,8 +39,6 @@ CHANNELS_MAX = 2_000
 
 SMALL_BYTES = 4 << 20
 """Below this size, Spark's optimisations for large data cost more than they save."""
-
-_ALL_FIELDS = {"ignoreNullFields": "false"}
 
 
 def audit(
@@ -87,6 +82,13 @@ def _own_session(spark: SparkSession, size: int) -> SparkSession:
         for setting in ("spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage"):
             own.conf.set(setting, "false")
         own.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        # By default a small file counts as one of 4 MB, so that every file becomes a task of its own.
+        for setting, value in {
+            "shuffle.partitions": "1",
+            "files.minPartitionNum": "1",
+            "files.openCostInBytes": "0",
+        }.items():
+            own.conf.set(f"spark.sql.{setting}", value)
     return own
 
 
@@ -145,10 +147,8 @@ def _judge(
 
 def _collected(frames: Mapping[str, DataFrame]) -> Iterator[tuple[str, int, Facts]]:
     """Collect the rows of all frames: the name of the frame, the epoch, and the row as an object."""
-    rows = [
-        frame.select(F.lit(what).alias("what"), "epoch", F.to_json(F.struct(*frame.columns), _ALL_FIELDS).alias("row"))
-        for what, frame in frames.items()
-    ]
+    whole_row = "to_json(struct(*), map('ignoreNullFields', 'false')) AS row"
+    rows = [frame.selectExpr(f"'{what}' AS what", "epoch", whole_row) for what, frame in frames.items()]
     collected: Any = union_rows(rows).collect()
     for what, epoch, row in collected:
         yield what, epoch, json.loads(row)
@@ -156,12 +156,13 @@ def _collected(frames: Mapping[str, DataFrame]) -> Iterator[tuple[str, int, Fact
 
 def _channels_to_list(channels: DataFrame) -> DataFrame:
     """The first `CHANNELS_MAX` channels of each cut, and the number of findings in all of them."""
-    of_cut = Window.partitionBy("epoch")
-    order = (F.size("findings").desc(), F.desc("logged"), "channel")
-    statements = F.col("findings.statement")
+    of_cut = "PARTITION BY epoch"
     totals = [
-        F.sum(F.size(statements) - F.size(F.array_remove(statements, number))).over(of_cut)
-        for number in CHANNEL_STATEMENTS
+        f"sum(size(filter(findings, one -> one.statement = {number}))) OVER ({of_cut})" for number in CHANNEL_STATEMENTS
     ]
-    numbered = channels.withColumns({"totals": F.array(*totals), "number": F.row_number().over(of_cut.orderBy(*order))})
-    return numbered.where(F.col("number") <= CHANNELS_MAX).select(*REPORTED_COLUMNS, "findings", "totals")
+    numbered = channels.selectExpr(
+        "*",
+        f"array({', '.join(totals)}) AS totals",
+        f"row_number() OVER ({of_cut} ORDER BY size(findings) DESC, logged DESC, channel) AS number",
+    )
+    return numbered.where(f"number <= {CHANNELS_MAX}").select(*REPORTED_COLUMNS, "findings", "totals")

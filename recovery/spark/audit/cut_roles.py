@@ -3,19 +3,22 @@
 A statement about two cuts then becomes one grouped aggregate. Each table is read once. Every row gets the epoch of
 the audited cut and its role there; the rows of a cut that precedes several others are repeated for each. The pairing
 is a literal expression, so no join is needed.
+
+Expressions are SQL text: each function of PySpark is a call to the Java process, and an audit of a small cut would
+spend most of its time on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 Tables = Mapping[str, "DataFrame"]
 
@@ -39,7 +42,7 @@ class CutRoles:
 
     def now(self, table: str) -> DataFrame:
         """The rows of the cuts under audit."""
-        return self.tables[table].where(F.col("epoch").isin(list(self.audited)))
+        return self.tables[table].where(one_of("epoch", self.audited))
 
     def rows(self, table: str, *roles: str) -> DataFrame:
         """The rows of the cuts in these roles; `role` names the role, `epoch` the cut under audit."""
@@ -49,20 +52,29 @@ class CutRoles:
             others = {epoch: epoch for epoch in self.audited} if role == NOW else named[role]
             for audited, other in others.items():
                 cast.setdefault(other, []).append((audited, role))
-        parts = {
-            epoch: F.array(
-                *(F.struct(F.lit(audited).alias("epoch"), F.lit(role).alias("role")) for audited, role in of)
-            )
-            for epoch, of in cast.items()
-        }
-        rows = self.tables[table].where(F.col("epoch").isin(list(parts)))
-        return rows.withColumn("part", F.explode(_by_epoch(parts))).withColumns(
-            {"epoch": F.col("part.epoch"), "role": F.col("part.role")}
-        )
+        parts = {epoch: _array(f"struct({audited}L, '{role}')" for audited, role in of) for epoch, of in cast.items()}
+        rows = self.tables[table].where(one_of("epoch", parts))
+        return rows.selectExpr("* EXCEPT (epoch)", f"inline({_by_epoch(parts)}) AS (epoch, role)")
 
-    def mode(self) -> Column:
-        """The snapshot policy of a row's cut."""
-        return _by_epoch({epoch: F.lit(mode) for epoch, mode in self.modes.items()})
+    def mode(self) -> str:
+        """The snapshot policy of a row's cut, in SQL."""
+        return _by_epoch({epoch: f"'{mode}'" for epoch, mode in self.modes.items()})
+
+
+def one_of(column: str, values: Iterable[int]) -> str:
+    """SQL: whether the column has one of these values.
+
+    >>> one_of("epoch", [3, 4]), one_of("epoch", [])
+    ('epoch IN (3, 4)', 'false')
+    """
+    listed = ", ".join(map(str, values))
+    return f"{column} IN ({listed})" if listed else "false"
+
+
+def aggregated(rows: DataFrame, by: Sequence[str], *aggregates: str) -> DataFrame:
+    """Group rows and aggregate each group. As one struct, because every column given to Spark costs milliseconds."""
+    found = rows.groupBy(*by).agg(F.expr(f"struct({', '.join(aggregates)})").alias("_aggregated"))
+    return found.select(*by, "_aggregated.*")
 
 
 def union_rows(frames: Iterable[DataFrame]) -> DataFrame:
@@ -70,9 +82,11 @@ def union_rows(frames: Iterable[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def _by_epoch(values: Mapping[int, Column]) -> Column:
-    """The value for the row's epoch, or null."""
-    found: Any = F
-    for epoch, value in values.items():
-        found = found.when(F.col("epoch") == epoch, value)
-    return found
+def _array(items: Iterable[str]) -> str:
+    return f"array({', '.join(items)})"
+
+
+def _by_epoch(values: Mapping[int, str]) -> str:
+    """SQL for the value of the row's epoch, or null."""
+    cases = " ".join(f"WHEN {epoch} THEN {value}" for epoch, value in values.items())
+    return f"CASE epoch {cases} END"

@@ -12,109 +12,97 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles
+from recovery.spark.audit.cut_roles import BEFORE, NOW, CutRoles, aggregated
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 # Positions count records in in-memory splits and in row groups; in other splits they are byte offsets.
-_COUNTS_RECORDS = r"^\d+-of-\d+$|&group=\d+$"
+_COUNTS_RECORDS = r"split RLIKE r'^\d+-of-\d+$|&group=\d+$'"
 # The last line of a range may end after the range, but not after the file.
-_START, _STOP, _SIZE = r"&start=(\d+)", r"&stop=(\d+)", r"\?size=(\d+)"
+_START, _STOP, _SIZE = (
+    f"try_cast(regexp_extract(split, r'{pattern}', 1) AS bigint)"
+    for pattern in (r"&start=(\d+)", r"&stop=(\d+)", r"\?size=(\d+)")
+)
 
 _OF_OPERATOR = ("epoch", "operator")
+_IS_NOW = f"role = '{NOW}'"
 
 
 def source_facts(roles: CutRoles) -> DataFrame:
     """One row per source: number of `splits`, records `counted` by positions, `uncounted` splits, and `faults`."""
-    is_now, position = F.col("role") == NOW, F.col("position_int")
-    split = (
-        roles.rows("positions", NOW, BEFORE)
-        .groupBy(*_OF_OPERATOR, "split")
-        .agg(
-            F.sum(is_now.cast("int")).alias("times"),
-            F.min(F.when(is_now, position)).alias("now"),
-            F.max(F.when(~is_now, position)).alias("before"),
-        )
-        .withColumns(
-            {
-                "counts": F.col("split").rlike(_COUNTS_RECORDS),
-                "start": F.coalesce(F.regexp_extract("split", _START, 1).try_cast("bigint"), F.lit(0)),
-                "stop": F.when(
-                    F.col("split").rlike(_COUNTS_RECORDS), F.regexp_extract("split", _STOP, 1).try_cast("bigint")
-                ).otherwise(F.regexp_extract("split", _SIZE, 1).try_cast("bigint")),
-            }
-        )
+    splits = aggregated(
+        roles.rows("positions", NOW, BEFORE),
+        (*_OF_OPERATOR, "split"),
+        f"sum(int({_IS_NOW})) AS times",
+        f"min(if({_IS_NOW}, position_int, NULL)) AS now",
+        f"max(if({_IS_NOW}, NULL, position_int)) AS before",
+    ).selectExpr(
+        "*",
+        "times > 0 AS is_there",
+        f"{_COUNTS_RECORDS} AS counts",
+        f"coalesce({_START}, 0) AS start",
+        f"if({_COUNTS_RECORDS}, {_STOP}, {_SIZE}) AS stop",
     )
-    is_there, now = F.col("times") > 0, F.col("now")
-    return split.groupBy(*_OF_OPERATOR).agg(
-        F.sum(is_there.cast("int")).alias("splits"),
-        F.coalesce(F.sum(F.when(F.col("counts"), now)), F.lit(0)).alias("counted"),
-        F.sum((is_there & (~F.col("counts") | now.isNull())).cast("int")).alias("uncounted"),
-        F.max(is_there & (now.isNull() | (now > F.col("start")))).alias("was_read"),
+    return aggregated(
+        splits,
+        _OF_OPERATOR,
+        "sum(int(is_there)) AS splits",
+        "coalesce(sum(if(counts, now, NULL)), 0) AS counted",
+        "sum(int(is_there AND (NOT counts OR now IS NULL))) AS uncounted",
+        "max(is_there AND (now IS NULL OR now > start)) AS was_read",
         _faults(
-            _fault(~is_there, 8, "split %s was in the previous cut and is missing", "split"),
-            _fault(F.col("times") > 1, 5, "split %s is in %d tasks", "split", "times"),
+            _fault("NOT is_there", 8, "split %s was in the previous cut and is missing", "split"),
+            _fault("times > 1", 5, "split %s is in %d tasks", "split", "times"),
             _fault(
-                is_there & F.col("counts") & now.isNull(),
+                "is_there AND counts AND now IS NULL",
                 6,
                 "the position in split %s is not a number of records",
                 "split",
             ),
             _fault(
-                now < F.col("before"),
+                "now < before",
                 8,
                 "the position in split %s is %d, before the %d of the previous cut",
                 *("split", "now", "before"),
             ),
-            _fault(
-                (now < F.col("start")) | (now > F.col("stop")),
-                6,
-                "the position in split %s is %d, outside the split",
-                *("split", "now"),
-            ),
+            _fault("now < start OR now > stop", 6, "the position in split %s is %d, outside the split", "split", "now"),
         ),
     )
 
 
 def sink_facts(roles: CutRoles) -> DataFrame:
     """One row per sink: the records `held` by transactions that are new in this cut, and `faults`."""
-    is_now = F.col("role") == NOW
-    one = (
-        roles.rows("transactions", NOW, BEFORE)
-        .groupBy(*_OF_OPERATOR, "name")
-        .agg(
-            F.sum(is_now.cast("int")).alias("times"),
-            F.sum((~is_now).cast("int")).alias("times_before"),
-            *(F.max(F.when(is_now, F.col(name))).alias(name) for name in ("prepared_epoch", "prepared_attempt")),
-            F.max(F.when(is_now, F.col("records"))).alias("records"),
-            F.count_distinct("prepared_epoch", "prepared_attempt", "records").alias("versions"),
-        )
-        # Transactions committed since the previous cut are no longer listed.
-        .where(F.col("times") > 0)
-    )
-    ending = F.concat(F.lit(".attempt-"), "prepared_attempt", F.lit(".epoch-"), "prepared_epoch")
-    is_named = F.startswith("name", F.concat("operator", F.lit("."))) & F.endswith("name", ending)
-    return one.groupBy(*_OF_OPERATOR).agg(
-        F.sum(F.when(F.col("times_before") == 0, F.col("records")).otherwise(0)).alias("held"),
+    # Transactions committed since the previous cut are no longer listed.
+    listed = aggregated(
+        roles.rows("transactions", NOW, BEFORE),
+        (*_OF_OPERATOR, "name"),
+        f"sum(int({_IS_NOW})) AS times",
+        f"sum(int(NOT ({_IS_NOW}))) AS times_before",
+        *(f"max(if({_IS_NOW}, {name}, NULL)) AS {name}" for name in ("prepared_epoch", "prepared_attempt", "records")),
+        "count(DISTINCT prepared_epoch, prepared_attempt, records) AS versions",
+    ).where("times > 0")
+    ending = "concat('.attempt-', prepared_attempt, '.epoch-', prepared_epoch)"
+    return aggregated(
+        listed,
+        _OF_OPERATOR,
+        "sum(if(times_before = 0, records, 0)) AS held",
         _faults(
-            _fault(F.col("times") > 1, 6, "transaction %s is listed %d times", "name", "times"),
+            _fault("times > 1", 6, "transaction %s is listed %d times", "name", "times"),
             _fault(
-                ~is_named,
+                f"NOT (startswith(name, concat(operator, '.')) AND endswith(name, {ending}))",
                 6,
                 "the name of transaction %s does not match its epoch %d and attempt %d",
                 *("name", "prepared_epoch", "prepared_attempt"),
             ),
             _fault(
-                F.col("prepared_epoch") > F.col("epoch"),
+                "prepared_epoch > epoch",
                 6,
                 "transaction %s belongs to epoch %d, later than this cut",
                 *("name", "prepared_epoch"),
             ),
             _fault(
-                (F.col("versions") > 1) & (F.col("times_before") > 0),
+                "versions > 1 AND times_before > 0",
                 6,
                 "transaction %s differs from the one of that name in the previous cut: two epochs share it",
                 "name",
@@ -125,16 +113,15 @@ def sink_facts(roles: CutRoles) -> DataFrame:
 
 def state_facts(roles: CutRoles) -> DataFrame:
     """One row per operator, task and layer: its number of state rows, and their lowest and highest key group."""
-    rows = roles.now("state_layers").groupBy(*_OF_OPERATOR, "task_index", "layer")
-    group = F.col("key_group")
-    return rows.agg(F.count("*").alias("rows"), F.min(group).alias("lowest"), F.max(group).alias("highest"))
+    figures = ("count(*) AS rows", "min(key_group) AS lowest", "max(key_group) AS highest")
+    return aggregated(roles.now("state_layers"), (*_OF_OPERATOR, "task_index", "layer"), *figures)
 
 
-def _fault(wrong: Column, statement: int, story: str, *figures: str) -> Column:
+def _fault(wrong: str, statement: int, story: str, *figures: str) -> str:
     """The number of rows with this fault, and the story of the first."""
-    text = F.when(wrong, F.format_string(story, *figures))
-    return F.struct(F.lit(statement).alias("statement"), F.count(text).alias("found"), F.min(text).alias("story"))
+    text = f"if({wrong}, format_string('{story}', {', '.join(figures)}), NULL)"
+    return f"struct({statement} AS statement, count({text}) AS found, min({text}) AS story)"
 
 
-def _faults(*faults: Column) -> Column:
-    return F.filter(F.array(*faults), lambda fault: fault["found"] > 0).alias("faults")
+def _faults(*faults: str) -> str:
+    return f"filter(array({', '.join(faults)}), fault -> fault.found > 0) AS faults"
