@@ -1,6 +1,8 @@
 # Every target sets up first; when nothing changed that takes a fraction of a second.
 
 PYTHON_IN_VENV = .venv/bin/python
+# Tests start hundreds of Pythons: without compiled modules each of them, and pytest's own collection, takes twice as long.
+export PYTHONDONTWRITEBYTECODE =
 # Two files at a time: most tests wait for processes to come up. In order: the longest files are not among the last.
 TWO_FILES_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
