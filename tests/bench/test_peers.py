@@ -89,6 +89,7 @@ def test_a_peer_that_gives_no_figure_is_refused(figure: str, tmp_path: Path):
         known["bare"](None)
 
 
+@pytest.mark.slow
 def test_a_wrong_peer_ends_the_command_with_one_line(tmp_path: Path):
     command = [sys.executable, "-m", "bench", "hop", "--peer", written(tmp_path, "")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

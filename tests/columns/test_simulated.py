@@ -56,6 +56,7 @@ def every_order_is_in_one_place(view: CutView) -> bool:
     return len(set(somewhere)) == len(somewhere)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "drain"])
 def test_a_loop_of_columns_loses_nothing_and_doubles_nothing(policy: Any):
     result = simulate(
@@ -85,12 +86,14 @@ def test_a_log_in_a_loop_of_columns_holds_columns_and_is_replayed():
     assert {payload[:1] for payload in logged} == {b"A"}
 
 
+@pytest.mark.slow
 def test_columns_over_the_limit_are_dead_letters():
     result = simulate(retries(max_rounds=2), seeds=range(40))
     assert sorted(order["id"] for order in result.outputs["out"]) == [0, 1, 2, 4]
     assert sorted(order["id"] for order in result.outputs["again.dead_letters"]) == [3, 5]
 
 
+@pytest.mark.slow
 def test_operators_of_records_and_of_columns_share_a_loop():
     def count(seen: int, order: Any) -> tuple[int, Any]:
         return seen + 1, {**order, "seen": seen + 1}
@@ -109,6 +112,7 @@ def test_operators_of_records_and_of_columns_share_a_loop():
     assert result.restores_with_log > 3
 
 
+@pytest.mark.slow
 def test_an_iteration_of_columns_passes():
     def body(stream: Stream[Any]) -> Stream[Any]:
         return stream.key_by("id").map_batches(turn, batch_format="numpy", name="turn")

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from backedge.command import main
+from engine.simulation.world import World
 from proof.runner import run_seed
 from tests.spark.simulated import write_run
 
 SEED, CRASHES = 3, 2
 
 
-@pytest.fixture
-def cuts(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def world() -> World:
+    return run_seed(SEED, CRASHES)[1]
+
+
+@pytest.fixture(scope="module")
+def written(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a job that is as it was written, and one whose identity was torn."""
-    _, world, _ = run_seed(SEED, CRASHES)
-    write_run(world, tmp_path, "sound")
-    (write_run(world, tmp_path, "torn") / "job.json").write_text("{")
-    return tmp_path
+    folder = tmp_path_factory.mktemp("written")
+    write_run(world, folder, "sound")
+    (write_run(world, folder, "torn") / "job.json").write_text("{")
+    return folder
+
+
+@pytest.fixture
+def cuts(written: Path, tmp_path: Path) -> Path:
+    """A copy of that folder."""
+    return shutil.copytree(written, tmp_path / "cuts")
 
 
 def test_a_damaged_job_does_not_hide_the_others(cuts: Path, capsys: pytest.CaptureFixture[str]):
@@ -50,9 +63,8 @@ def test_which_of_several_jobs_is_meant_has_to_be_said(cuts: Path, capsys: pytes
 
 
 def test_signed_cuts_are_listed_with_their_key(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    _, world, _ = run_seed(SEED, CRASHES)
     write_run(world, tmp_path / "cuts", "signed", key=b"a secret of 22 bytes..")
     (tmp_path / "key").write_bytes(b"a secret of 22 bytes..\n")
     listing = ["snapshots", "list", "--snapshots", str(tmp_path / "cuts")]

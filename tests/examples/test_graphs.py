@@ -60,6 +60,7 @@ def minutes_from_home(ways: Iterable[tuple[int, int, int]]) -> dict[int, int]:
     return found
 
 
+@pytest.mark.slow
 def test_towns_are_reached_by_the_shortest_way_in_whatever_order_travellers_arrive():
     flow = shortest_paths.flow("", seconds=0)
     inputs = {"roads": roads(*TREE), "depots": [{"town": 0}]}
@@ -68,6 +69,7 @@ def test_towns_are_reached_by_the_shortest_way_in_whatever_order_travellers_arri
     assert {row["town"]: row["via"] for row in reached} == {0: 0, 1: 0, 2: 1, 3: 0, 4: 3}
 
 
+@pytest.mark.slow
 def test_documents_keep_the_lowest_number_of_those_they_are_tied_to():
     flow = connected_components.flow("", seconds=0)
     pairs = [(4, 5), (3, 4), (2, 7), (3, 9)]

@@ -92,6 +92,7 @@ def conversations(*requests: str, budget: int) -> dict[str, list[Record]]:
     return {"requests": asked}
 
 
+@pytest.mark.slow
 def test_a_conversation_ends_with_its_answer_or_out_of_budget():
     # The tool fails n % 3 times for n before it works; a sum that four divides is answered wrongly at first.
     inputs = conversations("Sum the squares of 5 1 3", "Sum the squares of 3 3 5 5", "Sum the squares of 2 4", budget=9)

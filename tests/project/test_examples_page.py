@@ -32,6 +32,7 @@ def test_an_example_has_a_reference_and_shows_a_person_what_came_of_it(name: str
     assert f"python -m examples.cyclic.{name}" in str(module.__doc__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["demo", "page", *SMALLER])
 def test_a_program_without_options_says_so_before_it_does_anything(name: str):
     call = [sys.executable, "-m", f"examples.cyclic.{name}", "--bogus"]

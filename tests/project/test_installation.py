@@ -140,6 +140,7 @@ def runs_a_flow(programs: Path, folder: Path) -> None:
     assert run(programs / "backedge", "--version", cwd=folder) == f"backedge {VERSION}\n"
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_module_and_nothing_else(wheel: Path):
     packages = ("backedge", "engine", "graphs", "recovery")
     ours = {file.relative_to(ROOT).as_posix() for package in packages for file in (ROOT / package).rglob("*.py")}
@@ -148,10 +149,12 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: Path):
     assert held == ours
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_runs_a_flow(installed: Path, tmp_path: Path):
     runs_a_flow(installed, tmp_path)
 
 
+@pytest.mark.slow
 def test_command_draws_a_flow_of_the_current_folder(installed: Path, tmp_path: Path):
     (tmp_path / "retries.py").write_text(FLOW)
     assert "again" in run(installed / "backedge", "graph", "retries:flow", cwd=tmp_path)

@@ -50,6 +50,7 @@ def test_every_hook_is_named():
     assert hooks - WORDS == set()
 
 
+@pytest.mark.slow
 def test_the_example_gives_what_the_page_says():
     example, *_ = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     made: dict[str, Any] = {}

@@ -67,6 +67,7 @@ def test_a_round_waits_for_what_its_end_has_started(body: Any):
     assert result.outputs["done"] == [sum(NUMBERS) + ROUNDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [asked, slept])
 @pytest.mark.parametrize("policy", ["aligned", "unaligned"])
 def test_a_round_that_was_restored_waits_as_it_did_before(body: Any, policy: Any):

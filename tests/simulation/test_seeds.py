@@ -19,15 +19,18 @@ def summary():
     return run_seeds(range(10_000, 10_000 + 8 * len(NAMES)), crashes=3)
 
 
+@pytest.mark.slow
 def test_no_schedule_violates_anything(summary):
     assert summary.failed == []
 
 
+@pytest.mark.slow
 def test_every_topology_and_every_policy_takes_part(summary):
     assert set(summary.topologies) == set(NAMES)
     assert set(summary.policies) == {"aligned", "unaligned", "drain"}
 
 
+@pytest.mark.slow
 def test_cuts_hold_logs_and_crashes_restore_them(summary):
     counts = summary.counts
     assert counts["cyclic_cuts_with_log"] > 0.3 * counts["cyclic_cuts"] > 0
@@ -37,17 +40,20 @@ def test_cuts_hold_logs_and_crashes_restore_them(summary):
     assert counts["cuts_between_rounds"] > 0
 
 
+@pytest.mark.slow
 def test_every_fault_happens(summary):
     expected = {"crash", "kill_coordinator", "fail_write", "lose_report", "decline", "savepoint", "zombie", "transport"}
     expected |= {"slow_task", "batch_in_parts", "overtaking", "superseded_removal", "lose_credit", "window"}
     assert expected <= {fault for fault, count in summary.faults.items() if count}
 
 
+@pytest.mark.slow
 def test_batches_are_taken_together_and_split_and_spilled_and_drivers_have_whole_turns(summary):
     assert {"taken_together", "split_batches", "spilled"} <= summary.happened.keys()
     assert summary.faults["turn"] > 100
 
 
+@pytest.mark.slow
 def test_channels_are_full_and_messages_come_late_and_twice(summary):
     expected = {"full_channels", "late_credit", "credit_sent_again", "repeated_orders", "early_orders"}
     assert expected <= {what for what, count in summary.happened.items() if count}

@@ -39,6 +39,7 @@ def retries(source: Any = None, **loop: Any) -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
     result = simulate(retries(), seeds=range(200))
     assert sorted((order["id"], order["tries"]) for order in result.outputs["done"]) == [(0, 1), (1, 3), (3, 2), (4, 4)]
@@ -66,6 +67,7 @@ def lanes() -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_an_iteration_whose_body_has_only_forward_edges_passes():
     assert sorted(simulate(lanes(), seeds=range(100)).outputs["done"]) == [7, 8, 9]
 
@@ -96,6 +98,7 @@ def test_another_parallelism_may_chain_operators_that_had_records_between_them(m
     assert any(kept_apart)
 
 
+@pytest.mark.slow
 def test_an_iteration_in_rounds_passes():
     flow = Flow("halve")
     numbers = flow.read(Range(9), name="numbers")
@@ -113,6 +116,7 @@ def test_an_iteration_in_rounds_passes():
     assert result.restores_with_log > 0
 
 
+@pytest.mark.slow
 def test_functions_that_change_records_and_state_in_place_pass():
     def collect(seen: list[int], record: dict[str, list[int]]) -> tuple[list[int], dict[str, list[int]]]:
         seen.append(record["path"][-1])
@@ -257,6 +261,7 @@ def test_a_loop_that_never_runs_dry_is_caught_before_any_fault(monkeypatch: pyte
 # -- invariants and stop_when --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_invariant_sees_state_loop_and_output_of_every_cut():
     seen: list[int] = []
 

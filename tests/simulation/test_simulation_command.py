@@ -16,6 +16,7 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_run_counts_what_took_part_and_exits_with_0(capsys: pytest.CaptureFixture[str]):
     assert main(["run", "--seeds", "26", "--crashes", "3"]) == 0
     result = last_line(capsys)
@@ -33,6 +34,7 @@ def test_a_broken_rule_exits_with_1_and_names_the_seed_of_the_shortest_story(cap
     assert f"--seed {result['shortest']['seed']} --crashes 3 --break duplicate-barrier" in captured.err
 
 
+@pytest.mark.slow
 def test_a_long_run_can_be_split_where_a_seed_begins(capsys: pytest.CaptureFixture[str]):
     told: list[Any] = []
     for part in (["--seeds", "13"], ["--seeds", "6"], ["--first-seed", "6", "--seeds", "7"]):

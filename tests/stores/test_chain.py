@@ -130,6 +130,7 @@ def test_a_chain_that_is_shorter_than_it_was_is_an_error(tmp_path: Path):
         store.chain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, b"key"])
 def test_a_bit_flipped_anywhere_in_an_entry_is_found(tmp_path: Path, key: bytes | None):
     chain_of(tmp_path, key)
@@ -143,6 +144,7 @@ def test_a_bit_flipped_anywhere_in_an_entry_is_found(tmp_path: Path, key: bytes 
         path.write_bytes(right)
 
 
+@pytest.mark.slow
 def test_an_entry_cut_at_any_length_is_found(tmp_path: Path):
     chain_of(tmp_path)
     path = tmp_path / "job" / "chain" / "00000005.json"

@@ -236,6 +236,7 @@ def past_of(tmp_path: Path) -> Path:
     return max((tmp_path / "job" / "past").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, b"key"])
 def test_a_bit_flipped_anywhere_in_a_past_is_found(tmp_path: Path, key: bytes | None):
     long_chain(tmp_path, key)
