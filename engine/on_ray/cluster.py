@@ -122,6 +122,11 @@ def own_address() -> str:
     return str(ray.util.get_node_ip_address())
 
 
+def is_restarted() -> bool:
+    """Whether Ray has started this actor again, because its process died."""
+    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
 def own_log() -> str:
     """The file to which Ray writes the errors of this process; empty if Ray did not start the process."""
     from ray._private.worker import global_worker as untyped_worker
@@ -130,14 +135,24 @@ def own_log() -> str:
 
 
 def start_actor(
-    kind: type, *arguments: Any, name: str, space: str, needs: Needs, strategy: str = "DEFAULT", threads: int
+    kind: type,
+    *arguments: Any,
+    name: str,
+    space: str,
+    needs: Needs,
+    strategy: str = "DEFAULT",
+    threads: int,
+    restarts: int = 0,
 ) -> Actor:
-    """Start an actor. Ray neither restarts it nor repeats its calls, because both would break the protocol."""
+    """Start an actor. If its process dies, Ray starts it again up to `restarts` times.
+
+    Ray never repeats a call, because that would break the protocol.
+    """
     options = dict[str, Any](
         num_cpus=needs.num_cpus,
         num_gpus=needs.num_gpus,
         resources=dict(needs.resources),
-        max_restarts=0,
+        max_restarts=restarts,
         max_task_retries=0,
         max_concurrency=threads,
         name=name,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import secrets
+from dataclasses import dataclass, field, replace
 
 from engine.on_ray.planned_faults import Kill
 from engine.on_ray.run_options import RunOptions
@@ -26,7 +27,8 @@ class RequestFailedError(RuntimeError):
 class RunSpec:
     """A run: its tasks, the user's options, and these options in the core's terms.
 
-    `change` leads from the graph of the cut that the run begins with to the graph of the run, if they differ.
+    `change` leads from the graph of the cut that the run begins with to the graph of the run, if they differ. `id` is a
+    random number that all supervisors of the run share, and no other run of the job has.
     """
 
     deployment: Deployment
@@ -35,6 +37,16 @@ class RunSpec:
     run: RunOptions = field(default_factory=RunOptions)
     kills: tuple[Kill, ...] = ()
     change: GraphChange | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def takeovers_max(self) -> int:
+        """How many supervisors may be replaced. Without snapshots there is nothing to continue from."""
+        return 0 if self.options.root is None else self.run.max_restarts
+
+    def for_successor(self) -> RunSpec:
+        """The same run, without the planned faults that happen once, which may have happened already."""
+        return replace(self, kills=tuple(kill for kill in self.kills if kill.when == "every"))
 
     @property
     def restarts(self) -> RestartOptions:

@@ -9,7 +9,6 @@ from typing import Any
 
 from backedge import Collect, Flow, Job, Range, RunOptions, RunResult
 from backedge.faults import Faults, start_with_faults
-from engine.on_ray import cluster
 from engine.on_ray.supervisor.run_story import Story
 
 DEADLINE_S = 120.0
@@ -46,7 +45,7 @@ def trips_made(count: int, trips: int = 5) -> list[Record]:
 
 def watch(job: Job, look: Callable[[Story], object]) -> RunResult:
     """Look at a run again and again until it is over."""
-    while not cluster.is_over(job._over, LOOK_S):
+    while not job._is_over(LOOK_S):
         look(job.status())
     return job.wait()
 
@@ -55,7 +54,7 @@ def until(job: Job, holds: Callable[[Story], Any], what: str) -> Story:
     """Wait until a run has come so far."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not holds(story := job.status()):
-        if cluster.is_over(job._over, LOOK_S):
+        if job._is_over(LOOK_S):
             raise AssertionError(f"the run is over before this: {what}; {job.wait()}")
         assert time.monotonic() < deadline_s, f"not in time: {what}; {story}"
     return story

@@ -186,5 +186,5 @@ def test_the_entries_of_a_run_carry_its_own_number(monkeypatch: pytest.MonkeyPat
     other = Supervised(monkeypatch, Failing())
     assert isinstance(store.chain()[-1].entry, Manifest)
     assert {entry.claimant for _, entry in store.chain()} == {run.supervisor.claimant}
-    assert len(run.supervisor.claimant) == 32
+    assert len(run.supervisor.claimant) == 33
     assert run.supervisor.claimant != other.supervisor.claimant

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, RunFailedError, run, start
+from backedge import Collect, Flow, Job, Range, RunFailedError, start
+from engine.on_ray.supervisor.run_story import Story
+from recovery.orders import AttemptStart
+from recovery.stores.cut_store import CutStore
+from recovery.supervisor import run_of
 from tests.on_ray.flows import begin, expect, finish, killed, kills_of, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
 
@@ -142,17 +146,56 @@ def test_healthy_processes_stay_and_roll_back_in_place(tmp_path: Path):
     expect(job.wait(), trips_made(300))
 
 
-def test_a_supervisor_that_dies_takes_its_actors_along_and_the_run_goes_on_by_resume(tmp_path: Path):
+def supervisor_of(before: dict[int, str]) -> int:
+    """The process of the supervisor that was not there before."""
+    found = {pid: name for pid, name in actors_below(os.getpid()).items() if pid not in before}
+    (supervisor,) = [pid for pid, name in found.items() if name.startswith("ray::SupervisorActor")]
+    return supervisor
+
+
+def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> Story:
+    """End the supervisor once there are so many cuts; the story of its successor, when all tasks run again."""
+    story = until(job, lambda story: story.state == "running" and story.snapshots >= cuts, "a cut is complete")
+    end(supervisor_of(before))
+    later = until(job, lambda later: later.restarts > story.restarts and later.state == "running", "it is replaced")
+    assert later.attempt > story.attempt
+    assert set(later.pids.values()).isdisjoint(story.pids.values())
+    assert all(has_ended(pid) for pid in story.pids.values())
+    return later
+
+
+def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path):
+    """Twice: the second death meets the successor."""
     before = actors_below(os.getpid())
-    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", progress=False)
+    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
+    later = lose_supervisor(job, before, cuts=1)
+    lose_supervisor(job, before, cuts=later.snapshots + 1)
+    result = job.wait()
+    expect(result, trips_made(300))
+    assert len(result.restores) == 2
+    claims = [entry for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, AttemptStart)]
+    assert len({entry.claimant for entry in claims}) == 3 and len({run_of(entry.claimant) for entry in claims}) == 1
+
+
+def test_a_savepoint_that_was_asked_for_is_taken_by_the_successor(tmp_path: Path):
+    before = actors_below(os.getpid())
+    job = start(trips(count=300), snapshots=tmp_path, every=None, actors="slice", progress=False)
+    until(job, lambda story: story.state == "running", "it runs")
+    end(supervisor_of(before))
+    epoch = job.savepoint("behind")
+    assert job.status().restarts == 1 and epoch >= 1
+    expect(job.wait(), trips_made(300))
+
+
+def test_a_supervisor_that_may_not_be_replaced_fails_the_run(tmp_path: Path):
+    before = actors_below(os.getpid())
+    job = start(trips(count=300), snapshots=tmp_path, every=0.1, max_restarts=0, actors="slice", progress=False)
     until(job, lambda story: story.last_epoch, "a cut is complete")
-    ours = {pid: name for pid, name in actors_below(os.getpid()).items() if pid not in before}
-    (supervisor,) = [pid for pid, name in ours.items() if name.startswith("ray::SupervisorActor")]
-    end(supervisor)
+    ours = actors_below(os.getpid()).keys() - before.keys()
+    end(supervisor_of(before))
     with pytest.raises(RunFailedError, match=r"the supervisor of the run died: .*; .* resume=\"latest\""):
         job.wait()
     assert all(has_ended(pid) for pid in ours)
-    expect(run(trips(count=300), snapshots=tmp_path, resume="latest", progress=False), trips_made(300))
 
 
 def test_too_many_deaths_fail_the_run(tmp_path: Path):

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, cast
 
 from engine.on_ray import cluster
@@ -91,13 +92,52 @@ class Job:
         self._answers: dict[str, Reply] = {}
         self._lines = 0
         self._printed = 0
+        self._seen: Story | None = None
+        self._earlier: Story | None = None
+        self._following = Lock()
         self.result: RunResult | None = None
         """The result, once the run has finished, failed or been cancelled."""
         self._progress.say(description)
 
     def status(self) -> Story:
         """The progress of the run."""
-        return cluster.get(self._supervisor.look.remote(0, 0))
+        return self._look(0, 0)
+
+    def _look(self, lines_from: int, printed_from: int) -> Story:
+        while True:
+            try:
+                story = cast(Story, cluster.get(self._supervisor.look.remote(lines_from, printed_from)))
+            except cluster.ActorUnavailableError:
+                if self._follow_successor():
+                    lines_from = printed_from = 0
+                else:
+                    time.sleep(REPEAT_S)
+                continue
+            self._seen = story
+            return story if self._earlier is None else _continued(story, self._earlier)
+
+    def _is_over(self, timeout_s: float) -> bool:
+        """Whether the run ends within that time. It goes on if its supervisor was replaced."""
+        return cluster.is_over(self._over, timeout_s) and not self._follow_successor()
+
+    def _follow_successor(self) -> bool:
+        """If the supervisor has died and Ray starts it again, follow that one. Returns whether it has."""
+        with self._following:
+            if not cluster.is_over(self._over, 0):
+                return False
+            try:
+                cluster.get(self._over)
+            except cluster.ActorUnavailableError:
+                seen = self._seen
+                if seen is not None:
+                    self._earlier = seen if self._earlier is None else _continued(seen, self._earlier)
+                self._seen = None
+                self._lines = self._printed = 0
+                self._over = self._supervisor.run.remote()
+                return True
+            except cluster.RayError:
+                return False
+            return False
 
     def cut(self) -> int:
         """Take a cut now, besides the periodic ones, and return its epoch. It is kept as long as a periodic one.
@@ -127,7 +167,7 @@ class Job:
         try:
             self._request(RequestKind.STOP, check_name(savepoint, "savepoint"))
         except RequestFailedError:
-            if not cluster.is_over(self._over, 0):
+            if not self._is_over(0):
                 raise
             # The run has ended without that cut; `wait` reports how.
         return self.wait()
@@ -143,6 +183,9 @@ class Job:
                 else:
                     # The supervisor is being ended, and may or may not still answer.
                     answer = self._last_answer(request_id, kind, name, "")
+            except cluster.ActorUnavailableError:
+                self._follow_successor()
+                answer = None
             except cluster.RayError as error:
                 answer = self._last_answer(request_id, kind, name, cluster.first_line(error))
             if answer is None:
@@ -164,7 +207,7 @@ class Job:
         """End the run now. Its last complete cut stays."""
         try:
             cluster.get(self._supervisor.cancel.remote(), CANCEL_TIMEOUT_S)
-            if cluster.is_over(self._over, CANCEL_TIMEOUT_S):
+            if self._is_over(CANCEL_TIMEOUT_S):
                 self._close(cluster.get(self._over))
         except cluster.RayError as error:
             self._progress.say(f"the run was cancelled, and its supervisor was gone: {cluster.first_line(error)}")
@@ -183,8 +226,8 @@ class Job:
 
     def _wait(self) -> RunResult:
         try:
-            while not cluster.is_over(self._over, LOOK_S):
-                self._show(cluster.get(self._supervisor.look.remote(self._lines, self._printed)))
+            while not self._is_over(LOOK_S):
+                self._show(self._look(self._lines, self._printed))
                 for line in () if self._auditor is None else self._auditor.news():
                     self._progress.say(line)
             story = cast(Story, cluster.get(self._over))
@@ -229,6 +272,8 @@ class Job:
         self._tell(story.lines[self._lines :], story.printed[self._printed - story.printed_before :])
         self._progress.make_room()
         self._answers = story.answers
+        if self._earlier is not None:
+            story = _continued(story, self._earlier)
         self.result = _result(story, self._planned)
         return self.result
 
@@ -241,6 +286,13 @@ class Job:
         if printed:
             self._progress.make_room()
             print("\n".join(printed), flush=True)
+
+
+def _continued(story: Story, earlier: Story) -> Story:
+    """A copy of a supervisor's story, with what its predecessors have reported."""
+    story = replace(story, kills=list(story.kills), restores=list(story.restores))
+    story.continues(earlier)
+    return story
 
 
 def missed(planned: Sequence[str], happened: Sequence[str]) -> tuple[str, ...]:

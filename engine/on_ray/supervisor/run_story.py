@@ -43,13 +43,15 @@ class Story:
     ran_s: float | None = None
     down_s: float | None = None
     ended_s: float | None = None
+    # The seconds that earlier supervisors led the run.
+    seconds_before: float = 0.0
     # When the driver got it: the monotonic clock of the supervisor's machine has no meaning on another one.
     told_s: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
         """How long the run took, or has taken so far."""
-        return (self.told_s if self.ended_s is None else self.ended_s) - self.began_s
+        return self.seconds_before + (self.told_s if self.ended_s is None else self.ended_s) - self.began_s
 
     def say(self, line: str) -> None:
         """Report something that the user should know."""
@@ -66,6 +68,13 @@ class Story:
         self.down_s = self.down_s or time.monotonic()
         self.kills.append({"fault": str(kill), "actor": actor, "pid": pid, "signal": "SIGKILL"})
         self.say(f"kill {kill}: process {pid} of actor {actor} gets SIGKILL, at task {where}")
+
+    def on_takeover(self) -> None:
+        """This supervisor replaces one that died. The time until all tasks run again counts from here."""
+        self.restarts += 1
+        self.down_s = self.began_s
+        self.state = "recovering"
+        self.say("the supervisor of the run died; its successor continues")
 
     def on_restart(self, reason: str) -> None:
         """An attempt has failed."""
@@ -117,6 +126,18 @@ class Story:
         self.state = state
         self.error = error
         self.ended_s = time.monotonic()
+
+    def continues(self, earlier: Story) -> None:
+        """Add what earlier supervisors of the run have reported. Attempts have different numbers, so counts add up."""
+        self.snapshots += earlier.snapshots
+        self.snapshots_with_log += earlier.snapshots_with_log
+        self.kills[:0] = earlier.kills
+        self.restores[:0] = earlier.restores
+        self.restarts += earlier.restarts
+        self.stale += earlier.stale
+        self.counts = earlier.counts | self.counts
+        self.last_epoch = earlier.last_epoch if self.last_epoch is None else self.last_epoch
+        self.seconds_before += earlier.seconds
 
     def by_task(self) -> dict[TaskId, int]:
         """The number of records that each task has processed in all attempts.

@@ -48,7 +48,7 @@ from recovery.rescale import fitting
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import StoreError
 from recovery.stores.task_files import TaskFiles
-from recovery.supervisor import Supervisor
+from recovery.supervisor import Supervisor, claimant_of
 
 TICK_MS = 10
 LONG_TURN_MS = 2_000
@@ -90,7 +90,7 @@ class Supervising(RunObserver[CutDescription]):
         )
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.driver = RunDriver(
-            Supervisor(secrets.token_hex(16), spec.restarts),
+            Supervisor(claimant_of(spec.id, secrets.token_hex(8)), spec.restarts),
             RunPorts(self.store, self.output, self, self, self, self),
             spec.deployment,
             spec.snapshots,

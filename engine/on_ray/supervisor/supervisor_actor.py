@@ -1,10 +1,17 @@
-"""The supervisor's Ray actor: it leads one run, and answers the driver meanwhile."""
+"""The supervisor's Ray actor: it leads one run, and answers the driver meanwhile.
+
+If its process dies, Ray ends the actors of its tasks and starts this actor again, on another host if need be. That is
+the successor: it takes the job over by a claim in the chain and continues from the last complete cut. It does not wait
+for the driver to notice.
+"""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from engine.on_ray import cluster
 from engine.on_ray.run_spec import RunSpec
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.supervisor.supervising import Supervising
@@ -15,11 +22,15 @@ class SupervisorActor:
     """One run. It owns its actors: they die with it."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self._supervising = Supervising(spec)
+        is_successor = cluster.is_restarted()
+        self._supervising = Supervising(spec.for_successor() if is_successor else spec)
+        if is_successor:
+            self._supervising.story.on_takeover()
+        self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
 
     def run(self) -> Story:
-        """Run to the end."""
-        return self._supervising.run()
+        """Wait until the run has ended."""
+        return self._end.result()
 
     def look(self, lines_from: int, printed_from: int) -> Story:
         """The progress of the run: its story without its output, and the lines that the driver does not have yet.
