@@ -1,7 +1,9 @@
 """`backedge run`: one run, from the words on the command line to an exit code.
 
-0: finished, and every planned fault happened. 1: the run failed. 2: it could not start. 130 and 143: interrupted by
-Ctrl-C or SIGTERM; the run is cancelled, and its last cut stays.
+0: finished, and every planned fault happened. 1: the run failed, and the same command may get further: processes died
+too often, the cluster was lost. 2: it could not start. 3: it failed, and would fail again: a function of the user's
+raised, an audit found an inconsistent cut, another run has taken over the job. 130 and 143: interrupted by Ctrl-C or
+SIGTERM; the run is cancelled, and its last cut stays.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from engine.on_ray.api.shared_paths import check_path
 from engine.on_ray.api.starting import start_run
 from engine.on_ray.planned_faults import Faults, KillSpecError
 from engine.on_ray.run_spec import RunFailedError
+from engine.on_ray.supervisor.audit_process import AuditFailedError
+from engine.on_ray.supervisor.crew import NoRoomError
 from engine.task_errors import TaskError
 from graphs.flow import Flow
 from graphs.graph_errors import GraphError
 from recovery.spark.spark_errors import SparkJobError
 from recovery.stores.store_errors import StoreError
 
-DONE, FAILED, WRONG_CALL, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
+DONE, FAILED, WRONG_CALL, FAILED_FOR_GOOD = 0, 1, 2, 3
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 REFUSED = (WrongCallError, GraphError, KillSpecError, RunExistsError, TaskError, StoreError, SparkJobError, OSError)
 """What is raised before anything runs. A `ClusterError` is an `OSError`."""
 
@@ -109,19 +114,20 @@ class _Run:
         try:
             result = job.wait()
         except RunFailedError as error:
-            return self._failed(str(error))
+            return self._failed(str(error), FAILED_FOR_GOOD if isinstance(error, AuditFailedError) else FAILED)
         except Exception as error:
             if job.result is None:
                 raise
-            return self._failed(f"{type(error).__name__}: {error}")
+            is_transient = isinstance(error, OSError | NoRoomError)
+            return self._failed(f"{type(error).__name__}: {error}", FAILED if is_transient else FAILED_FOR_GOOD)
         if result.missed_faults:
             missed = ", ".join(result.missed_faults)
             return self._failed(f"the run was over before these planned faults happened: {missed}")
         return DONE
 
-    def _failed(self, why: str) -> int:
+    def _failed(self, why: str, code: int = FAILED) -> int:
         self.error = why
-        return _say(why, FAILED)
+        return _say(why, code)
 
     def _report(self, job: Job) -> None:
         summary = job.result.summary() if job.result is not None else _unknown(self.flow.name)

@@ -95,7 +95,7 @@ def test_a_planned_fault_that_did_not_happen_is_a_failure(capsys: pytest.Capture
 
 
 def test_a_fault_of_the_user_fails_the_run_with_operator_and_record(capsys: pytest.CaptureFixture[str]):
-    assert main(["run", "flows_to_run:failing", "--json"]) == 1
+    assert main(["run", "flows_to_run:failing", "--json"]) == 3
     said = summary(capsys)
     assert said["state"] == "failed"
     assert "operator 'inverse' raised ZeroDivisionError" in said["error"]
