@@ -22,6 +22,7 @@ BENCHES = {
     "recover": "from a SIGKILL to new output on Ray, beside the start of an actor",
     "restore": "2 GB of state taken back on Ray, beside two processes that read the same files",
     "audit": "the audit of cuts of 1 and 10 million rows by Spark, beside one process that decodes them",
+    "pagerank": "PageRank in rounds on Ray, beside two actors by hand and scipy in one process",
     "superstep": "an empty round of iterate on Ray, beside two actors by hand",
 }
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="seconds per case and turn: for a short trial")
     parser.add_argument("--records", type=int, help="number of records: for a short trial")
     parser.add_argument("--large", action="store_true", help="loop: ten times as many records, to the end")
+    parser.add_argument("--scale", type=int, help="pagerank: 2**scale pages (default 18)")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")
     load_before = os.getloadavg()[0]

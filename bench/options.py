@@ -14,6 +14,7 @@ class Options:
     - seed: draws the input. turns: how often each case is measured.
     - peer: a file whose `run(workload)` stands in for a peer, see `bench.peers`.
     - seconds: how long a case is measured a turn. records: how many records the input has. Both are for short trials.
+    - scale: only for `pagerank`, the logarithm of the number of pages.
     - large: only for `loop`, its workload ten times as large, to its end.
     """
 
@@ -23,3 +24,4 @@ class Options:
     seconds: float | None = None
     records: int | None = None
     large: bool = False
+    scale: int | None = None

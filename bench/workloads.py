@@ -181,6 +181,24 @@ class RoundWorkload:
 
 
 @dataclass(frozen=True)
+class RankWorkload:
+    """Unit: millions of edges a second. Read the graph of `folder` with `graph_input.read_graph`, let every page have
+    rank 1, and compute `warm_up_rounds` rounds, which are not timed, then `rounds`. `result(name)` is the file for the
+    ranks, an array by page.
+    """
+
+    folder: str
+    pages: int
+    edges: int
+    rounds: int
+    warm_up_rounds: int = 5
+
+    def result(self, name: str) -> str:
+        """The file for the ranks of a case."""
+        return f"{self.folder}/{name}.npy"
+
+
+@dataclass(frozen=True)
 class AuditWorkload:
     """Unit: rows a second. The folder of a job with one cut, and how many rows of state and logs there are in it."""
 
