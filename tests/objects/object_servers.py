@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import socket
 import subprocess
 import sys
@@ -41,6 +42,7 @@ class ObjectServer:
 def s3_server() -> Iterator[ObjectServer]:
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it reports each request
     host, port = moto.get_host_and_port()
     try:
         _put(f"http://{host}:{port}/{BUCKET}")

@@ -1,0 +1,65 @@
+"""A run that keeps its cuts in an object store, and what the commands say of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from backedge import Collect, Flow, Range, RunOptions
+from backedge.command import main
+from backedge.faults import Faults, run_with_faults
+from tests.jobs.rays import local_ray
+from tests.objects.object_servers import BUCKET, ObjectServer
+
+KILLS = ["numbers@epoch=2", "parity@epoch=4", "half@epoch=6"]
+
+
+@pytest.fixture(scope="module")
+def cuts(s3: ObjectServer) -> Iterator[str]:
+    """A location that Ray's workers reach as well: they get the environment in which Ray is started."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in s3.environment.items():
+            environment.setenv(name, value)
+        with local_ray():
+            yield f"s3://{BUCKET}/{secrets.token_hex(4)}"
+    s3.proxy.reset()
+
+
+def halving() -> Flow:
+    """Even numbers go round and are halved; odd ones are collected."""
+    flow = Flow("halving")
+    again = flow.loop("again", of=int)
+    numbers = flow.read(Range(801, start=1, rate=400.0), name="numbers")
+    odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
+    again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
+    odd.write(Collect(), name="odd")
+    return flow
+
+
+def halved(n: int) -> int:
+    return n if n % 2 else halved(n // 2)
+
+
+@pytest.mark.slow
+def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
+    cuts: str, s3: ObjectServer, capsys: pytest.CaptureFixture[str]
+):
+    lost = s3.proxy.plan("PUT", "/chain/", "lost reply", times=3)
+    busy = s3.proxy.plan("PUT", "/chain/", 409, times=3)
+    slow_down = s3.proxy.plan("PUT", "epoch=", 503, times=5)
+    options = RunOptions(snapshots=cuts, every=0.2, parallelism=2, progress=False)
+    result = run_with_faults(halving(), Faults(kills=KILLS), options)
+    assert result.missed_faults == () and len(result.kills) == 3
+    assert (lost.happened, busy.happened, slow_down.happened) == (3, 3, 5)
+    assert sorted(result.outputs["odd"]) == sorted(halved(n) for n in range(1, 801))
+
+    capsys.readouterr()
+    assert main(["snapshots", "list", "--snapshots", cuts, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["cuts"]
+    assert listed and all(cut["restorable"] for cut in listed)
+    epoch = listed[-1]["epoch"]
+    assert main(["snapshots", "show", str(epoch), "--snapshots", cuts, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epoch"] == epoch
