@@ -1,7 +1,7 @@
 """What a cut costs a task that writes what changed, beside one that writes everything: integers by key, 1 % changed.
 
 Everything is measured in one process, in CPU time: the capture, which holds the task up (stall), the encoding, and the
-files, which are kept in memory. Runs on Ray still write whole cuts, so this is what a task and its files contribute.
+files, which are kept in memory. This is what a task and its files contribute, without Ray.
 
 - whole, delta: all of a cut, of a million keys of which 10,000 have changed since the cut before. *_stall: the capture.
 - large_stall: the capture of a delta of ten million keys, as many of which have changed.

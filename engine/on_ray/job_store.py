@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from engine.compaction import put_together
 from engine.files.services import FileServices
 from engine.moving import move_whole
 from engine.on_ray.transport.control_messages import TaskOptions
@@ -15,7 +16,8 @@ from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import TaskSnapshot
-from recovery.orders import Entry, Manifest, Numbered, Sweep
+from recovery.orders import Compact, Entry, Manifest, Numbered, Sweep
+from recovery.protocol_errors import ProtocolError
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.stores.cut_store import CutStore
@@ -49,6 +51,10 @@ class JobStore(Protocol):
 
     def files(self, cut: CutDescription) -> CutFiles:
         """The files of its tasks, read part by part."""
+        ...
+
+    def on_compacted(self, files: TaskFiles) -> None:
+        """A compaction has written these files."""
         ...
 
     def drop(self, epoch: Epoch) -> None:
@@ -86,6 +92,10 @@ class ChainInMemory:
         """There are none."""
         raise LookupError(f"epoch {cut.epoch} is not stored: this run keeps no snapshots")
 
+    def on_compacted(self, files: TaskFiles) -> None:
+        """There are none, because there are no files."""
+        raise LookupError(f"task {files.task} has written files: this run keeps no snapshots")
+
     def drop(self, epoch: Epoch) -> None:
         """Do nothing: there is nothing to remove."""
 
@@ -121,6 +131,10 @@ class ChainInFolder:
         """The files of its tasks, read part by part."""
         return self._store.files_of(cut.tasks)
 
+    def on_compacted(self, files: TaskFiles) -> None:
+        """A compaction has written these files: a later manifest may name them."""
+        self._store.on_compacted(files)
+
     def drop(self, epoch: Epoch) -> None:
         """Remove a cut that retention no longer keeps."""
         self._store.drop(epoch)
@@ -154,9 +168,27 @@ class TasksInFolder:
         """Remove the files of an aborted epoch."""
         self._store.discard_task(attempt, epoch, task)
 
+    def compact(self, attempt: Attempt, order: Compact) -> tuple[TaskFiles, int]:
+        """Put the keyed state of a task into one file; return what describes it, and how many entries it has."""
+        # The last file of such a list is the own one of the cut whose list it is.
+        cut = not_a_last_state(order)
+        files = self._store.manifest_of(cut).tasks[order.task]
+        found = self._store.files_of({order.task: files})
+        states, keys = put_together({facts.name: found.state(order.task, facts.name) for facts in files.operators})
+        compacted = TaskSnapshot(order.task, cut, attempt, states, (), ())
+        return self._store.write_task(attempt, order.epoch, compacted, kinds=self._kinds), keys
+
     def take_back(self, plan: RestorePlan, tasks: Mapping[TaskId, TaskFiles], deployment: Deployment) -> TaskRestore:
         """Restore the task of a plan from the files of former tasks."""
         return take_back(plan, self._store.files_of(tasks), deployment, reroute, move_whole)
+
+
+def not_a_last_state(order: Compact) -> Epoch:
+    """The cut whose list of files is to be put into one."""
+    epoch = order.files[-1].epoch
+    if epoch is None:
+        raise ProtocolError(f"task {order.task} has ended, so its state is in one file and need not be put into one")
+    return epoch
 
 
 def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFolder | None:

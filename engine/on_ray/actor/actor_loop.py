@@ -27,6 +27,7 @@ from engine.on_ray.transport.control_messages import (
     CONNECT_TIMEOUT_S,
     SUPERVISOR,
     Begin,
+    Compacted,
     Counts,
     Die,
     FaultReached,
@@ -53,7 +54,7 @@ from engine.on_ray.transport.spill_space import SpillSpace
 from engine.runtime import TaskRuntime
 from engine.services import Services
 from engine.slices import SLICE_NS
-from engine.state import WholeState
+from engine.state import KeyedState, WholeState
 from engine.task_driver import TaskDriver
 from engine.task_errors import TaskError
 from graphs.deployment import Channel, Task
@@ -61,7 +62,7 @@ from graphs.ids import ChannelId, Epoch, TaskId
 from recovery.effects import Effect
 from recovery.lines import LineEnd, Said
 from recovery.messages import Item
-from recovery.orders import Complete, StartTasks
+from recovery.orders import Compact, Complete, StartTasks
 from recovery.protocol_errors import ProtocolError, RescaleError
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
@@ -190,7 +191,10 @@ class ActorLoop:
         deployment = self.begin.deployment
         core = self.make_core(task, self.attempt, encode, restored)
         runtime = self._runtime(task)
-        runtime.open(None if restored is None else restored.operators)
+        if restored is None:
+            runtime.open(None)
+        else:
+            runtime.open(restored.operators, restored.base)
         try:
             if restored is not None:
                 runtime.commit(restored.transactions)
@@ -204,8 +208,10 @@ class ActorLoop:
     def _runtime(self, task: Task) -> TaskRuntime:
         left = records_left(self.begin.kills, task, self.begin.processed.get(task.id, 0))
         make = TaskRuntime if left is None else partial(CountdownRuntime, left)
-        # Cuts on Ray hold everything for now, so no key need be noted.
-        return make(task, self.begin.deployment, self.services, seed=self.begin.options.seed, keyed_state=WholeState)
+        options = self.begin.options
+        # Where no snapshots are kept, no key need be noted.
+        keyed_state = WholeState if options.root is None else KeyedState
+        return make(task, self.begin.deployment, self.services, seed=options.seed, keyed_state=keyed_state)
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -350,6 +356,8 @@ class ActorLoop:
                 os.kill(os.getpid(), signal.SIGKILL)
             case StartTasks():
                 self._start()
+            case Compact():
+                self.background.compact(self.attempt, order)
             case _:
                 self.has_cut |= isinstance(order, Complete)
                 if not self.is_waiting_to_die:
@@ -366,6 +374,9 @@ class ActorLoop:
 
     def _on_done(self) -> None:
         done = self.background.done.popleft()
+        if isinstance(done, Compacted):
+            self.tell(done)
+            return
         driver = self.drivers[done.task]
         if isinstance(done, Answered):
             driver.on_answer(done.call_id, done.result, done.error)

@@ -1,6 +1,6 @@
 """The background work of an actor: writing snapshots in one thread, and external calls in others.
 
-Results go into one queue, and wake the loop.
+Results go into one queue, and wake the loop. Compactions have a thread of their own, so no snapshot waits for one.
 
 Small snapshots are written in the loop itself. The thread would request Python's lock some sixty times and push the
 loop off its core each time, which costs more than writing the snapshot.
@@ -18,9 +18,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from engine.answering import Answer, Call, begin, finish, within
+from engine.on_ray.transport.control_messages import Compacted
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.options import is_async
 from recovery.cut import TaskSnapshot
+from recovery.orders import Compact
+from recovery.stores.store_errors import StoreError
 
 RETRY_PAUSE_S = 0.5
 QUICK_NS = 10_000_000
@@ -46,6 +49,10 @@ class TaskFilesStore(Protocol):
         """Remove the files of an aborted epoch."""
         ...
 
+    def compact(self, attempt: Attempt, order: Compact) -> tuple[Files, int]:
+        """Put the keyed state of a task into one file; return a description of it, and how many entries it has."""
+        ...
+
 
 class Written(NamedTuple):
     """A snapshot was written, or could not be written."""
@@ -69,10 +76,11 @@ class Background:
     """The threads of an actor in one attempt. `store` is None for a run that keeps no snapshots."""
 
     def __init__(self, store: TaskFilesStore | None, wake: Callable[[], None]) -> None:
-        self.done: deque[Written | Answered] = deque()
+        self.done: deque[Written | Compacted | Answered] = deque()
         self._store = store
         self._wake = wake
         self._writer = ThreadPoolExecutor(1, "snapshots")
+        self._compactor = ThreadPoolExecutor(1, "compaction")
         self._quick: set[TaskId] = set()
         self._events: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
@@ -112,6 +120,19 @@ class Background:
         if self._store is not None:
             self._writer.submit(self._store.discard_task, attempt, epoch, task)
 
+    def compact(self, attempt: Attempt, order: Compact) -> None:
+        """Put files of a complete cut into one; the result arrives in `done`."""
+        self._compactor.submit(self._compact, attempt, order)
+
+    def _compact(self, attempt: Attempt, order: Compact) -> None:
+        compacted = Compacted(order.task, order.epoch, None, None)
+        # Retention may have dropped the files, or the disk may be full: it is tried again after a later cut.
+        with suppress(StoreError, OSError):
+            if self._store is not None:
+                files, keys = self._store.compact(attempt, order)
+                compacted = Compacted(order.task, order.epoch, keys, files)
+        self._finish(compacted)
+
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
         if is_async(call.function) or call.timeout_s is not None:
@@ -139,15 +160,16 @@ class Background:
             threading.Thread(target=_run_and_close, args=(self._events,), name="calls", daemon=True).start()
         return self._events
 
-    def _finish(self, what: Written | Answered) -> None:
+    def _finish(self, what: Written | Compacted | Answered) -> None:
         if not self._is_closed:
             self.done.append(what)
             self._wake()
 
     def close(self) -> None:
-        """Stop reporting results. Snapshots in progress are completed; calls in progress are left alone."""
+        """Stop reporting results. What is being written is completed; calls in progress are left alone."""
         self._is_closed = True
         self._writer.shutdown(wait=True, cancel_futures=True)
+        self._compactor.shutdown(wait=True, cancel_futures=True)
         if self._events is not None:
             self._events.call_soon_threadsafe(self._events.stop)
 

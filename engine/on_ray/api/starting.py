@@ -40,6 +40,9 @@ from recovery.stores.store_schemes import scheme_of
 
 NEVER_MS = 10**12
 
+STATE_FILES_MAX = 32
+"""So many files may make up the keyed state of a task. Half of them are put into one in the background."""
+
 
 @with_keywords_of(RunOptions)
 def start(flow: Flow, options: RunOptions) -> Job:
@@ -99,6 +102,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         open_epochs_max=options.cuts_in_progress,
         failures_tolerated=options.cut_failures,
         keep=options.keep,
+        files_max=1 if root is None else STATE_FILES_MAX,
     )
     spec = RunSpec(deployment, tasks, cuts, options, faults.planned, beginning.change)
     with start_auditor(root, plan.name, options.audit, key) as auditor:

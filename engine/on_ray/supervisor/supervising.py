@@ -27,6 +27,7 @@ from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.supervisor.silence import Silences
 from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
 from engine.on_ray.transport.control_messages import (
+    Compacted,
     FaultReached,
     Outcome,
     Progress,
@@ -42,7 +43,7 @@ from graphs.ids import Attempt, TaskId
 from recovery.graph_change import fitted
 from recovery.messages import Mode
 from recovery.orders import Abort, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
-from recovery.protocol_errors import FencedError, ProtocolError, RescaleError
+from recovery.protocol_errors import FencedError, RescaleError
 from recovery.requests import Reply, Request, RequestKind, wanted
 from recovery.rescale import fitting
 from recovery.stores.manifests import CutDescription
@@ -195,6 +196,10 @@ class Supervising(RunObserver[CutDescription]):
         match report:
             case TaskReport(task, effect, files):
                 driver.on_report(task, attempt, effect, files)
+            case Compacted(task, epoch, keys, files):
+                if files is not None:
+                    self.store.on_compacted(files)
+                driver.on_compacted(task, attempt, epoch, keys)
             case Restored(tasks):
                 for task in tasks:
                     driver.on_restored(task, attempt)
@@ -309,8 +314,8 @@ class Supervising(RunObserver[CutDescription]):
         self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
 
     def compact(self, order: Compact) -> None:
-        """Refuse: every cut on Ray is a full one."""
-        raise ProtocolError("cuts on Ray hold everything (files_max is 1), so there is nothing to compact")
+        """Have the actor of the task do it, beside its other work."""
+        self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
 
     def stop(self) -> None:
         """Have all actors leave the attempt. One that is in a function may be silent for as long as allowed anyway."""

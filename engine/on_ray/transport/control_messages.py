@@ -127,6 +127,15 @@ class TaskReport(NamedTuple):
     files: Any = None
 
 
+class Compacted(NamedTuple):
+    """A compaction is done, as one file of so many entries; or it has failed, and both are None."""
+
+    task: TaskId
+    epoch: Epoch
+    keys: int | None
+    files: Any = None
+
+
 class TaskRemaining(NamedTuple):
     """What a task still has to do for an open epoch."""
 
@@ -166,4 +175,4 @@ class Die(NamedTuple):
     """End the process at once, as a fault would."""
 
 
-Report = Restored | TaskReport | Progress | Published | FaultReached
+Report = Restored | TaskReport | Compacted | Progress | Published | FaultReached

@@ -1,0 +1,96 @@
+"""Cuts on Ray that hold what changed: processes die, also while they compact, and every record counts once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, Range, RunOptions
+from backedge.faults import Faults, run_with_faults
+from graphs.ids import TaskId
+from recovery.orders import Manifest, StateFile
+from recovery.stores.cut_store import CutStore
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+RECORDS, KEYS, PER_KEY = 1_500_000, 20_000, 500
+COUNTS = TaskId("counts", 0)
+
+
+class Fragile:
+    """A count that kills the process that reads it back for a compaction, once: then the marker is there."""
+
+    def __init__(self, count: int, marker: str) -> None:
+        self.count = count
+        self.marker = marker
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        if threading.current_thread().name.startswith("compaction"):
+            try:
+                os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def key_of(n: int) -> int:
+    """Many keys at the beginning; after that, few of them between two cuts."""
+    return n if n < KEYS else n // PER_KEY
+
+
+def counting() -> Flow:
+    """Count the records of each key."""
+    flow = Flow("counting")
+    numbers = flow.read(Range(RECORDS), name="numbers").key_by(key_of)
+    counted = numbers.stateful_map(lambda count, n: (count + 1, (key_of(n), count + 1)), initial=0, name="counts")
+    counted.filter(lambda pair: pair[1] == PER_KEY).write(Collect(), name="counted")
+    return flow
+
+
+def fragile(records: int, marker: str) -> Flow:
+    """Count the records of each key, with counts that do not survive their first compaction."""
+    flow = Flow("counting")
+    numbers = flow.read(Range(records), name="numbers").key_by(lambda n: n // PER_KEY)
+
+    def count(value: Fragile | None, n: int) -> tuple[Fragile, tuple[int, int]]:
+        now = 1 if value is None else value.count + 1
+        return Fragile(now, marker), (n // PER_KEY, now)
+
+    counted = numbers.stateful_map(count, initial=None, name="counts")
+    counted.filter(lambda pair: pair[1] == PER_KEY).write(Collect(), name="counted")
+    return flow
+
+
+def lists_of(folder: Path) -> dict[int, tuple[StateFile, ...]]:
+    """Epoch of each cut -> the files with the state of the counting task."""
+    entries = CutStore(str(folder), "counting").chain()
+    return {entry.epoch: entry.states[COUNTS] for entry in entries if isinstance(entry, Manifest)}
+
+
+def test_a_process_that_dies_restores_a_base_and_its_deltas(tmp_path: Path):
+    options = RunOptions(snapshots=tmp_path, every=0.05, keep=2, progress=False)
+    result = run_with_faults(counting(), Faults(kills=["counts@records=1200000"]), options)
+    assert result.state == "finished"
+    assert sorted(result.outputs["counted"]) == [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)]
+    lists = lists_of(tmp_path)
+    (restored,) = (lists[restore["epoch"]] for restore in result.restores)
+    assert len(restored) > 1, "the restored cut holds everything"
+    across = [files for files in lists.values() if len({file.attempt for file in files}) > 1]
+    assert across, "the attempt after it did not write what changed since the cut that it restored"
+
+
+def test_a_process_that_dies_in_a_compaction_loses_nothing(tmp_path: Path):
+    marker, records = tmp_path / "died", RECORDS // 2
+    options = RunOptions(snapshots=tmp_path / "cuts", every=0.03, keep=2, progress=False)
+    result = run_with_faults(fragile(records, str(marker)), Faults(), options)
+    assert marker.exists(), "no process died in a compaction"
+    assert result.state == "finished" and len(result.restores) == 1
+    assert sorted(result.outputs["counted"]) == [(key, PER_KEY) for key in range(records // PER_KEY)]
+    (restored,) = (lists_of(tmp_path / "cuts")[restore["epoch"]] for restore in result.restores)
+    assert len(restored) > 1, "the restored cut is not the one that was being compacted, or a later one"
