@@ -7,6 +7,8 @@
   state. (The next delta has one key in eight at most, see `engine/touched_keys.py`; `FEW_KEYS` cost nothing.)
 - A compaction reads the list of a complete cut and writes one new file. It takes that leading part's place in the next
   manifest whose list begins with exactly that part. If none does, it is forgotten, and a sweep removes it.
+- A compaction decodes the state a second time. A large state is not compacted: its list grows to the limit, and then a
+  cut is whole, which writes as much and needs no copy.
 - A compaction is filed under an epoch number of its own, later than every sweep that was ordered before it.
 """
 
@@ -19,6 +21,7 @@ from recovery.effects import Report
 from recovery.orders import Compact, FileId, StateFile
 
 FEW_KEYS = 1_000
+COMPACTED_KEYS_MAX = 100_000
 
 StateLists = Mapping[TaskId, tuple[StateFile, ...]]
 """Task -> the files with its keyed state, oldest first."""
@@ -75,15 +78,18 @@ class StateFiles:
         return any(of_cut[order.task][: len(order.files)] == order.files for of_cut in self.lists.values())
 
     def due(self, epoch: Epoch) -> list[TaskId]:
-        """The tasks whose list in this complete cut is to be put into one file: it is half way to its limit."""
+        """The tasks whose list in this complete cut is to be put into one file."""
         lists = self.lists[epoch]
-        return [task for task in lists if not self._is_busy(task) and self._is_long(lists[task])]
+        return [task for task in lists if not self._is_busy(task) and self._is_to_be_compacted(lists[task])]
 
     def _is_busy(self, task: TaskId) -> bool:
         return task in self.running or task in self.ready
 
-    def _is_long(self, files: tuple[StateFile, ...]) -> bool:
+    def _is_to_be_compacted(self, files: tuple[StateFile, ...]) -> bool:
         changed = sum(file.keys for file in files[1:])
+        if files[0].keys + changed > COMPACTED_KEYS_MAX:
+            return False
+        # Half way to the limit.
         return len(files) > 1 and (2 * len(files) > self.files_max or 2 * changed > max(files[0].keys, FEW_KEYS))
 
     def compact(self, task: TaskId, cut: Epoch, epoch: Epoch) -> Compact:

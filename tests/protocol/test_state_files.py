@@ -6,6 +6,7 @@ from graphs.ids import Epoch
 from recovery.effects import Report
 from recovery.messages import Mode
 from recovery.orders import Compact, FileId, Manifest, StateFile, Sweep, Trigger
+from recovery.state_files import COMPACTED_KEYS_MAX
 from tests.protocol.bench_of_cores import graph, task_id
 from tests.protocol.desk import ATTEMPT, Desk, kinds, manifest_in
 
@@ -112,6 +113,13 @@ def test_a_long_list_is_compacted_and_exactly_its_part_replaced():
     found = acknowledge(desk, 5, 3)
     assert found.states[COUNT] == (StateFile(ATTEMPT, Epoch(4), 12), *files(5))
     assert FileId(ATTEMPT, Epoch(2), COUNT) not in found.named
+
+
+def test_a_large_state_is_written_whole_instead_of_compacted():
+    desk = Desk(PIPE, files_max=4)
+    cut(desk, 1, None, keys=COMPACTED_KEYS_MAX)
+    assert [cut(desk, epoch, epoch - 1) for epoch in (2, 3, 4)] == [[], [], []]
+    assert bases(desk) == {None}
 
 
 def test_an_output_that_no_longer_fits_is_forgotten():
