@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import current_thread, main_thread
@@ -124,7 +125,10 @@ def own_address() -> str:
 
 def is_restarted() -> bool:
     """Whether Ray has started this actor again, because its process died."""
-    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+    with warnings.catch_warnings():
+        # Ray's property uses another one, which Ray has deprecated; the warning would reach the user's terminal.
+        warnings.simplefilter("ignore")
+        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def own_log() -> str:

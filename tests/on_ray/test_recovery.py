@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backedge import Collect, Flow, Job, Range, RunFailedError, start
+from engine.on_ray import cluster
 from engine.on_ray.supervisor.run_story import Story
 from recovery.orders import AttemptStart
 from recovery.stores.cut_store import CutStore
@@ -175,6 +177,18 @@ def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path
     assert len(result.restores) == 2
     claims = [entry for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, AttemptStart)]
     assert len({entry.claimant for entry in claims}) == 3 and len({run_of(entry.claimant) for entry in claims}) == 1
+
+
+def test_a_supervisor_asks_without_a_warning_whether_it_is_a_successor():
+    class Asks:
+        def asks(self) -> bool:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                return cluster.is_restarted()
+
+    actor = cluster.ray.remote(Asks).remote()
+    assert cluster.ray.get(actor.asks.remote()) is False
+    cluster.ray.kill(actor)
 
 
 def test_a_savepoint_that_was_asked_for_is_taken_by_the_successor(tmp_path: Path):
