@@ -48,6 +48,13 @@ def wait(folder: str) -> None:
     say(state=job.wait().state)
 
 
+def resume(folder: str) -> None:
+    """Continue `trips` from its latest cut, and tell what came of it."""
+    job = start(trips(count=COUNT), snapshots=folder, every=0.1, actors="slice", resume="latest", progress=False)
+    result = job.wait()
+    say(restored=[restore["epoch"] for restore in result.restores], done=sorted(result.outputs["done"]))
+
+
 @contextmanager
 def driver(module: str, *arguments: str, address: str | None) -> Iterator[subprocess.Popen[str]]:
     """A Python module in a process of its own, connected to a cluster; ended when the test is over."""
@@ -76,4 +83,4 @@ def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    {"follow": follow, "wait": wait}[sys.argv[1]](sys.argv[2])
+    {"follow": follow, "resume": resume, "wait": wait}[sys.argv[1]](sys.argv[2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
 
 from engine.on_ray import cluster
 from engine.on_ray.actor.broken_rule import core_of
@@ -145,5 +144,6 @@ def describe(deployment: Deployment, actors: str, cpus: int) -> str:
 def _start_supervisor(spec: RunSpec) -> cluster.Actor:
     space = f"backedge-{os.getpid()}-{os.urandom(4).hex()}"
     name = f"{spec.options.job}/supervisor"
-    options = dict[str, Any](name=name, space=space, needs=cluster.Needs(), threads=4, restarts=spec.takeovers_max)
-    return cluster.start_actor(SupervisorActor, spec, **options)
+    return cluster.start_actor(
+        SupervisorActor, spec, name=name, space=space, needs=cluster.Needs(), threads=4, restarts=spec.takeovers_max
+    )
