@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.columns import is_tensor
+from engine.columns import Columns, is_tensor
 from engine.files.arrow import arrow
 
 _TYPES: dict[type[Any], tuple[Any, ...]] = {
@@ -29,6 +29,7 @@ _TYPES: dict[type[Any], tuple[Any, ...]] = {
 }
 """Python type -> Arrow type and its arguments. If Arrow inferred the type, it would look for pandas each time."""
 _UNITS = {"M": {"D", "s", "ms", "us", "ns"}, "m": {"s", "ms", "us", "ns"}}
+_SURVIVING = {"int64", "double", "bool", "string", "binary"}
 _EXACT = 2**53
 """The largest magnitude up to which a float represents every integer."""
 
@@ -84,6 +85,38 @@ def values_to_arrow(values: list[Any]) -> Any | None:
     except (ValueError, TypeError, OverflowError):
         # Numbers, times or characters without an Arrow type.
         return None
+
+
+def rows_to_arrow(values: list[Any]) -> Any | None:
+    """Convert rows that are arrays of numbers, alike in type and shape, to an Arrow tensor; None for other values.
+
+    >>> rows_to_arrow([np.array([1, 2]), np.array([3, 4])]).to_numpy_ndarray().tolist(), rows_to_arrow([1, 2])
+    ([[1, 2], [3, 4]], None)
+    """
+    if not values or set(map(type, values)) != {np.ndarray} or len({(row.dtype, row.shape) for row in values}) > 1:
+        return None
+    stacked = np.stack(values)
+    return to_arrow(stacked) if stacked.ndim > 1 else None
+
+
+def survives_records(columns: Columns) -> bool:
+    """Whether columns look the same to every batch format after their rows were records.
+
+    >>> survives_records(Columns(arrow().record_batch({"n": [1]}))), survives_records(
+    ...     Columns(arrow().record_batch({"n": arrow().array([1], "int32")}))
+    ... )
+    (True, False)
+    """
+    return all(not column.null_count and _survives(column.type) for column in columns.batch.columns)
+
+
+def _survives(kind: Any) -> bool:
+    if not is_tensor(kind):
+        return str(kind) in _SURVIVING
+    # Names and another order of the dimensions would be lost, and so would rows without values.
+    is_plain = kind.dim_names is None and kind.permutation == list(range(len(kind.shape)))
+    types = arrow().types
+    return is_plain and all(kind.shape) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
 
 
 def _kinds(values: list[Any]) -> set[type[Any]]:

@@ -105,8 +105,10 @@ class Columns:
         """
         # Sort once, then cut: a third of the time that a mask per target takes. Numbers of few bits are sorted in one
         # pass.
-        order = np.argsort(targets.astype(np.min_scalar_type(count)), kind="stable")
-        ordered, start = self.take(order), 0
+        small = targets.astype(np.min_scalar_type(count))
+        # Rows already in the order of their targets, such as one large row for each, are not copied.
+        is_ordered = bool((small[1:] >= small[:-1]).all())
+        ordered, start = self if is_ordered else self.take(np.argsort(small, kind="stable")), 0
         for target, rows in enumerate(np.bincount(targets, minlength=count).tolist()):
             if rows:
                 yield target, ordered[start : start + rows]

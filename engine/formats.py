@@ -28,7 +28,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import to_array, to_arrow, values_to_arrow
+from engine.arrays import rows_to_arrow, to_array, to_arrow, values_to_arrow
 from engine.columns import Columns, Records, to_columns
 from engine.files.arrow import arrow
 from engine.task_errors import MisuseError, show
@@ -162,7 +162,8 @@ def _optional(package: str) -> Any:
 def _to_table(records: Records) -> Any:
     if isinstance(records, Columns):
         return arrow().Table.from_batches([records.batch])
-    return arrow().table(_columns(records))
+    columns = {name: (rows_to_arrow(values), values) for name, values in _columns(records).items()}
+    return arrow().table({name: values if rows is None else rows for name, (rows, values) in columns.items()})
 
 
 _TO: dict[str, Callable[[Records], Any]] = {

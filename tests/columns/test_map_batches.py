@@ -9,6 +9,7 @@ import pytest
 
 from engine.batch import Batch
 from engine.columns import Columns
+from engine.formats import from_format, to_format
 from engine.task_errors import MisuseError, UserFunctionError
 from graphs import Collect, Flow, Items, Stream
 from tests.columns.given import columns, flow_of, sent
@@ -161,7 +162,7 @@ def test_operators_that_take_records_get_them_from_columns_and_give_them_to_func
     assert sorted(record["n"] for record in tasks.output("end")) == expected
 
 
-def test_an_iteration_takes_columns_into_its_body_and_gathers_what_comes_back_as_records():
+def iterating() -> Tasks:
     def body(stream: Stream[Any]) -> Stream[Any]:
         return stream.rebalance().map_batches(lambda table: table, batch_format="pyarrow", name="body").rebalance()
 
@@ -169,17 +170,68 @@ def test_an_iteration_takes_columns_into_its_body_and_gathers_what_comes_back_as
     start = flow.read(Items[Any]([]), name="source").rebalance()
     made = flow.iterate(start, body, name="op", until=lambda total: False, measure=lambda record: record["n"])
     made.rebalance().write(Collect(), name="sink")
-    tasks = Tasks(flow)
+    return Tasks(flow)
+
+
+def gather(tasks: Tasks, *batches: Batch) -> None:
+    head = tasks.home("op")
+    returned = next(channel for channel in head.task.inputs if channel.edge.input == "returned")
+    for batch in batches:
+        assert head.process(returned, batch, 0) == []
+
+
+def released(tasks: Tasks) -> list[tuple[Any, Any]]:
+    return [(batch.records, batch.hops) for _, batch in tasks.home("op").release_round()]
+
+
+def test_an_iteration_takes_columns_into_its_body_and_gathers_what_comes_back_as_columns():
+    tasks = iterating()
     given = columns(n=[1, 2])
     assert sent(tasks, given) == [("body/0", given, 0)]
     within = tasks.home("body")
     ((_, back),) = within.process(within.task.inputs[0], Batch(given), 0)
     assert back.records == given
     assert within.take_contributions("op") == 3
-    head = tasks.home("op")
-    returned = next(channel for channel in head.task.inputs if channel.edge.input == "returned")
-    assert head.process(returned, back, 0) == []
-    assert [batch.records for _, batch in head.release_round()] == [[{"n": 1}, {"n": 2}]]
+    gather(tasks, back, Batch(columns(n=[5])))
+    assert released(tasks) == [(columns(n=[1, 2, 5]), 0)]
+    assert released(tasks) == []
+
+
+def test_an_iteration_whose_batches_differ_gathers_records_in_their_order():
+    tasks = iterating()
+    gather(tasks, Batch(columns(n=[1]), 1), Batch([{"n": 2}], 1), Batch(columns(n=[3]), 2))
+    assert released(tasks) == [([{"n": 1}, {"n": 2}, {"n": 3}], [1, 1, 2])]
+
+
+ROWS: dict[str, Any] = {
+    "whole numbers": np.arange(3),
+    "floats": np.array([0.5, np.nan, np.inf]),
+    "truth values": np.array([True, False, True]),
+    "text": np.array(["a", "", "\u00e9"], np.object_),
+    "large rows": np.arange(12.0).reshape(3, 4),
+    "small numbers": np.arange(3, dtype=np.int32),
+    "single precision": np.array([0.1, 0.2, 0.3], np.float32),
+    "rows of single precision": np.ones((3, 2, 2), np.float32),
+    "times": np.array(["2026-01-01", "2026-01-02", "9999-12-31"], "datetime64[s]"),
+    "missing": np.array([1, None, 2], np.object_),
+}
+
+
+@pytest.mark.parametrize("batch_format", ["numpy", "pyarrow"])
+@pytest.mark.parametrize("values", ROWS.values(), ids=ROWS)
+def test_what_an_iteration_has_gathered_looks_the_same_to_its_body_after_a_restore(values: Any, batch_format: str):
+    tasks = iterating()
+    gather(tasks, Batch(from_format({"n": values}), 1), Batch(from_format({"n": values[:1]}), 1))
+    restored = Tasks(tasks.flow, restored=tasks.capture())
+    ((before, hops),) = released(tasks)
+    ((after, hops_after),) = released(restored)
+    assert hops == hops_after == 1
+    one, other = to_format(before, batch_format), to_format(after, batch_format)
+    if batch_format == "pyarrow":
+        assert one.schema == other.schema
+        one, other = (to_format(records, "numpy") for records in (before, after))
+    assert one["n"].dtype == other["n"].dtype
+    np.testing.assert_array_equal(one["n"], other["n"])
 
 
 def test_an_iteration_without_a_measure_counts_the_rows():

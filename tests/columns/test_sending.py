@@ -66,6 +66,16 @@ def test_columns_are_routed_as_records_of_the_same_keys_are(keys: list[Any]):
     assert sum(map(len, by_column.values())) == len(records)
 
 
+def test_rows_in_the_order_of_their_targets_are_cut_without_a_copy_and_others_alike():
+    table = columns(n=[10, 11, 12, 13])
+    ordered = list(table.part(np.array([0, 2, 2, 4]), 5))
+    assert ordered == [(0, columns(n=[10])), (2, columns(n=[11, 12])), (4, columns(n=[13]))]
+    address = table.batch.column(0).buffers()[1].address
+    assert {part.batch.column(0).buffers()[1].address for _, part in ordered} == {address}
+    mixed = list(table.part(np.array([4, 0, 4, 0]), 5))
+    assert mixed == [(0, columns(n=[11, 13])), (4, columns(n=[10, 12]))]
+
+
 def test_columns_stay_columns_by_the_name_of_a_column_and_become_records_by_a_function():
     records = [{"k": n} for n in range(50)]
     tasks = {key: Tasks(keyed(key, on_columns=True), 1) for key in ("k", len)}
