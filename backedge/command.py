@@ -152,7 +152,7 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
 
 def _add_audit(audit: argparse.ArgumentParser) -> None:
     audit.add_argument(
-        "job", type=place, metavar="SNAPSHOTS/JOB", help="the folder in which a run keeps the cuts of its job"
+        "job", type=place, metavar="SNAPSHOTS/JOB", help="where a run keeps the cuts of its job: a folder or a URI"
     )
     audit.add_argument("--epoch", type=_epochs, default="latest", metavar="K|all|latest", help="default: latest")
     invariant = "the rows that this query returns, over the tables of a cut, are what is wrong; may be given again"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, RunOptions
+from backedge import Collect, Flow, Range, RunOptions, run
 from backedge.command import main
 from backedge.faults import Faults, run_with_faults
+from recovery.spark.audit.audit_job import audit
+from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.spark_errors import UnreadableError
+from recovery.stores.store_schemes import store_at
 from tests.jobs.rays import local_ray
 from tests.objects.object_servers import BUCKET, ObjectServer
 
@@ -43,10 +48,20 @@ def halved(n: int) -> int:
     return n if n % 2 else halved(n // 2)
 
 
+@pytest.fixture
+def spark_with_credentials(spark: Any, s3: ObjectServer) -> Iterator[Any]:
+    """Tasks have the environment in which Spark was started, and what is set here."""
+    with pytest.MonkeyPatch.context() as changes:
+        for name, value in s3.environment.items():
+            changes.setitem(spark.sparkContext.environment, name, value)
+        yield spark
+
+
 @pytest.mark.slow
 def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
-    cuts: str, s3: ObjectServer, capsys: pytest.CaptureFixture[str]
+    cuts: str, s3: ObjectServer, spark_with_credentials: Any, capsys: pytest.CaptureFixture[str]
 ):
+    """The run is resumed and audited, too: one run is made for all of it."""
     lost = s3.proxy.plan("PUT", "/chain/", "lost reply", times=3)
     busy = s3.proxy.plan("PUT", "/chain/", 409, times=3)
     slow_down = s3.proxy.plan("PUT", "epoch=", 503, times=5)
@@ -63,3 +78,22 @@ def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
     epoch = listed[-1]["epoch"]
     assert main(["snapshots", "show", str(epoch), "--snapshots", cuts, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epoch"] == epoch
+
+    flow = "tests.objects.test_runs_on_objects:halving"
+    assert main(["snapshots", "check", flow, "--snapshots", cuts, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epoch"] == epoch
+
+    older = listed[len(listed) // 2]["epoch"]
+    resumed = run(halving(), snapshots=cuts, every=0.5, parallelism=2, resume=older, progress=False)
+    assert [restore["epoch"] for restore in resumed.restores] == [older]
+    assert sorted(resumed.outputs["odd"]) == sorted(halved(n) for n in range(1, 801))
+
+    job = JobFolder.open(cuts)
+    verdict = audit(spark_with_credentials, job, "all")
+    assert verdict.passed, verdict.lines()
+
+    store = store_at(job.path)
+    name = next(file["name"] for task in job.manifest(job.latest())["tasks"] for file in task["files"])
+    store.write({name: store.read(name)[:-1] + b"?"})
+    with pytest.raises(UnreadableError, match=f"{job.path}/{name} was changed"):
+        audit(spark_with_credentials, job)

@@ -118,8 +118,17 @@ def test_a_folder_of_several_jobs_names_them(tmp_path: Path):
     assert refusal(tmp_path) == f"{tmp_path} holds 2 jobs: give the folder of one (a, b)"
 
 
-def test_a_store_that_is_no_folder():
-    assert refusal("s3://bucket/job").startswith("snapshots can only be read from a folder, not from s3://bucket/job")
+def test_a_store_that_nothing_opens():
+    assert refusal("nowhere://bucket/job").startswith("nowhere://bucket/job cannot be opened: no installed package")
+
+
+def test_a_job_in_a_store_that_is_no_folder(tmp_path: Path):
+    location = f"sqlite://{tmp_path}/cuts.db"
+    assert refusal(location) == f"{location} holds no job: give the location of one, SNAPSHOTS/JOB"
+    begin(CutStore(location, "a"))
+    assert JobFolder.open(location).job == "a" and JobFolder.open(f"{location}/a").path == f"{location}/a"
+    begin(CutStore(location, "b"))
+    assert refusal(location) == f"{location} holds 2 jobs (a, b): give the location of one, SNAPSHOTS/JOB"
 
 
 def test_a_job_without_cuts(tmp_path: Path):

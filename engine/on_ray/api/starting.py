@@ -114,8 +114,8 @@ def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
     if options.audit != "never":
         if options.snapshots is not None and scheme_of(os.fspath(options.snapshots)) != "file":
             raise BadOptionError(
-                f"{what} has audit={options.audit!r}, and Spark reads cuts from folders, not from {options.snapshots}: "
-                "leave audit= out, or keep the cuts in a folder"
+                f"{what} has audit={options.audit!r}, which needs cuts in a folder, not in {options.snapshots}: leave "
+                "audit= out and audit them with `backedge audit` afterwards, or keep the cuts in a folder"
             )
         check_start()
     core_of(faults.broken_rule)

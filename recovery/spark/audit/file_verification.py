@@ -18,12 +18,12 @@ from recovery.spark.cut_tables.local_rows import local_frame
 from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.folder_store import FolderStore
 from recovery.stores.names import parts_of, table_of
 from recovery.stores.parquet_tables import pa
 from recovery.stores.shapes import shown
 from recovery.stores.store_calls import check_size
 from recovery.stores.store_errors import StoreError
+from recovery.stores.store_schemes import store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +97,7 @@ def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None
         return f"a manifest lists {shown(name)}, which is not a table file in {folder}: the manifest is forged"
     path = os.path.join(folder, name)
     try:
-        store = FolderStore(folder)
+        store = store_at(folder)
         check_size(store, name, size)
         with store.open(name) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:

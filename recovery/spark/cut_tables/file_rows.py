@@ -1,15 +1,24 @@
-"""Reads one file of a cut as Arrow batches with the columns of a table, without Spark."""
+"""Reads the files of a cut as Arrow batches, without Spark: from any store, and verified before they are decoded."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from graphs.wording import one_line
 from recovery.spark.cut_tables.decoding import json_of, pair_of, records_of
 from recovery.spark.cut_tables.table_schemas import RENAMED
+from recovery.spark.spark_errors import UnreadableError
+from recovery.stores.documents import sha256 as sha256_of
+from recovery.stores.names import parts_of
 from recovery.stores.parquet_tables import decode, pa
 from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
+from recovery.stores.shapes import shown
 from recovery.stores.state_table import STATE
+from recovery.stores.store_calls import read_sized
+from recovery.stores.store_errors import StoreError
+from recovery.stores.store_schemes import store_at
 
 _ON_DISK = {
     "log": LOG,
@@ -26,13 +35,34 @@ _EQUAL = {"true": "1", "false": "0", "-0.0": "0"}
 Columns = dict[str, list[Any]]
 
 
+def verified_bytes(folder: str, name: str, size: int, sha256: str) -> bytes:
+    """The bytes of a file in a folder or another store. `UnreadableError` unless they are what a manifest lists."""
+    path = os.path.join(folder, name)
+    if parts_of(name) is None:
+        raise UnreadableError(f"a manifest lists {shown(name)}, which is outside {folder}: it is forged")
+    try:
+        data = read_sized(store_at(folder), name, size)
+    except StoreError as error:
+        raise UnreadableError(one_line(error)) from error
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read ({error.strerror}): restore it from a backup") from error
+    if sha256_of(data) != sha256:
+        raise UnreadableError(f"{path} does not match the manifest: restore it from a backup")
+    return data
+
+
+def stored_batches(table: str, data: bytes, path: str) -> Iterator[Any]:
+    """The rows of a file whose bytes have been verified, in the columns that it was written with."""
+    return iter(decode(data, _ON_DISK[table], path).to_batches(_BATCH_ROWS))
+
+
 def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schema: Any) -> Iterator[Any]:
     """The rows of a file whose bytes have been verified, in the columns of an Arrow schema.
 
     `cut` holds columns from the manifest, constant for the file; they take precedence over columns in the file.
     """
     renamed: Mapping[str, str] = RENAMED.get(table, {})
-    for batch in decode(data, _ON_DISK[table], path).to_batches(_BATCH_ROWS):
+    for batch in stored_batches(table, data, path):
         columns: Columns = {
             renamed.get(field.name, field.name): batch[field.name].to_pylist() for field in batch.schema
         }

@@ -1,4 +1,4 @@
-"""Read-only access to the folder of a job: its chain, manifests and graphs. Needs no Spark.
+"""Read-only access to the job in a folder or another store: its chain, manifests and graphs. Needs no Spark.
 
 Everything is verified before it is parsed, by the same rules as in a store: each entry by its successor, manifests by
 the SHA-256 in the chain, graphs by their seal; with a key, also by signature.
@@ -7,7 +7,7 @@ the SHA-256 in the chain, graphs by their seal; with a key, also by signature.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from graphs.wording import one_line
@@ -24,7 +24,8 @@ from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
 from recovery.stores.shapes import ShapeError
 from recovery.stores.store_calls import exists, full_name, read_document, read_sized
 from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import scheme_of
+from recovery.stores.store_protocol import Store
+from recovery.stores.store_schemes import scheme_of, store_at
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class MalformedDocumentError(UnreadableError):
 class JobFolder:
     """The files that a run left in ROOT/JOB."""
 
-    def __init__(self, store: FolderStore, job: str, job_id: str, key: bytes | None) -> None:
+    def __init__(self, store: Store, job: str, job_id: str, key: bytes | None) -> None:
         self._store = store
         self._key = key
         self._chain = Chain(store, job_id, key)
@@ -59,7 +60,7 @@ class JobFolder:
     @staticmethod
     def open(path: str, key: bytes | None = None) -> JobFolder:
         """Open the job in ROOT/JOB, or in ROOT if it holds a single job. Nothing is created or changed."""
-        store = FolderStore(_job_path(_local(path)))
+        store = _read(path, lambda: _store_of_job(path))
         path = full_name(store, JOB)
         document = _read(path, lambda: opened(read_document(store, JOB, IDENTITY_BYTES_MAX), key, path, IDENTITY))
         return JobFolder(store, document["job"], document["job_id"], key)
@@ -69,7 +70,7 @@ class JobFolder:
 
     @property
     def path(self) -> str:
-        """The folder, as an absolute path."""
+        """The folder, as an absolute path or a URI."""
         return self._store.location
 
     def links(self) -> list[Link]:
@@ -142,7 +143,10 @@ class JobFolder:
         found: list[Unrecorded] = []
         for epoch_name in _read(self.path, self._store.folders):
             epoch = number_in(epoch_name, "epoch")
-            for name in [] if epoch is None else _read(self.path, lambda name=epoch_name: self._store.folders(name)):
+            attempts: Iterable[str] = ()
+            if epoch is not None:
+                attempts = _read(self.path, lambda name=epoch_name: self._store.folders(name))
+            for name in attempts:
                 attempt = number_in(name, "attempt")
                 if epoch is not None and attempt is not None and (epoch, attempt) not in known:
                     found.append(Unrecorded(epoch, attempt, self._follows(path_of((epoch_name, name, MANIFEST)))))
@@ -168,14 +172,18 @@ def _manifest_file(link: Any) -> str:
     return path_of((*attempt_folder(link.entry.attempt, link.entry.epoch), MANIFEST))
 
 
-def _local(path: str) -> str:
-    """The path; file: URIs are accepted, too."""
-    if scheme_of(path) == "file":
-        return os.path.realpath(local_path(path))
-    raise UnreadableError(
-        f"snapshots can only be read from a folder, not from {path}: copy the job's folder to a disk that all of "
-        "Spark's processes can read, and give its path"
-    )
+def _store_of_job(location: str) -> Store:
+    """The store of the job at a path or URI: ROOT/JOB, or ROOT if it holds a single job."""
+    if scheme_of(location) == "file":
+        return FolderStore(_job_path(os.path.realpath(local_path(location))))
+    store = store_at(location)
+    if exists(store, JOB):
+        return store
+    jobs = [name for name in store.folders() if exists(store.below(name), JOB)]
+    if len(jobs) != 1:
+        found = f"holds {len(jobs)} jobs ({', '.join(jobs)})" if jobs else "holds no job"
+        raise UnreadableError(f"{location} {found}: give the location of one, SNAPSHOTS/JOB")
+    return store.below(jobs[0])
 
 
 def _job_path(path: str) -> str:

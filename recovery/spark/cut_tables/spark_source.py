@@ -26,20 +26,13 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas import types as arrow_types
 
-from graphs.wording import one_line
-from recovery.spark.cut_tables.file_rows import batches_of, merged
+from recovery.spark.cut_tables.file_rows import batches_of, merged, verified_bytes
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.manifest_tables import MANIFEST_TABLES, Row, rows_of
 from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
 from recovery.spark.sessions.spark_session import is_local
-from recovery.spark.spark_errors import SparkJobError, UnreadableError
-from recovery.stores.documents import sha256
-from recovery.stores.folder_store import FolderStore
+from recovery.spark.spark_errors import SparkJobError
 from recovery.stores.keys import signing_key
-from recovery.stores.names import parts_of
-from recovery.stores.shapes import shown
-from recovery.stores.store_calls import read_sized
-from recovery.stores.store_errors import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,7 +166,8 @@ class _Reader(DataSourceReader):
         return self._batches(partition, wanted)
 
     def _batches(self, file: _File, wanted: Any) -> Iterator[Any]:
-        return batches_of(self._table, _verified(file), file.name, file.cut, wanted)
+        data = verified_bytes(file.folder, file.name, file.size, file.sha256)
+        return batches_of(self._table, data, file.name, file.cut, wanted)
 
 
 def _epochs(folder: JobFolder, epoch: str) -> list[int]:
@@ -202,18 +196,3 @@ def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) 
             yield from (file for _, file in files)
         else:
             yield _Layers(files[::-1])
-
-
-def _verified(file: _File) -> bytes:
-    path = os.path.join(file.folder, file.name)
-    if parts_of(file.name) is None:
-        raise UnreadableError(f"a manifest lists {shown(file.name)}, which is outside {file.folder}: it is forged")
-    try:
-        data = read_sized(FolderStore(file.folder), file.name, file.size)
-    except StoreError as error:
-        raise UnreadableError(one_line(error)) from error
-    except OSError as error:
-        raise UnreadableError(f"{path} cannot be read ({error.strerror}): restore it from a backup") from error
-    if sha256(data) != file.sha256:
-        raise UnreadableError(f"{path} does not match the manifest: restore it from a backup")
-    return data

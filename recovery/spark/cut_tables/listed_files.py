@@ -1,0 +1,78 @@
+"""Reads listed files from stores that Spark cannot read: its tasks fetch, verify and decode them.
+
+This is a data source and not `mapInArrow`, which needs pandas.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from recovery.spark.cut_tables.file_rows import stored_batches, verified_bytes
+from recovery.spark.cut_tables.table_schemas import FILES
+from recovery.stores.parquet_tables import pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Listed = tuple[str, str, int, str]
+"""What a manifest lists of a file: its store, its name there, its size and SHA-256."""
+
+_TASK_FILES = 16
+"""Files per task: starting a task takes as long as reading some small files."""
+
+
+def read_listed(spark: SparkSession, table: str, files: Sequence[Listed]) -> DataFrame:
+    """The rows of files of one table as they were written, with the path of the file in the column `_place`."""
+    spark.dataSource.register(ListedFiles)
+    return spark.read.format(ListedFiles.name()).option("table", table).option("files", json.dumps(files)).load()
+
+
+class ListedFiles(DataSource):
+    """The format of `read_listed`. Options: `table`, and `files` as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "backedge-files"
+
+    def schema(self) -> str:
+        """The columns of the table's files, and `_place`."""
+        return f"{FILES[self.options['table']]}, _place string"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the files."""
+        return _Reader(self.options["table"], [tuple(file) for file in json.loads(self.options["files"])])
+
+
+@dataclass
+class _Share(InputPartition):
+    """The files that one task reads."""
+
+    files: Sequence[Listed]
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, table: str, files: Sequence[Listed]) -> None:
+        self._table = table
+        self._files = files
+
+    def partitions(self) -> list[InputPartition]:
+        """The files in shares. Spark wants one at least."""
+        starts = range(0, max(1, len(self._files)), _TASK_FILES)
+        return [_Share(self._files[start : start + _TASK_FILES]) for start in starts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a share, as Arrow batches."""
+        if not isinstance(partition, _Share):
+            raise TypeError(f"{partition!r} is not a partition of this reader")
+        for folder, name, size, digest in partition.files:
+            path = os.path.join(folder, name)
+            for batch in stored_batches(self._table, verified_bytes(folder, name, size, digest), path):
+                yield batch.append_column("_place", pa.array([path] * batch.num_rows, pa.string()))
