@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from engine.batch import copy_records, decode
@@ -14,10 +15,23 @@ from graphs.plan import Operator, Plan
 from recovery.cut import OperatorState
 from recovery.messages import marker_in
 from recovery.outline import CutOutline
-from recovery.taking_back import CutFiles
+from recovery.taking_back import CutFiles, Logs
 
 Transactions = Mapping[str, tuple[str, list[Any]]]
 """Transaction name -> sink operator and records."""
+
+
+class CutUnreadableError(Exception):
+    """A file of a complete cut could not be read; it may be readable later."""
+
+
+@contextmanager
+def reading_cut() -> Generator[None]:
+    """Tell errors of the store apart from those of the user's function that reads through it."""
+    try:
+        yield
+    except OSError as error:
+        raise CutUnreadableError(str(error)) from error
 
 
 class CutView:
@@ -83,7 +97,9 @@ class CutView:
     def _states(self, operator: str) -> Iterator[OperatorState]:
         for id, task in self._cut.tasks.items():
             if operator in task.operators:
-                yield self._files.state(id, operator)
+                with reading_cut():
+                    state = self._files.state(id, operator)
+                yield state
 
     def _in_channels(self) -> Iterator[tuple[ChannelId, bytes, int]]:
         """The batches between two tasks at the cut, logged or set aside for a later round.
@@ -91,10 +107,12 @@ class CutView:
         With each batch comes the number of its records that were processed before the cut.
         """
         for id, task in self._cut.tasks.items():
-            for channel, entries in self._files.logs(id).items() if task.logs else ():
+            with reading_cut():
+                logs: Logs = self._files.logs(id) if task.logs else {}
+                rounds = None if task.rounds is None else self._files.rounds(id)
+            for channel, entries in logs.items():
                 for entry in entries:
                     yield channel, entry.payload, entry.skip
-            rounds = None if task.rounds is None else self._files.rounds(id)
             for channel, payloads in () if rounds is None else rounds.aside.items():
                 for place, payload in enumerate(payloads):
                     yield channel, payload, 0 if place or rounds is None else rounds.skips.get(channel, 0)

@@ -87,7 +87,7 @@ class Supervised:
         monkeypatch.setattr(supervising, "_now_ms", lambda: self.now_ms)
         monkeypatch.setattr(supervising, "place", lambda deployment, cut: dict.fromkeys(deployment.tasks))
         self.now_ms = 0
-        flow = Flow("supervised")
+        flow = Flow("supervised", stop_when=spec.pop("stop_when", None))
         flow.read(Range(10), name="numbers").write(Print(), name="shown")
         deployment = expand(flow.plan())
         options = spec.pop("options", TaskOptions(job="supervised"))

@@ -188,3 +188,16 @@ def test_the_entries_of_a_run_carry_its_own_number(monkeypatch: pytest.MonkeyPat
     assert {entry.claimant for _, entry in store.chain()} == {run.supervisor.claimant}
     assert len(run.supervisor.claimant) == 33
     assert run.supervisor.claimant != other.supervisor.claimant
+
+
+def test_a_cut_that_stop_when_cannot_read_ends_neither_the_run_nor_is_it_the_users_error(
+    monkeypatch: pytest.MonkeyPatch, store: Failing
+):
+    run = Supervised(monkeypatch, store, stop_when=lambda view: True)
+    run.begin()
+    store.unreadable_cuts = [EIO]
+    epoch = run.take_a_cut()
+    assert not store.unreadable_cuts
+    assert run.told(Complete) == [epoch]
+    assert f"stop_when could not read the cut of epoch {epoch}" in run.lines
+    assert run.run.driver.ending is None

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from engine.cut_view import CutView
+from engine.cut_view import CutUnreadableError, CutView, reading_cut
 from engine.on_ray.job_store import JobStore, open_chain
 from engine.on_ray.run_spec import RunFailedError, RunSpec
 from engine.on_ray.supervisor.crew import CrewError, NoRoomError
@@ -333,10 +333,16 @@ class Supervising(RunObserver[CutDescription]):
         plan = self.driver.deployment.plan
         if plan.stop_when is None or not self.driver.is_restorable:
             return False
-        cut = self.store.manifest(manifest.epoch)
-        view = CutView(cut.outline, self.store.files(cut), plan, *self.output.transactions())
         try:
+            with reading_cut():
+                cut = self.store.manifest(manifest.epoch)
+                view = CutView(cut.outline, self.store.files(cut), plan, *self.output.transactions())
             return bool(plan.stop_when(view))
+        except CutUnreadableError as error:
+            self.say(
+                f"stop_when could not read the cut of epoch {manifest.epoch} ({error}); it is asked at the next cut"
+            )
+            return False
         except USER_RAISED as error:
             self._fail(stop_when_error(plan.name, manifest.epoch, error))
             return False
