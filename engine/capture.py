@@ -1,4 +1,4 @@
-"""A capture: the state of a task at one moment, taken at once and encoded piece by piece while the task goes on."""
+"""A capture: the state of a task at one moment, taken at once and encoded piece by piece while the task runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from recovery.cut import OperatorState, Transaction
 
 @dataclass(slots=True)
 class OperatorCapture:
-    """What one operator hands over at a capture. What is bytes already is final; the rest is encoded later.
+    """The captured state of one operator. Parts that are bytes are final; the others are encoded later.
 
-    `values` and `timers` become key groups. `pending` is either encoded, or (record, hops) pairs of records that
-    nobody changes while the capture is open. `whole` is named parts of the state that belongs to this task.
+    `values` and `timers` become key groups. `pending` holds encoded records, or (record, hops) pairs whose records do
+    not change while the capture is open. `whole` holds, by name, the parts of the state that belong to this task.
     """
 
     values: StateCapture | None = None
@@ -33,18 +33,18 @@ class OperatorCapture:
 
     @property
     def keys(self) -> int:
-        """How many entries are filed by key group."""
+        """Number of entries that go into key groups."""
         values = self.values
         return len(self.timers) + (0 if values is None else len(values.entries) + len(values.gone))
 
 
 class OperatorEncoding:
-    """The encoding of one operator's capture, resumed as often as it takes."""
+    """Encodes one operator's capture piece by piece."""
 
     def __init__(self, operator: str, capture: OperatorCapture) -> None:
         self._operator = operator
         self._capture = capture
-        # The task's own parts are few and may be shared with live objects: they are encoded at the capture.
+        # The task's own parts are few and may be shared with live objects, so they are encoded at once.
         self._whole = dump(operator, "state", capture.whole) if capture.whole else None
         values = capture.values
         entries, gone = (Entries({}), ()) if values is None else (values.entries, values.gone)
@@ -53,7 +53,7 @@ class OperatorEncoding:
         self._pending: list[bytes] = []
 
     def encode_some(self, entries_max: int) -> int:
-        """Encodes up to so many entries; returns how many there were. Fewer than asked for: all is encoded."""
+        """Encode up to `entries_max` entries; return how many. If there were fewer, everything is encoded."""
         count = 0
         if not self._groups_are_done:
             count = self._groups.encode_some(entries_max)
@@ -65,7 +65,7 @@ class OperatorEncoding:
         return count
 
     def state(self) -> OperatorState:
-        """The encoded state, once all is encoded."""
+        """Return the encoded state. Call it only when everything is encoded."""
         capture = self._capture
         return OperatorState(
             self._groups.groups(),
@@ -78,7 +78,7 @@ class OperatorEncoding:
         )
 
     def release(self) -> None:
-        """Nothing more will be read of what the capture shares with the live state."""
+        """Stop sharing values with the live state."""
         if self._capture.values is not None:
             self._capture.values.release()
 
@@ -86,9 +86,10 @@ class OperatorEncoding:
 class Capture:
     """The state of all operators of a task at one moment.
 
-    `encode_some` until it says True, then `states` is there, for any thread; or `discard`.
+    Call `encode_some` until it returns True; then any thread may read `states`. Or call `discard`.
 
-    base: the capture since which the keyed state is written; None if it is written whole. keys: how many entries it is.
+    - base: the capture relative to which the keyed state is a delta; None if it is complete.
+    - keys: number of entries that go into key groups.
     """
 
     def __init__(self, captures: Mapping[str, OperatorCapture], base: Epoch | None = None) -> None:
@@ -104,11 +105,11 @@ class Capture:
 
     @property
     def is_open(self) -> bool:
-        """Whether it still shares values with the live state."""
+        """Whether the capture still shares values with the live state."""
         return bool(self._encodings)
 
     def encode_some(self, entries_max: int = 1000) -> bool:
-        """Encodes up to so many entries. True when all is encoded."""
+        """Encode up to `entries_max` entries; return whether everything is encoded."""
         left = entries_max
         for name, encoding in list(self._encodings.items()):
             count = encoding.encode_some(left)
@@ -121,7 +122,7 @@ class Capture:
         return True
 
     def discard(self) -> None:
-        """Forget it: nobody will ask for its states."""
+        """Release the values, and drop what is encoded."""
         for encoding in self._encodings.values():
             encoding.release()
         self._encodings.clear()
@@ -129,7 +130,7 @@ class Capture:
 
 
 def dump(operator: str, what: str, value: Any) -> bytes:
-    """The bytes of a part of an operator's state, which can be read back."""
+    """Pickle a part of an operator's state, and check that it can be read back."""
     try:
         payload = pickle.dumps(value, 5)
     except Exception as error:
@@ -142,7 +143,7 @@ def dump(operator: str, what: str, value: Any) -> bytes:
 
 
 def load_whole(operator: str, state: OperatorState) -> dict[str, Any]:
-    """The named parts of `whole`, as `OperatorCapture` holds them."""
+    """Decode `whole` to its named parts, as `OperatorCapture` holds them."""
     if state.whole is None:
         return {}
     parts: Any = pickle.loads(state.whole)

@@ -1,6 +1,6 @@
 """The snapshots of one task on their way to the store: captured, encoded piece by piece, written, acknowledged.
 
-A capture is kept until its file is written, for a write that fails may be asked for again.
+A capture is kept until its file is written, because a failed write may be repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENCODED_NS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class SnapshotParts:
-    """All that makes a snapshot. Calling it puts it together, in any thread, with what was spilled read back."""
+    """All parts of a snapshot. Calling it, in any thread, reads spilled batches and assembles the snapshot."""
 
     task: TaskId
     epoch: Epoch
@@ -31,7 +31,7 @@ class SnapshotParts:
     record: TaskRecord
 
     def __call__(self) -> TaskSnapshot:
-        """The snapshot."""
+        """Assemble the snapshot."""
         record, states = self.record, self.capture.states
         inputs = tuple(map(_loaded, record.inputs))
         return TaskSnapshot(
@@ -49,13 +49,13 @@ class SnapshotParts:
 
 
 class Snapshotting:
-    """Open captures of one task. The key None is its last state.
+    """Open captures of one task, by epoch. The key None stands for the task's last state.
 
-    - captures: from the capture until it is written. encoded: those of them that are encoded.
-    - records: what the core adds, once the log is sealed, with the epoch to file it under; until it is given to the
-      writer.
-    - files: what the writer said of each snapshot that is written and not yet acknowledged.
-    - pieces: how many pieces were encoded in all, so that a slow encoding shows as progress.
+    - captures: captures that are not written yet. encoded: the epochs of those that are encoded.
+    - records: the core's part of each snapshot and the task's last epoch, from the sealing of the log until the
+      snapshot goes to the writer.
+    - files: the writer's result for each snapshot that is written but not acknowledged; that of the last state stays.
+    - pieces: number of pieces encoded so far, so that a slow encoding shows as progress.
     """
 
     def __init__(self, task: TaskId, attempt: Attempt, writer: SnapshotWriter) -> None:
@@ -69,19 +69,19 @@ class Snapshotting:
         self.pieces = 0
 
     def captured(self, epoch: Epoch | None, capture: Capture) -> None:
-        """The state at this moment."""
+        """Add a capture."""
         self.captures[epoch] = capture
 
     def to_encode(self) -> list[Epoch | None]:
-        """The captures that are not encoded yet, oldest first."""
+        """Epochs of the captures that are not encoded yet, oldest first."""
         return [epoch for epoch in self.captures if epoch not in self.encoded]
 
     def has_to_encode(self) -> bool:
-        """Whether there is a capture that is not encoded yet."""
+        """Whether any capture is not encoded yet."""
         return len(self.captures) > len(self.encoded)
 
     def encode_piece(self, epoch: Epoch | None, entries_max: int) -> bool:
-        """Encode a piece of a capture; returns whether it is encoded now."""
+        """Encode a piece of a capture; return whether that was the last one."""
         if not self.captures[epoch].encode_some(entries_max):
             return False
         self.encoded.add(epoch)
@@ -89,7 +89,7 @@ class Snapshotting:
         return True
 
     def encode_some(self, clock_ns: Callable[[], int]) -> bool:
-        """Encode pieces of the oldest capture for a while; returns whether there was one."""
+        """Encode pieces of the oldest capture for a limited time; return whether there was a capture."""
         for epoch in self.to_encode():
             self.pieces += 1
             until_ns = clock_ns() + ENCODED_NS
@@ -99,18 +99,18 @@ class Snapshotting:
         return False
 
     def write(self, epoch: Epoch | None, record: TaskRecord, captured: Epoch) -> None:
-        """The log is sealed: write, once the state is encoded too. `captured` is the task's last epoch."""
+        """Write a snapshot whose log is sealed as soon as its state is encoded. `captured` is the task's last epoch."""
         self.records[epoch] = record, captured
         self._write_if_complete(epoch)
 
     def written(self, epoch: Epoch | None, files: Any) -> None:
-        """It is written."""
+        """Record that a snapshot is written, and drop its capture."""
         self.files[epoch] = files
         self.captures.pop(epoch, None)
         self.encoded.discard(epoch)
 
     def discard(self, epoch: Epoch) -> None:
-        """The epoch is aborted."""
+        """Drop everything that belongs to an aborted epoch."""
         capture = self.captures.pop(epoch, None)
         if capture is not None:
             capture.discard()
@@ -130,7 +130,7 @@ class Snapshotting:
 
 
 def _loaded(record: InputRecord) -> InputRecord:
-    """The log with its bytes, wherever they are."""
+    """Load the batches of a log into memory."""
     if not any(isinstance(entry.payload, Stored) for entry in record.log):
         return record
     log = (entry._replace(payload=_bytes(entry.payload)) for entry in record.log)

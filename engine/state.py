@@ -1,18 +1,18 @@
-"""Keyed state of one operator in one task: a dict, and the care that a capture needs.
+"""Keyed state of one operator in one task: a dict that can be captured while it changes.
 
-A capture shares the values with the live state and is encoded later, piece by piece. User functions may change values
-in place; so while a capture is open, the first touch of a value that could be changed gives the live state a copy of
-its own. Which values those are is decided in one method, `must_copy`.
+A capture shares its values with the live state and is encoded later, piece by piece. User functions may change values
+in place. So while a capture is open, the live state replaces a mutable value by a copy when it is first touched. One
+method decides which values are copied: `must_copy`.
 
-Encoded, state is filed by key group: entries one after the other, each a pickle of its own, so that groups can be
-moved without being decoded. An entry of two is a value (key, value); one of three a timer (key, at_ms, hops); one of
-five many values at once (`typed_state.py`).
+Encoded state is ordered by key group. A group is a sequence of entries, each pickled on its own, so that groups can be
+moved without decoding them. (key, value) is a value, (key, at_ms, hops) a timer; an entry of five items holds many
+values at once (`typed_state.py`).
 
-A capture holds the whole state, or a delta: what changed since the base, an earlier capture. The unit of change is the
-key, with its value and all its timers. Every touch counts, reads of values that could be changed too, and nothing
-changes a state past `KeyedState` without noting the key (`touched_keys.py`). In a delta an entry of one, (key,), says
-that the key has no value any more. An object that is stored under two keys and changed through one of them is written
-for that key alone.
+A capture holds the whole state, or a delta: the changes since an earlier capture, its base. The unit of change is the
+key, with its value and all its timers. Every touch counts as a change, even if it only reads a mutable value. Code that
+changes a state without the methods of `KeyedState` must note the key (`touched_keys.py`). In a delta, the entry (key,)
+means that the key no longer has a value. An object that is stored under two keys and changed through one of them is
+written for that key only.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.typed_groups import Column, Numbers, TypedGroups
 
 PACKED_AT_ONCE_MAX = 200_000
-"""So many take 3 ms; a million would hold the task up."""
+"""Packing this many entries takes 3 ms; packing a million would delay the task."""
 
 LAST_STATE = Epoch(0)
-"""The epoch of a capture that is no epoch's: the last state of a task."""
+"""Epoch of the capture of a task's last state, which does not belong to a single epoch."""
 
 
 class KeyedState:
-    """Values by key. A rule is broken, for a test, by a subclass with another `touched_class`.
+    """Values by key. A subclass with another `touched_class` tracks changed keys differently.
 
     >>> state = KeyedState("count")
     >>> state.values["a"] = [1]
@@ -60,7 +60,7 @@ class KeyedState:
         self.values: dict[Any, Any] = {}
         self._packing = Packing()
         self._open: list[StateCapture] = []
-        # Keys whose value the live state has for itself since the newest capture.
+        # Keys whose values are not shared with the newest capture.
         self._own: set[Any] = set()
         self._touched = self.touched_class()
 
@@ -70,17 +70,17 @@ class KeyedState:
         return bool(self._open)
 
     def has_base(self, base: Epoch) -> bool:
-        """Whether what changed since this capture is known, and little enough to be written as a delta."""
+        """Whether the changes since this capture are known and few enough to be written as a delta."""
         return self._touched.has(base, len(self.values))
 
     def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> StateCapture:
-        """Shares values with a capture: those that changed since `base` if that is known, else all."""
+        """Capture the values that changed since `base`, or all values if the changes are not known."""
         keys = self._touched.capture(epoch, base, len(self.values))
         if keys is None:
             known, self._packing = self._packing.layout, Packing()
             capture = StateCapture(self, Entries(self.values, known, self._packing))
         else:
-            # Which keys are written, and which of them are gone, is decided now and not while encoding.
+            # Decide now, not while encoding, which keys are written and which of them are gone.
             values = self.values
             gone: list[Any] = []
             there: Iterable[Any] = keys
@@ -94,24 +94,24 @@ class KeyedState:
         return capture
 
     def noting(self) -> dict[Any, None] | None:
-        """Where a batch that changes `values` itself notes each key; None: it need not. Asked for once a batch."""
+        """Dict for the keys that a batch changes in `values` directly; None if it need not. Call it once per batch."""
         return self._touched.noting(len(self.values))
 
     def note(self, key: Any) -> None:
-        """The key changes: its value, or a timer of it."""
+        """Record that the value or a timer of a key changes."""
         newest = self._touched.newest
         if newest is not None:
             newest[key] = None
 
     def release(self, capture: StateCapture) -> None:
-        """The capture no longer needs its values."""
+        """Stop sharing values with this capture."""
         if capture in self._open:
             self._open.remove(capture)
         if not self._open:
             self._own.clear()
 
     def touch(self, key: Any, default: Any = None) -> Any:
-        """The value of a key, for somebody who may change it in place."""
+        """Return the value of a key to a caller that may change it in place."""
         value = self.values.get(key, default)
         if type(value) not in ATOMS:
             self.note(key)
@@ -122,23 +122,23 @@ class KeyedState:
         return value
 
     def touch_if_needed(self, key: Any, default: Any = None) -> Any:
-        """The same as `touch`; quicker for a value that nobody can change."""
+        """Like `touch`, but faster for a value of an immutable built-in type."""
         value = self.values.get(key, default)
         return value if type(value) in ATOMS else self.touch(key, default)
 
     def replace(self, key: Any, value: Any) -> None:
-        """Give a key a new value."""
+        """Set the value of a key."""
         self.values[key] = value
         self.note(key)
         if self._open:
             self._own.add(key)
 
     def remove(self, key: Any) -> None:
-        """Forget a key."""
+        """Remove a key and its value."""
         if key in self.values:
             self.note(key)
             del self.values[key]
-            # The keys behind it move up.
+            # The keys after it move up, so packed keys no longer match their positions.
             self._packing = Packing()
 
     def must_copy(self, value: Any) -> bool:
@@ -146,18 +146,18 @@ class KeyedState:
         return not is_immutable(value)
 
     def restore(self, values: Mapping[Any, Any]) -> None:
-        """Take values back, as `keyed_entries` found them."""
+        """Add restored values, as `keyed_entries` returned them."""
         self.values.update(values)
 
     def begin(self, epoch: Epoch) -> None:
-        """What was taken back is the whole state of this cut, so a delta may be relative to it."""
+        """Declare the restored values to be the whole state of this cut, so that a delta may be relative to it."""
         self._touched.begin(epoch)
 
     def sent(self, record: Any) -> Any:
-        """A record on its way out, which may hold objects of the state: from here on it shares none with it.
+        """Separate an outgoing record from the state: the result shares no mutable object with it.
 
-        Decided record by record, whichever way it goes: even one that is encoded at the end of its batch would show
-        what the batch's later records did to the state.
+        This is needed for each record, whatever its channel. Even a record that is encoded at the end of its batch
+        would show changes that later records of the batch made to the state.
         """
         try:
             return separate(record)
@@ -170,7 +170,7 @@ class KeyedState:
             ) from error
 
     def own_copy(self, key: Any, value: Any) -> Any:
-        """A copy of a key's value, for somebody who may change it."""
+        """Copy a key's value, so that the live state may change it."""
         try:
             return copy_value(value)
         except Exception as error:
@@ -178,17 +178,17 @@ class KeyedState:
 
 
 class WholeState(KeyedState):
-    """Keyed state that every capture holds whole."""
+    """Keyed state whose captures are never deltas."""
 
     touched_class = NothingTracked
 
 
 class Entries:
-    """Keys and values at one moment, taken out piece by piece: to free a million at once takes as long as a copy.
+    """Keys and values at one moment, removed piece by piece: freeing a million at once takes as long as a copy.
 
-    `known` are the first keys, packed by an earlier capture, whose places have not changed since; in `packing` those of
-    this one are left for the next. Where all keys are known, and not too many, and all values small integers, those are
-    `packed` at once, and nothing is left to be taken out.
+    `known` holds the first keys, packed by an earlier capture; their positions have not changed since. `packing` keeps
+    the packed keys of this capture for the next one. If all keys are known and not too many, and all values are small
+    integers, the values are `packed` at once and `take` returns nothing.
 
     >>> entries = Entries({"a": 1, "b": 2, "c": 3})
     >>> entries.take(2), entries.take(2), entries.take(2)
@@ -202,16 +202,16 @@ class Entries:
         self.packed = numbers_at_once(list(values.values())) if are_all_known else None
         self._place = 0
         left = values if self.packed is None else {}
-        # The first entry is the last one here: what is taken off the end of a list moves nothing.
+        # In reverse order, because removing entries at the end of a list moves no others.
         self._values = list(reversed(left.values()))
         self._keys = list(islice(reversed(left), max(0, len(left) - len(known.keys))))
 
     def __len__(self) -> int:
-        """How many entries are left."""
+        """Number of entries that are left, or packed at once."""
         return len(self._values) if self.packed is None else len(self.packed)
 
     def take(self, entries_max: int) -> tuple[list[Any] | Column, list[Any]]:
-        """The next entries, at most so many, in the order of the mapping. Keys that are known come packed."""
+        """Take the next entries, at most `entries_max`, in order of the mapping. Keys are packed if all are known."""
         values = _take_off(self._values, entries_max)
         known = self.known.keys[self._place : self._place + len(values)]
         self._place += len(values)
@@ -221,7 +221,7 @@ class Entries:
 
 
 def _take_off(entries: list[Any], count: int) -> list[Any]:
-    """The last entries of a list, the last one first; they are gone from it."""
+    """Remove the last entries of a list; return them, the last one first."""
     start = max(0, len(entries) - count)
     taken = entries[start:]
     del entries[start:]
@@ -230,9 +230,10 @@ def _take_off(entries: list[Any], count: int) -> list[Any]:
 
 
 class StateCapture:
-    """The values at one moment, or in a delta those of `keys`, of which `gone` have none. It must be released.
+    """The values at one moment. It must be released.
 
-    `keys` is None in a capture of the whole state.
+    `keys` are the changed keys of a delta, and `gone` those that have no value. In a capture of the whole state `keys`
+    is None.
     """
 
     def __init__(
@@ -244,12 +245,12 @@ class StateCapture:
         self.gone = gone
 
     def release(self) -> None:
-        """Let the live state have its values for itself again."""
+        """Stop sharing values with the live state."""
         self._state.release(self)
 
 
 class GroupEncoder:
-    """Encodes values by key, then the keys that are gone, then timers, into key groups: as many at a time as wanted."""
+    """Encodes values, then keys without a value, then timers into key groups, some entries at a time."""
 
     def __init__(
         self, operator: str, entries: Entries, timers: Iterable[tuple[Any, ...]] = (), gone: Iterable[Any] = ()
@@ -263,7 +264,7 @@ class GroupEncoder:
             self._typed.add_all(entries.packed)
 
     def encode_some(self, entries_max: int) -> int:
-        """Encodes up to so many entries; returns how many there were. Fewer than asked for: all is encoded."""
+        """Encode up to `entries_max` entries; return how many. If there were fewer, everything is encoded."""
         keys, values = self._entries.take(entries_max)
         if values and not self._typed.add(keys, values):
             self._encode_each(zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True))
@@ -275,7 +276,7 @@ class GroupEncoder:
         parts: dict[int, list[bytes]] = {}
         for entry in entries:
             try:
-                # One pickle an entry: equal entries give equal bytes, whatever objects they share with other entries.
+                # One pickle per entry: equal entries give equal bytes, even if they share objects with other entries.
                 payload = pickle.dumps(entry, 5)
             except Exception as error:
                 raise serialization_error(self._operator, f"a value for key {show(entry[0])}", error) from error
@@ -293,7 +294,7 @@ class GroupEncoder:
             self._pickles.add(group, payloads)
 
     def groups(self) -> Mapping[int, bytes]:
-        """Group -> bytes, in the order of the groups."""
+        """Encoded entries by group, in order of the groups."""
         typed = self._typed.groups()
         if not self._pickles:
             return typed
@@ -301,7 +302,7 @@ class GroupEncoder:
 
 
 class _Encoded(Mapping[int, bytes]):
-    """The entries of each group that are in columns, and those that are pickled."""
+    """Encoded entries by group: first those in columns, then the pickled ones."""
 
     def __init__(self, typed: TypedGroups, pickles: PickledGroups) -> None:
         self._typed = typed
@@ -320,7 +321,7 @@ class _Encoded(Mapping[int, bytes]):
 
 
 def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
-    """All entries of some groups: in the order of the groups, or as a store has them.
+    """Decode all entries of some groups, in order of the groups or in the order of the store.
 
     >>> encoder = GroupEncoder("count", Entries({"a": 1}))
     >>> encoder.encode_some(10), decode_entries(encoder.groups())
@@ -330,7 +331,7 @@ def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:
 
 
 def batches_of_entries(groups: Mapping[int, bytes]) -> Iterator[list[tuple[Any, ...]]]:
-    """The same, batch by batch: of what a store has, no more than one file is in memory beside the entries."""
+    """Decode entries batch by batch. From a store, at most one file is in memory beside the entries."""
     if isinstance(groups, StoredGroups):
         yield from map(_stored_entries, groups.parts)
         return
@@ -344,14 +345,14 @@ def batches_of_entries(groups: Mapping[int, bytes]) -> Iterator[list[tuple[Any, 
 
 
 class KeyedEntries(NamedTuple):
-    """The values and timers, (key, at_ms, hops), of a state."""
+    """The values and timers of a state. A timer is (key, at_ms, hops)."""
 
     values: dict[Any, Any]
     timers: list[tuple[Any, int, int]]
 
 
 def keyed_entries(state: OperatorState) -> KeyedEntries:
-    """The values and timers of a state: those of its first file, and for each key what the last delta says of it.
+    """Decode the values and timers of a state. For each key the last delta that contains it counts.
 
     >>> encoder = GroupEncoder("count", Entries({"a": 2}), gone=["b"])
     >>> encoder.encode_some(10)
@@ -398,5 +399,5 @@ def _stored_entries(part: Numbers | Pairs | Pickles) -> list[tuple[Any, ...]]:
             return list(zip(keys, values, strict=True))
         case Pickles():
             loaded = list(map(pickle.loads, part.each()))
-            # Entries of many values at once are rare here: a store keeps their columns.
+            # Entries with many values are rare here, because a store keeps them as columns.
             return loaded if max(map(len, loaded)) < 5 else [entry for many in loaded for entry in entries_in(many)]

@@ -1,9 +1,9 @@
-"""Sealed documents: JSON with a digest of itself, and a signature where there is a key.
+"""Sealed documents: JSON with a digest of its content and, if there is a key, a signature.
 
-A document is one line with its names in order, so it can be written in one way only: what does not read back to its
-very bytes was changed. `seal` is computed over all the rest. With a key it holds an HMAC-SHA256 too, and a document
-without one, or with another's, is refused; without a key a signed one is, for what we add to it would be unsigned.
-Whoever opens a document says what shape it has to have (`schema.py`), and gets it only if it has.
+A document is one line of JSON with sorted names, so its encoding is unique: if decoding and encoding a file gives other
+bytes, the file was changed. `seal` covers all other fields. With a key it also holds an HMAC-SHA256; then unsigned
+documents and documents signed with another key are refused. Without a key signed documents are refused, because the run
+would add unsigned ones to the job. The caller names the required shape (`schema.py`); other documents are refused.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from recovery.stores.shapes import Shape, ShapeError, shown
 from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
 FORMAT = 7
-"""The version of the layout. A store reads its own and no other."""
+"""Version of the layout. A store reads only this version."""
 
 Document = dict[str, Any]
 
 
 def sealed(document: Document, key: bytes | None) -> bytes:
-    """The bytes of a document.
+    """Seal a document and encode it.
 
     >>> from recovery.stores.shapes import record, whole
     >>> shape = record({"epoch": whole(0, 9), "format": whole(0, 9)})
@@ -42,7 +42,7 @@ def sealed(document: Document, key: bytes | None) -> bytes:
 
 
 def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
-    """The document of these bytes, once digest, signature and shape hold.
+    """Decode a document, and check its digest, signature and shape.
 
     >>> from recovery.stores.shapes import record
     >>> opened(b"{", None, "manifest.json", record({}))
@@ -75,7 +75,7 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
 
 
 def sha256(data: bytes) -> str:
-    """The digest that names bytes."""
+    """SHA-256 of some bytes, as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 

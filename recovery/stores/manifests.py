@@ -1,6 +1,6 @@
-"""The manifest of a cut, and the entries of a chain, as documents and back.
+"""Manifests of cuts and entries of the chain, converted to documents and back.
 
-What is read here was opened with its shape (`schema.py`), so it is indexed without further checks.
+A document was checked against its shape when it was opened (`schema.py`), so it is indexed here without further checks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from recovery.stores.task_files import (
 )
 
 CODECS: Mapping[str, int] = {"state": 2, "log": 2, "transactions": 2, "rounds": 2}
-"""The version of each table's columns, and of what is pickled in them."""
+"""Version of each table: of its columns and of the values pickled in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutDescription:
-    """What a manifest tells of a cut."""
+    """A cut, as its manifest describes it."""
 
     epoch: Epoch
     attempt: Attempt
@@ -46,12 +46,12 @@ class CutDescription:
 
     @property
     def policy(self) -> str:
-        """How the cut was taken."""
+        """Name of the mode in which the cut was taken."""
         return self.mode.value
 
     @property
     def outline(self) -> CutOutline:
-        """What a restore of it is planned from."""
+        """The facts from which a restore is planned."""
         tasks = {task: files.outline for task, files in self.tasks.items()}
         return CutOutline(self.epoch, self.graph_hash, self.parallelism, tasks)
 
@@ -62,17 +62,17 @@ class CutDescription:
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
+        """Total size of the files, in bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def records_in_logs(self) -> int:
-        """How many records all logs hold, as far as they can be counted."""
+        """Number of records in all logs. A loop whose records cannot be counted adds none."""
         return sum(log.records or 0 for log in self.logs.values())
 
     @property
     def logs(self) -> dict[str, LogFigures]:
-        """What the log of each loop holds, over all tasks."""
+        """Figures of each loop's log, summed over all tasks."""
         found: dict[str, LogFigures] = {}
         for log in (log for task in self.tasks.values() for log in task.logs):
             other = found.get(log.loop, LogFigures(log.loop, 0, 0, 0))
@@ -86,7 +86,7 @@ class CutDescription:
 
 
 def entry_document(entry: Entry) -> Document:
-    """What the chain tells of an entry; the place in it and what holds it there are the chain's."""
+    """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest."""
     if isinstance(entry, AttemptStart):
         return {
             "kind": "attempt",
@@ -110,7 +110,7 @@ def entry_document(entry: Entry) -> Document:
 
 
 def entry_in(document: Document) -> Entry:
-    """The entry that a document tells."""
+    """Convert a document to an entry of the chain."""
     attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
         return AttemptStart(attempt, document["restored"], document["claimant"])
@@ -135,7 +135,7 @@ def entry_in(document: Document) -> Entry:
 
 
 def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deployment: Deployment) -> Document:
-    """The manifest of a cut of that deployment. An entry that names other files than there are is refused."""
+    """Build the manifest of a cut of `deployment`. Raises `ValueError` if `entry` does not match `files`."""
     for task, epoch in entry.files.items():
         found = files.get(task)
         if found is None or (found.task, found.attempt, found.filed) != (task, entry.attempt, epoch):
@@ -166,7 +166,7 @@ def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deploy
 
 
 def is_a_list(layers: Sequence[StateLayer]) -> bool:
-    """Whether the first of them holds everything, and each of the others what changed since the one before it."""
+    """Whether the first layer is complete and each later layer is a delta of the layer before it."""
     return [layer.base for layer in layers] == [None, *(layer.epoch for layer in layers[:-1])]
 
 
@@ -206,7 +206,7 @@ def _channel_document(figures: ChannelFigures) -> Document:
 
 
 def description_in(document: Document, path: str) -> CutDescription:
-    """What a manifest tells."""
+    """Convert the document of a manifest to the description of its cut."""
     check_codecs(document, path)
     tasks = [_task_files(task) for task in document["tasks"]]
     described = CutDescription(
@@ -227,7 +227,7 @@ def description_in(document: Document, path: str) -> CutDescription:
 
 
 def check_codecs(document: Document, path: str) -> None:
-    """Refuse a manifest whose tables are of other versions than ours."""
+    """Refuse a manifest whose tables have other versions than this code reads."""
     if document["codecs"] != CODECS:
         raise SnapshotCorruptError(
             f"{path} names tables of versions {_versions(document['codecs'])}, and this version reads "
@@ -260,7 +260,7 @@ def _task_files(document: Document) -> TaskFiles:
 
 
 def layer_in(document: Document) -> StateLayer:
-    """A layer of a task's keyed state."""
+    """Convert a document to a layer of a task's keyed state."""
     return StateLayer(
         attempt=Attempt(document["attempt"]),
         filed=document["filed"],

@@ -1,7 +1,7 @@
-"""Parquet files of plain columns, which Spark reads without us.
+"""Parquet files of plain columns, which Spark reads without our code.
 
-The rows of a table are written and read by its schema, so a file with other columns is refused. Only here is pyarrow
-called for files; it has no types to check against.
+Tables are written and read with their schema, so a file with other columns is refused. In this package only this module
+reads and writes Parquet. pyarrow ships no types, so its objects are `Any`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CODEC = "snappy"
 
 
 def schema(columns: Mapping[str, str]) -> Any:
-    """The schema of a table: column -> type, as pyarrow names it.
+    """Build the schema of a table. `columns` maps each name to the name of a pyarrow type.
 
     >>> schema({"split": "string", "data": "binary"}).names
     ['split', 'data']
@@ -28,21 +28,22 @@ def schema(columns: Mapping[str, str]) -> Any:
 
 
 def from_rows(of: Any, rows: Sequence[Sequence[Any]]) -> Any:
-    """A table of these rows."""
+    """Build a table with the schema `of` from rows."""
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [() for _ in of]
     arrays = [pa.array(column, field.type) for field, column in zip(of, columns, strict=True)]
     return pa.table(arrays, schema=of)
 
 
 def to_rows(table: Any) -> list[tuple[Any, ...]]:
-    """The rows of a table."""
+    """Return the rows of a table."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def encode(table: Any, repeating: Sequence[str] = ()) -> bytes:
-    """A table as a Parquet file. Columns that repeat few values are worth a dictionary; numbers differ by little.
+    """Encode a table as a Parquet file.
 
-    A column without nulls is said to have none: then nothing is written about where they are.
+    The columns `repeating` repeat a few values and get a dictionary. The other integer columns are delta-encoded. A
+    column without nulls is declared as such, so that the positions of nulls are not written.
     """
     sink = pa.BufferOutputStream()
     numbers = [field.name for field in table.schema if pa.types.is_integer(field.type) and field.name not in repeating]
@@ -62,7 +63,7 @@ def encode(table: Any, repeating: Sequence[str] = ()) -> bytes:
 
 
 def decode(data: bytes, of: Any, path: str) -> Any:
-    """The table in a Parquet file whose bytes have been verified."""
+    """Decode a Parquet file whose bytes have been verified. Its columns must be those of the schema `of`."""
     try:
         table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:

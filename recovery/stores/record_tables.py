@@ -1,9 +1,9 @@
-"""What a snapshot holds besides keyed state, as rows: loop logs, transactions, rounds.
+"""Tables of a snapshot besides keyed state: loop logs, transactions, rounds.
 
-- log: a row a batch, in order, with the channel's digest before and after it: an auditor checks links row by row.
-  `skip` records at the start of the batch were processed before the cut.
-- transactions: a row each.
-- rounds: one row; `data` is a pickle of plain tuples and dicts, for no class of ours is in a cut.
+- log: one row per batch, in order, with the channel's digest before and after it, so that an auditor can check the log
+  row by row. The first `skip` records of the batch were processed before the cut.
+- transactions: one row per transaction.
+- rounds: one row. `data` is a pickle of plain tuples and dicts, because a cut contains none of our classes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ROUNDS = schema({"phase": "string", "current": "string", "data": "binary"})
 REPEATING_IN_LOG = ("edge", "sender", "receiver")
 
 _COLUMNS_HEADER_BYTES = 16
-"""What stands in front of the Arrow stream of a batch of columns."""
+"""Length of the header before the Arrow stream in a batch of columns."""
 _ENDS_COUNT = len(_ENDS)
 
 
@@ -62,7 +62,7 @@ def _channel(ends: tuple[Any, ...]) -> ChannelId:
 
 
 def log_table(records: Iterable[InputRecord]) -> Any:
-    """The logged batches of some channels, channel by channel."""
+    """Build the table of the logged batches, channel by channel."""
     rows: list[tuple[Any, ...]] = []
     for record in records:
         ends = _ends(record.channel)
@@ -74,7 +74,7 @@ def log_table(records: Iterable[InputRecord]) -> Any:
 
 
 def logs_in(table: Any) -> dict[ChannelId, tuple[LogEntry, ...]]:
-    """Channel -> its logged batches, in order."""
+    """Read the logged batches of each channel, in order."""
     logs: dict[ChannelId, list[LogEntry]] = {}
     for _, *rest in sorted(to_rows(table), key=lambda row: row[0]):
         seq, before, after, skip, payload = rest[_ENDS_COUNT:]
@@ -83,7 +83,7 @@ def logs_in(table: Any) -> dict[ChannelId, tuple[LogEntry, ...]]:
 
 
 def records_in_batch(payload: bytes) -> int | None:
-    """How many records or rows an encoded batch holds; a round marker holds none. None where its encoding is unknown.
+    """Count the records or rows of an encoded batch: 0 for a round marker, None if the encoding is unknown.
 
     >>> records_in_batch(pickle.dumps((["a", "b"], 0), 5)), records_in_batch(b"?")
     (2, None)
@@ -94,7 +94,7 @@ def records_in_batch(payload: bytes) -> int | None:
         if payload[:1] == b"A":
             return pa.ipc.open_stream(payload[_COLUMNS_HEADER_BYTES:]).read_next_batch().num_rows
         batch = PlainUnpickler(io.BytesIO(payload)).load()
-    except Exception:  # noqa: BLE001  # another encoding may look like anything
+    except Exception:  # noqa: BLE001  # bytes of an unknown encoding may raise anything
         return None
     records, _ = cast("tuple[Any, Any]", batch) if _is_pair(batch) else (None, None)
     return len(cast("list[Any]", records)) if type(records) is list else None
@@ -108,19 +108,19 @@ def _is_pair(value: Any) -> bool:
 
 
 def transactions_table(transactions: Iterable[Transaction]) -> Any:
-    """What a sink has prepared and not yet committed."""
+    """Build the table of the transactions that a sink has prepared but not committed."""
     return from_rows(TRANSACTIONS, [(t.name, t.epoch, t.attempt, t.records) for t in transactions])
 
 
 def transactions_in(table: Any) -> tuple[Transaction, ...]:
-    """The transactions, in the order in which they were prepared."""
+    """Read the transactions, in the order in which they were prepared."""
     return tuple(
         Transaction(name, Epoch(epoch), Attempt(attempt), records) for name, epoch, attempt, records in to_rows(table)
     )
 
 
 def rounds_table(rounds: RoundsSnapshot) -> Any:
-    """The state of rounds in one task."""
+    """Build the table of one task's round state."""
     plain = (
         rounds.current,
         rounds.phase.value,
@@ -137,7 +137,7 @@ def rounds_table(rounds: RoundsSnapshot) -> Any:
 
 
 def rounds_in(table: Any) -> RoundsSnapshot:
-    """The state of rounds, from bytes that have been verified."""
+    """Read the round state. Its data is unpickled, so the bytes must have been verified before."""
     ((_, _, data),) = to_rows(table)
     current, phase, leaving, given, aside, contributions, enclosing, is_head, skips = pickle.loads(data)
     return RoundsSnapshot(

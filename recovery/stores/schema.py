@@ -1,8 +1,8 @@
-"""The schema of every document of a job: its identity, the entries of its chain, manifests, graphs.
+"""Schemas of all documents of a job: its identity, the entries of its chain, manifests, graphs.
 
-A document is checked once, when it is opened, before anything is made of it. So its readers index it without checks of
-their own. Numbers fit the columns of the tables that are made of them. What no single document can say, such as that a
-task is there once, is for those who compare them.
+A document is checked once, when it is opened, so its readers index it without further checks. Numbers are limited to
+the range of the table columns that hold them. Readers check the rules that go beyond shapes, for example that a
+manifest lists each task once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from recovery.stores.shapes import (
 )
 
 DOCUMENT_BYTES_MAX = 256 << 20
-"""The largest document: a manifest of some 500,000 channels."""
+"""Size limit of a document, enough for a manifest of about 500,000 channels."""
 
 IDENTITY_BYTES_MAX = 1 << 16
 
@@ -217,7 +217,7 @@ _GRAPH = record(
 
 
 def _graph(value: Any) -> None:
-    """A graph in which names are there once and edges lead from operator to operator."""
+    """A graph whose names are unique and whose edges connect its operators."""
     _GRAPH(value)
     for what in ("operators", "edges"):
         names: list[str] = [part["name"] for part in value[what]]

@@ -1,6 +1,6 @@
-"""Shapes: what a value in a document may be. A shape is called with the value and raises at the first fault.
+"""Shapes of the values in a document. A shape is a function that checks a value and raises at the first fault.
 
-The fault names the place, as in `tasks[3].files[0].size`. Nothing is converted: what passes can be used as it is.
+The error names the place, for example `tasks[3].files[0].size`. Values are checked, never converted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SHOWN_CHARACTERS_MAX = 40
 
 
 class ShapeError(ValueError):
-    """A value that is not of its shape: the place of it, and what is wrong."""
+    """A value has the wrong shape. `place` is its path in the document, `fault` says what is wrong."""
 
     def __init__(self, fault: str, place: str = "") -> None:
         self.fault = fault
@@ -23,7 +23,7 @@ class ShapeError(ValueError):
         super().__init__(f"{place.lstrip('.') or 'the document'} {fault}")
 
     def below(self, part: str) -> ShapeError:
-        """The same fault, seen from the value that holds this one."""
+        """Return the same error with `part` in front of its place."""
         return ShapeError(self.fault, part + self.place)
 
 
@@ -43,7 +43,7 @@ def whole(low: int, high: int) -> Shape:
 
 
 def text(value: Any) -> None:
-    """Text that can be encoded, of a bounded length."""
+    """Text of bounded length that can be encoded as UTF-8."""
     if type(value) is not str:
         raise ShapeError(f"is {shown(value)}, not text")
     if len(value) > TEXT_CHARACTERS_MAX:
@@ -62,7 +62,7 @@ def boolean(value: Any) -> None:
 
 
 def hexadecimal(digits: int | None = None) -> Shape:
-    """Bytes as hexadecimal digits: so many digits, or any even number of them."""
+    """Bytes as lower-case hexadecimal digits: exactly `digits`, or any even number."""
 
     def check(value: Any) -> None:
         is_hex = type(value) is str and value.isascii() and not set(value) - set("0123456789abcdef")
@@ -94,7 +94,7 @@ def optional(shape: Shape) -> Shape:
 
 
 def list_of(shape: Shape) -> Shape:
-    """A list, each item of this shape."""
+    """A list whose items all have this shape."""
 
     def check(value: Any) -> None:
         for place, item in enumerate(_list(value)):
@@ -123,7 +123,7 @@ def row(*shapes: Shape) -> Shape:
 
 
 def table(key: Shape, shape: Shape) -> Shape:
-    """An object with any names of the shape `key`, each value of the other shape."""
+    """An object with any names. Its names have the shape `key`, its values the shape `shape`."""
 
     def check(value: Any) -> None:
         for name, item in _object(value).items():
@@ -137,7 +137,7 @@ def table(key: Shape, shape: Shape) -> Shape:
 
 
 def record(shapes: Mapping[str, Shape]) -> Shape:
-    """An object with exactly these names.
+    """An object with exactly these names, each with a value of its shape.
 
     >>> record({"epoch": whole(1, 9)})({"epoch": None})
     Traceback (most recent call last):
@@ -159,7 +159,7 @@ def record(shapes: Mapping[str, Shape]) -> Shape:
 
 
 def shown(value: Any) -> str:
-    """A value in a message: on one line, cut short, and without characters that act on a terminal.
+    """Format a value for a message: on one line, shortened, with control characters escaped.
 
     >>> shown(None), shown({"a": 1}), shown("a\\nb"), shown("x" * 100)
     ('null', 'an object', "'a\\\\nb'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'...")

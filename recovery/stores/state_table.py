@@ -1,18 +1,19 @@
-"""The state of one operator in one task, as rows: what has a type in typed columns, the rest as it was pickled.
+"""State of one operator in one task as rows: plain keys and values in typed columns, everything else pickled.
 
-Encoded, a key group is a sequence of pickles. An entry of two is a value (key, value), one of three a timer (key,
-at_ms, hops), one of five many values at once (`typed_groups.py`). They become rows of kind "value" and "timer";
-"pending" are inputs that wait, "whole" belongs to the task.
+An encoded key group is a sequence of pickled entries: (key, value) is a value, (key, at_ms, hops) a timer, (key,) a key
+that a delta removes, and an entry of five items holds many values at once (`typed_groups.py`). They become rows of kind
+"value", "timer" and "gone". Rows of kind "pending" are waiting inputs; the row "whole" is state of the task itself.
 
-- Where key and value both have a type, the typed columns say all, and `data` is null. Else `data` holds the entry as
-  it was pickled, and the typed columns what can be told: of a timer its key, and its time in `value_int`.
-- Integer keys with numbers are read back as one entry of many, the others as pickles. The order of the values in a
-  group means nothing, and may change; timers keep theirs.
-- Entries are taken apart without making objects of the user's: no code of theirs runs while a cut is written, and
-  none while it is read.
-- The rows come in parts, each of which becomes a file. A part holds either whole key groups that follow each other, or
-  the rows that belong to no group. So a task that takes over some of the groups reads only the parts that hold them,
-  and writing a state takes no more memory than a part.
+- If the types of key and value have columns and both fit, the typed columns hold the entry and `data` is null.
+  Otherwise `data` holds the pickled entry. The typed columns then repeat its key and, in `value_int`, the time of a
+  timer, if these fit.
+- Integer keys with numbers are read as arrays (`Numbers`), other typed entries as lists (`Pairs`), the rest as pickles
+  (`Pickles`). The order of the values in a group has no meaning and may change; timers keep their order.
+- Entries are parsed without creating the user's objects, so user code runs neither while a cut is written nor while
+  its rows are read.
+- The rows are split into parts, one file per part. A part holds either consecutive key groups or the rows without a
+  group. So a task that takes over some of the groups reads only the parts that contain them, and writing a state
+  needs no more memory than a part.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ STATE = schema(
     }
 )
 REPEATING = ("kind",)
-# What is written as a dictionary is made as one: Parquet need not look for equal texts.
+# The column is built as a dictionary, so that Parquet need not search for equal texts.
 _KIND = pa.dictionary(pa.int8(), pa.string())
 _MADE = STATE.set(STATE.get_field_index("kind"), pa.field("kind", _KIND))
 
@@ -63,7 +64,7 @@ _MANY = {(int, int), (int, float)}
 _PIECE_ROWS = 65_536
 
 PART_BYTES = 16 << 20
-"""A part ends with the key group that would make it larger. Only a part of a single group may be."""
+"""Size limit of a part. A part ends before the key group that would exceed it; only a single group may be larger."""
 
 _NUMBER_BYTES = 20
 
@@ -72,32 +73,32 @@ Array = npt.NDArray[Any]
 
 _PICKLED = ("kind", "key_group", "key_int", "key_str", "value_int", "data")
 _Row = tuple[Any, ...]
-"""A row that has `data`: these columns of it, the others but its task are null."""
+"""A row with `data`: its values in the columns `_PICKLED`. All other columns are null."""
 
 
 class Opaque:
-    """Stands for everything of a pickle that is no plain value. It takes whatever is done to it, and does nothing."""
+    """Replaces every object in a pickle that is not a plain value. Accepts any call and does nothing."""
 
     def __new__(cls, *args: Any, **named: Any) -> Opaque:
         return object.__new__(cls)
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        """Takes anything."""
+        """Ignore the arguments."""
 
     def __call__(self, *args: Any, **named: Any) -> Opaque:
         return self
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Takes anything."""
+        """Ignore the item."""
 
     def __setstate__(self, state: Any) -> None:
-        """Takes anything."""
+        """Ignore the state."""
 
     append = extend = add = __init__
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Reads plain values, and `Opaque` for all else, so that it calls nothing and imports nothing.
+    """Reads plain values and replaces everything else by `Opaque`, so that it imports nothing and runs no user code.
 
     >>> payload = pickle.dumps({"when": io.StringIO, "many": [1, 2]}, 5)
     >>> PlainUnpickler(io.BytesIO(payload)).load()["many"]
@@ -105,12 +106,12 @@ class PlainUnpickler(pickle.Unpickler):
     """
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        """The same for all."""
+        """Return `Opaque` for every name."""
         return Opaque
 
 
 class _Typed:
-    """Rows of values whose typed columns say all: of one type of key and one of value, gathered group by group."""
+    """Rows without `data` whose keys have one type and whose values have one type, collected group by group."""
 
     def __init__(self, key_column: str, value_column: str) -> None:
         self.columns = (key_column, value_column)
@@ -119,13 +120,13 @@ class _Typed:
         self.values: list[list[Any] | Array] = []
 
     def add(self, groups: Array, keys: list[Any] | Array, values: list[Any] | Array) -> None:
-        """Values: of each its group, its key, and itself."""
+        """Add rows, given as three columns: groups, keys and values."""
         self.groups.append(groups)
         self.keys.append(keys)
         self.values.append(values)
 
     def table(self) -> Any:
-        """The rows of all groups."""
+        """Build the table of all rows."""
         groups = np.concatenate(self.groups)
         count = len(groups)
         columns: dict[str, Any] = {"kind": _repeated("value", _KIND, count), "key_group": groups}
@@ -135,14 +136,14 @@ class _Typed:
 
 
 def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
-    """One column of all parts: numbers at once, for there may be a part for each of many groups."""
+    """Join parts to one column. Arrays are concatenated first, because each of many groups may have its own part."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return pa.array(np.concatenate(parts), kind)
     return pa.chunked_array([pa.array(part, kind) for part in parts])
 
 
 def _table(count: int, columns: dict[str, Any]) -> Any:
-    """A table of some columns, the others null."""
+    """Build a table with these columns; all others are null."""
     made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in _MADE}
     for name, column in columns.items():
         is_made = isinstance(column, pa.Array | pa.ChunkedArray)
@@ -151,7 +152,7 @@ def _table(count: int, columns: dict[str, Any]) -> Any:
 
 
 def _repeated(value: Any, kind: Any, count: int) -> Any:
-    """A column of equal values: one piece that is kept, again and again; the fewer there are, the faster it is read."""
+    """Build a column of equal values by repeating a cached piece. Pieces are large: fewer pieces are read faster."""
     whole, rest = divmod(count, _PIECE_ROWS)
     piece = _piece(value, kind)
     return pa.chunked_array([*[piece] * whole, piece.slice(0, rest)])
@@ -170,15 +171,15 @@ class _Rows:
         self.single: list[_Row] = []
 
     def add_group(self, group: int, payload: bytes) -> None:
-        """Take apart what a key group holds."""
+        """Add the entries of an encoded key group."""
         stream = io.BytesIO(payload)
         typed: dict[Any, tuple[list[Any], list[Any]]] = {}
         start, size = 0, len(payload)
         while start < size:
             try:
-                # One for each entry: what it remembers of one pickle is not to be known to the next.
+                # A new unpickler per entry: the memo of one pickle must not be visible to the next.
                 entry: Any = PlainUnpickler(stream).load()
-            except Exception:  # noqa: BLE001  # a pickle may do anything to an opaque object; then it stays as it is
+            except Exception:  # noqa: BLE001  # any use of an `Opaque` may fail; then the rest of the group stays pickled
                 self.single.append(_pickled("value", group, payload[start:]))
                 break
             end = stream.tell()
@@ -196,7 +197,7 @@ class _Rows:
             self.typed[types].add(np.full(len(keys), group, np.int32), keys, values)
 
     def add_numbers(self, numbers: Numbers) -> None:
-        """Take what is in columns already."""
+        """Add values that are in columns already."""
         types = (int, int if numbers.code == "i" else float)
         self.typed[types].add(numbers.groups, numbers.keys, numbers.values)
 
@@ -214,7 +215,7 @@ class _Rows:
                 return False
 
     def table(self) -> Any:
-        """All rows: first those whose columns say all."""
+        """Build the table of all rows: first the rows without `data`, then the others."""
         tables = [typed.table() for typed in self.typed.values() if typed.keys]
         if self.single:
             columns = zip(_PICKLED, zip(*self.single, strict=True), strict=True)
@@ -223,7 +224,7 @@ class _Rows:
 
 
 def fits(value: Any) -> bool:
-    """Whether a typed column can hold this int, float or text: not beyond 64 bits, nor half of a surrogate pair."""
+    """Whether a typed column can hold this int, float or text: at most 64 bits, and no half of a surrogate pair."""
     if type(value) is int:
         return _INT_MIN <= value <= _INT_MAX
     if type(value) is not str or value.isascii():
@@ -236,7 +237,7 @@ def fits(value: Any) -> bool:
 
 
 def _row(group: int, parts: tuple[Any, ...], data: bytes) -> _Row:
-    """The row of an entry that stays as it was pickled, with what can be told of it."""
+    """Build the row of an entry that stays pickled, with its key and its time in typed columns if they fit."""
     if len(parts) not in {1, 2, 3}:
         return _pickled("value", group, data)
     key = parts[0]
@@ -255,14 +256,14 @@ def _pickled(kind: str, group: int | None, data: bytes) -> _Row:
 
 
 class Part(NamedTuple):
-    """Some rows of a state. `span`: the first and the last of their key groups; None if they belong to none."""
+    """Some rows of a state. `span`: their first and last key group; None for rows without a group."""
 
     rows: Any
     span: tuple[int, int] | None
 
 
 def state_parts(state: OperatorState) -> Iterator[Part]:
-    """The rows of one operator's state in one task, part by part: key groups in their order, then what has no group."""
+    """Split one operator's state in one task into parts: key groups in order, then the rows without a group."""
     if isinstance(state.groups, TypedGroups):
         yield from _parts_of_numbers(state.groups)
     else:
@@ -302,7 +303,7 @@ def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
 
 
 def _spans(counts: list[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last key group of each part, from the number of rows in each group."""
+    """Yield the first and the last key group of each part. `counts` has the number of rows per group."""
     rows, first, last = 0, -1, -1
     for group, count in enumerate(counts):
         if rows and (rows + count) * _NUMBER_BYTES > PART_BYTES:
@@ -316,7 +317,7 @@ def _spans(counts: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def has_span(table: Any, span: tuple[int, int] | None) -> bool:
-    """Whether these are the first and the last key group of a part; None: all of its rows belong to no group."""
+    """Whether `span` is the first and last key group of a part; None means that all its rows are without a group."""
     groups = table.column("key_group")
     if span is None or groups.null_count:
         return span is None and groups.null_count == len(groups)
@@ -325,7 +326,7 @@ def has_span(table: Any, span: tuple[int, int] | None) -> bool:
 
 
 def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
-    """The key groups of a part; if some are wanted, only those."""
+    """Read the key groups of a part, or only the groups in `wanted`."""
     in_group = _is_there(table, "key_group")
     if wanted is not None:
         groups = np.asarray(table.column("key_group").fill_null(-1))
@@ -342,14 +343,14 @@ def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
 
 
 def rest_of(table: Any) -> tuple[tuple[bytes, ...], bytes | None]:
-    """What waits, and what belongs to the task."""
+    """Read the rows without a group: the waiting inputs, and the state of the task itself (None if it has none)."""
     rows = to_rows(_rows(table.select(["kind", "data"]), ~_is_there(table, "key_group")))
     pending = tuple(data for kind, data in rows if kind == "pending")
     return pending, next((data for kind, data in rows if kind == "whole"), None)
 
 
 def _rows(table: Any, which: npt.NDArray[np.bool_]) -> Any:
-    """These rows of a table. Rows that follow each other, as those of a range of groups do, are not copied."""
+    """Select rows of a table. Consecutive rows, such as those of a range of groups, are not copied."""
     places = np.flatnonzero(which)
     if not len(places):
         return table.slice(0, 0)

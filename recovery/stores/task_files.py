@@ -1,8 +1,8 @@
-"""The files of one task in one epoch: what is in them is told here, and how a snapshot goes in and comes out.
+"""The files of one task in one epoch: their contents, and how a snapshot is written to them and read from them.
 
-Empty tables make no file. What is little (whether the task has ended, which operators it has, how far its splits are
-read, what its channels have counted) goes with the list of files into the manifest, and so do the figures of logs, for
-those who only want to know.
+Empty tables are not written. Small facts (whether the task has ended, its operators, the positions of its splits, the
+counts of its channels) are stored in the manifest beside the list of files. So are the figures of the logs, so that
+they can be shown without reading a log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recovery.stores.parquet_tables import decode, encode
 from recovery.stores.store_errors import SnapshotCorruptError
 
 CountRecords = Callable[[bytes], int | None]
-"""How many records an encoded batch holds, or None if nobody can tell."""
+"""Counts the records of an encoded batch; None if they cannot be counted."""
 
 Write = Callable[[Mapping[Parts, bytes]], None]
 """Writes some files of a task."""
@@ -33,9 +33,9 @@ WRITTEN_AT_ONCE_BYTES = 8 << 20
 
 
 class StoredFile(NamedTuple):
-    """One file: its name below the folder of the job, its size, and the SHA-256 of what is in it.
+    """One file: its name relative to the job's folder, its size in bytes, and the SHA-256 of its content.
 
-    `groups`: the first and the last key group of a state file; None for a file of rows that belong to no group.
+    `groups`: the first and the last key group of a state file; None for a file of rows without a group.
     """
 
     name: str
@@ -44,15 +44,15 @@ class StoredFile(NamedTuple):
     groups: tuple[int, int] | None = None
 
     def has_some_of(self, wanted: range) -> bool:
-        """Whether the file holds key groups of this range, or rows that belong to no group."""
+        """Whether the file holds key groups of this range, or rows without a group."""
         return self.groups is None or (self.groups[0] < wanted.stop and wanted.start <= self.groups[1])
 
 
 class StateLayer(NamedTuple):
-    """What a task wrote of its keyed state for one cut: everything, or what changed since the cut `base`.
+    """Keyed state that a task wrote for one cut: all of it, or the changes since the cut `base`.
 
-    `attempt` and `filed` name the folder of its files; a compaction is filed under a number of its own, and holds
-    what the task's files of the cut `epoch` held together.
+    `attempt` and `filed` name the folder of its files. A compaction is filed under a number of its own and holds the
+    combined content of the task's files of the cut `epoch`.
     """
 
     attempt: Attempt
@@ -63,10 +63,12 @@ class StateLayer(NamedTuple):
 
 
 class OperatorFacts(NamedTuple):
-    """An operator of a task: whether it has state of the task's own that can move, its kind, what it sent or wrote.
+    """Small facts about an operator of a task.
 
-    `kind` is that of the plan, None if nobody told; `records` is told of sources and sinks, `splits` of sources: each
-    split with its encoded position.
+    - whole_can_move, has_whole: whether its state without a key group can be rescaled, and whether it has any.
+    - kind: its kind in the plan; None if the kind was not passed to `write_files`.
+    - records: number of records that a source sent or a sink wrote.
+    - splits: the splits of a source, each with its encoded position.
     """
 
     name: str
@@ -78,7 +80,7 @@ class OperatorFacts(NamedTuple):
 
 
 class ChannelFigures(NamedTuple):
-    """One end of a channel: what was sent, or consumed and logged, with its digest."""
+    """One end of a channel: the number of batches sent, or consumed and logged, and their digest."""
 
     direction: str
     channel: ChannelId
@@ -89,18 +91,18 @@ class ChannelFigures(NamedTuple):
     log_count: int | None
 
     def as_input(self, log: tuple[LogEntry, ...]) -> InputRecord:
-        """What the receiver's snapshot holds of it."""
+        """Convert to the record in the receiver's snapshot."""
         return InputRecord(self.channel, bool(self.is_back), self.count, self.digest, log, bool(self.ended))
 
     def as_output(self) -> OutputRecord:
-        """What the sender's snapshot holds of it."""
+        """Convert to the record in the sender's snapshot."""
         return OutputRecord(self.channel, self.count, self.digest)
 
 
 class LogFigures(NamedTuple):
-    """What the log of one loop holds. `records` is None if the batches cannot be counted.
+    """Figures of one loop's log. `size` is in bytes; `records` is None if a batch cannot be counted.
 
-    Records that were processed before the cut, of the first batch of a log, are not counted.
+    Records of a log's first batch that were processed before the cut are not counted.
     """
 
     loop: str
@@ -111,13 +113,14 @@ class LogFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskFiles:
-    """What one task has written. `filed` names the epoch's folder: None for a last state.
+    """The files that one task has written for a cut, with the facts that go into the manifest.
 
-    `rounds` is there for tasks of an iteration. `overtook`: whether the task captured past its queues. `is_settled`:
-    whether it is durable already, or becomes so with the manifest.
-
-    - base: the cut since which the keyed state in `files` tells what changed; None if it tells everything.
-    - below: what was written before, oldest first, if `base` is there. For each key the last one that holds it counts.
+    - filed: the epoch that names the folder; None for the last state of a task.
+    - rounds: only for tasks of an iteration.
+    - overtook: whether the task captured before it had consumed its queues.
+    - is_settled: whether the files are durable already; otherwise they become durable with the manifest.
+    - base: the cut relative to which the keyed state in `files` is a delta; None if it is complete.
+    - below: if there is a `base`, the layers written before, oldest first. For each key the newest layer counts.
     """
 
     task: TaskId
@@ -139,23 +142,23 @@ class TaskFiles:
 
     @property
     def layer(self) -> StateLayer:
-        """What the task itself has written of its keyed state."""
+        """The keyed state in the task's own `files`."""
         keyed = tuple(file for file in self.files if file.groups is not None)
         return StateLayer(self.attempt, self.filed, self.epoch, self.base, keyed)
 
     @property
     def all_files(self) -> tuple[StoredFile, ...]:
-        """Its own files, and those below them."""
+        """The files of the layers below, then the task's own files."""
         return (*(file for layer in self.below for file in layer.files), *self.files)
 
     @property
     def logged(self) -> dict[ChannelId, int]:
-        """How many batches the log of each input channel holds, of those that have any."""
+        """Number of logged batches of each input channel whose log is not empty."""
         return {end.channel: end.log_count for end in self.channels if end.log_count}
 
     @property
     def outline(self) -> TaskOutline:
-        """What a restore is planned from."""
+        """The facts from which a restore is planned."""
         folder, names = attempt_folder(self.attempt, self.filed), {file.name for file in self.files}
         return TaskOutline(
             ended=self.ended,
@@ -176,17 +179,17 @@ class TaskFiles:
 
     @property
     def log_batches(self) -> int:
-        """How many batches were logged."""
+        """Number of logged batches."""
         return sum(log.batches for log in self.logs)
 
     @property
     def log_bytes(self) -> int:
-        """How large they are."""
+        """Size of the logged batches, in bytes."""
         return sum(log.size for log in self.logs)
 
 
 class _Written:
-    """The files of a task, written while the next ones are encoded; so no more than a few MB of them are in memory."""
+    """Writes the files of a task between encoding them, so that only a few MB of them are in memory."""
 
     def __init__(self, write: Write) -> None:
         self.files: list[StoredFile] = []
@@ -195,7 +198,7 @@ class _Written:
         self._waiting_bytes = 0
 
     def add(self, parts: Parts, data: bytes, groups: tuple[int, int] | None = None) -> None:
-        """One file. To write several small ones at once costs little more than to write one."""
+        """Add a file. Small files are collected: writing several at once costs little more than writing one."""
         self.files.append(StoredFile(path_of(parts), len(data), sha256(data), groups))
         self._waiting[parts] = data
         self._waiting_bytes += len(data)
@@ -203,7 +206,7 @@ class _Written:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the files collected so far."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
         if waiting:
             self._write(waiting)
@@ -218,9 +221,10 @@ def write_files(
     count_records: CountRecords,
     write: Write,
 ) -> TaskFiles:
-    """A snapshot as files. `loops` tells the loop of a back edge; the log of another edge goes under its own name.
+    """Write a snapshot as files.
 
-    `kinds` tells what kind each operator is.
+    `loops` maps each back edge to its loop; the log of any other edge is filed under the edge's name. `kinds` maps
+    each operator to its kind.
     """
     folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write)
     if any(state.deltas for state in snapshot.operators.values()):
@@ -268,7 +272,7 @@ def write_files(
 
 
 def _write_operators(folder: Parts, snapshot: TaskSnapshot, written: _Written) -> int:
-    """Add the files of all operators; gives the number of rows of state."""
+    """Add the files of all operators; return the number of rows of state."""
     task, rows = snapshot.task, 0
     for name, state in snapshot.operators.items():
         for number, part in enumerate(states.state_parts(state)):
@@ -297,7 +301,7 @@ def _log_figures(loop: str, logged: list[InputRecord], count_records: CountRecor
 
 
 class TaskReader:
-    """Makes a snapshot, or parts of one, of files whose bytes `read` has verified."""
+    """Reads a snapshot, or parts of one, from its files. `read` returns the verified bytes of a file."""
 
     def __init__(self, described: TaskFiles, read: Callable[[StoredFile], bytes]) -> None:
         self._described = described
@@ -311,7 +315,7 @@ class TaskReader:
         self._facts = {facts.name: facts for facts in described.operators}
 
     def snapshot(self) -> TaskSnapshot:
-        """The snapshot that was written. A file that is part of none of it, or is missing, is an error."""
+        """Read the whole snapshot. Raises if a file is missing or does not belong to the snapshot."""
         described = self._described
         logs, ends = self.logs(), described.channels
         snapshot = TaskSnapshot(
@@ -330,7 +334,7 @@ class TaskReader:
         return snapshot
 
     def state(self, operator: str, groups: range | None = None) -> OperatorState:
-        """The state of one operator; of its key groups only these, if some are given."""
+        """Read the state of one operator, with all key groups or only those in `groups`."""
         facts = self._facts[operator]
         transactions = self._table("transactions", operator, records.TRANSACTIONS)
         keyed: list[StoredFile] = []
@@ -366,14 +370,14 @@ class TaskReader:
                 yield file
 
     def state_part(self, operator: str, file: StoredFile) -> Any:
-        """The rows of one file of an operator's state."""
+        """Read the rows of one file of an operator's state."""
         part = self._decoded(file, states.STATE)
         if not states.has_span(part, file.groups):
             raise self._contradicts(f"key groups of {operator}")
         return part
 
     def logs(self) -> dict[ChannelId, tuple[LogEntry, ...]]:
-        """The log of each input channel that has any."""
+        """Read the logs of the input channels that have one."""
         logs: dict[ChannelId, tuple[LogEntry, ...]] = {}
         for figures in self._described.logs:
             log = self._table("log", figures.loop, records.LOG)
@@ -385,7 +389,7 @@ class TaskReader:
         return logs
 
     def rounds(self) -> RoundsSnapshot | None:
-        """The state of rounds, of a task of an iteration."""
+        """Read the round state; None for a task outside of iterations."""
         table = self._table("rounds", None, records.ROUNDS)
         rounds = None if table is None else records.rounds_in(table)
         if rounds_outline(rounds) != self._described.rounds:
@@ -410,7 +414,7 @@ class TaskReader:
 
 @dataclass(frozen=True, slots=True)
 class _KeyedParts:
-    """The keyed state in some files, of the wanted key groups. Each file is read when its turn comes, and let go."""
+    """Keyed state of the wanted key groups in some files. Iteration reads one file at a time and keeps none."""
 
     reader: TaskReader
     operator: str
@@ -423,19 +427,19 @@ class _KeyedParts:
 
 
 class StoredCut:
-    """What the tasks of a cut have left in their files, read part by part (`recovery.taking_back.CutFiles`)."""
+    """The files of a cut, read part by part. Implements `recovery.taking_back.CutFiles`."""
 
     def __init__(self, tasks: Mapping[TaskId, TaskFiles], read: Callable[[StoredFile], bytes]) -> None:
         self._readers = {task: TaskReader(files, read) for task, files in tasks.items()}
 
     def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
-        """The state of an operator in a task; of its key groups only these, if some are given."""
+        """Read the state of an operator in a task, with all key groups or only those in `groups`."""
         return self._readers[task].state(operator, groups)
 
     def logs(self, task: TaskId) -> Mapping[ChannelId, tuple[LogEntry, ...]]:
-        """The log of each input channel of a task that has any."""
+        """Read the logs of a task's input channels that have one."""
         return self._readers[task].logs()
 
     def rounds(self, task: TaskId) -> RoundsSnapshot | None:
-        """The state of rounds in a task."""
+        """Read the round state of a task."""
         return self._readers[task].rounds()

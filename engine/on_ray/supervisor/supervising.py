@@ -1,8 +1,8 @@
-"""One run on Ray: the ports of its `RunDriver`, and what only a cluster has.
+"""One run on Ray: the ports of its `RunDriver`, and the handling of actors that die, fall silent or find no machine.
 
-One loop: reports of actors, their deaths, requests of clients and the passing of time come in, and are passed on to the
-driver, which decides nothing that depends on Ray. Only here: actors that have died, that were never heard of, or that
-have been silent for long; machines that have to be waited for; progress; planned faults.
+A single loop passes reports and deaths of actors, requests of clients and clock ticks to the driver, which decides
+nothing that depends on Ray. This module handles the rest: actors that die, never report or fall silent, waits for
+machines, progress and planned faults.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CancelledError(RuntimeError):
 
 
 class Look(NamedTuple):
-    """A question to a silent actor: how long it had been silent, and until when it may answer."""
+    """A question to a silent actor, with the duration of its silence and the deadline for its answer."""
 
     answer: Future[str]
     silent_ms: int
@@ -72,12 +72,14 @@ class Look(NamedTuple):
 
 
 class Supervising(RunObserver[CutDescription]):
-    """One run, from its start until it is finished, failed, cancelled or fenced.
+    """One run, from its start until it is finished, stopped, failed, cancelled or fenced.
 
-    - asked: requests of clients that the loop has not seen yet. has_ended: whether it will see no more.
-    - heard_ms: when each actor last reported progress in this attempt.
-    - looks: the questions to silent actors about what they are doing.
-    - wait_told_at_s: when the user is next told of a machine that is waited for.
+    - asked: requests of clients that the loop has not handled yet.
+    - asking: lock of `asked` and `has_ended`, because requests come from any thread.
+    - has_ended: whether the loop has ended, so that requests are answered at once.
+    - heard_ms: time of each actor's last progress report in this attempt.
+    - looks: open questions to silent actors about what they are doing.
+    - wait_told_at_s: the next message about a missing machine is due after this many seconds of waiting.
     """
 
     def __init__(self, spec: RunSpec) -> None:
@@ -109,7 +111,7 @@ class Supervising(RunObserver[CutDescription]):
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def run(self) -> Story:
-        """Run to the end, good or bad."""
+        """Run until the run has ended, successfully or not; return its story."""
         driver = self.driver
         try:
             driver.begin(self.spec.resume_from, anew=self.spec.anew)
@@ -162,11 +164,11 @@ class Supervising(RunObserver[CutDescription]):
 
     @property
     def now_ms(self) -> int:
-        """A clock that never steps."""
+        """Monotonic time."""
         return _now_ms()
 
     def _look_at_silent(self) -> None:
-        """Report which actors have been silent for long, with what they are doing."""
+        """Ask actors that have been silent for long what they are doing; report it, or restart if so configured."""
         now_ms = self.now_ms
         for actor, silent_ms in self.silences.due(now_ms):
             if (answer := self.actors.crew.look(actor)) is not None:
@@ -185,11 +187,11 @@ class Supervising(RunObserver[CutDescription]):
             self.say(told)
 
     def _is_in_a_long_turn(self) -> bool:
-        """Whether an actor has said nothing for so long that it must be busy with one record."""
+        """Whether an actor's last progress report is so old that it must be busy with a single record."""
         until_ms = self.now_ms - LONG_TURN_MS
         return any(self.heard_ms.get(actor, until_ms) < until_ms for actor in self.actors.actors())
 
-    # -- what happened -------------------------------------------------------------------------------------------
+    # -- reports, outcomes, requests -----------------------------------------------------------------------------
 
     def _on_report(self, actor: str, report: Any) -> None:
         driver, attempt = self.driver, self.driver.supervisor.attempt
@@ -209,7 +211,7 @@ class Supervising(RunObserver[CutDescription]):
                 self._hear_out(actor, report)
 
     def _hear_out(self, actor: str, report: Any) -> None:
-        """Take note of a report that counts even if its attempt is over."""
+        """Process a report that counts even after its attempt; all others are counted as stale."""
         match report:
             case Progress(counts) | Outcome(_, _, counts):
                 self._on_progress(actor, report)
@@ -232,7 +234,7 @@ class Supervising(RunObserver[CutDescription]):
                 driver.on_remaining(task, attempt, epoch, remaining)
 
     def _on_over(self, actor: str, attempt: Attempt, outcome: Outcome) -> None:
-        """An actor's part in an attempt is over."""
+        """Process the end of an actor's part in an attempt."""
         if attempt != self.driver.supervisor.attempt:
             return
         if outcome.end == "died":
@@ -243,10 +245,10 @@ class Supervising(RunObserver[CutDescription]):
             self.driver.on_failure(attempt, outcome.reason)
 
     def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
-        """A client's request, from any thread; the answer is there when the client repeats it."""
+        """Accept a client's request, from any thread. Returns None until it is answered: the client asks again."""
         if kind is not RequestKind.STOP and not self.driver.is_restorable:
             return Reply(error=f"the run keeps no snapshots, so {wanted(kind, name)} has no place: give it snapshots=")
-        # A savepoint may be resumed with another parallelism, which cannot go on in the middle of a round.
+        # A savepoint may be resumed with another parallelism, which is possible only between rounds.
         in_rounds = kind is RequestKind.SAVEPOINT and self.has_rounds
         request = Request(request_id, kind, name, Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode)
         requests = self.driver.supervisor.requests
@@ -257,7 +259,7 @@ class Supervising(RunObserver[CutDescription]):
             return requests.ask(request)
 
     def _answer_last_requests(self) -> None:
-        """Reply what arrived during the last turn; what arrives from now on is answered at once."""
+        """Answer the requests that arrived during the last turn. Later requests are answered at once."""
         requests = self.driver.supervisor.requests
         with self.asking:
             self.has_ended = True
@@ -267,14 +269,14 @@ class Supervising(RunObserver[CutDescription]):
             self.story.answers = dict(requests.answers)
 
     def _fail(self, error: Exception) -> None:
-        """End the run with an error that is not the driver's."""
+        """End the run as failed, with this error as its cause."""
         self.story.finish("failed", error)
         self.driver.end(RunEnding.FAILED, str(error))
 
     # -- the actors, a port of the driver ------------------------------------------------------------------------
 
     def place(self, cut: CutDescription | None) -> Placed:
-        """Keep the deployment of the run, as far as the cut allows it. The flow may have changed since the cut."""
+        """Keep the run's deployment as far as the cut allows. The flow may have changed since the cut."""
         deployment = self.driver.deployment
         outline = None if cut is None else fitted(cut.outline, deployment.plan, self.spec.change)
         if outline is not None:
@@ -282,7 +284,7 @@ class Supervising(RunObserver[CutDescription]):
         return Placed(deployment, place(deployment, outline))
 
     def restore(self, attempt: Attempt, placed: Placed, cut: CutDescription | None) -> None:
-        """Start the actors that are missing, and have all of them restore their tasks."""
+        """Start missing actors, and have all actors restore their tasks."""
         self.wait_told_at_s = WAIT_TOLD_S
         files: Mapping[TaskId, TaskFiles] = {} if cut is None else cut.tasks
         kills, processed = tuple(self.kills.left), self.story.by_task()
@@ -291,12 +293,12 @@ class Supervising(RunObserver[CutDescription]):
             self.store.describe(deployment.plan)
             self.actors.begin(attempt, deployment, placed.restores, files, self.spec.options, kills, processed)
         except CancelledError:
-            return  # the request is heard with the next turn
+            return  # the next turn ends the run
         except (CrewError, OSError) as error:
             self.actors.overs.append(("", attempt, Outcome("failed", str(error))))
 
     def _on_wait(self, waited_s: float, lacking: str) -> None:
-        """An actor has no place yet."""
+        """Report from time to time that an actor still has no room. Raises if the run is cancelled."""
         if self.is_cancelled:
             raise CancelledError
         if waited_s >= self.wait_told_at_s:
@@ -304,21 +306,21 @@ class Supervising(RunObserver[CutDescription]):
             self.say(lacking)
 
     def start(self, order: StartTasks) -> None:
-        """Start all tasks: every actor has found its peers."""
+        """Start all tasks, now that every actor is connected to its peers."""
         self.actors.all_are_connected()
         for actor in self.actors.actors():
             self.actors.tell(actor, order)
 
     def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
-        """Give an order to the actor of its task."""
+        """Send an order to the actor of its task."""
         self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
 
     def compact(self, order: Compact) -> None:
-        """Have the actor of the task do it, beside its other work."""
+        """Have the task's actor compact its files beside its other work."""
         self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
 
     def stop(self) -> None:
-        """Have all actors leave the attempt. One that is in a function may be silent for as long as allowed anyway."""
+        """Have all actors leave the attempt. An actor busy in a user function gets the rest of its silence limit."""
         self.looks.clear()
         silent_ms = self.silences.longest_ms(self.now_ms)
         self.silences.begin((), self.now_ms)
@@ -329,7 +331,7 @@ class Supervising(RunObserver[CutDescription]):
     # -- the user's condition, a port of the driver --------------------------------------------------------------
 
     def holds(self, manifest: Manifest) -> bool:
-        """Ask `stop_when` about a complete cut."""
+        """Whether the user's `stop_when` holds for a complete cut."""
         plan = self.driver.deployment.plan
         if plan.stop_when is None or not self.driver.is_restorable:
             return False
@@ -347,26 +349,26 @@ class Supervising(RunObserver[CutDescription]):
             self._fail(stop_when_error(plan.name, manifest.epoch, error))
             return False
 
-    # -- what the driver tells -----------------------------------------------------------------------------------
+    # -- the observer of the driver ------------------------------------------------------------------------------
 
     def say(self, line: str) -> None:
-        """Tell the user."""
+        """Show a line to the user."""
         self.story.say(line)
 
     def say_once(self, line: str) -> None:
-        """Tell the user, unless told before."""
+        """Show a line to the user, unless it was shown before."""
         if line not in self.story.lines:
             self.story.say(line)
 
     def on_attempt(self, attempt: Attempt, cut: CutDescription | None) -> None:
-        """An attempt begins."""
+        """Record that an attempt begins."""
         if cut is None:
             self.story.on_attempt(attempt, None, 0)
         else:
             self.story.on_attempt(attempt, cut.epoch, cut.records_in_logs)
 
     def on_running(self) -> None:
-        """All tasks have been started."""
+        """Record that all tasks have started; from now on watch for silence and strike planned faults."""
         self.heard_ms = {}
         self.silences.begin(self.actors.actors(), self.now_ms)
         self.actors.crew.fill_spares()
@@ -374,7 +376,7 @@ class Supervising(RunObserver[CutDescription]):
         self.story.on_running({name: arrival.pid for name, arrival in self.actors.crew.arrivals.items()})
 
     def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
-        """A cut is complete. A planned fault may wait for it."""
+        """Record a complete cut, and strike the planned faults that wait for it."""
         self.story.on_cut(manifest, files)
         self.kills.recurring.on_cut()
         driver = self.driver
@@ -384,15 +386,15 @@ class Supervising(RunObserver[CutDescription]):
             driver.abandon()
 
     def on_restart(self, reason: str) -> None:
-        """An attempt has failed."""
+        """Record that an attempt has failed."""
         self.story.on_restart(reason)
 
     def on_pause(self, pause_ms: int) -> None:
-        """The next attempt has to wait."""
+        """Show the user when the next attempt begins."""
         self.say(f"the next attempt begins in {pause_ms / 1000:.1f} s")
 
     def on_end(self, ending: RunEnding, reason: str) -> None:
-        """The run has ended."""
+        """Record how the run has ended."""
         match ending:
             case RunEnding.FAILED:
                 self.story.finish("failed", RunFailedError(reason))
