@@ -141,8 +141,8 @@ class Supervisor:
     def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
         """Read the chain and claim the next attempt, from the cut that the last entry names or from the requested one.
 
-        A run that begins `anew` does not take over another run's job. A successor goes on with what its predecessors
-        have begun.
+        A run that begins `anew` does not take over another run's job. A successor continues what its predecessors
+        began.
         """
         lost_with = self._lost_with(chain)
         if lost_with is not None:

@@ -208,7 +208,7 @@ class ObjectStore(Store):
         raise OSError(errno.EBUSY, "others kept writing it at the same time", self._path(name)) from conflict
 
     def _found(self, name: str, data: bytes, doubt: Exception | None) -> bytes | None:
-        """What is there under a name: one byte more than `data` has is enough to compare. None if nothing is."""
+        """Read an object to compare it with `data`, at most one byte more than that; None if there is no object."""
         try:
             return self.read(name, length=len(data) + 1)
         except FileNotFoundError:

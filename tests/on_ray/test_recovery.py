@@ -156,7 +156,7 @@ def supervisor_of(before: dict[int, str]) -> int:
 
 
 def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> Story:
-    """End the supervisor once there are so many cuts; the story of its successor, when all tasks run again."""
+    """Kill the supervisor after `cuts` complete cuts; return the story of its successor once all tasks run again."""
     story = until(job, lambda story: story.state == "running" and story.snapshots >= cuts, "a cut is complete")
     end(supervisor_of(before))
     later = until(job, lambda later: later.restarts > story.restarts and later.state == "running", "it is replaced")

@@ -40,7 +40,7 @@ from recovery.stores.store_schemes import scheme_of
 NEVER_MS = 10**12
 
 STATE_FILES_MAX = 32
-"""So many files may make up the keyed state of a task. Half of them are put into one in the background."""
+"""Limit of the files that make up the keyed state of a task. Compaction begins at half of it."""
 
 
 @with_keywords_of(RunOptions)

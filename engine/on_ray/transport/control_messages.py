@@ -128,7 +128,7 @@ class TaskReport(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """A compaction is done, as one file of so many entries; or it has failed, and both are None."""
+    """The result of a compaction: its file and the number of entries in it; both are None if it failed."""
 
     task: TaskId
     epoch: Epoch
