@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -243,11 +244,11 @@ def test_who_finds_a_file_visible_makes_that_durable_since_the_one_before_may_ha
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("power_fails", [False, True])
 def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path: Path, kind: Any, power_fails: bool):
-    survived = 0
-    for step in range(100):
+    for step in count():
         out = tmp_path / str(step)
         disk = LossyDisk(dies_before=step)
         prepared: list[str] = []
+        survived = False
         try:
             opened = writer(kind(str(out)), opened=services(disk=disk))
             for epoch in (1, 2):
@@ -257,7 +258,7 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path: Path, kind: Any
                 prepared.append(transaction(epoch))
             for name in prepared:
                 opened.commit(name)
-            survived += 1
+            survived = True
         except Crash:
             assert len(disk.steps) == step
         if power_fails:
@@ -267,7 +268,9 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path: Path, kind: Any
         for name in prepared:
             again.commit(name)
         assert numbers(out, kind) == [10, 11, 20, 21][: 2 * len(prepared)]
-    assert 50 < survived < 90
+        if survived:  # there is no later step
+            break
+    assert step > 10
 
 
 @pytest.mark.parametrize("kind", FILES)
