@@ -47,6 +47,7 @@ from engine.files.file_errors import (
     UnwritableRecordError,
 )
 from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
+from engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveError, attach
 from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.starting import run, start
@@ -191,6 +192,7 @@ __all__ = [
     "NoSinkError",
     "NoSourceError",
     "NoSuchCutError",
+    "NoSuchRunError",
     "NoWayOutError",
     "NothingEntersError",
     "OpenLoopError",
@@ -214,6 +216,7 @@ __all__ = [
     "RescaleError",
     "Rollback",
     "RoutingError",
+    "RunAliveError",
     "RunExistsError",
     "RunFailedError",
     "RunOptions",
@@ -251,6 +254,7 @@ __all__ = [
     "UnwritableRecordError",
     "UserFunctionError",
     "WrongCallError",
+    "attach",
     "case_of",
     "close_session",
     "compare",

@@ -70,6 +70,10 @@ def run_checked(
     and cuts are in a temporary folder unless `snapshots` names one; file:///FOLDER says that all hosts of the cluster
     have mounted it.
     """
+    if options.detached:
+        raise WrongCallError(
+            "the process that starts a checked run also compares it: leave out detached, or --detached"
+        )
     snapshots = None if options.snapshots is None else os.fspath(options.snapshots)
     if snapshots is not None:
         check_path("--snapshots", snapshots)

@@ -7,7 +7,7 @@ import os
 import select
 import sys
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from backedge.arguments import Parser, add_key_file, count, digits, number, place, seconds
 from backedge.flows import WrongCallError, flow_at, settings_in
@@ -56,6 +56,11 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.run_command import run_flow
 
             return run_flow(options)
+        case "attach" | "savepoint" | "stop" | "cancel":
+            from backedge.living_commands import cancel_run, follow_run, stop_run, take_savepoint
+
+            living = {"attach": follow_run, "savepoint": take_savepoint, "stop": stop_run, "cancel": cancel_run}
+            return living[options.command](options)
         case "compare":
             from backedge.compare_command import compare_module
 
@@ -82,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"backedge {VERSION}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="run a flow on Ray", description="Run a flow on Ray, to its end."))
+    _add_living(commands)
     _add_prepare(commands.add_parser("prepare", help="make raw input ready for a flow, by Spark"))
     _add_compare(commands.add_parser("compare", help="a flow run clean, with kills, and by Spark: all three are equal"))
     _add_audit(commands.add_parser("audit", help="prove by Spark that cuts are consistent, or say what is wrong"))
@@ -106,9 +112,27 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     _add_flow(run)
     _add_set(run)
     add_run_flags(run)
-    told = run.add_argument_group("results")
+    _add_results(run)
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    told = parser.add_argument_group("results")
     told.add_argument("--json", action="store_true", help="the last line of the output is the summary, as JSON")
     told.add_argument("--json-out", type=place, metavar="URI", help="write the summary to a file, too")
+
+
+def _add_living(commands: Any) -> None:
+    for command, help, name in (
+        ("attach", "follow a detached run to its end", None),
+        ("savepoint", "have a detached run take a cut that is kept", "savepoint"),
+        ("stop", "end a detached run with a cut", "stop"),
+        ("cancel", "end a detached run at once; its last cut stays", None),
+    ):
+        parser = commands.add_parser(command, help=help)
+        parser.add_argument("job", metavar="JOB", help="the name of its flow")
+        if name is not None:
+            parser.add_argument("--name", default=name, help=f"the name of the cut; default: {name}")
+        _add_results(parser)
 
 
 def _add_prepare(prepare: argparse.ArgumentParser) -> None:

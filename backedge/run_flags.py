@@ -31,6 +31,9 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
             add_repeated(group.add_argument, option.name)
             continue
         told = option_docs()[option.name]
+        if option.default is False:
+            group.add_argument(flag(option.name), dest=option.name, action="store_true", help=told)
+            continue
         is_shown = option.default is not MISSING and option.default is not None
         group.add_argument(
             flag(option.name),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
@@ -22,6 +23,7 @@ Actor = Any
 Pending = Any
 
 _DEATH = "A worker died or was killed"
+START_ONE = "start one with `ray start --head`, or name one in RAY_ADDRESS"
 
 
 class Needs(NamedTuple):
@@ -37,8 +39,8 @@ class Needs(NamedTuple):
         return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount) or "nothing but a process"
 
 
-def connect() -> None:
-    """Use the existing Ray connection, the cluster at RAY_ADDRESS, or start a local one.
+def connect(*, must_exist: bool = False) -> None:
+    """Use the existing Ray connection, the cluster at RAY_ADDRESS, or start a local one unless it `must_exist`.
 
     Raises `ClusterError` if that fails.
     """
@@ -47,11 +49,15 @@ def connect() -> None:
     check_address()
     reaction = signal.getsignal(signal.SIGTERM)
     # Ray tries for minutes to reach a cluster that has died and left its note behind.
-    address = "local" if is_gone(_noted_address()) else None
+    gone = is_gone(_noted_address())
+    if must_exist and gone:
+        raise ClusterError(f"the Ray cluster that ran on this machine has ended: {START_ONE}")
+    address = "local" if gone else os.environ.get("RAY_ADDRESS") or "auto" if must_exist else None
     try:
         ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ClusterError(f"Ray is not available: {first_line(error)}") from error
+        fix = f": {START_ONE}" if must_exist else ""
+        raise ClusterError(f"Ray is not available: {first_line(error)}{fix}") from error
     except OSError as error:
         fix = "Ray keeps its sockets in RAY_TMPDIR, or else TMPDIR: name a writable folder with a short path"
         raise ClusterError(f"Ray is not available: {first_line(error)}; {fix}") from error
@@ -65,6 +71,14 @@ def _noted_address() -> str | None:
     from ray._private.utils import read_ray_address
 
     return cast("str | None", cast(Any, read_ray_address)())
+
+
+def ends_with_us() -> bool:
+    """Whether this process has started the cluster that it is connected to, which then ends with it."""
+    from ray._private import worker as untyped_driver
+
+    node = cast(Any, untyped_driver)._global_node
+    return node is not None and bool(node.is_head())
 
 
 def is_connected() -> bool:
@@ -147,10 +161,13 @@ def start_actor(
     strategy: str = "DEFAULT",
     threads: int,
     restarts: int = 0,
+    groups: Mapping[str, int] | None = None,
+    is_detached: bool = False,
 ) -> Actor:
     """Start an actor. If its process dies, Ray starts it again up to `restarts` times.
 
-    Ray never repeats a call, because that would break the protocol.
+    Calls `in_group` have threads of their own, as many as `groups` says. A detached actor outlives this process.
+    Raises `ValueError` if the name is taken. Ray never repeats a call, because that would break the protocol.
     """
     options = dict[str, Any](
         num_cpus=needs.num_cpus,
@@ -163,7 +180,34 @@ def start_actor(
         namespace=space,
         scheduling_strategy=strategy,
     )
-    return ray.remote(kind).options(**options).remote(*arguments)
+    if is_detached:
+        options["lifetime"] = "detached"
+    remote = ray.remote(kind) if groups is None else ray.remote(concurrency_groups=dict(groups))(kind)
+    return remote.options(**options).remote(*arguments)
+
+
+def in_group(method: Any, group: str) -> Any:
+    """An actor's method, to be called in a group of threads."""
+    return method.options(concurrency_group=group)
+
+
+def find_actor(name: str, space: str) -> Actor | None:
+    """The actor of this name, or None."""
+    try:
+        return ray.get_actor(name, namespace=space)
+    except ValueError:
+        return None
+
+
+def actor_names(space: str) -> list[str]:
+    """The names of all actors in a namespace."""
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(actor["name"] for actor in named if actor["namespace"] == space)
+
+
+def end_own_actor() -> None:
+    """End the process of the actor that calls this, for good: Ray does not start it again."""
+    ray.kill(ray.get_runtime_context().current_actor)
 
 
 def get(pending: Pending, timeout_s: float | None = None) -> Any:

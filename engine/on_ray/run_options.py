@@ -169,6 +169,8 @@ class RunOptions:
     """Bytes that the loops of one process keep on disk. Beyond that the run fails with `LoopOverflowError`."""
     seed: Seed = 0
     """Seed for the random choices of the run."""
+    detached: Switch = False
+    """Whether the run survives the process that starts it, on a Ray cluster that does so, too. `attach` finds it."""
     progress: Switch = True
     """Whether to show a line with the progress of the run on standard error."""
 

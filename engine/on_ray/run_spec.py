@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from engine.on_ray.planned_faults import Kill
 from engine.on_ray.run_options import RunOptions
@@ -12,6 +13,7 @@ from graphs.deployment import Deployment
 from graphs.ids import Epoch
 from recovery.coordinator import SnapshotOptions
 from recovery.graph_change import GraphChange
+from recovery.stores.keys import derived_key
 from recovery.supervisor import RestartOptions
 
 
@@ -23,12 +25,51 @@ class RequestFailedError(RuntimeError):
     """A requested savepoint or stop failed; the message says why."""
 
 
+RESULT_KEPT_S = 60.0
+"""Seconds for which the supervisor of a detached run stays when the run has ended."""
+
+NOT_COMPARED = ("snapshots", "key", "resume", "drop", "rename", "detached", "progress")
+"""Options that a process that joins a run may give otherwise. The first two are compared as `root` and `key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """What two calls have in common if they start the same run. `key` is derived from the one that signs cuts.
+
+    >>> a = RunIdentity("f00d", "/cuts", None, {"parallelism": 2, "every": 0.5})
+    >>> a.differences(RunIdentity("f00d", "/cuts", b"..", {"parallelism": 3, "every": 0.5}))
+    ['another key', 'parallelism=2, not 3']
+    """
+
+    graph: str
+    root: str | None
+    key: bytes | None = field(repr=False)
+    options: dict[str, Any]
+
+    def differences(self, living: RunIdentity) -> list[str]:
+        """What this call has and the living run has not."""
+        found = ["another graph"] if self.graph != living.graph else []
+        if self.root != living.root:
+            found.append(f"snapshots={self.root!r}, not {living.root!r}")
+        if self.key != living.key:
+            found.append("another key")
+        pairs = ((name, value, living.options[name]) for name, value in self.options.items())
+        return found + [f"{name}={value!r}, not {theirs!r}" for name, value, theirs in pairs if value != theirs]
+
+
+def identity_of(graph: str, options: TaskOptions, run: RunOptions) -> RunIdentity:
+    """The identity of a run of this graph with these options."""
+    compared = {option.name: getattr(run, option.name) for option in fields(run) if option.name not in NOT_COMPARED}
+    return RunIdentity(graph, options.root, derived_key(options.key, "join"), compared)
+
+
 @dataclass(frozen=True, slots=True)
 class RunSpec:
     """A run: its tasks, the user's options, and these options in the core's terms.
 
     `change` leads from the graph of the cut that the run begins with to the graph of the run, if they differ. `id` is a
-    random number that all supervisors of the run share, and no other run of the job has.
+    random number that all supervisors of the run share, and no other run of the job has. `result_kept_s`: how long the
+    supervisor of a detached run stays when the run has ended.
     """
 
     deployment: Deployment
@@ -38,6 +79,12 @@ class RunSpec:
     kills: tuple[Kill, ...] = ()
     change: GraphChange | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    result_kept_s: float = RESULT_KEPT_S
+
+    @property
+    def identity(self) -> RunIdentity:
+        """What another call must have in common with this run to join it."""
+        return identity_of(self.deployment.plan.hash, self.options, self.run)
 
     @property
     def takeovers_max(self) -> int:

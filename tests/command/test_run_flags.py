@@ -45,8 +45,9 @@ WORDS = {
     "loop_bytes": ("0", 0),
     "loop_disk_bytes": ("5", 5),
     "seed": ("-3", -3),
+    "detached": (None, True),
 }
-"""Option -> a word on the command line, and the value that it stands for."""
+"""Option -> a word on the command line, if it takes one, and the value that it stands for."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,7 +77,8 @@ def test_without_flags_the_options_have_their_defaults(monkeypatch: pytest.Monke
 def test_each_flag_sets_its_option():
     assert {option.name for option in fields(RunOptions)} == WORDS.keys() | set(NO_FLAG)
     for name, (word, value) in WORDS.items():
-        found = given(flag(name), word, "--snapshots", "cuts")
+        words = [flag(name)] if word is None else [flag(name), word]
+        found = given(*words, "--snapshots", "cuts")
         assert found == replace(RunOptions(snapshots="cuts"), **{name: value})
         assert type(getattr(found, name)) is type(value)
 

@@ -14,12 +14,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from backedge import start
+from backedge import attach, start
 from engine.on_ray import cluster
+from engine.on_ray.api import starting
+from graphs.flow import Flow
 from tests.on_ray.flows import LOOK_S, trips
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 600
+RESULT_KEPT_S = 3.0
+LONG = {"count": 500, "trips": 200, "rate": 100.0}
+
+
+def long_trips() -> Flow:
+    """`trips` that take five seconds, most of them with hundreds of records in the loop."""
+    return trips(**LONG)
 
 
 def say(**said: Any) -> None:
@@ -55,6 +64,24 @@ def resume(folder: str) -> None:
     say(restored=[restore["epoch"] for restore in result.restores], done=sorted(result.outputs["done"]))
 
 
+def detach(folder: str) -> None:
+    """Start a detached run whose records stay in the loop for long, tell of its first cuts, and wait for its end."""
+    starting.RESULT_KEPT_S = RESULT_KEPT_S
+    job = start(long_trips(), snapshots=folder, every=0.2, actors="slice", detached=True, progress=False)
+    while not (story := job.status()).snapshots_with_log:
+        cluster.is_over(job._over, LOOK_S)
+    say(epoch=story.last_epoch, pids=story.pids)
+    say(state=job.wait().state)
+
+
+def follow_detached(job: str) -> None:
+    """Follow a detached run from another process, and tell what came of it."""
+    following = attach(job, progress=False)
+    say(state=following.status().state)
+    result = following.wait()
+    say(state=result.state, done=len(result.outputs["done"]))
+
+
 @contextmanager
 def driver(module: str, *arguments: str, address: str | None) -> Iterator[subprocess.Popen[str]]:
     """A Python module in a process of its own, connected to a cluster; ended when the test is over."""
@@ -83,4 +110,5 @@ def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    {"follow": follow, "resume": resume, "wait": wait}[sys.argv[1]](sys.argv[2])
+    scenarios = (follow, resume, wait, detach, follow_detached)
+    {scenario.__name__: scenario for scenario in scenarios}[sys.argv[1]](sys.argv[2])

@@ -54,6 +54,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "loop_bytes": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
     "loop_disk_bytes": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
     "seed": (NO_NUMBERS, "give an integer"),
+    "detached": ([None, 1, "yes"], "give True or False"),
     "progress": ([None, 1, "no"], "give True or False"),
 }
 """Option -> values that it does not take, and what the error says it takes."""

@@ -16,21 +16,21 @@ def printing() -> Output:
 def test_lines_that_the_driver_has_are_forgotten():
     output = printing()
     output.publish("shown", "first", ["> 1", "> 2"])
-    assert output.printed_from(0) == ["> 1", "> 2"]
+    assert output.printed_from(0).lines == ["> 1", "> 2"]
     output.publish("shown", "second", ["> 3"])
-    assert output.printed_from(2) == ["> 3"]
-    assert output.printed_from(0) == ["> 3"], "the first two are gone"
-    assert output.printed_from(3) == []
+    assert output.printed_from(2).lines == ["> 3"]
+    assert output.printed_from(0).lines == ["> 3"], "the first two are gone"
+    assert output.printed_from(3).lines == []
 
 
 def test_an_answer_that_was_lost_is_given_again():
     output = printing()
     output.publish("shown", "first", ["> 1"])
-    assert output.printed_from(0) == output.printed_from(0) == ["> 1"]
+    assert output.printed_from(0).lines == output.printed_from(0).lines == ["> 1"]
 
 
 def test_a_transaction_that_is_published_twice_is_printed_once():
     output = printing()
     for _ in range(2):
         output.publish("shown", "first", ["> 1"])
-    assert output.printed_from(0) == ["> 1"]
+    assert output.printed_from(0).lines == ["> 1"]

@@ -1,4 +1,4 @@
-"""A run as its driver sees it: wait for it, look at it, request a savepoint, stop it; and its result."""
+"""A run as a process sees that has started it or follows it: wait, look, request a savepoint, stop; and the result."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from engine.on_ray.api.progress_line import Display
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
 from engine.on_ray.supervisor.run_story import Story
+from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS
 from engine.task_errors import describe
 from graphs.naming import check_name
+from graphs.wording import counted
 from recovery.requests import Reply, RequestKind, wanted
 
 LOOK_S = 0.25
@@ -74,7 +76,11 @@ class RunResult:
 
 
 class Job:
-    """A run that has been started. `planned` are its planned faults, such as "head@epoch=3"."""
+    """A run that has been started. `planned` are its planned faults, such as "head@epoch=3".
+
+    A detached run goes on without this process, and its supervisor ends by itself. `detached_as` is the name of its
+    job. `prints`: whether this process prints what `Print` sinks write.
+    """
 
     def __init__(
         self,
@@ -83,10 +89,15 @@ class Job:
         progress: bool,
         planned: Sequence[str] = (),
         auditor: Auditor | None = None,
+        *,
+        detached_as: str | None = None,
+        prints: bool = True,
     ) -> None:
         self._supervisor = supervisor
         self._auditor = auditor
-        self._over = supervisor.run.remote()
+        self._detached_as = detached_as
+        self._prints = prints
+        self._over = self._wait_for_end()
         self._planned = tuple(planned)
         self._progress = Display(progress)
         self._answers: dict[str, Reply] = {}
@@ -98,6 +109,14 @@ class Job:
         self.result: RunResult | None = None
         """The result, once the run has finished, failed or been cancelled."""
         self._progress.say(description)
+
+    def _wait_for_end(self) -> cluster.Pending:
+        return cluster.in_group(self._supervisor.run, FOLLOWERS).remote()
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether the run goes on when this process ends."""
+        return self._detached_as is not None
 
     def status(self) -> Story:
         """The progress of the run."""
@@ -133,7 +152,7 @@ class Job:
                     self._earlier = seen if self._earlier is None else _continued(seen, self._earlier)
                 self._seen = None
                 self._lines = self._printed = 0
-                self._over = self._supervisor.run.remote()
+                self._over = self._wait_for_end()
                 return True
             except cluster.RayError:
                 return False
@@ -211,12 +230,20 @@ class Job:
                 self._close(cluster.get(self._over))
         except cluster.RayError as error:
             self._progress.say(f"the run was cancelled, and its supervisor was gone: {cluster.first_line(error)}")
-        cluster.kill(self._supervisor)
+        self._end_supervisor()
         if self._auditor is not None:
             self._auditor.close()
 
+    def _end_supervisor(self) -> None:
+        """The run is over. The supervisor of a detached run still answers others, and ends by itself."""
+        if not self.is_detached or self.result is None:
+            cluster.kill(self._supervisor)
+
     def wait(self) -> RunResult:
-        """Wait for the end and show progress. Cancels the run on Ctrl-C, SIGTERM or a failed audit."""
+        """Wait for the end and show progress.
+
+        Ctrl-C, SIGTERM and a failed audit cancel the run. A detached run goes on after Ctrl-C and SIGTERM.
+        """
         try:
             result = self._wait()
             return result if self._auditor is None else self._judge(self._auditor, result)
@@ -232,7 +259,10 @@ class Job:
                     self._progress.say(line)
             story = cast(Story, cluster.get(self._over))
         except (KeyboardInterrupt, SystemExit):
-            self.cancel()
+            if self._detached_as is None:
+                self.cancel()
+            else:
+                self._progress.say(_left_alone(self._detached_as))
             raise
         except AuditFailedError:
             self.cancel()
@@ -241,11 +271,11 @@ class Job:
         except cluster.RayError as error:
             cause = getattr(error, "cause", None)
             why = f"died: {cluster.first_line(error)}" if cause is None else f"failed: {describe(cause)}"
-            cluster.kill(self._supervisor)
+            self._end_supervisor()
             kept = 'if it kept snapshots, resume="latest" continues from the last one'
             raise RunFailedError(f"the supervisor of the run {why}; {kept}") from error
         result = self._close(story)
-        cluster.kill(self._supervisor)
+        self._end_supervisor()
         if story.error is not None:
             raise story.error
         return result
@@ -265,11 +295,12 @@ class Job:
             self.result = replace(self.result, state=state, audit=self._auditor.summary())
 
     def _show(self, story: Story) -> None:
-        self._tell(story.lines, story.printed)
+        self._tell(story.lines, story.printed_before, story.printed)
         self._progress.show(story)
 
     def _close(self, story: Story) -> RunResult:
-        self._tell(story.lines[self._lines :], story.printed[self._printed - story.printed_before :])
+        known = max(self._printed - story.printed_before, 0)
+        self._tell(story.lines[self._lines :], story.printed_before + known, story.printed[known:])
         self._progress.make_room()
         self._answers = story.answers
         if self._earlier is not None:
@@ -277,15 +308,24 @@ class Job:
         self.result = _result(story, self._planned)
         return self.result
 
-    def _tell(self, lines: list[str], printed: list[str]) -> None:
-        """Show new events, and new output of Print sinks."""
+    def _tell(self, lines: list[str], first: int, printed: list[str]) -> None:
+        """Show new events, and new output of Print sinks; `first` is the number of its first line."""
         self._lines += len(lines)
-        self._printed += len(printed)
+        missed, self._printed = first - self._printed, first + len(printed)
         for line in lines:
             self._progress.say(line)
-        if printed:
+        if missed and self._prints:
+            self._progress.say(f"{counted(missed, 'printed line')} before these were not kept")
+        if printed and self._prints:
             self._progress.make_room()
             print("\n".join(printed), flush=True)
+
+
+def _left_alone(job: str) -> str:
+    return (
+        f"the run goes on without this process: follow it with `backedge attach {job}`, end it with a cut by "
+        f"`backedge stop {job}`, or at once by `backedge cancel {job}`"
+    )
 
 
 def _continued(story: Story, earlier: Story) -> Story:

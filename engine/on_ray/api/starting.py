@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from engine.on_ray import cluster
 from engine.on_ray.actor.broken_rule import core_of
+from engine.on_ray.api.detached_runs import SPACE, RunAliveError, check_cluster, check_detached, join
 from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.api.launch_checks import (
     beginning_of,
@@ -20,9 +21,9 @@ from engine.on_ray.api.shared_paths import checked_paths
 from engine.on_ray.job_store import run_name
 from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills
 from engine.on_ray.run_options import RunOptions, with_keywords_of
-from engine.on_ray.run_spec import RunSpec
+from engine.on_ray.run_spec import RESULT_KEPT_S, RunSpec, identity_of
 from engine.on_ray.supervisor.audit_process import start_auditor
-from engine.on_ray.supervisor.supervisor_actor import SupervisorActor
+from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
 from engine.on_ray.transport.control_messages import Limits, TaskOptions
 from engine.travel import check_pickles
 from graphs.deployment import Deployment
@@ -45,13 +46,18 @@ STATE_FILES_MAX = 32
 
 @with_keywords_of(RunOptions)
 def start(flow: Flow, options: RunOptions) -> Job:
-    """Start a flow on Ray and return at once. Takes the options of a run as keywords: the fields of `RunOptions`."""
+    """Start a flow on Ray and return at once. Takes the options of a run as keywords: the fields of `RunOptions`.
+
+    A detached run that is alive already is joined with `resume="latest"`.
+    """
     return start_run(flow, options)
 
 
 @with_keywords_of(RunOptions)
 def run(flow: Flow, options: RunOptions) -> RunResult:
     """Run a flow to its end. Takes the options of a run as keywords: the fields of `RunOptions`.
+
+    A detached run that is alive already is joined with `resume="latest"`: nothing is started, and this call follows it.
 
     Raises a `TaskError`, such as `UserFunctionError`, if a function of yours raised, `FencedError` if another run has
     taken over the job, and `RunFailedError` if processes died too often.
@@ -71,7 +77,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     plan = with_absolute_paths(checked_paths(flow.plan(), root))
     _check(plan, options, faults, what)
     splits = check_input(plan)
-    deployment, description = _deploy(plan, options, faults.planned)
+    deployment, description = _deploy(plan, options, faults.planned, what)
     if root is not None:
         root = storage_location(root, cluster.hosts())
     limits = Limits(options.credit_bytes, options.loop_bytes, options.loop_disk_bytes, options.log_bytes)
@@ -84,6 +90,9 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         broken_rule=faults.broken_rule,
         key=key,
     )
+    identity = identity_of(plan.hash, tasks, options)
+    if (living := join(identity, plan.name, options, faults)) is not None:
+        return living
     beginning = beginning_of(plan, tasks, options)
     if beginning.finished is not None:
         description = (
@@ -103,12 +112,22 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         keep=options.keep,
         files_max=1 if root is None else STATE_FILES_MAX,
     )
-    spec = RunSpec(deployment, tasks, cuts, options, faults.planned, beginning.change)
+    spec = RunSpec(deployment, tasks, cuts, options, faults.planned, beginning.change, result_kept_s=RESULT_KEPT_S)
+    planned = list(map(str, spec.kills))
     with start_auditor(root, plan.name, options.audit, key) as auditor:
-        return Job(_start_supervisor(spec), description, options.progress, list(map(str, spec.kills)), auditor)
+        try:
+            supervisor = _start_supervisor(spec)
+        except ValueError as taken:
+            # Another process has started the same job since we looked.
+            if (living := join(identity, plan.name, options, faults)) is None:
+                raise RunAliveError(f"job {plan.name!r} was started by another process, too: start it again") from taken
+            return living
+        detached_as = plan.name if options.detached else None
+        return Job(supervisor, description, options.progress, planned, auditor, detached_as=detached_as)
 
 
 def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
+    check_detached(plan, options, what)
     if options.policy == "drain" and (why := why_never_dry(expand(plan))) is not None:
         raise BadOptionError(f"{what} has policy='drain': {why}")
     if options.audit != "never":
@@ -124,11 +143,13 @@ def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
     check_pickles(plan, cluster.pickled)
 
 
-def _deploy(plan: Plan, options: RunOptions, planned: tuple[Kill, ...]) -> tuple[Deployment, str]:
+def _deploy(plan: Plan, options: RunOptions, planned: tuple[Kill, ...], what: str) -> tuple[Deployment, str]:
     """The deployment, and its description."""
     # Before Ray is started, which takes seconds; the set of tasks does not depend on the CPUs.
     check_kills(planned, expand(plan, options.parallelism))
-    cluster.connect()
+    cluster.connect(must_exist=options.detached)
+    if options.detached:
+        check_cluster(what)
     cpus = cluster.cpus()
     deployment = expand(plan, options.parallelism, options.actors, cpus)
     return deployment, describe(deployment, options.actors, cpus)
@@ -142,8 +163,16 @@ def describe(deployment: Deployment, actors: str, cpus: int) -> str:
 
 
 def _start_supervisor(spec: RunSpec) -> cluster.Actor:
-    space = f"backedge-{os.getpid()}-{os.urandom(4).hex()}"
-    name = f"{spec.options.job}/supervisor"
+    """Start the actor that leads the run. Raises `ValueError` if the job has a detached one already."""
+    is_detached = spec.run.detached
     return cluster.start_actor(
-        SupervisorActor, spec, name=name, space=space, needs=cluster.Needs(), threads=4, restarts=spec.takeovers_max
+        SupervisorActor,
+        spec,
+        name=spec.options.job if is_detached else f"{spec.options.job}/supervisor",
+        space=SPACE if is_detached else f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}",
+        needs=cluster.Needs(),
+        threads=4,
+        restarts=spec.takeovers_max,
+        groups={FOLLOWERS: FOLLOWERS_MAX},
+        is_detached=is_detached,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 from engine.cut_view import Transactions
 from engine.files.services import FileServices
@@ -12,18 +13,33 @@ from graphs.ids import Attempt
 from graphs.plan import Operator, Plan
 from recovery.orders import Sweep
 
+DETACHED_LINES_MAX = 1_000
+"""How many printed lines a detached run keeps, for those that follow it."""
+
+
+class Printed(NamedTuple):
+    """Printed lines, and the number of the first one."""
+
+    first: int
+    lines: list[str]
+
 
 class Output:
-    """All sinks of a run. Receives what they send to the driver; a transaction that arrives twice counts once."""
+    """All sinks of a run. Receives what they send to the driver; a transaction that arrives twice counts once.
 
-    def __init__(self, plan: Plan, options: TaskOptions) -> None:
+    A detached run has any number of followers, or none, so it keeps the last printed lines, whoever has read them.
+    """
+
+    def __init__(self, plan: Plan, options: TaskOptions, *, is_detached: bool = False) -> None:
         self._sinks = {o.name: o for o in plan.operators.values() if o.kind.is_sink}
         self._is_durable = options.root is not None
         self._services: FileServices = open_services(options, self.publish, Attempt(0))
         self._published: dict[str, tuple[str, list[Any]]] = {}
-        # Printed lines that the driver may not have yet, and the number of earlier lines.
+        self._is_detached = is_detached
+        # Printed lines that the driver may not have yet, and the number of earlier lines. Followers ask from threads.
         self._printed: list[str] = []
-        self.printed_before = 0
+        self._printed_before = 0
+        self._printing = Lock()
         # The committed transactions read so far, for each sink that keeps its records.
         self._read: dict[str, dict[str, list[Any]]] = {}
 
@@ -36,14 +52,24 @@ class Output:
             self._published[transaction] = (sink, [] if self._is_durable else records)
         else:
             self._published[transaction] = (sink, [])
-            self._printed += records
+            with self._printing:
+                self._printed += records
+                if self._is_detached:
+                    self._forget(len(self._printed) - DETACHED_LINES_MAX)
 
-    def printed_from(self, number: int) -> list[str]:
-        """The printed lines from this number on. Earlier ones are dropped, because the driver has them."""
-        if number > self.printed_before:
-            del self._printed[: number - self.printed_before]
-            self.printed_before = number
-        return list(self._printed)
+    def printed_from(self, number: int) -> Printed:
+        """The printed lines from this number on. A driver has the earlier ones, so they are dropped."""
+        with self._printing:
+            if not self._is_detached:
+                self._forget(number - self._printed_before)
+            known = max(number - self._printed_before, 0)
+            return Printed(self._printed_before + known, self._printed[known:])
+
+    def _forget(self, count: int) -> None:
+        """Drop that many of the first lines."""
+        if count > 0:
+            del self._printed[:count]
+            self._printed_before += count
 
     def roll_back(self, sweep: Sweep) -> None:
         """Remove leftovers of attempts, for all sinks; raises the first `OSError` after removing everything else."""

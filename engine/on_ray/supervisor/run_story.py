@@ -34,7 +34,7 @@ class Story:
     lines: list[str] = field(default_factory=list[str])
     outputs: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     printed: list[str] = field(default_factory=list[str])
-    # The number of printed lines before those, which the driver already has.
+    # The number of printed lines before those, which the driver already has, or a detached run no longer.
     printed_before: int = 0
     answers: dict[str, Reply] = field(default_factory=dict[str, Reply])
     counts: dict[tuple[int, str], Counts] = field(default_factory=dict[tuple[int, str], Counts])

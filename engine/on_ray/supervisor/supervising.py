@@ -86,7 +86,7 @@ class Supervising(RunObserver[CutDescription]):
         self.spec = spec
         self.story = Story(spec.options.job)
         self.store: JobStore = open_chain(spec.options)
-        self.output = Output(spec.deployment.plan, spec.options)
+        self.output = Output(spec.deployment.plan, spec.options, is_detached=spec.run.detached)
         self.has_rounds = any(task.iteration is not None for task in spec.deployment.tasks.values())
         self.actors = Switchboard(
             spec.options.job, uuid.uuid4().hex[:8], spec.run.placement, spec.run.spares, self._on_wait
@@ -130,7 +130,7 @@ class Supervising(RunObserver[CutDescription]):
         driver.clean_up()
         if not driver.is_restorable:
             self._release_output()
-        self.story.printed, self.story.printed_before = self.output.printed_from(0), self.output.printed_before
+        self.story.printed_before, self.story.printed = self.output.printed_from(0)
         return self.story
 
     def _release_output(self) -> None:

@@ -1,5 +1,8 @@
 """The supervisor's Ray actor: it leads one run, and answers the driver meanwhile.
 
+The driver ends it when the run is over. A detached run has no such driver: its supervisor stays for a while, for those
+who still ask how the run has ended, and then ends itself.
+
 If its process dies, Ray ends the actors of its tasks and starts this actor again, on another host if need be. That is
 the successor: it takes the job over by a claim in the chain and continues from the last complete cut. It does not wait
 for the driver to notice.
@@ -9,13 +12,27 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from threading import Timer
 
 from engine.on_ray import cluster
-from engine.on_ray.run_spec import RunSpec
+from engine.on_ray.run_spec import RunIdentity, RunSpec
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.supervisor.supervising import Supervising
 from recovery.requests import Reply, RequestKind
+
+FOLLOWERS = "followers"
+FOLLOWERS_MAX = 32
+"""The group of threads in which `run` waits, so that it keeps none from asking, and how many of them may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a process needs to know of a living run before it joins. `planned` are its planned faults."""
+
+    identity: RunIdentity
+    planned: tuple[str, ...]
+    has_ended: bool
 
 
 class SupervisorActor:
@@ -26,10 +43,18 @@ class SupervisorActor:
         self._supervising = Supervising(spec.for_successor() if is_successor else spec)
         if is_successor:
             self._supervising.story.on_takeover()
+        self._identity = spec.identity
+        self._planned = tuple(map(str, spec.kills))
         self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
+        if spec.run.detached:
+            self._end.add_done_callback(lambda _: Timer(spec.result_kept_s, cluster.end_own_actor).start())
+
+    def about(self) -> About:
+        """Describe the run to a process that wants to join it."""
+        return About(self._identity, self._planned, self._end.done())
 
     def run(self) -> Story:
-        """Wait until the run has ended."""
+        """Wait until the run has ended. Call it in the group of followers."""
         return self._end.result()
 
     def look(self, lines_from: int, printed_from: int) -> Story:
@@ -38,10 +63,12 @@ class SupervisorActor:
         The driver has the printed lines before `printed_from`, and will not ask for them again.
         """
         story = self._supervising.story
+        printed = self._supervising.output.printed_from(printed_from)
         return replace(
             story,
             lines=story.lines[lines_from:],
-            printed=self._supervising.output.printed_from(printed_from),
+            printed=printed.lines,
+            printed_before=printed.first,
             outputs={},
             counts=dict(story.counts),
             told_s=time.monotonic(),

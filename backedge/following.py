@@ -1,0 +1,171 @@
+"""Commands that follow a run on a cluster: how they end, and what they report.
+
+0: finished, and every planned fault happened. 1: the run failed, and the same command may get further: processes died
+too often, the cluster was lost. 2: it could not start. 3: it failed, and would fail again: a function of the user's
+raised, an audit found an inconsistent cut, another run has taken over the job. 130 and 143: interrupted by Ctrl-C or
+SIGTERM; the run is cancelled, and its last cut stays. A detached run is not cancelled, it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from backedge.flows import WrongCallError
+from backedge.summaries import JsonFile, told
+from engine.on_ray import cluster
+from engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveError
+from engine.on_ray.api.job_handle import Job, RunResult
+from engine.on_ray.planned_faults import KillSpecError
+from engine.on_ray.run_spec import RunFailedError
+from engine.on_ray.supervisor.audit_process import AuditFailedError
+from engine.on_ray.supervisor.crew import NoRoomError
+from engine.task_errors import TaskError
+from graphs.graph_errors import GraphError
+from recovery.spark.spark_errors import SparkJobError
+from recovery.stores.store_errors import StoreError
+
+DONE, FAILED, WRONG_CALL, FAILED_FOR_GOOD = 0, 1, 2, 3
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+REFUSED = (
+    WrongCallError,
+    GraphError,
+    KillSpecError,
+    NoSuchRunError,
+    RunAliveError,
+    TaskError,
+    StoreError,
+    SparkJobError,
+    OSError,
+)
+"""What is raised before anything runs. A `ClusterError` is an `OSError`."""
+
+
+class Termination:
+    """SIGTERM unwinds the stack as Ctrl-C does. `came`: it was received, even if Ray changes the exit on its way."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before = signal.getsignal(signal.SIGTERM)
+
+    @property
+    def is_watching(self) -> bool:
+        """False while Ray starts: then Ray handles SIGTERM itself, and exits."""
+        return signal.getsignal(signal.SIGTERM) == self._terminate
+
+    def watch(self) -> None:
+        """Handle SIGTERM from now on."""
+        signal.signal(signal.SIGTERM, self._terminate)
+
+    def leave(self) -> None:
+        """Restore the previous handler."""
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        raise SystemExit(TERMINATED)
+
+
+class Following:
+    """Follows one run to its end, from the command line. `error` is the failure of the run, if it has failed."""
+
+    def __init__(self, command: str, given: argparse.Namespace) -> None:
+        self.command = command
+        self.error: str | None = None
+        self._given = given
+        self._json_file: JsonFile | None = None
+        self._was_connected = cluster.is_connected()
+        self._termination = Termination()
+        self._termination.watch()
+
+    def obey(self, act: Callable[[], int]) -> int:
+        """Do what the command is to do; return the exit code, also of what is refused."""
+        try:
+            self._json_file = None if self._given.json_out is None else JsonFile(self._given.json_out)
+            return act()
+        except REFUSED as refused:
+            return say(self.command, " ".join(str(refused).split("\n")), WRONG_CALL)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except SystemExit:
+            if self._termination.came or not self._termination.is_watching:
+                return TERMINATED
+            raise
+        finally:
+            if not self._was_connected:
+                cluster.disconnect()
+            self._termination.leave()
+
+    def follow(self, job: Job, name: str, end: Callable[[], RunResult], on_cancelled: Callable[[], str] = str) -> int:
+        """Wait for the end of a run and report its summary; returns the exit code.
+
+        `end` waits, and may ask the run to end. `on_cancelled` says how to continue a run that Ctrl-C has cancelled.
+        """
+        # Connecting to Ray has installed Ray's own handler.
+        self._termination.watch()
+        try:
+            code = self._wait(job, end)
+        except (KeyboardInterrupt, SystemExit):
+            if not job.is_detached:
+                note(on_cancelled())
+                self._report(job, name)
+            raise
+        self._report(job, name)
+        return code
+
+    def _wait(self, job: Job, end: Callable[[], RunResult]) -> int:
+        try:
+            result = end()
+        except RunFailedError as error:
+            return self._failed(str(error), FAILED_FOR_GOOD if isinstance(error, AuditFailedError) else FAILED)
+        except Exception as error:
+            if job.result is None:
+                raise
+            is_transient = isinstance(error, OSError | NoRoomError)
+            return self._failed(f"{type(error).__name__}: {error}", FAILED if is_transient else FAILED_FOR_GOOD)
+        if result.missed_faults:
+            missed = ", ".join(result.missed_faults)
+            return self._failed(f"the run was over before these planned faults happened: {missed}")
+        return DONE
+
+    def _failed(self, why: str, code: int = FAILED) -> int:
+        self.error = why
+        return say(self.command, why, code)
+
+    def _report(self, job: Job, name: str) -> None:
+        summary = job.result.summary() if job.result is not None else _unknown(name)
+        if self.error is not None:
+            summary["error"] = self.error
+        self.tell(summary, told(summary))
+
+    def tell(self, document: dict[str, Any], text: str) -> None:
+        """Print the result of the command as text or as JSON, and write it where it was asked for."""
+        if self._json_file is not None:
+            self._json_file.write(document)
+        # The summary is the last line: what other processes have printed comes first.
+        if not self._was_connected:
+            cluster.disconnect()
+        sys.stderr.flush()
+        print(json.dumps(document) if self._given.json else text, flush=True)
+
+
+def _unknown(job: str) -> dict[str, Any]:
+    figures = ("records", "hops", "snapshots", "snapshots_with_log", "seconds", "starting_seconds", "kills", "restores")
+    lists: dict[str, Any] = {"faults": [], "missed_faults": [], "restored": [], "outputs": {}, "audit": None}
+    return {"job": job, "state": "lost", **dict.fromkeys(figures, 0), "last_epoch": None, **lists}
+
+
+def note(line: str) -> None:
+    """Tell the user something about the command, on standard error."""
+    print(f"backedge: {line}", file=sys.stderr, flush=True)
+
+
+def say(command: str, line: str, code: int) -> int:
+    """Tell the user why a command ends; returns the exit code."""
+    print(f"backedge {command}: {line}", file=sys.stderr, flush=True)
+    return code

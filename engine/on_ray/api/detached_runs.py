@@ -1,0 +1,126 @@
+"""Detached runs: found by the name of their job, followed and joined from any process of their cluster.
+
+The supervisor of a detached run is a detached actor, named after its job. Where the same job is started again while its
+run is alive, the new call joins it: it starts nothing, and follows the run like the call that has started it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from engine.on_ray import cluster
+from engine.on_ray.api.job_handle import REPEAT_S, Job
+from engine.on_ray.planned_faults import Faults
+from engine.on_ray.run_options import RunOptions
+from engine.on_ray.run_spec import RunIdentity
+from engine.on_ray.supervisor.supervisor_actor import About
+from graphs.graph_errors import BadOptionError
+from graphs.kinds import Write
+from graphs.naming import check_name
+from graphs.plan import Plan
+
+SPACE = "backedge"
+"""Ray's namespace of the supervisors of detached runs."""
+
+
+class NoSuchRunError(LookupError):
+    """No detached run of this job is alive on the cluster."""
+
+
+class RunAliveError(ValueError):
+    """A run of this job is alive, and this call cannot join it."""
+
+
+def attach(job: str, *, progress: bool = True) -> Job:
+    """Find the detached run of a job, to follow it, to take savepoints, or to end it.
+
+    A run that has ended is found for another minute. `progress`: whether to show its progress, and print what its
+    `Print` sinks write, from the last thousand lines on. Raises `NoSuchRunError` if there is none.
+    """
+    check_name(job, "job")
+    cluster.connect(must_exist=True)
+    found = _find(job)
+    if found is None:
+        others = ", ".join(map(repr, cluster.actor_names(SPACE))) or "none"
+        raise NoSuchRunError(
+            f"no detached run of job {job!r} is alive on this cluster; those that are: {others}. If it is on another "
+            "cluster, name that in RAY_ADDRESS; if it has ended, start it again, with resume='latest' to continue it"
+        )
+    supervisor, about = found
+    state = "has ended" if about.has_ended else "is alive"
+    told = f"the run of job {job!r} {state}"
+    return Job(supervisor, told, progress, about.planned, detached_as=job, prints=progress)
+
+
+def join(identity: RunIdentity, job: str, options: RunOptions, faults: Faults) -> Job | None:
+    """The living run that this call joins, or None if there is none and the call starts one.
+
+    Raises `RunAliveError` if the call cannot join the run and would fight it.
+    """
+    found = _find(job)
+    if found is None:
+        return None
+    supervisor, about = found
+    if about.has_ended:
+        if options.detached:
+            # The new run needs its name; those who followed the old one have its result.
+            cluster.kill(supervisor)
+            while cluster.find_actor(job, SPACE) is not None:
+                time.sleep(REPEAT_S)
+        return None
+    is_same_place = identity.root is not None and identity.root == about.identity.root
+    if not (is_same_place or options.detached):
+        return None  # two runs that share nothing but a name
+    differences = identity.differences(about.identity)
+    if options.resume != "latest":
+        differences.append(f"resume={options.resume!r}, not 'latest'")
+    if faults.planned:
+        differences.append("planned kills, which a run gets at its start")
+    if differences:
+        raise RunAliveError(
+            f"job {job!r} has a detached run that is alive, and this call cannot join it because it has "
+            f"{'; '.join(differences)}: follow the run with `backedge attach {job}`, or end it first with "
+            f"`backedge stop {job}`"
+        )
+    told = f"job {job!r} has a detached run that is alive: joined it, nothing was started"
+    return Job(supervisor, told, options.progress, about.planned, detached_as=job)
+
+
+def _find(job: str) -> tuple[cluster.Actor, About] | None:
+    """The supervisor of a job's detached run, and its run."""
+    supervisor = cluster.find_actor(job, SPACE)
+    while supervisor is not None:
+        try:
+            return supervisor, cast(About, cluster.get(supervisor.about.remote()))
+        except cluster.ActorDiedError:
+            return None
+        except cluster.ActorUnavailableError:
+            time.sleep(REPEAT_S)  # it is being replaced
+    return None
+
+
+def check_detached(plan: Plan, options: RunOptions, what: str) -> None:
+    """Raise if the run would need something that only the process that starts it can supply."""
+    if not options.detached:
+        return
+    if options.audit != "never":
+        raise BadOptionError(
+            f"{what} has audit={options.audit!r} and detached=True, but the process that starts a run audits it: "
+            "leave audit= out, and use `backedge audit`, also while the run goes on"
+        )
+    collecting = [o.name for o in plan.operators.values() if isinstance(o.kind, Write) and o.kind.sink.keeps]
+    if collecting and options.snapshots is None:
+        raise BadOptionError(
+            f"{what} has detached=True and sink {collecting[0]!r}, whose records would be lost with the supervisor: "
+            "give it snapshots=, where they are kept, or write them to files or a table"
+        )
+
+
+def check_cluster(what: str) -> None:
+    """Raise if the cluster ends with this process: a detached run would end with it."""
+    if cluster.ends_with_us():
+        raise BadOptionError(
+            f"{what} has detached=True, but this process has started the Ray that it would run on, and Ray ends with "
+            f"it: {cluster.START_ONE}"
+        )

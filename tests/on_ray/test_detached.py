@@ -1,0 +1,175 @@
+"""A detached run goes on when its driver is gone. It is found by the name of its job, joined, steered and followed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import (
+    BadOptionError,
+    Collect,
+    Flow,
+    Items,
+    Job,
+    NoSuchRunError,
+    Print,
+    RunAliveError,
+    attach,
+    run,
+    start,
+)
+from backedge.command import main
+from engine.on_ray import cluster
+from engine.on_ray.api.detached_runs import SPACE
+from tests.jobs.rays import last_json
+from tests.on_ray.drivers import LONG, ROOT, driver, long_trips, next_line
+from tests.on_ray.flows import expect, trips_made, until
+from tests.on_ray.leftovers import actors_below, end, has_ended
+from tests.on_ray.test_recovery import supervisor_of
+
+MADE = trips_made(LONG["count"], LONG["trips"])
+GONE_S = 20.0
+
+
+@pytest.fixture
+def address(on_ray: None) -> str:
+    """Where drivers that are processes of their own find the Ray of this process."""
+    return cluster.ray.get_runtime_context().gcs_address
+
+
+def expect_gone(job: str) -> None:
+    """The supervisor ends by itself, for good."""
+    deadline_s = time.monotonic() + GONE_S
+    while cluster.find_actor(job, SPACE) is not None:
+        assert time.monotonic() < deadline_s, f"the supervisor of {job} is still there"
+        time.sleep(0.1)
+    with pytest.raises(NoSuchRunError, match=f"no detached run of job '{job}'"):
+        attach(job)
+
+
+@pytest.mark.slow
+def test_a_run_outlives_its_driver_a_task_and_its_supervisor(spark: Any, address: str, tmp_path: Path):
+    before = actors_below(os.getpid())
+    with driver("tests.on_ray.drivers", "detach", str(tmp_path), address=address) as started:
+        pids = next_line(started)["pids"]
+        started.kill()
+        assert started.wait() == -signal.SIGKILL
+        job = attach("trips", progress=False)
+        alone = until(job, lambda story: story.state == "running", "it runs")
+        assert alone.total().records < LONG["count"] * LONG["trips"], "the driver died in the middle"
+    end(next(iter(pids.values())))
+    later = until(job, lambda story: story.restarts == 1 and story.state == "running", "the task is replaced")
+    assert later.restores[0]["in_loop_records"] > 0, "records were in the loop"
+    end(supervisor_of(before))
+    until(job, lambda story: story.restarts == 2 and story.state == "running", "the supervisor is replaced")
+    result = job.wait()
+    expect(result, MADE)
+    again = attach("trips", progress=False).wait()
+    assert again.state == "finished" and again.outputs == result.outputs
+    assert main(["audit", str(tmp_path / "trips"), "--epoch", "all"]) == 0
+    expect_gone("trips")
+
+
+@pytest.fixture
+def living(address: str, tmp_path: Path) -> Iterator[Job]:
+    """A detached run whose driver is dead."""
+    with driver("tests.on_ray.drivers", "detach", str(tmp_path), address=address) as started:
+        next_line(started)
+        started.kill()
+    yield attach("trips", progress=False)
+    expect_gone("trips")
+
+
+def again(folder: Path, **options: Any) -> Job:
+    """Start the same job again."""
+    given = {"every": 0.2, "actors": "slice", "resume": "latest", "progress": False, **options}
+    return start(long_trips(), snapshots=folder, **given)
+
+
+@pytest.mark.slow
+def test_starting_the_same_job_again_joins_it(
+    living: Job, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(RunAliveError, match=r"parallelism=2, not 1; resume='never', not 'latest': .*backedge attach"):
+        again(tmp_path, parallelism=2, resume="never")
+    other = Flow("trips")
+    other.read(Items([1]), name="one").write(Collect(), name="done")
+    with pytest.raises(RunAliveError, match="another graph"):
+        start(other, snapshots=tmp_path, every=0.2, actors="slice", resume="latest", progress=False)
+    with driver("tests.on_ray.drivers", "follow_detached", "trips", address=address) as follower:
+        assert next_line(follower)["state"] == "running"
+        joined = again(tmp_path, progress=True)
+        assert "joined it, nothing was started" in capsys.readouterr().err
+        expect(joined.wait(), MADE)
+        assert next_line(follower) == {"state": "finished", "done": len(MADE)}
+        assert follower.wait() == 0
+    assert living.wait().restores == (), "nobody fought"
+
+
+@pytest.mark.slow
+def test_commands_steer_a_run_from_any_terminal(
+    living: Job, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["--snapshots", str(tmp_path), "--every", "0.2", "--actors", "slice", "--resume", "latest"]
+    settings = [word for name, value in LONG.items() for word in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-m", "backedge", "run", "tests.on_ray.flows:trips", *settings, *words]
+    environment = {**os.environ, "RAY_ADDRESS": address, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as joined:
+        assert joined.stderr is not None
+        assert any("joined it" in line for line in joined.stderr)
+        joined.send_signal(signal.SIGINT)
+        left = joined.stderr.read()
+        assert joined.wait() == 130
+    assert "the run goes on without this process" in left and "backedge stop trips" in left
+    assert living.status().state == "running"
+    assert main(["savepoint", "trips", "--name", "kept", "--json"]) == 0
+    assert last_json(capsys.readouterr().out)["savepoint"] == "kept"
+    assert main(["stop", "trips", "--json"]) == 0
+    assert last_json(capsys.readouterr().out)["state"] == "stopped"
+    assert living.wait().state == "stopped"
+    assert main(["attach", "trips", "--json"]) == 0, "its end is still told"
+    assert last_json(capsys.readouterr().out)["state"] == "stopped"
+
+
+@pytest.mark.slow
+def test_a_cancelled_run_leaves_its_cut_and_no_task(living: Job, capsys: pytest.CaptureFixture[str]):
+    pids = living.status().pids
+    assert main(["cancel", "trips"]) == 0
+    assert "trips: cancelled" in capsys.readouterr().out
+    assert all(has_ended(pid) for pid in pids.values())
+
+
+@pytest.mark.usefixtures("on_ray")
+def test_a_cluster_that_ends_with_the_process_is_refused(tmp_path: Path):
+    with pytest.raises(BadOptionError, match=r"this process has started the Ray .*ray start --head"):
+        run(long_trips(), snapshots=tmp_path, detached=True, progress=False)
+    assert main(["attach", "trips"]) == 2
+
+
+def test_what_only_a_driver_supplies_is_refused():
+    with pytest.raises(BadOptionError, match=r"sink 'done', whose records would be lost .*snapshots="):
+        run(long_trips(), detached=True)
+    with pytest.raises(BadOptionError, match=r"audit='final' and detached=True.*backedge audit"):
+        run(long_trips(), snapshots="cuts", audit="final", detached=True)
+
+
+def test_a_detached_run_keeps_the_last_lines_for_all_who_ask():
+    from engine.on_ray.supervisor.published_output import DETACHED_LINES_MAX, Output
+    from engine.on_ray.transport.control_messages import TaskOptions
+
+    flow = Flow("printing")
+    flow.read(Items([1]), name="one").write(Print(), name="shown")
+    output = Output(flow.plan(), TaskOptions(job="printing"), is_detached=True)
+    output.publish("shown", "first", [str(number) for number in range(DETACHED_LINES_MAX + 5)])
+    for _ in range(2):
+        first, lines = output.printed_from(0)
+        assert first == 5 and lines[0] == "5" and len(lines) == DETACHED_LINES_MAX
+    assert output.printed_from(DETACHED_LINES_MAX + 4).lines == [str(DETACHED_LINES_MAX + 4)]
