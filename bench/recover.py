@@ -22,7 +22,7 @@ from bench.measuring import Report, Samples, at_least, interleaved
 from bench.notes import note, read_notes
 from bench.options import Options
 from bench.ours import BenchError, begin
-from bench.peers import peers, recover_actor_start
+from bench.peers import actor_start, peers
 from bench.session import session
 from bench.workloads import StartWorkload
 from engine.on_ray.api.job_handle import Job
@@ -45,7 +45,7 @@ Record = tuple[int, int]
 def run(options: Options) -> Report:
     """Measure both recoveries and the start of an actor in turns."""
     workload, keys = StartWorkload(seed=options.seed), options.records or KEYS
-    known = peers({"actor_start": recover_actor_start.run}, options.peer)
+    known = peers({"actor_start": actor_start.run}, options.peer)
     with session():
         found = interleaved(
             {

@@ -156,8 +156,9 @@ class CopyWorkload:
 
 @dataclass(frozen=True)
 class StartWorkload:
-    """Unit: ms. From asking Ray for an actor with nothing in it until it has answered its first call."""
+    """Unit: ms. From asking Ray for actors with nothing in them until each has answered its first call."""
 
+    actors: int = 1
     seed: int = 0
 
 

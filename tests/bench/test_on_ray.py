@@ -23,6 +23,7 @@ PEERS = {
     "hop": {"bare", "ray", "bare_apart"},
     "count": {"bare"},
     "snapshot": {"none", "none_100ms", "dict_copy"},
+    "start": {"actor_start"},
     "recover": {"actor_start", "actor_start_without_spare"},
     "superstep": {"ray", "ray_led"},
     "pagerank": {"ray", "scipy"},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import count, hop, loop, ours, recover, snapshot, superstep
+from bench import count, hop, loop, ours, recover, snapshot, start, superstep
 from bench.measuring import Report, Samples
 from bench.ours import BenchError, Look, Window
 from bench.workloads import LoopWorkload
@@ -148,6 +148,12 @@ def test_a_round_that_takes_too_long_misses():
 def test_a_recovery_that_takes_too_long_misses(spare: float, none: float, count: int):
     found = {"with_spare": samples(spare), "actor_start": samples(400.0), "without_spare": samples(none)}
     assert len(missed(recover.compare(found, 100))) == count
+
+
+@pytest.mark.parametrize(("ours_ms", "claims"), [(1800.0, 0), (1810.0, 1)])
+def test_a_start_that_takes_too_long_misses(ours_ms: float, claims: int):
+    found = {"ours": samples(ours_ms), "actor_start": samples(900.0)}
+    assert len(missed(start.compare(found, samples(400.0)))) == claims
 
 
 # -- snapshot ----------------------------------------------------------------------------------------------------
