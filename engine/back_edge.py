@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from operator import itemgetter
 from typing import Any
 
 from engine.batch import ATOMS, Hops, separate, uniform
-from engine.columns import Records, as_records
+from engine.columns import Columns, Records, as_records
 from engine.sending import Send
 from engine.task_errors import USER_RAISED, LoopLimitError, MisuseError, show, user_error
 from graphs.hops import Trip
@@ -22,9 +23,15 @@ class Measure:
     >>> measure.add(["a", "b"])
     >>> measure.take(), measure.take()
     (2, None)
+    >>> measure = Measure("rank", "change", operator.add)
+    >>> measure.add([{"change": 0.5}, {"change": 0.25}])
+    >>> measure.take()
+    0.75
     """
 
-    def __init__(self, iteration: str, measure: Callable[[Any], Any] | None, fold: Callable[[Any, Any], Any]) -> None:
+    def __init__(
+        self, iteration: str, measure: Callable[[Any], Any] | str | None, fold: Callable[[Any, Any], Any]
+    ) -> None:
         self.iteration = iteration
         self.total: Any = None
         self._measure = measure
@@ -33,9 +40,7 @@ class Measure:
     def add(self, records: Records) -> None:
         """Measure these records, of which there is at least one, and add them to the total."""
         try:
-            # Not map(): a StopIteration that `measure` raises would end it early, and the rest would not be measured.
-            measure = self._measure
-            values = [1] * len(records) if measure is None else [measure(r) for r in as_records(records)]
+            values = self._values(records)
             if not ATOMS.issuperset(map(type, values)):
                 # `reduce` may change its arguments, and the records travel on, so the total must not share objects with
                 # them.
@@ -48,6 +53,17 @@ class Measure:
                 f"iteration {self.iteration!r}: measure or reduce returned None for {show(as_records(records[-1:])[0])}"
                 ", but None means a round without records: return a value"
             )
+
+    def _values(self, records: Records) -> list[Any]:
+        measure = self._measure
+        if measure is None:
+            return [1] * len(records)
+        if isinstance(measure, str):
+            if isinstance(records, Columns) and measure in records.names:
+                return records.batch.column(measure).to_pylist()
+            measure = itemgetter(measure)
+        # Not map(): a StopIteration that `measure` raises would end it early, and the rest would not be measured.
+        return [measure(record) for record in as_records(records)]
 
     def take(self) -> Any | None:
         """Return the total and reset it."""

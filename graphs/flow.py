@@ -19,6 +19,7 @@ from graphs.options import BatchFormat, OnError, Placing, check_function
 from graphs.plan import Plan
 from graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
 from graphs.stream import Stream, add_process, add_step, first_output, process_options
+from graphs.vertex_program import OfVertexProgram, VertexProgram, add_vertex_program
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -105,15 +106,15 @@ class Flow:
         *,
         rounds: int | None = None,
         until: Callable[[Any], object] | None = None,
-        measure: Callable[[T], Any] | None = None,
+        measure: Callable[[T], Any] | str | None = None,
         reduce: Callable[[Any, Any], Any] = operator.add,
         name: str = "iterate",
     ) -> Stream[T]:
         """Run `body` in rounds: on `start`, then on its own result, and so on. Return the result of the last round.
 
-        `measure` gives a value for every record that the body returns (1 by default), and `reduce` combines the values
-        of a round. The iteration ends when `until` returns true for the combined value, after `rounds` rounds, or after
-        an empty round.
+        `measure` gives a value for every record that the body returns (1 by default), or names the column that holds
+        it; `reduce` combines the values of a round. The iteration ends when `until` returns true for the combined
+        value, after `rounds` rounds, or after an empty round.
 
         >>> from graphs import Collect, Items
         >>> flow = Flow("halve")
@@ -224,6 +225,47 @@ class Flow:
         if not inputs:
             raise InputsError(f"operator kind {kind.word} has no input: give apply a stream for each input, by name")
         return Stream(self.draft, (Tail(add_step(self.draft, kind, inputs, options), first_output(kind)),))
+
+    def vertex_program(
+        self,
+        program: type[VertexProgram],
+        edges: Stream[Any],
+        *,
+        name: str | None = None,
+        rounds: int | None = None,
+        until: Callable[[float], object] | None = None,
+        vertices: Stream[Any] | None = None,
+        undirected: bool = False,
+        source: str = "source",
+        target: str = "target",
+        weight: str | None = None,
+        **arguments: Any,
+    ) -> Stream[Any]:
+        """Run a program on the vertices of a graph, in rounds; return rows of `vertex` and its last values.
+
+        `source`, `target` and `weight` are columns of the edges; vertices are integers. `vertices` are rows with a
+        column `vertex`, for those without edges. `undirected` sends along each edge in both directions. The rounds end
+        when no vertex is active, after `rounds`, or when `until` returns true for the sum of the tasks'
+        `vertices.change`. `arguments` are those of the class.
+
+        >>> import numpy as np
+        >>> from graphs import Items, VertexProgram
+        >>> class Lowest(VertexProgram):
+        ...     combine, message = "min", np.int64
+        ...     def start(self, vertices):
+        ...         return {"lowest": vertices.ids}
+        ...     def send(self, vertices):
+        ...         return vertices["lowest"]
+        ...     def apply(self, vertices, received):
+        ...         vertices.active = received < vertices["lowest"]
+        ...         return {"lowest": np.minimum(received, vertices["lowest"])}
+        >>> flow = Flow("components")
+        >>> edges = flow.read(Items([{"source": 1, "target": 2}]))
+        >>> flow.vertex_program(Lowest, edges, undirected=True).tails[0].operator
+        'Lowest'
+        """
+        kind = OfVertexProgram(program, arguments, (source, target, weight), rounds, until is not None)
+        return add_vertex_program(self.draft, edges, vertices, kind, name, until, undirected)
 
     def plan(self) -> Plan:
         """The finished plan; raises an error if something is wrong with the graph."""

@@ -391,14 +391,15 @@ def check_process_class(given: object) -> None:
 class Iterate(BuiltIn):
     """The head of an iteration, which ends after `rounds`, when `until` returns true, or after an empty round.
 
-    - measure: returns a value for each record that the body returned; None counts 1 for each. reduce: combines them.
+    - measure: returns a value for each record that the body returned, or names its column; None counts 1 for each.
+      reduce: combines them.
     - until: called with the combined value of a round.
     - enclosing: the iteration whose body contains this one.
     """
 
     rounds: int | None = None
     until: Callable[[Any], object] | None = None
-    measure: Callable[[Any], Any] | None = None
+    measure: Callable[[Any], Any] | str | None = None
     reduce: Callable[[Any, Any], Any] = operator.add
     enclosing: str | None = None
 
@@ -418,9 +419,15 @@ class Iterate(BuiltIn):
                 f"{what} has measure= but no until= to use the measure: give it until=, or drop measure="
             )
         for option, function in (("until", self.until), ("measure", self.measure)):
-            if function is not None:
+            if function is not None and not (option == "measure" and isinstance(function, str)):
                 check_function(function, f"{option}= of {what}")
         check_function(self.reduce, f"reduce= of {what}")
+
+    def measured(self, record: Any) -> Any:
+        """The value of a record that the body returned."""
+        if self.measure is None:
+            return 1
+        return record[self.measure] if isinstance(self.measure, str) else self.measure(record)
 
     def mean(self, at: PlainRecord) -> None:
         if at.input == "returned":

@@ -129,7 +129,7 @@ class _Run:
 
     def measure(self, iteration: str, record: Any) -> None:
         rule = self.rule(iteration)
-        value = 1 if rule.measure is None else rule.measure(record)
+        value = rule.measured(record)
         before = self.measured.get(iteration)
         self.measured[iteration] = value if before is None else rule.reduce(before, value)
 

@@ -197,7 +197,7 @@ class PlainTask:
 
     def _measure(self, sender: str, iteration: str, record: Any) -> None:
         rule = rule_of(self.deployment.plan, iteration)
-        value = 1 if rule.measure is None else rule.measure(record)
+        value = rule.measured(record)
         measured = self.measured[sender]
         measured[iteration] = rule.reduce(measured[iteration], value) if iteration in measured else value
 

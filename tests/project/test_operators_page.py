@@ -35,7 +35,7 @@ def test_all_that_a_hook_may_use_is_named():
 
 
 def test_every_way_to_begin_is_named():
-    assert {"read", "loop", "iterate", "process"} <= public(Flow) & WORDS
+    assert {"read", "loop", "iterate", "process", "vertex_program"} <= public(Flow) & WORDS
 
 
 def test_every_source_and_sink_is_named():
@@ -79,3 +79,10 @@ def test_the_class_on_columns_gives_the_totals_that_the_page_says():
     assert [row["total"] for row in sorted(result.outputs["sums"], key=lambda row: row["id"])] == [18, 12, 15]
     assert result.crashes
     assert result.rescaled
+
+
+def test_the_vertex_program_gives_the_lengths_that_the_page_says():
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[3], "operators.md", "exec"), made)
+    result = simulate(made["flow"], seeds=range(10), parallelism=(1, 2))
+    assert {row["vertex"]: row["length"] for row in result.outputs["lengths"]} == {1: 0, 2: 3, 3: 1, 4: 4}

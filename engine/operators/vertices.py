@@ -1,0 +1,440 @@
+"""vertex_program: a user's program on the vertices of a graph, in the rounds of an iteration.
+
+In round 0 a task receives its edges, those that lead away from its vertices, and the numbers of its vertices. At the
+end of each round it applies what was received, and sends one batch, with a row for each key group that it sends to:
+
+    vertex     a key of the group, by which the row is routed
+    sender     which vertices it comes from: the task, and the number of tasks (`sender_number`)
+    ids        the vertices that its edges reach in this group, in order; only the first time
+    at         the positions in `ids` that the values are for; empty for all of them
+    values     the combined values, as the bytes of an array
+    change     the task's part of the sum that decides about another round, in one of the rows
+
+So the number of a vertex travels once from each sender. Both ends keep it as state: whether it was announced, and what
+is known of each sender. A row is understood wherever its group goes. After a restore with another number of tasks, each
+of which reaches other vertices, they announce them again. To cuts, logs and restores these are rows like any others.
+
+State is filed by key group, under three keys of the group: the values; the vertices with their edges, which are written
+once, because deltas leave out what did not change; and what is known of the senders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrays import to_array
+from engine.batch import Hops
+from engine.capture import OperatorCapture
+from engine.columns import Columns, Records
+from engine.files.arrow import arrow
+from engine.formats import from_format
+from engine.operators.base import OperatorRuntime, Place
+from engine.sending import Send
+from engine.task_errors import USER_RAISED, MisuseError, show, user_error
+from engine.vertex_edges import COMBINES, Array, Lookup, OutEdges, identity, in_group_order
+from graphs.ids import Attempt, Epoch
+from graphs.plan import Edge
+from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices
+from recovery.cut import OperatorState
+
+VALUES, GRAPH, KNOWN = range(3)
+_KEYS_TRIED = 64 * KEY_GROUPS
+
+Known = dict[int, dict[int, Array]]
+"""Sender -> key group -> the positions, among this group's vertices, of those that it reaches."""
+
+
+class VerticesOperator(OperatorRuntime):
+    """Runs a vertex program in one task."""
+
+    def __init__(self, kind: OfVertexProgram, place: Place) -> None:
+        super().__init__(place)
+        self._kind = kind
+        self._state = self.keyed_values()
+        self._send = self.send_to("out")
+        self._send_values = self.send_to("values")
+        self._program: VertexProgram = kind.new_instance()
+        of_class = type(self._program)
+        self._combine: np.ufunc = COMBINES[of_class.combine]
+        self._message = np.dtype(of_class.message)
+        self._nothing = identity(of_class.combine, self._message)
+        self._along = None if of_class.along is VertexProgram.along else self._program.along
+        self._sender = sender_number(place.task.index, place.parallelism)
+        # What has arrived in round 0, by columns.
+        self._ids: list[Array] = []
+        self._edges: list[dict[str, Array]] = []
+        # The graph, once round 0 is over.
+        self._vertices: Vertices | None = None
+        self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
+        self._out_edges = OutEdges(0, np.empty(0, np.int64), np.empty(0, np.int64), None)
+        # What was received in this round, combined.
+        self._received: Array = np.empty(0, self._message)
+        self._known: Known = {}
+        self._places: dict[int, tuple[Array, Array]] = {}
+        self._announced = False
+        # What differs from the filed state.
+        self._is_changed = {VALUES: False, GRAPH: False, KNOWN: False}
+
+    def door(self, edge: Edge) -> Send:
+        """Edges, or messages; the first messages only say that a vertex exists."""
+        return self._take_edges if edge.input == "edges" else self._take_messages
+
+    # -- loading -------------------------------------------------------------------------------------------------
+
+    def _take_edges(self, records: Records, hops: Hops) -> None:
+        source, target, weight = self._kind.edge_columns
+        columns = as_columns(records)
+        names = {"sources": source, "targets": target} | ({} if weight is None else {"weights": weight})
+        if missing := [name for name in names.values() if name not in columns.names]:
+            raise MisuseError(
+                f"operator {self.name!r}: the edges have the columns {', '.join(columns.names)} but no "
+                f"{', '.join(map(repr, missing))}: name their columns with source=, target= and weight="
+            )
+        self._edges.append({part: to_array(columns.batch.column(name)) for part, name in names.items()})
+        self._is_changed[GRAPH] = True
+
+    def _build(self) -> None:
+        """Round 0 is over, or a later one is restored: all vertices and edges are here."""
+        ids, self._starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
+        edges = self._edges_together()
+        positions = Lookup(ids).of(edges["sources"])
+        self._out_edges = OutEdges(len(ids), positions, edges["targets"], edges.get("weights"))
+        self._ids, self._edges = [], [edges]
+        self._vertices = Vertices(_frozen(ids), _frozen(self._out_edges.degrees))
+        self._received = np.full(len(ids), self._nothing)
+
+    def _edges_together(self) -> dict[str, Array]:
+        if not self._edges:
+            return {"sources": np.empty(0, np.int64), "targets": np.empty(0, np.int64)}
+        return {part: np.concatenate([edges[part] for edges in self._edges]) for part in self._edges[0]}
+
+    # -- rounds --------------------------------------------------------------------------------------------------
+
+    def _take_messages(self, records: Records, hops: Hops) -> None:
+        batch = as_columns(records).batch
+        if "values" not in batch.schema.names:
+            self._ids.append(to_array(batch.column("vertex")))
+            self._is_changed[GRAPH] = True
+            return
+        senders = batch.column("sender").to_numpy()
+        groups = key_groups(batch.column("vertex").to_numpy())
+        # Nearly always one sender.
+        cuts = [0, *(np.flatnonzero(np.diff(senders)) + 1).tolist(), len(senders)]
+        for start, end in pairwise(cuts):
+            rows = slice(start, end)
+            self._receive(int(senders[start]), groups[rows], batch.slice(start, end - start))
+        self._is_changed[VALUES] = True
+
+    def _receive(self, sender: int, groups: npt.NDArray[np.int64], batch: Any) -> None:
+        ids, ids_starts = _arrays_in(batch.column("ids"), np.dtype(np.int64))
+        if len(ids):
+            self._learn(sender, groups, [ids[a:b] for a, b in pairwise(ids_starts.tolist())])
+        values, starts = _arrays_in(batch.column("values"), self._message)
+        at, _ = _arrays_in(batch.column("at"), np.dtype(np.int32))
+        if not len(values):
+            return
+        places, offsets = self._places[sender]
+        if len(at):
+            places = places[at + np.repeat(offsets[groups], np.diff(starts))]
+        elif len(values) < len(places):
+            # The rows of some groups have arrived in another batch.
+            places = np.concatenate([places[offsets[group] : offsets[group + 1]] for group in groups])
+        if len(places) == len(self._received) and len(at) == 0 and places[0] == 0 and places[-1] == len(places) - 1:
+            # Every vertex, in order.
+            self._combine(self._received, values, out=self._received)
+        else:
+            self._received[places] = self._combine(self._received[places], values)
+
+    def _learn(self, sender: int, groups: npt.NDArray[np.int64], ids: list[Array]) -> None:
+        known = self._known.setdefault(sender, {})
+        vertices = self._built.ids
+        for group, reached in zip(groups.tolist(), ids, strict=True):
+            own = vertices[self._starts[group] : self._starts[group + 1]]
+            known[group] = np.searchsorted(own, reached).astype(np.int32)
+        self._find_places(sender)
+        self._is_changed[KNOWN] = True
+
+    def _find_places(self, sender: int) -> None:
+        """Where the values of this sender belong, in the order of groups, and where each group begins."""
+        known = self._known[sender]
+        counts = [len(known.get(group, ())) for group in range(KEY_GROUPS)]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        places = [known[group] + self._starts[group] for group in sorted(known)]
+        self._places[sender] = np.concatenate(places), offsets
+
+    def on_round_end(self, path: tuple[int, ...]) -> None:
+        """Apply what was received, and send."""
+        program, number = self._program, path[-1]
+        if self._vertices is None:
+            self._build()
+            self._keep("start", program.start)
+        vertices = self._built
+        if number:
+            vertices.round = number
+            received = self._received
+            self._received = np.full(len(vertices), self._nothing)
+            self._keep("apply", lambda vertices: program.apply(vertices, received))
+            self._forget_former_senders()
+        self._is_changed[VALUES] = True
+        if number != self._kind.rounds:
+            self._send_round()
+
+    def _keep(self, hook: str, function: Callable[[Vertices], Mapping[str, Array]]) -> None:
+        """Keep the values that a hook returns."""
+        vertices = self._built
+        vertices.active, vertices.change = None, None
+        values = self._call(hook, function, vertices)
+        if not isinstance(values, Mapping):
+            raise self._returned(hook, values, "a dict of arrays")
+        found = cast("Mapping[str, Any]", values)
+        for array in found.values():
+            if not self._fits(array):
+                raise self._returned(hook, array, f"arrays with one item for each of the {len(vertices)} vertices")
+        active: Any = vertices.active
+        if active is not None:
+            if not self._fits(active) or active.dtype != np.bool_:
+                raise MisuseError(
+                    f"operator {self.name!r}: {hook} set vertices.active to {show(active)}: set it to an array of "
+                    f"truth values, one for each of the {len(vertices)} vertices"
+                )
+            vertices.active = _frozen(active)
+        # A cut shares these arrays, so nobody may change them in place.
+        vertices.values = {name: _frozen(array) for name, array in found.items()}
+
+    def _fits(self, array: Any) -> bool:
+        return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)
+
+    def _send_round(self) -> None:
+        vertices, program = self._built, self._program
+        change = vertices.change
+        if change is None:
+            change = len(vertices) if vertices.active is None else np.count_nonzero(vertices.active)
+        change = float(change) if vertices.round else np.inf
+        sent: Any = self._call("send", program.send, vertices)
+        if not self._fits(sent):
+            raise self._returned("send", sent, f"an array with one item for each of the {len(vertices)} vertices")
+        edges = self._out_edges
+        rows, values = edges.combined(
+            sent.astype(self._message, copy=False), vertices.active, type(program).combine, self._along
+        )
+        values = np.ascontiguousarray(values, self._message)
+        has_to_announce = not self._announced and len(values) > 0
+        batch = _batch_of(edges, rows, values, self._sender, change, announce=has_to_announce)
+        if batch is not None:
+            if has_to_announce:
+                self._announced = self._is_changed[KNOWN] = True
+            self._send(Columns(batch), 0)
+        elif self._kind.reports_change and len(vertices):
+            self._send(Columns(_only_change(self._sender, change, self.place)), 0)
+
+    def end(self) -> None:
+        """The rounds are over: send the values."""
+        vertices = self._vertices
+        if vertices is not None and len(vertices):
+            self._send_values(from_format({"vertex": vertices.ids, **vertices.values}), 0)
+
+    @property
+    def _built(self) -> Vertices:
+        if self._vertices is None:
+            raise MisuseError(f"operator {self.name!r} has received messages before its graph: this is a defect")
+        return self._vertices
+
+    def _call(self, hook: str, function: Callable[[Vertices], Any], vertices: Vertices) -> Any:
+        try:
+            return function(vertices)
+        except USER_RAISED as error:
+            raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
+
+    def _returned(self, hook: str, found: Any, wanted: str) -> MisuseError:
+        return MisuseError(f"operator {self.name!r}: {hook} returned {show(found)}: return {wanted}")
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
+        """File what has changed since the last capture, and capture that."""
+        if self._vertices is None:
+            if self._is_changed[GRAPH]:
+                self._file_arrived()
+        else:
+            self._file_graph()
+        self._is_changed = dict.fromkeys(self._is_changed, False)
+        return super().capture(epoch, attempt, base)
+
+    def _file_arrived(self) -> None:
+        """File vertices and edges while they arrive."""
+        ids, starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
+        edges = self._edges_together()
+        self._ids, self._edges = [ids], [self._file_by_group(ids, starts, edges)]
+
+    def _file_by_group(self, ids: Array, starts: Array, edges: dict[str, Array]) -> dict[str, Array]:
+        """File vertices and edges. Returns the edges as the state holds them, so that they are in memory once."""
+        groups = key_groups(edges["sources"])
+        order = np.argsort(groups, kind="stable")
+        ends = np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
+        ordered = {part: column[order] for part, column in edges.items()}
+        for group in self._groups():
+            rows = slice(ends[group], ends[group + 1])
+            own = {part: column[rows] for part, column in ordered.items()}
+            own["ids"] = ids[starts[group] : starts[group + 1]]
+            if len(own["ids"]) or len(own["sources"]):
+                self._state.replace(_keys()[group][GRAPH], own)
+        return ordered
+
+    def _file_graph(self) -> None:
+        vertices, starts = self._built, self._starts
+        if self._is_changed[GRAPH]:
+            self._file_by_group(vertices.ids, starts, self._edges_together())
+            self._edges = []
+        received = self._received.copy()
+        for group in self._groups():
+            own = slice(starts[group], starts[group + 1])
+            if starts[group] == starts[group + 1]:
+                continue
+            if self._is_changed[VALUES]:
+                filed = {
+                    "values": {name: array[own] for name, array in vertices.values.items()},
+                    "active": None if vertices.active is None else vertices.active[own],
+                    "received": received[own],
+                }
+                self._state.replace(_keys()[group][VALUES], filed)
+            if self._is_changed[KNOWN]:
+                senders = {sender: known[group] for sender, known in self._known.items() if group in known}
+                announced = self._sender if self._announced else None
+                self._state.replace(_keys()[group][KNOWN], {"announced": announced, "senders": senders})
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        """Restore the key groups of this task."""
+        super().open(state, whole)
+        found = self._state.values
+        filed = {
+            part: {group: found[_keys()[group][part]] for group in self._groups() if _keys()[group][part] in found}
+            for part in (VALUES, GRAPH, KNOWN)
+        }
+        for own in filed[GRAPH].values():
+            self._ids.append(own["ids"])
+            self._edges.append({part: column for part, column in own.items() if part != "ids"})
+        if filed[VALUES]:
+            self._build()
+            self._edges = []
+            self._restore_values(list(filed[VALUES].values()))
+            for group, known in filed[KNOWN].items():
+                for sender, places in known["senders"].items():
+                    self._known.setdefault(sender, {})[group] = places
+            for sender in self._known:
+                self._find_places(sender)
+            told = [known["announced"] for known in filed[KNOWN].values()]
+            self._announced = bool(told) and set(told) == {self._sender}
+            # Otherwise a later restore with the former parallelism would find what was announced long ago.
+            self._is_changed[KNOWN] = not self._announced
+
+    def _restore_values(self, filed: list[Any]) -> None:
+        vertices = self._built
+        names = list(filed[0]["values"])
+        vertices.values = {name: _frozen(np.concatenate([own["values"][name] for own in filed])) for name in names}
+        if filed[0]["active"] is not None:
+            vertices.active = np.concatenate([own["active"] for own in filed])
+        self._received = np.concatenate([own["received"] for own in filed])
+
+    def _forget_former_senders(self) -> None:
+        """Forget tasks of another parallelism: what they sent before the restore has been received."""
+        now = self._sender >> 32
+        for sender in [sender for sender in self._known if sender >> 32 != now]:
+            del self._known[sender], self._places[sender]
+            self._is_changed[KNOWN] = True
+
+    def _groups(self) -> range:
+        return groups_of_task(self.place.task.index, self.place.parallelism)
+
+
+def as_columns(records: Records) -> Columns:
+    """Records as columns; a restored round consists of records."""
+    if isinstance(records, Columns):
+        return records
+    columns = from_format({name: [record[name] for record in records] for name in records[0]})
+    if not isinstance(columns, Columns):
+        raise MisuseError(f"rows such as {show(records[0])} are no columns of plain values: give numbers")
+    return columns
+
+
+def sender_number(index: int, parallelism: int) -> int:
+    """A number for a task among so many."""
+    return parallelism << 32 | index
+
+
+@cache
+def _keys() -> list[list[int]]:
+    """For each key group the smallest numbers in it: the keys of its rows and of its state."""
+    groups = key_groups(np.arange(_KEYS_TRIED))
+    return [np.flatnonzero(groups == group)[:3].tolist() for group in range(KEY_GROUPS)]
+
+
+def _frozen(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _arrays_in(column: Any, kind: np.dtype[Any]) -> tuple[Array, Array]:
+    """The arrays in a column of bytes, one after the other without a copy; and where each begins, and the last ends."""
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
+    first, last = int(starts[0]), int(starts[-1])
+    if data is None or first == last:
+        return np.empty(0, kind), np.zeros(len(column) + 1, np.int64)
+    return np.frombuffer(data, kind, (last - first) // kind.itemsize, first), (starts - first) // kind.itemsize
+
+
+def _as_bytes(array: Array, starts: Array) -> Any:
+    """A column of bytes that shares the memory of an array."""
+    offsets = (starts * array.itemsize).astype(np.int32)
+    buffers = [None, arrow().py_buffer(offsets), arrow().py_buffer(array)]
+    return arrow().Array.from_buffers(arrow().binary(), len(starts) - 1, buffers)
+
+
+def _batch_of(
+    edges: OutEdges, rows: Array | None, values: Array, sender: int, change: float, *, announce: bool
+) -> Any | None:
+    """A batch of these values, with a row for each key group that has any."""
+    if not len(values):
+        return None
+    starts = edges.starts if rows is None else np.searchsorted(rows, edges.starts)
+    counts = np.diff(edges.starts if announce else starts)
+    groups = np.flatnonzero(counts)
+    own_starts = np.append(starts[groups], len(values))
+    nothing = np.zeros(len(groups) + 1, np.int64)
+    at, at_starts = np.empty(0, np.int32), nothing
+    if rows is not None:
+        at = (rows - np.repeat(edges.starts[:-1], np.diff(starts))).astype(np.int32)
+        at_starts = own_starts
+    ids, ids_starts = np.empty(0, np.int64), nothing
+    if announce:
+        ids, ids_starts = edges.rows.astype(np.int64), np.append(edges.starts[groups], len(edges.rows))
+    changes = np.zeros(len(groups))
+    changes[0] = change
+    return arrow().RecordBatch.from_arrays(
+        [
+            arrow().array(np.array([_keys()[group][0] for group in groups.tolist()], np.int64)),
+            arrow().array(np.full(len(groups), sender, np.int64)),
+            _as_bytes(ids, ids_starts),
+            _as_bytes(at, at_starts),
+            _as_bytes(values, own_starts),
+            arrow().array(changes),
+        ],
+        ["vertex", "sender", "ids", "at", "values", "change"],
+    )
+
+
+def _only_change(sender: int, change: float, place: Place) -> Any:
+    """A row without values, to this task itself."""
+    group = groups_of_task(place.task.index, place.parallelism)[0]
+    one = [_keys()[group][0]], [sender], [b""], [b""], [b""], [change]
+    kinds = ("int64", "int64", "binary", "binary", "binary", "float64")
+    arrays = [arrow().array(values, getattr(arrow(), kind)()) for values, kind in zip(one, kinds, strict=True)]
+    return arrow().RecordBatch.from_arrays(arrays, ["vertex", "sender", "ids", "at", "values", "change"])

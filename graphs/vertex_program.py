@@ -1,0 +1,221 @@
+"""Vertex programs: work on a graph in rounds, on arrays with one item for each vertex.
+
+    start(vertices)              the values before the first round, as a dict of arrays
+    send(vertices)               what each vertex sends along its outgoing edges in this round
+    along(sent, weights)         what arrives at the end of an edge, if that differs from what was sent into it
+    apply(vertices, received)    the new values, from what each vertex received, combined by `combine`
+
+A program is one operator within an iteration. Edges arrive once, at the tasks of their sources, and stay there. What a
+task sends to one vertex along several edges is combined before it travels. `engine/operators/vertices.py` runs it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from graphs.draft import Draft, Tail
+from graphs.graph_errors import BadOptionError, IterationError
+from graphs.iterate import add_iteration
+from graphs.kinds import BuiltIn, Iterate
+from graphs.options import check_choice, check_count
+from graphs.process_class import check_arguments
+from graphs.stream import Stream, add_step, check_stream
+
+Array = npt.NDArray[Any]
+Combine = Literal["sum", "min", "max"]
+
+
+class Vertices:
+    """The vertices of one task: arrays with one item for each, in the same order in every round.
+
+    - ids: the numbers of the vertices. degrees: how many edges lead away from each.
+    - values: the arrays that `start` or `apply` returned last; `vertices["rank"]` is one of them. They are read-only.
+    - active: which vertices send in this round. `start` and `apply` may set it; otherwise all do.
+    - change: the task's part of the sum that `until` is called with. `apply` may set it; otherwise the number of active
+      vertices.
+    - round: the number of the round, counted from 1; 0 in `start` and in the `send` after it.
+    """
+
+    def __init__(self, ids: Array, degrees: Array) -> None:
+        self.ids = ids
+        self.degrees = degrees
+        self.values: Mapping[str, Array] = {}
+        self.active: Array | None = None
+        self.change: float | None = None
+        self.round = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.values[name]
+
+
+class VertexProgram:
+    """The base class of vertex programs. Values are the only state: attributes of the program are lost in a restore.
+
+    - combine: how the values that a vertex receives in a round become one.
+    - message: the type of these values.
+
+    >>> class Hops(VertexProgram):
+    ...     combine, message = "min", np.float64
+    ...     def __init__(self, root):
+    ...         self.root = root
+    ...     def start(self, vertices):
+    ...         vertices.active = vertices.ids == self.root
+    ...         return {"hops": np.where(vertices.active, 0, np.inf)}
+    ...     def send(self, vertices):
+    ...         return vertices["hops"] + 1
+    ...     def apply(self, vertices, received):
+    ...         vertices.active = received < vertices["hops"]
+    ...         return {"hops": np.minimum(received, vertices["hops"])}
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("hops")
+    >>> edges = flow.read(Items([{"source": 1, "target": 2}, {"source": 2, "target": 3}]))
+    >>> flow.vertex_program(Hops, edges, root=1).write(Collect())
+    """
+
+    combine: ClassVar[Combine] = "sum"
+    message: ClassVar[type[Any]] = np.float64
+
+    def start(self, vertices: Vertices) -> Mapping[str, Array]:
+        """The values of the vertices before the first round, by name."""
+        raise NotImplementedError(
+            f"vertex program {type(self).__name__} has no start(vertices): return a dict of arrays"
+        )
+
+    def send(self, vertices: Vertices) -> Array:
+        """What each vertex sends along its outgoing edges."""
+        raise NotImplementedError(f"vertex program {type(self).__name__} has no send(vertices): return an array")
+
+    def along(self, sent: Array, weights: Array | None) -> Array:
+        """What arrives at the ends of some edges, from what was sent into them and from their weights."""
+        return sent
+
+    def apply(self, vertices: Vertices, received: Array) -> Mapping[str, Array]:
+        """The new values. A vertex that received nothing finds 0 (sum), or the largest or smallest value (min, max)."""
+        raise NotImplementedError(
+            f"vertex program {type(self).__name__} has no apply(vertices, received): return a dict of arrays"
+        )
+
+
+@dataclass(frozen=True)
+class OfVertexProgram(BuiltIn):
+    """Runs a vertex program. `edge_columns` are the names of source, target and weight; `reports_change` says whether
+    each task reports its change in every round.
+    """
+
+    program: type[VertexProgram]
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    edge_columns: tuple[str, str, str | None] = ("source", "target", None)
+    rounds: int | None = None
+    reports_change: bool = False
+
+    runtime = "engine.operators.vertices:VerticesOperator"
+    kind_word = "vertex_program"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("out", "values")
+
+    @property
+    def subject(self) -> Any:
+        return self.program
+
+    @property
+    def named_after(self) -> Any:
+        return self.program
+
+    @property
+    def records_at_once(self) -> int | None:
+        return None
+
+    def check(self, what: str) -> None:
+        check_choice(self.program.combine, ("sum", "min", "max"), "combine", what)
+        if np.dtype(self.program.message).kind not in "iuf":
+            raise BadOptionError(f"{what} has message={self.program.message!r}: give a numpy type of numbers")
+
+    def new_instance(self) -> Any:
+        return self.program(**copy.deepcopy(dict(self.arguments)))
+
+
+def add_vertex_program(
+    draft: Draft,
+    edges: Stream[Any],
+    vertices: Stream[Any] | None,
+    kind: OfVertexProgram,
+    name: str | None,
+    until: Callable[[float], object] | None,
+    undirected: bool,
+) -> Stream[Any]:
+    """Add a vertex program, the iteration around it, and what tells each vertex that it exists."""
+    program = cast("object", kind.program)
+    if not (isinstance(program, type) and issubclass(program, VertexProgram)):
+        raise BadOptionError(f"vertex_program got {program!r}: give a subclass of VertexProgram")
+    name = draft.name_for(kind, name)
+    what = f"vertex program {name!r}"
+    check_stream(draft, edges, what)
+    check_arguments(program, kind.arguments, {})
+    if draft.enclosing:
+        raise IterationError(
+            f"{what} is inside the body of {draft.enclosing[-1]!r}, but its edges arrive only once: run it before or "
+            "after the iteration"
+        )
+    if kind.rounds is not None:
+        check_count(kind.rounds, "rounds", what)
+    source, target, _ = kind.edge_columns
+    if undirected:
+        edges = edges.map_batches(BothWays(source, target), batch_format="numpy", name=f"{name}_both_ways")
+    ends = edges.map_batches(EndsOf(source, target), batch_format="numpy", name=f"{name}_ends")
+    if vertices is not None:
+        check_stream(draft, vertices, what)
+        ends = ends.merge(vertices)
+    values: list[Stream[Any]] = []
+
+    def body(messages: Stream[Any]) -> Stream[Any]:
+        inputs = {"edges": edges.key_by(source), "messages": messages.key_by("vertex")}
+        sent = Stream[Any](draft, (Tail(add_step(draft, kind, inputs, {"name": name}), "out"),))
+        values.append(sent.side("values"))
+        return sent
+
+    # Round 0 loads the graph.
+    rounds = None if kind.rounds is None else kind.rounds + 1
+    head = Iterate(rounds, until, "change" if kind.reports_change else None)
+    add_iteration(draft, ends, body, f"{name}_rounds", head)
+    return values[0]
+
+
+@dataclass(frozen=True)
+class EndsOf:
+    """Returns the vertices that a batch of edges names, each once."""
+
+    source: str
+    target: str
+
+    def __call__(self, edges: dict[str, Array]) -> dict[str, Array]:
+        ends = np.concatenate([edges[self.source], edges[self.target]])
+        if ends.dtype.kind not in "iu":
+            raise BadOptionError(
+                f"columns {self.source!r} and {self.target!r} of the edges are {ends.dtype}, but the vertices of a "
+                "vertex program are integers: number them first"
+            )
+        return {"vertex": np.unique(ends).astype(np.int64)}
+
+
+@dataclass(frozen=True)
+class BothWays:
+    """Returns each edge of a batch in both directions."""
+
+    source: str
+    target: str
+
+    def __call__(self, edges: dict[str, Array]) -> dict[str, Array]:
+        both = {name: np.concatenate([column, column]) for name, column in edges.items()}
+        one, other = edges[self.source], edges[self.target]
+        return both | {self.source: np.concatenate([one, other]), self.target: np.concatenate([other, one])}

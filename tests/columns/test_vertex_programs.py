@@ -1,0 +1,249 @@
+"""Vertex programs: the arrays they work on, what travels, their mistakes, and the same result under crashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import BadOptionError, Collect, Flow, Items, IterationError, VertexProgram, Vertices, simulate
+from engine.batch import Batch
+from engine.columns import Columns
+from engine.task_errors import MisuseError, UserFunctionError
+from engine.vertex_edges import COMBINES, OutEdges, identity
+from graphs.graph_errors import GraphError
+from tests.columns.given import columns
+from tests.runtime.tasks import Tasks
+
+VERTICES = 60
+RANDOM = np.random.default_rng(4)
+ENDS = np.unique(RANDOM.integers(0, VERTICES, (110, 2)), axis=0)
+EDGES = [{"source": a, "target": b, "weight": float((a * 7 + b) % 5 + 1)} for a, b in ENDS.tolist() if a != b]
+
+
+class Lowest(VertexProgram):
+    combine, message = "min", np.int64
+
+    def start(self, vertices: Vertices) -> Any:
+        return {"lowest": vertices.ids}
+
+    def send(self, vertices: Vertices) -> Any:
+        return vertices["lowest"]
+
+    def apply(self, vertices: Vertices, received: Any) -> Any:
+        vertices.active = received < vertices["lowest"]
+        return {"lowest": np.minimum(received, vertices["lowest"])}
+
+
+class Shortest(Lowest):
+    message = np.float64
+
+    def start(self, vertices: Vertices) -> Any:
+        vertices.active = vertices.ids == EDGES[0]["source"]
+        return {"lowest": np.where(vertices.active, 0.0, np.inf)}
+
+    def along(self, sent: Any, weights: Any) -> Any:
+        return sent + weights
+
+
+class Rank(VertexProgram):
+    def start(self, vertices: Vertices) -> Any:
+        return {"rank": np.ones(len(vertices))}
+
+    def send(self, vertices: Vertices) -> Any:
+        return vertices["rank"] / np.maximum(vertices.degrees, 1)
+
+    def apply(self, vertices: Vertices, received: Any) -> Any:
+        rank = 0.15 + 0.85 * received
+        vertices.change = float(np.abs(rank - vertices["rank"]).sum())
+        return {"rank": rank}
+
+
+def rounded(row: Any) -> Any:
+    return {name: round(value, 9) for name, value in row.items()}
+
+
+def flow_of(program: Any, edges: Any = EDGES, **options: Any) -> Flow:
+    flow = Flow("vertices")
+    values = flow.vertex_program(program, flow.read(Items(edges), name="edges"), name="program", **options)
+    values.map(rounded, name="rounded").write(Collect(), name="out")
+    return flow
+
+
+def lowest_by_hand(*, directed: bool) -> dict[int, Any]:
+    found = {end: end for edge in EDGES for end in (edge["source"], edge["target"])}
+    for _ in found:
+        for edge in EDGES:
+            low = min(found[edge["source"]], found[edge["target"]])
+            found[edge["target"]] = low
+            if not directed:
+                found[edge["source"]] = low
+    return found
+
+
+def shortest_by_hand() -> dict[int, Any]:
+    found = {end: float("inf") for edge in EDGES for end in (edge["source"], edge["target"])}
+    found[EDGES[0]["source"]] = 0.0
+    for _ in found:
+        for edge in EDGES:
+            found[edge["target"]] = min(found[edge["target"]], found[edge["source"]] + edge["weight"])
+    return found
+
+
+def ranks_by_hand(until: float | None, rounds: int | None) -> dict[int, Any]:
+    ids = sorted({end for edge in EDGES for end in (edge["source"], edge["target"])})
+    place = {vertex: position for position, vertex in enumerate(ids)}
+    shares = np.zeros((len(ids), len(ids)))
+    for edge in EDGES:
+        shares[place[edge["target"]], place[edge["source"]]] = 1.0
+    shares = shares / np.maximum(shares.sum(axis=0), 1)
+    ranks, change, done = np.ones(len(ids)), np.inf, 0
+    while done != rounds and not (until is not None and change < until):
+        after = 0.15 + 0.85 * shares @ ranks
+        ranks, change, done = after, float(np.abs(after - ranks).sum()), done + 1
+    return {vertex: round(float(ranks[place[vertex]]), 9) for vertex in ids}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flow", "value", "expected"),
+    [
+        (flow_of(Lowest, undirected=True), "lowest", lowest_by_hand(directed=False)),
+        (flow_of(Lowest), "lowest", lowest_by_hand(directed=True)),
+        (flow_of(Shortest, weight="weight"), "lowest", shortest_by_hand()),
+        (flow_of(Rank, rounds=4), "rank", ranks_by_hand(None, 4)),
+        (flow_of(Rank, until=lambda change: change < 2.0), "rank", ranks_by_hand(2.0, None)),
+    ],
+    ids=["components", "reached", "shortest", "ranks", "ranks that rest"],
+)
+def test_a_program_gives_its_result_under_crashes_and_other_numbers_of_tasks(flow: Flow, value: str, expected: Any):
+    result = simulate(flow, seeds=range(12), parallelism=(1, 2, 3))
+    rows = result.outputs["out"]
+    assert {row["vertex"]: row[value] for row in rows} == expected
+    assert len(rows) == len(expected)
+    assert result.crashes > 10
+    assert result.restores > 2
+    assert result.rescaled
+
+
+def messages_of(flow: Flow, rounds: int) -> list[list[Columns]]:
+    """What the one task of a program sends in each round."""
+    tasks = Tasks(flow)
+    [program] = {id for id, runtime in tasks.runtimes.items() if "program" in runtime.task.operators}
+    runtime = tasks.runtimes[program]
+    inputs = {channel.edge.input: channel for channel in runtime.task.inputs}
+    ends = sorted({end for edge in EDGES for end in (edge["source"], edge["target"])})
+    runtime.process(inputs["edges"], Batch(EDGES), 0)
+    runtime.process(inputs["messages"], Batch(columns(vertex=ends)), 0)
+    found: list[list[Columns]] = []
+    for number in range(rounds):
+        emitted = [batch for _, batch in runtime.on_round_end((number,), 0)]
+        found.append([batch.records for batch in emitted if isinstance(batch.records, Columns)])
+        for batch in emitted:
+            runtime.process(inputs["messages"], batch, 0)
+    return found
+
+
+def test_the_numbers_of_vertices_travel_once():
+    first, *later = messages_of(flow_of(Rank), 3)
+    ids = b"".join(first[0].batch.column("ids").to_pylist())
+    assert sorted(np.frombuffer(ids, np.int64)) == sorted({edge["target"] for edge in EDGES})
+    assert [batch.batch.column("ids").to_pylist() for [batch] in later] == [[b""] * len(first[0])] * 2
+
+
+def test_a_round_with_few_active_vertices_sends_few_values():
+    _, second, *_ = messages_of(flow_of(Shortest, weight="weight"), 3)
+    sent = sum(len(values) for values in second[0].batch.column("values").to_pylist()) // 8
+    assert 0 < sent < VERTICES // 2
+    assert sum(map(len, second[0].batch.column("at").to_pylist())) == sent * 4
+
+
+@pytest.mark.parametrize("combine", ["sum", "min", "max"])
+@pytest.mark.parametrize("kind", [np.float64, np.int64])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.02, 0.0])
+def test_edges_carry_the_same_whether_all_or_few_vertices_are_active(
+    combine: str, kind: Any, weighted: bool, share: float
+):
+    random = np.random.default_rng(7)
+    positions, targets = random.integers(0, 100, 500), random.integers(0, 80, 500)
+    weights = random.integers(1, 9, 500).astype(kind)
+    sent, active = random.integers(0, 50, 100).astype(kind), random.random(100) < share
+    edges = OutEdges(100, positions, targets, weights)
+    along = (lambda values, weights: values + weights) if weighted else None
+    rows, values = edges.combined(sent, active, combine, along)
+    found = dict(zip((edges.rows if rows is None else edges.rows[rows]).tolist(), values.tolist(), strict=True))
+    nothing = identity(combine, kind)
+    expected: dict[int, Any] = {}
+    for source, target, weight in zip(positions, targets.tolist(), weights, strict=True):
+        if active[source]:
+            carried = sent[source] + (weight if weighted else 0)
+            expected[target] = COMBINES[combine](expected.get(target, nothing), carried)
+    assert {target: value for target, value in found.items() if value != nothing} == {
+        target: value for target, value in expected.items() if value != nothing
+    }
+
+
+def test_values_cannot_be_changed_in_place():
+    class InPlace(Rank):
+        def apply(self, vertices: Vertices, received: Any) -> Any:
+            vertices["rank"][:] = received
+            return vertices.values
+
+    with pytest.raises(UserFunctionError, match="read-only"):
+        messages_of(flow_of(InPlace), 2)
+
+
+@pytest.mark.parametrize("hook", ["start", "send", "apply"])
+def test_a_hook_that_returns_no_array_for_every_vertex_is_named(hook: str):
+    wrong = type("Wrong", (Rank,), {hook: lambda self, vertices, *received: {"rank": np.ones(3)}})
+    with pytest.raises(MisuseError, match=rf"'program': {hook} returned"):
+        messages_of(flow_of(wrong), 2)
+
+
+def test_active_vertices_that_are_no_truth_values_are_refused():
+    class Wrong(Rank):
+        def start(self, vertices: Vertices) -> Any:
+            vertices.active = vertices.ids
+            return super().start(vertices)
+
+    with pytest.raises(MisuseError, match=r"start set vertices\.active to"):
+        messages_of(flow_of(Wrong), 1)
+
+
+def test_a_vertex_without_edges_is_there_if_it_is_named():
+    flow = Flow("alone")
+    edges = flow.read(Items([{"source": 1, "target": 2}]), name="edges")
+    alone = flow.read(Items([{"vertex": 7}, {"vertex": 2}]), name="alone")
+    flow.vertex_program(Lowest, edges, vertices=alone, name="program").write(Collect(), name="out")
+    rows = simulate(flow, seeds=range(3), parallelism=(1, 2)).outputs["out"]
+    assert sorted((row["vertex"], row["lowest"]) for row in rows) == [(1, 1), (2, 1), (7, 7)]
+
+
+def test_edges_without_a_named_column_are_refused():
+    with pytest.raises(MisuseError, match=r"no 'km': name their columns"):
+        messages_of(flow_of(Shortest, weight="km"), 1)
+
+
+def test_vertices_that_are_no_integers_are_refused():
+    with pytest.raises(UserFunctionError, match="number them first"):
+        simulate(flow_of(Lowest, [{"source": "a", "target": "b"}]), seeds=range(1))
+
+
+def test_a_class_that_is_no_program_is_refused():
+    with pytest.raises(BadOptionError, match="VertexProgram"):
+        flow_of(dict)
+
+
+@pytest.mark.parametrize("wrong", [{"combine": "mean"}, {"message": str}])
+def test_what_cannot_be_combined_is_refused(wrong: dict[str, Any]):
+    with pytest.raises(GraphError, match=next(iter(wrong))):
+        flow_of(type("Wrong", (Rank,), wrong))
+
+
+def test_a_program_inside_an_iteration_is_refused():
+    flow = Flow("nested")
+    edges = flow.read(Items(EDGES), name="edges")
+    with pytest.raises(IterationError, match="its edges arrive only once"):
+        flow.iterate(edges, lambda stream: flow.vertex_program(Lowest, stream, name="program"), rounds=2)
