@@ -16,6 +16,7 @@ from engine.on_ray.actor import actor_loop as loop
 from engine.on_ray.api import starting
 from engine.on_ray.run_spec import RunSpec
 from engine.on_ray.supervisor import crew, switchboard
+from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import Crew, CrewError, NoRoomError
 from engine.on_ray.supervisor.supervising import Supervising
 from engine.on_ray.transport.control_messages import Arrival, Begin
@@ -85,7 +86,7 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     monkeypatch.setattr(crew.cluster, "machines", lambda: 1)
     monkeypatch.setattr(crew.cluster, "unanswered", lambda *_: [])
     monkeypatch.setattr(crew.cluster, "get", arrival_of)
-    ours = Crew("trips", "run", "DEFAULT", 0, ignore, ignore)
+    ours = Crew(ActorStarter("trips"), 0, ignore, ignore)
     names = ("numbers/0", "grow/0", "enough/0", "done/0")
     needs = dict.fromkeys(names, cluster.Needs())
     ours.fill(needs)
@@ -110,7 +111,7 @@ class Waiting:
         monkeypatch.setattr(crew.cluster, "unanswered", self.unanswered)
         monkeypatch.setattr(crew.cluster, "get", lambda name: Arrival(1, "here", Address("here", f"ipc:///{name}/box")))
         monkeypatch.setattr(crew.cluster, "place", lambda: "here")
-        self.crew = Crew("trips", "run", "DEFAULT", 0, ignore, lambda waited_s, lacking: self.told.append(lacking))
+        self.crew = Crew(ActorStarter("trips"), 0, ignore, lambda waited_s, lacking: self.told.append(lacking))
         self.crew.fill({"near/0": cluster.Needs(), "far/0": cluster.Needs(2, 1, (("tpu", 0.5),))})
 
     def unanswered(self, pending: list[str], timeout_s: float) -> list[str]:

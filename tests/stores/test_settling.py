@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.on_ray.actor import task_actor as actor
+from engine.on_ray.actor import task_host as host
 from engine.on_ray.job_store import TasksInFolder
 from engine.on_ray.transport.control_messages import SUPERVISOR, Begin
 from engine.on_ray.transport.mailbox import Address
@@ -134,9 +134,9 @@ def test_an_actor_knows_whether_it_is_beside_the_supervisor(
         asked.append(is_beside)
         raise StopIteration
 
-    monkeypatch.setattr(actor, "open_store", open_store)
-    monkeypatch.setattr(actor.cluster, "place", lambda: "here")
-    ours = object.__new__(actor.TaskActor)
+    monkeypatch.setattr(host, "open_store", open_store)
+    monkeypatch.setattr(host.cluster, "place", lambda: "here")
+    ours = object.__new__(host.TaskHost)
     ours._mailbox = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
     supervisor = Address(place, "ipc:///nowhere")
     deployment = SimpleNamespace(plan=None)

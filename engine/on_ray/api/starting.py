@@ -22,7 +22,9 @@ from engine.on_ray.job_store import run_name
 from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills
 from engine.on_ray.run_options import RunOptions, with_keywords_of
 from engine.on_ray.run_spec import RESULT_KEPT_S, RunSpec, identity_of
+from engine.on_ray.supervisor.actor_starter import FirstActors
 from engine.on_ray.supervisor.audit_process import start_auditor
+from engine.on_ray.supervisor.crew import needs_of
 from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
 from engine.on_ray.transport.control_messages import Limits, TaskOptions
 from engine.travel import check_pickles
@@ -167,7 +169,8 @@ def _start_supervisor(spec: RunSpec) -> cluster.Actor:
     is_detached = spec.run.detached
     return cluster.start_actor(
         SupervisorActor,
-        spec,
+        FirstActors(spec.options.job, spec.run.placement, needs_of(spec.deployment)),
+        cluster.pickled(spec),
         name=spec.options.job if is_detached else f"{spec.options.job}/supervisor",
         space=SPACE if is_detached else f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}",
         needs=cluster.Needs(),

@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from engine.on_ray import cluster
-from engine.on_ray.actor.task_actor import TaskActor
 from engine.on_ray.cluster import Needs
+from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.deaths import WatchedProcess, tell_death
 from engine.on_ray.transport.control_messages import Arrival, Begin, Outcome
 from engine.on_ray.transport.mailbox import Keys
@@ -49,20 +49,18 @@ def needs_of(deployment: Deployment) -> dict[str, Needs]:
 
 
 class Crew:
-    """The actors of one run. `strategy` is Ray's scheduling strategy."""
+    """The actors of one run."""
 
-    def __init__(self, job: str, run: str, strategy: str, spares: int, on_over: OnOver, on_wait: OnWait) -> None:
-        self._job = job
-        self._space = f"backedge-{run}"
-        self._strategy = strategy
+    def __init__(self, starter: ActorStarter, spares: int, on_over: OnOver, on_wait: OnWait) -> None:
+        self._starter = starter
+        self._job = starter.job
         self._spares_wanted = spares
         self._on_over = on_over
         self._on_wait = on_wait
-        self._actors: dict[str, Any] = {}
+        self._actors: dict[str, Any] = dict(starter.first)
         self._needs: Mapping[str, Needs] = {}
         self._spares: list[Any] = []
         self._taking_part: dict[str, Future[Outcome]] = {}
-        self._started = 0
         self.arrivals: dict[str, Arrival] = {}
         # Those of this host.
         self._processes: dict[str, WatchedProcess] = {}
@@ -75,22 +73,12 @@ class Crew:
         for name, wanted in needs.items():
             if name not in self._actors:
                 is_spare = bool(self._spares) and wanted == Needs()
-                self._actors[name] = self._spares.pop() if is_spare else self._start(name, wanted)
+                self._actors[name] = self._spares.pop() if is_spare else self._starter.start(name, wanted)
 
     def fill_spares(self) -> None:
         """Start the spares, once no other actor waits for a machine."""
         while len(self._spares) < self._spares_wanted:
-            self._spares.append(self._start(f"spare-{self._started}", Needs()))
-
-    def _start(self, name: str, needs: Needs) -> Any:
-        self._started += 1
-        label = f"{self._job}/{name}"
-        options = dict[str, Any](space=self._space, needs=needs, strategy=self._strategy, threads=2)
-        try:
-            return cluster.start_actor(TaskActor, label, name=label, **options)
-        except ValueError:
-            # The name of a process that has just died is not free yet.
-            return cluster.start_actor(TaskActor, label, name=f"{label}#{self._started}", **options)
+            self._spares.append(self._starter.start(f"spare-{self._starter.started}", Needs()))
 
     def arrive(self, keys: Keys) -> dict[str, Arrival]:
         """Let all actors open their mailboxes, reachable over the network if they are on several hosts.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from engine.cut_view import CutUnreadableError, CutView, reading_cut
 from engine.on_ray.job_store import JobStore, open_chain
 from engine.on_ray.run_spec import RunFailedError, RunSpec
+from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import CrewError, NoRoomError
 from engine.on_ray.supervisor.planned_kills import PlannedKills
 from engine.on_ray.supervisor.published_output import Output
@@ -82,15 +82,14 @@ class Supervising(RunObserver[CutDescription]):
     - wait_told_at_s: the next message about a missing machine is due after this many seconds of waiting.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, starter: ActorStarter | None = None) -> None:
         self.spec = spec
         self.story = Story(spec.options.job)
         self.store: JobStore = open_chain(spec.options)
         self.output = Output(spec.deployment.plan, spec.options, is_detached=spec.run.detached)
         self.has_rounds = any(task.iteration is not None for task in spec.deployment.tasks.values())
-        self.actors = Switchboard(
-            spec.options.job, uuid.uuid4().hex[:8], spec.run.placement, spec.run.spares, self._on_wait
-        )
+        starter = starter or ActorStarter(spec.options.job, spec.run.placement)
+        self.actors = Switchboard(starter, spec.run.spares, self._on_wait)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.driver = RunDriver(
             Supervisor(claimant_of(spec.id, secrets.token_hex(8)), spec.restarts),

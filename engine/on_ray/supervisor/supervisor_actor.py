@@ -10,16 +10,20 @@ for the driver to notice.
 
 from __future__ import annotations
 
+import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Timer
+from typing import TYPE_CHECKING
 
 from engine.on_ray import cluster
-from engine.on_ray.run_spec import RunIdentity, RunSpec
-from engine.on_ray.supervisor.run_story import Story
-from engine.on_ray.supervisor.supervising import Supervising
-from recovery.requests import Reply, RequestKind
+from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors
+
+if TYPE_CHECKING:
+    from engine.on_ray.run_spec import RunIdentity, RunSpec
+    from engine.on_ray.supervisor.run_story import Story
+    from recovery.requests import Reply, RequestKind
 
 FOLLOWERS = "followers"
 FOLLOWERS_MAX = 32
@@ -36,11 +40,16 @@ class About:
 
 
 class SupervisorActor:
-    """One run. It owns its actors: they die with it."""
+    """One run, pickled by the driver as a `RunSpec`. It owns its actors: they die with it."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, first: FirstActors, pickled: bytes) -> None:
+        starter = ActorStarter.with_first(first)
+        # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
+        from engine.on_ray.supervisor.supervising import Supervising
+
+        spec: RunSpec = pickle.loads(pickled)
         is_successor = cluster.is_restarted()
-        self._supervising = Supervising(spec.for_successor() if is_successor else spec)
+        self._supervising = Supervising(spec.for_successor() if is_successor else spec, starter)
         if is_successor:
             self._supervising.story.on_takeover()
         self._identity = spec.identity

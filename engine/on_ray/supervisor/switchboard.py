@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.on_ray import cluster
 from engine.on_ray.planned_faults import Kill
+from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import Crew, OnWait, needs_of
 from engine.on_ray.supervisor.restore_plan import Part
 from engine.on_ray.transport.control_messages import CONNECT_TIMEOUT_S, SUPERVISOR, Begin, Outcome, Stop, TaskOptions
@@ -36,8 +37,8 @@ Over = tuple[str, Attempt, Outcome]
 class Switchboard:
     """Connects one supervisor with its actors."""
 
-    def __init__(self, job: str, run: str, strategy: str, spares: int, on_wait: OnWait) -> None:
-        self.crew = Crew(job, run, strategy, spares, self._on_over, on_wait)
+    def __init__(self, starter: ActorStarter, spares: int, on_wait: OnWait) -> None:
+        self.crew = Crew(starter, spares, self._on_over, on_wait)
         self.attempt = Attempt(0)
         self.overs: deque[Over] = deque()
         self.stale = 0

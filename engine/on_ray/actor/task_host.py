@@ -1,0 +1,72 @@
+"""Hosts the tasks of one actor, from attempt to attempt: healthy actors roll back in place."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from engine.on_ray import cluster
+from engine.on_ray.actor.actor_loop import ActorLoop
+from engine.on_ray.job_store import open_services, open_store
+from engine.on_ray.supervisor.silence import place_of
+from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Outcome
+from engine.on_ray.transport.mailbox import Keys, Mailbox
+from engine.services import Services
+from recovery.rescale import RestorePlan
+from recovery.restored import TaskRestore
+
+GC_THRESHOLD = 100_000
+SWITCH_S = 0.0005
+
+
+class TaskHost:
+    """A process that hosts tasks, or a spare that waits to replace one."""
+
+    def __init__(self) -> None:
+        self._mailbox: Mailbox | None = None
+        self._thread = 0
+        # Records come and go by the hundred thousand and seldom refer to each other. Existing objects stay, and the
+        # search for reference cycles among the others can wait for more of them (measured: 15 % of a loop's time).
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 50)
+        # The thread that writes snapshots needs the lock many times per snapshot and must not wait 5 ms each time.
+        sys.setswitchinterval(SWITCH_S)
+
+    def arrive(self, keys: Keys, on_network: bool) -> Arrival:
+        """Open the mailbox of the next attempt."""
+        if self._mailbox is not None:
+            self._mailbox.close()
+        place = cluster.place()
+        self._mailbox = Mailbox(place, cluster.own_address() if on_network else None, keys)
+        return Arrival(os.getpid(), place, self._mailbox.address, cluster.own_address(), cluster.own_log())
+
+    def look(self) -> str:
+        """What this process is doing; called from another thread than the one that runs the tasks."""
+        return place_of(self._thread)
+
+    def take_part(self, begin: Begin) -> Outcome:
+        """Run the tasks of one attempt until it is over."""
+        self._thread = threading.get_ident()
+        if self._mailbox is None:
+            raise RuntimeError("an actor can only take part in an attempt after `arrive`")
+        options = begin.options
+
+        def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:
+            return open_services(options, deliver, begin.attempt)
+
+        try:
+            is_beside = begin.addresses[SUPERVISOR].place == cluster.place()
+            store = open_store(options, begin.deployment.plan, is_beside)
+
+            def take_back(plan: RestorePlan) -> TaskRestore:
+                if store is None:
+                    raise RuntimeError(f"task {plan.task} should restore its state, but the run keeps no snapshots")
+                return store.take_back(plan, begin.files, begin.deployment)
+
+            return ActorLoop(begin, self._mailbox, store, make_services, take_back).run()
+        finally:
+            self._mailbox.close()
