@@ -1,6 +1,8 @@
 """Every test run has a home and a temporary folder of its own, so that no test sees or touches the user's.
 
-Each test process starts at most one Spark and one Ray: starting one takes seconds.
+Files of tests are in memory where that has room. Tests of stores, sinks and cuts would wait for the disk most of their
+time, and what a disk may do is shown with disks that fail on purpose. Each test process starts at most one Spark and
+one Ray: starting one takes seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +23,22 @@ if TYPE_CHECKING:
 # Also where pytest is called without make: a process of a run that has to compile our modules takes 0.3 s longer.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 << 30
+
+
+def has_room() -> bool:
+    """Whether there is a file system in memory that holds what tests write, programs included."""
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES_MIN:
+        return False
+    return not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+
+
+def pytest_configure() -> None:
+    """Choose the folder below which pytest and `own_home_and_temporary_folder` make theirs."""
+    if has_room():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,8 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def own_home_and_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     home = tmp_path_factory.mktemp("home")
-    # Short and directly under /tmp: Ray makes sockets in it, whose paths may have 107 bytes.
-    temporary = tempfile.mkdtemp(prefix="backedge-tests-", dir="/tmp")
+    # A short path: Ray makes sockets in it, whose paths may have 107 bytes.
+    temporary = tempfile.mkdtemp(prefix="backedge-tests-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp"))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOME", str(home))
         for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
