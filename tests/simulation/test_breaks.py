@@ -29,6 +29,29 @@ NAMED = {
     "truncated-log-written",
 }  # fmt: skip
 
+FINDS = {
+    "credit-lost-after-an-abort": 20,
+    "marker-overtakes-a-batch": 21,
+    "spilled-batches-unlogged": 23,
+    "hold-at-round-markers": 25,
+    "abort-ignored": 26,
+    "early-barrier-declined": 26,
+    "later-error-settles-unknown": 35,
+    "reads-not-noted": 39,
+    "own-entry-taken-for-anothers": 39,
+    "restored-rest-behind-live-log": 50,
+    "back-edge-waits-for-credit": 52,
+    "credit-not-repeated": 61,
+    "request-outlives-its-attempt": 72,
+    "wrong-key-group-on-rescale": 90,
+    "restores-another-tasks-key-groups": 90,
+    "base-kept-under-another-parallelism": 90,
+    "waits-behind-a-queue": 119,
+    "delta-applied-twice": 155,
+    "heads-choose-the-cut-between-rounds": 252,
+}
+"""For rules that few seeds find, one that does, under the schedules as they are now: it is tried before all others."""
+
 
 def test_every_rule_that_matters_can_be_broken():
     assert set(BREAKS) >= NAMED
@@ -37,4 +60,4 @@ def test_every_rule_that_matters_can_be_broken():
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", BREAKS)
 def test_a_broken_rule_is_found(rule: str):
-    assert any(run_seed(seed, 3, rule)[0].violations for seed in range(600))
+    assert any(run_seed(seed, 3, rule)[0].violations for seed in (FINDS.get(rule, 0), *range(600)))
