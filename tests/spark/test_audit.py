@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,14 @@ import pytest
 from backedge import Collect, Flow, Range, RunOptions
 from backedge.faults import Faults, run_with_faults
 from recovery.spark.audit.audit_job import audit
+from recovery.spark.audit.file_checks import Span
+from recovery.spark.audit.file_verification import check_file, file_findings
+from recovery.spark.audit.job_documents import conclude, judge_documents, read_documents
+from recovery.spark.audit.manifest_checks import has_readable_files
 from recovery.spark.cut_tables.job_folder import JobFolder
+from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.spark.report.verdict import Verdict
 from recovery.spark.spark_errors import UnreadableError
-from tests.jobs.rays import local_ray
 from tests.spark.mutations import BACK, MUTATIONS, Subject
 
 if TYPE_CHECKING:
@@ -64,13 +68,12 @@ def of_ray(root: Path, faults: Faults) -> Path:
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def jobs(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run that was killed, and one that did not log its loops."""
-    with local_ray():
-        yield {
-            "killed": of_ray(tmp_path_factory.mktemp("killed"), Faults(["body@epoch=3"])),
-            "unlogged": of_ray(tmp_path_factory.mktemp("unlogged"), Faults(broken_rule="no-loop-log")),
-        }
+    return {
+        "killed": of_ray(tmp_path_factory.mktemp("killed"), Faults(["body@epoch=3"])),
+        "unlogged": of_ray(tmp_path_factory.mktemp("unlogged"), Faults(broken_rule="no-loop-log")),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +95,57 @@ def test_cuts_of_a_run_that_was_killed_are_consistent(spark: SparkSession, job: 
     assert all(size["digested"] and size["counted"] for size in sizes)
 
 
+def before_rows(job: Path, epoch: int) -> Verdict:
+    """What the audit finds before Spark compares any rows: in the documents, and in each file of the cut."""
+    folder = JobFolder.open(str(job))
+    documents = read_documents(folder, [epoch])
+    found, cut = judge_documents(documents), documents.cuts.get(epoch)
+    if cut is not None and has_readable_files(cut):
+        files = {file["name"]: file for task in cut.manifest["tasks"] for _, file in layered_files(task)}
+        checked = {name: check_file(str(job), *file_facts(file)) for name, file in files.items()}
+        faults = {name: found for name, found in checked.items() if isinstance(found, list)}
+        found[epoch].add((one, 1) for one in file_findings(cut, faults))
+    return conclude(folder, documents, found, set())
+
+
+def file_facts(file: Mapping[str, Any]) -> tuple[str, int, str, Span]:
+    return file["name"], file["size"], file["sha256"], file["groups"] and tuple(file["groups"])
+
+
+def is_found(verdict: Verdict, statement: int, where: str) -> bool:
+    found = [str(one) for one in verdict.findings if one.statement == statement]
+    if statement == 7:  # the engine did nothing wrong: the user's verdict is another one
+        found = [] if verdict.invariants_hold else verdict.failures
+    return verdict.consistent == (statement == 7) and any(where in line for line in found)
+
+
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_what_is_changed_is_found(
+    spark: SparkSession, job: Path, tmp_path: Path, mutation: Callable[[Subject], tuple[int, str]]
+):
+    """Before rows are compared or else by that: the audit adds what it finds there to what it has found."""
+    cut = Subject(job, tmp_path / "copy")
+    statement, where = mutation(cut)
+    copy = cut.seal()
+    if not is_found(before_rows(copy, cut.epoch), statement, where):
+        verdict = judged(spark, copy, [cut.epoch])
+        assert is_found(verdict, statement, where), "\n".join(verdict.lines())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_the_whole_audit_finds_what_is_changed(
     spark: SparkSession, job: Path, tmp_path: Path, mutation: Callable[[Subject], tuple[int, str]]
 ):
     cut = Subject(job, tmp_path / "copy")
     statement, where = mutation(cut)
     verdict = judged(spark, cut.seal(), [cut.epoch])
-    found = [str(one) for one in verdict.findings if one.statement == statement]
-    if statement == 7:  # the engine did nothing wrong: the user's verdict is another one
-        found = [] if verdict.invariants_hold else verdict.failures
-    assert verdict.consistent == (statement == 7)
-    assert any(where in line for line in found), "\n".join(verdict.lines())
+    assert is_found(verdict, statement, where), "\n".join(verdict.lines())
+
+
+def test_before_rows_are_compared_a_sound_cut_has_no_fault(job: Path, tmp_path: Path):
+    cut = Subject(job, tmp_path / "copy")
+    assert before_rows(cut.seal(), cut.epoch).consistent
 
 
 def test_a_copy_that_is_only_sealed_again_is_consistent(spark: SparkSession, job: Path, tmp_path: Path):
