@@ -84,7 +84,9 @@ def replaced(flow: Flow, operator: str, function: Callable[..., object]) -> obje
     return dataclasses.replace(found, kind=dataclasses.replace(found.kind, function=function))
 
 
-@pytest.mark.parametrize("change", [lost, doubled, reordered, torn])
+@pytest.mark.parametrize(
+    "change", [lost, torn, *(pytest.param(change, marks=pytest.mark.long) for change in (doubled, reordered))]
+)
 def test_a_batch_that_was_disturbed_costs_an_attempt_and_no_record(
     tmp_path: Path, change: Change, capsys: pytest.CaptureFixture[str]
 ):

@@ -80,7 +80,7 @@ def test_a_death_that_waits_for_a_loop_restores_the_records_in_it(tmp_path: Path
     assert [restore["in_loop_records"] > 0 for restore in result.restores] == [True, True]
 
 
-def test_records_are_counted_over_attempts(tmp_path: Path):
+def test_a_run_without_a_cut_begins_anew_and_its_records_are_counted_over_attempts(tmp_path: Path):
     """The head processes 600 records from beginning to end: in no single attempt would it come to 800."""
     kills = ["head@records=300", "head@records=800"]
     _, result = finish(trips(count=120), snapshots=tmp_path, every=30, actors="slice", kills=kills, spares=1)
@@ -97,12 +97,6 @@ def test_processes_that_die_at_random_lose_nothing(tmp_path: Path):
     )
     expect(result, trips_made(500))
     assert len(result.kills) >= 1
-
-
-def test_a_process_that_dies_before_any_cut_is_complete_lets_the_run_begin_anew(tmp_path: Path):
-    _, result = finish(trips(count=200), snapshots=tmp_path, every=30, actors="slice", kills=["head@records=300"])
-    expect(result, trips_made(200))
-    assert [restore["epoch"] for restore in result.restores] == [None]
 
 
 @pytest.mark.parametrize("who", ["source", "head", "sink"])

@@ -167,8 +167,10 @@ def test_the_advice_for_another_parallelism_in_the_middle_of_a_round_works(tmp_p
     assert result.restores[0]["epoch"] == epoch
 
 
-def test_a_run_goes_on_from_the_cut_that_is_asked_for_and_loses_nothing(tmp_path: Path):
+def test_a_run_goes_on_from_the_cut_that_is_asked_for_or_is_refused_and_loses_nothing(tmp_path: Path):
     last = cancelled(trips(count=300), tmp_path, actors="slice", keep=100)
+    with pytest.raises(NoSuchCutError, match="epoch 9999 is not a complete cut"):
+        run(trips(count=300), snapshots=tmp_path, actors="slice", resume=9999, progress=False)
     cuts = [entry.epoch for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
     assert cuts[-1] == last and len(cuts) >= 2
     _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume=cuts[0])
@@ -230,12 +232,6 @@ def test_what_only_an_actor_can_refuse_fails_the_run_in_one_line(tmp_path: Path)
     with pytest.raises(MisuseError, match=r"'own'.*\[\d+\].*\b3 tasks\b"):
         job.wait()
     assert attempts_of(tmp_path, "unsplittable") == 2
-
-
-def test_a_cut_that_is_not_there_is_refused(tmp_path: Path):
-    cancelled(trips(count=300), tmp_path, actors="slice")
-    with pytest.raises(NoSuchCutError, match="epoch 9999 is not a complete cut"):
-        run(trips(count=300), snapshots=tmp_path, actors="slice", resume=9999, progress=False)
 
 
 # -- ends that are asked for ---------------------------------------------------------------------------------------
