@@ -20,12 +20,22 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.jobs.rays import SharedRay
+
 # Also where pytest is called without make: a process of a run that has to compile our modules takes 0.3 s longer.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
+
+SPARK_FOR_FEW_ROWS = {
+    "adaptive.enabled": "false",
+    "codegen.wholeStage": "false",
+    "codegen.factoryMode": "NO_CODEGEN",
+    "shuffle.partitions": "1",
+}
+"""Planning again after each stage and compiling code take longer than queries over a few hundred rows."""
 
 
 def has_room() -> bool:
@@ -73,5 +83,23 @@ def spark(own_home_and_temporary_folder: None) -> Iterator[SparkSession]:
         for variable in ("MASTER", "SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
             environment.delenv(variable, raising=False)
         session = open_session("tests", master="local[2]")
+    for setting, value in SPARK_FOR_FEW_ROWS.items():
+        session.conf.set(f"spark.sql.{setting}", value)
     yield session
     close_session(session)
+
+
+@pytest.fixture(scope="session")
+def shared_ray(own_home_and_temporary_folder: None) -> Iterator[SharedRay]:
+    """For a module that starts a Ray of its own: `end` this one first."""
+    from tests.jobs.rays import SharedRay
+
+    ray = SharedRay()
+    yield ray
+    ray.end()
+
+
+@pytest.fixture(scope="module")
+def local_ray(shared_ray: SharedRay) -> None:
+    """The Ray of this test process, connected."""
+    shared_ray.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +12,6 @@ import pytest
 from bench import loop
 from bench.options import Options
 from bench.session import session
-from tests.jobs.rays import collect_what_ray_leaves
-
-pytestmark = pytest.mark.slow
 
 TOLD = {"bench", "unit", "ours", "peers", "ratios", "spread", "ok", "missed", "load"}
 PEERS = {
@@ -35,14 +31,11 @@ MORE = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def ray() -> Iterator[None]:
-    # The home of the tests: Ray reads the token that it keeps there only once a process, and others follow.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bench.session._home", lambda: os.environ["HOME"])
-        with session():
-            yield
-        collect_what_ray_leaves()
+@pytest.fixture(autouse=True)
+def ray(local_ray: None) -> Iterator[None]:
+    # A session uses the Ray that is there.
+    with session():
+        yield
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,10 @@ from bench import restore
 from bench.measuring import Samples
 from bench.options import Options
 from bench.peers import restore_bare
-from bench.session import session
 from bench.workloads import RestoreWorkload
 from engine.state import decode_entries
 from graphs.ids import Epoch
 from recovery.stores.cut_store import CutStore
-from tests.jobs.rays import collect_what_ray_leaves
 
 KEYS = 3_000
 
@@ -36,19 +32,8 @@ def test_the_cut_holds_every_key_with_its_own_bytes_and_the_peer_reads_its_files
     assert restore_bare.run(workload) > 0
 
 
-@pytest.fixture
-def ray() -> Iterator[None]:
-    # The home of the tests: Ray reads the token that it keeps there only once a process, and others follow.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bench.session._home", lambda: os.environ["HOME"])
-        with session():
-            yield
-        collect_what_ray_leaves()
-
-
-@pytest.mark.slow
 @pytest.mark.long
-def test_a_small_restore_is_measured(ray: None):
+def test_a_small_restore_is_measured(local_ray: None):
     told = json.loads(restore.run(Options(turns=1, records=KEYS)).as_json())
     assert told["bench"] == "restore" and told["ours"] > 0 and told["rescaled"] > 0 and told["peers"]["bare"] > 0
     assert told["ratios"].keys() == {"decode", "decode_rescaled"}

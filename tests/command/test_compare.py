@@ -15,7 +15,6 @@ from backedge.compare_command import planned_kills
 from engine.on_ray.planned_faults import Kill, role_of
 from examples.cyclic import transfers
 from graphs.expansion import expand
-from tests.jobs.rays import local_ray
 
 CASE = """
 import time
@@ -135,14 +134,7 @@ def test_no_kill_waits_for_a_task_that_had_nothing_to_do():
     assert not any("/1@" in kill for kills in planned for kill in kills)
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    with local_ray():
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray", "spark")
+@pytest.mark.usefixtures("local_ray", "spark")
 class TestOnRay:
     def test_a_case_of_the_users_is_run_killed_computed_audited_and_found_equal(
         self, capsys: pytest.CaptureFixture[str]

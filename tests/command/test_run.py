@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from backedge.command import main
-from tests.jobs.rays import local_ray
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.usefixtures("local_ray")
 
 MODULE = """
 from backedge import Collect, Flow, Generate, Items, JsonLines, Print
@@ -46,12 +45,6 @@ def copying(path, output="copies"):
     flow.read(JsonLines(path), name="before").write(JsonLines(output), name="after")
     return flow
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray() -> Iterator[None]:
-    with local_ray():
-        yield
 
 
 @pytest.fixture(autouse=True)

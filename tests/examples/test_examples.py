@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -11,19 +10,11 @@ import pytest
 from backedge import CutView, RunOptions, case_of, compare, simulate
 from backedge.trials import Trial
 from examples.cyclic import command_line, counters, demo, payments, transfers
-from tests.jobs.rays import local_ray
 
 Record = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    with local_ray():
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
+@pytest.mark.usefixtures("local_ray")
 class TestOnRay:
     def test_the_money_is_all_there_after_kills_in_two_tasks_of_each(self, spark: Any):
         found = compare(transfers, kills=2, seed=7, size=800, parallelism=2, spark=spark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 
 from backedge import compare, simulate
 from examples.cyclic import connected_components, kmeans, pagerank, shortest_paths
-from tests.jobs.rays import local_ray
 
 Record = dict[str, Any]
 
@@ -21,14 +20,7 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 """Roads with their minutes: town 3 is reached as quickly by way of 0 as of 2, and 8 not at all."""
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    with local_ray():
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
+@pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(
     ("example", "size", "parallelism"),
     [(pagerank, 200, 2), (connected_components, 150, 1), (shortest_paths, 50, 1), (kmeans, 30, 2)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from backedge import CutView, compare, simulate
 from examples.cyclic import agent_loop, count_and_print, reachability, retry_queue, token_ring
-from tests.jobs.rays import local_ray
 
 Record = dict[str, Any]
 
@@ -21,14 +19,7 @@ AT_ONCE = 10**9
 """A size at which the pauses of the examples, which are shared out over their records, are none."""
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    with local_ray():
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
+@pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(
     ("example", "kills"),
     # In the first cut of the agent loop mostly calls are out, and often no message is under way: later ones have some.

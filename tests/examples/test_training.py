@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -12,19 +11,11 @@ import pytest
 from backedge import compare, simulate
 from examples.cyclic import nested_loops, rollout_training
 from examples.cyclic.rollout_training import COIN, EPISODES, LEANING, STALE, STEPS_MAX, play
-from tests.jobs.rays import local_ray
 
 Record = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    with local_ray():
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
+@pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(("example", "size"), [(nested_loops, 200), (rollout_training, 320)])
 def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, size: int, spark: Any):
     found = compare(example, kills=2, seed=3, size=size, spark=spark)

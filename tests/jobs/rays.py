@@ -1,9 +1,10 @@
-"""Rays for tests: a local one in this process, and clusters that jobs are submitted to. Each leaves nothing behind."""
+"""Rays for tests: the shared one, one of a module, clusters that jobs are submitted to. Each leaves nothing behind."""
 
 from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ READY_S = 120.0
 JOB_S = 300.0
 NOT_YET = "No available agent to submit job"
 READY = "This command will now block forever"
+INSTALLED = Path(__file__).parents[1] / "extending" / "installed"
 
 
 @contextmanager
@@ -47,9 +49,45 @@ def collect_what_ray_leaves() -> None:
         gc.collect()
 
 
+class SharedRay:
+    """The Ray that the tests of this process share. After `end`, the next test that asks for it starts another one."""
+
+    def __init__(self) -> None:
+        self._folder: str | None = None
+
+    def start(self) -> None:
+        """Connect this process, unless it is connected."""
+        if cluster.is_connected():
+            return
+        # The name is short enough for Ray's sockets.
+        self._folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+        with pytest.MonkeyPatch.context() as environment:
+            # For the workers, too, the distribution of tests/extending/installed is one that is installed.
+            environment.setenv("PYTHONPATH", str(INSTALLED))
+            cluster.ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+                _temp_dir=self._folder,
+            )
+        # As `connect` does: what Ray says of a death would be among the output that tests read.
+        cluster._tell_deaths_once()
+
+    def end(self) -> None:
+        """End it, if it is there."""
+        if self._folder is None:
+            return
+        cluster.disconnect()
+        collect_what_ray_leaves()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+
+
 @contextmanager
-def local_ray() -> Iterator[None]:
-    """A Ray of this process's own."""
+def own_ray() -> Iterator[None]:
+    """A Ray of this process that is started with the environment of now; the shared one must have ended."""
     with short_folder() as folder, pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAY_TMPDIR", folder)
         environment.delenv("RAY_ADDRESS", raising=False)

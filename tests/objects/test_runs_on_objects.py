@@ -16,19 +16,20 @@ from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.store_schemes import store_at
-from tests.jobs.rays import local_ray
+from tests.jobs.rays import SharedRay, own_ray
 from tests.objects.object_servers import BUCKET, ObjectServer
 
 KILLS = ["numbers@epoch=2", "parity@epoch=4", "half@epoch=6"]
 
 
 @pytest.fixture(scope="module")
-def cuts(s3: ObjectServer) -> Iterator[str]:
+def cuts(s3: ObjectServer, shared_ray: SharedRay) -> Iterator[str]:
     """A location that Ray's workers reach as well: they get the environment in which Ray is started."""
+    shared_ray.end()
     with pytest.MonkeyPatch.context() as environment:
         for name, value in s3.environment.items():
             environment.setenv(name, value)
-        with local_ray():
+        with own_ray():
             yield f"s3://{BUCKET}/{secrets.token_hex(4)}"
     s3.proxy.reset()
 

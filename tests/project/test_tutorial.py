@@ -6,13 +6,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.on_ray import cluster
-from tests.jobs.rays import local_ray
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
@@ -21,12 +19,11 @@ COMMAND_S = 240.0
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, with the commands of this Python at hand, and one Ray for all of them, which saves minutes."""
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    with local_ray():
-        monkeypatch.setenv("RAY_ADDRESS", cluster.ray.get_runtime_context().gcs_address)
-        yield tmp_path
+    monkeypatch.setenv("RAY_ADDRESS", cluster.ray.get_runtime_context().gcs_address)
+    return tmp_path
 
 
 def pattern(line: str) -> str:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from proof.runner import run_seed
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
 from tests.command.endless import MODULE
-from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, local_ray, processes, short_folder
+from tests.jobs.rays import LOOK_S, check_gone, commands_below, descendants, processes, short_folder
 from tests.spark.cuts import job_of_cuts
 from tests.spark.simulated import write_run
 
@@ -105,14 +105,7 @@ def test_a_cut_that_is_held_stays_when_retention_removes_it(tmp_path: Path):
 # -- on Ray --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    with local_ray():
-        yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
+@pytest.mark.usefixtures("local_ray")
 def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     options = RunOptions(snapshots=tmp_path, every=0.3, audit="every-cut")
     result = run_with_faults(circling(600), Faults(["head@epoch=2"]), options)
@@ -124,8 +117,7 @@ def test_cuts_are_audited_as_they_appear(tmp_path: Path, capfd: pytest.CaptureFi
     assert left == []
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
+@pytest.mark.usefixtures("local_ray")
 def test_a_cut_that_is_not_consistent_ends_the_run(tmp_path: Path):
     options = RunOptions(snapshots=tmp_path, every=0.3, audit="every-cut")
     job = start_with_faults(circling(None), Faults(broken_rule="no-loop-log"), options)
