@@ -267,6 +267,7 @@ def handing(hand: type[Any], add: type[Any], batch_format: Any = "numpy") -> Flo
     return flow
 
 
+@pytest.mark.slow
 def test_columns_and_records_give_the_same_in_rounds_under_crashes():
     ours = simulate(handing(Hand, Add), seeds=range(20), parallelism=(1, 2))
     records = simulate(handing(HandRecords, AddRecords, None), seeds=range(2))

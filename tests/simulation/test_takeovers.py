@@ -50,6 +50,7 @@ def moment(world: World) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_dies_at_any_step_is_replaced_and_the_run_ends_once():
     moments: set[str] = set()
     for step in range(STEPS_MAX):
