@@ -71,7 +71,25 @@ class LocalChannel:
 
     def room_records(self) -> int:
         """The number of records for which the window has room."""
-        return max(1, (self._arrivals.window - self._arrivals.bytes_waiting) // LOCAL_RECORD_BYTES)
+        return max(1, self.room() // LOCAL_RECORD_BYTES)
+
+    def room(self) -> int:
+        """The number of bytes for which the window has room."""
+        return max(0, self.window - self._arrivals.bytes_waiting)
+
+    @property
+    def window(self) -> int:
+        """The window, which is the receiver's."""
+        return self._arrivals.window
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Nothing waits at this end."""
+        return 0
+
+    def records_waiting(self) -> int:
+        """Nothing waits at this end."""
+        return 0
 
     def on_credit(self, credit: Credit) -> bool:
         """Credit within an actor is read from the receiver, never sent."""
@@ -82,9 +100,10 @@ class RemoteChannel(Allowance):
     """A regular channel to a task of another actor.
 
     - records: the number sent in this attempt. batch_records_max: the maximum records of a batch.
+    - bytes_waiting: the size of what waits at this end; only a back edge has any.
     """
 
-    __slots__ = ("_send", "batch_records_max", "id", "is_local", "records")
+    __slots__ = ("_send", "batch_records_max", "bytes_waiting", "id", "is_local", "records")
 
     def __init__(
         self, channel: Channel, send: SendItem, window: int, batch_records_max: int = FIRST_RECORDS_MAX
@@ -93,6 +112,7 @@ class RemoteChannel(Allowance):
         self.id = channel.id
         self.is_local = False
         self.records = 0
+        self.bytes_waiting = 0
         self.batch_records_max = batch_records_max
         self._send = send
 
@@ -113,6 +133,10 @@ class RemoteChannel(Allowance):
         """The number of records for which the window has room."""
         return max(1, self._as_records(self.room()))
 
+    def records_waiting(self) -> int:
+        """An estimate of the number of records that wait at this end."""
+        return self.bytes_waiting * self.records // max(1, self.sent + self.bytes_waiting)
+
     def _as_records(self, size: int) -> int:
         return size * self.records // max(1, self.sent)
 
@@ -126,14 +150,14 @@ class RemoteBackEdge(RemoteChannel):
     - waiting: items to transmit, in order.
     """
 
-    __slots__ = ("_memory", "_space", "_waiting_bytes", "waiting")
+    __slots__ = ("_memory", "_memory_max", "_space", "waiting")
 
     def __init__(self, channel: Channel, send: SendItem, window: int, memory_bytes_max: int, space: SpillSpace) -> None:
         super().__init__(channel, send, window, SENT_RECORDS_MAX)
-        self._memory = memory_bytes_max
+        self._memory_max = memory_bytes_max
         self._space = space
         self.waiting: deque[Item] = deque()
-        self._waiting_bytes = 0
+        self._memory = 0
 
     def send(self, item: Item) -> None:
         """Transmit an item, or queue it behind waiting ones."""
@@ -141,10 +165,12 @@ class RemoteBackEdge(RemoteChannel):
             super().send(item)
             return
         if type(item) is Data:
-            if self._waiting_bytes + len(item.payload) > self._memory:
+            size = len(item.payload)
+            self.bytes_waiting += size
+            if self._memory + size > self._memory_max:
                 item = item._replace(payload=self._space.store(item.payload))
             else:
-                self._waiting_bytes += len(item.payload)
+                self._memory += size
         self.waiting.append(item)
 
     def is_full(self) -> bool:
@@ -160,7 +186,8 @@ class RemoteBackEdge(RemoteChannel):
                 if isinstance(item.payload, Stored):
                     item = item._replace(payload=item.payload.load())
                 else:
-                    self._waiting_bytes -= len(item.payload)
+                    self._memory -= len(item.payload)
+                self.bytes_waiting -= len(item.payload)
             super().send(item)
         return is_news
 
@@ -174,20 +201,23 @@ class Arrivals(Grant):
     Sends credit through `tell`; None if the sender reads it here, or if nothing is bounded.
 
     - bytes_waiting: the size of received, unconsumed batches. since_ns: the time since which something has been
-      waiting.
+      waiting and nothing was consumed.
     - largest: the size in bytes of the largest batch since the window last changed.
+    - records, bytes_taken: the number of records that were processed, and the size of their batches.
     """
 
     __slots__ = (
         "_consumed_seq",
         "_consumption",
         "_memory",
-        "_sizes",
         "_tell",
+        "_waiting",
         "_window_max",
+        "bytes_taken",
         "bytes_waiting",
         "is_back",
         "largest",
+        "records",
         "since_ns",
     )
 
@@ -206,7 +236,10 @@ class Arrivals(Grant):
         self.bytes_waiting = 0
         self.since_ns = 0
         self.largest = 0
-        self._sizes: deque[int] = deque()
+        self.records = 0
+        self.bytes_taken = 0
+        # The size of each batch, and when it arrived.
+        self._waiting: deque[tuple[int, int]] = deque()
         self._consumed_seq = 0
         self._tell = tell
         self._consumption = None if is_back else Consumption(inputs)
@@ -219,14 +252,24 @@ class Arrivals(Grant):
 
     def batches_waiting(self) -> int:
         """The number of received, unconsumed batches."""
-        return len(self._sizes)
+        return len(self._waiting)
+
+    def records_waiting(self) -> int:
+        """An estimate of the number of received, unconsumed records: from the size of those before."""
+        if not self.bytes_taken:
+            return len(self._waiting)
+        return max(len(self._waiting), self.bytes_waiting * self.records // self.bytes_taken)
+
+    def waiting_since_ns(self) -> int | None:
+        """When the first unconsumed batch has arrived."""
+        return self._waiting[0][1] if self._waiting else None
 
     def on_received(self, payload: Any, now_ns: int) -> None:
         """A batch has arrived."""
         size = len(payload) if isinstance(payload, bytes) else LOCAL_RECORD_BYTES * len(payload)
-        if not self._sizes:
+        if not self._waiting:
             self.since_ns = now_ns
-        self._sizes.append(size)
+        self._waiting.append((size, now_ns))
         self.bytes_waiting += size
         if self._consumption is None and self._tell is not None:
             self.consumed += size
@@ -238,11 +281,12 @@ class Arrivals(Grant):
         size = 0
         while self._consumed_seq < seq:
             self._consumed_seq += 1
-            one = self._sizes.popleft()
+            one, _ = self._waiting.popleft()
             size += one
             if one > self.largest:
                 self.largest = one
         self.bytes_waiting -= size
+        self.bytes_taken += size
         if self._consumption is None or not size:
             return
         self.consumed += size

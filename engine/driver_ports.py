@@ -113,6 +113,9 @@ class Observer:
     def on_split(self, task: TaskId, channel: ChannelId) -> None:
         """A batch was too large for its channel and travels in parts."""
 
+    def on_epoch(self, task: TaskId, epoch: Epoch) -> None:
+        """A barrier or the trigger of an epoch has arrived."""
+
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
         """The state is captured; `epoch` is None for the last state."""
 

@@ -251,8 +251,8 @@ class RunDriver:
                 self.ports.actors.tell(order)
             case Compact():
                 self.ports.actors.compact(order)
-            case GivenUp(_, reason):
-                self.ports.observer.say(reason)
+            case GivenUp(epoch, reason):
+                self.ports.observer.on_given_up(epoch, reason)
             case WriteManifest(manifest):
                 return self.supervisor.append(manifest)
             case AppendEntry():

@@ -154,6 +154,10 @@ class RunObserver(Generic[C]):
     def on_restart(self, reason: str) -> None:
         """An attempt has failed."""
 
+    def on_given_up(self, epoch: Epoch, reason: str) -> None:
+        """An epoch will never be complete."""
+        self.say(reason)
+
     def on_pause(self, pause_ms: int) -> None:
         """The next attempt begins after a pause."""
 

@@ -36,6 +36,7 @@ from engine.slices import Pace, unit_of
 from engine.snapshotting import Snapshotting
 from engine.state import LAST_STATE
 from engine.task import TaskCore
+from engine.task_load import RoundsSeen
 from graphs.deployment import Channel
 from graphs.ids import Attempt, ChannelId, Epoch
 from graphs.plan import Plan
@@ -61,6 +62,9 @@ class TaskDriver:
     - paces, read_pace: how many records to pass to user code at a time, per input and for the source.
     - opened: the front batch of an input, decoded once for all its parts, with its payload.
     - records, hops: the number of records processed or read in this attempt, and how many of them came round a loop.
+    - rounds_seen: how often the records that came round a loop had gone round, for each loop that counts it.
+    - is_held: whether the last turn left something undone because a receiver had no room, or because an epoch or a
+      round holds the inputs.
     - free_ns: when an epoch or a round last released inputs; waiting for that says nothing about the pace of this task.
 
     The class attributes are the parts of a driver. To break a rule for a test, a subclass replaces them.
@@ -100,6 +104,12 @@ class TaskDriver:
         self.opened: dict[ChannelId, tuple[Any, Batch]] = {}
         self.records = 0
         self.hops = 0
+        self.rounds_seen = {
+            loop: RoundsSeen(trip.digit)
+            for loop, trip in plan.trips.items()
+            if trip.digit is not None and any(c.edge.loop == loop for c in core.task.inputs)
+        }
+        self.is_held = False
         self.free_ns = 0
         self._read_before = runtime.records_read
 
@@ -157,6 +167,8 @@ class TaskDriver:
         core, clock = self.core, self.ports.clock
         if type(item) is not Data:
             core.now_ms = clock.steady_ms
+            if type(item) is Barrier and not item.mode.is_probe:
+                self.ports.observer.on_epoch(self.id, item.epoch)
             self.carry_out(core.receive(channel, attempt, item))
         elif attempt != core.attempt:
             core.receive(channel, attempt, item)
@@ -182,8 +194,11 @@ class TaskDriver:
         if core.awaits_time:
             self.carry_out(core.on_tick(clock.steady_ms))
         has_more = bool(self.snapshots.captures) and self.snapshots.encode_some(clock.clock_ns)
-        for channel in turns.in_turn(core.ready()) if core.has_queued() else ():
+        ready = core.ready() if core.has_queued() else None
+        self.is_held = ready is not None and not ready
+        for channel in turns.in_turn(ready) if ready else ():
             if self.has_no_room():
+                self.is_held = True
                 break
             if self._is_held_up(self.inputs[channel]):
                 has_more = True
@@ -318,6 +333,10 @@ class TaskDriver:
         """Run user code on batches that were taken together."""
         described, now_ms, observer = self.inputs[channel], self.ports.clock.now_ms, self.ports.observer
         observer.on_taken(self.id, channel, self.core.consumed(channel))
+        loop = described.edge.loop
+        if loop is not None and loop in self.rounds_seen:
+            for batch in batches:
+                self.rounds_seen[loop].note(batch)
         emitted: Emitted = []
         for batch in merge(batches) if len(batches) > 1 else batches:
             observer.on_run(self.id, what, channel, batch, len(batches))
@@ -356,6 +375,9 @@ class TaskDriver:
         self.records += records
         if self.inputs[channel].is_back:
             self.hops += records
+        arrivals = self.arrivals.get(channel)
+        if arrivals is not None:
+            arrivals.records += records
         self.emit(emitted)
         behind = self.core.on_processed(channel)
         if behind:
@@ -391,6 +413,7 @@ class TaskDriver:
             self.exhaust()
             return True
         if self.room.drain is not None or self.room.is_full():
+            self.is_held = True
             return False
         pace, clock_ns = self.read_pace, self.ports.clock.clock_ns
         records_max = min(read_max, self.readable())
@@ -458,6 +481,8 @@ class TaskDriver:
         match order:
             case Trigger(_, epoch, mode, within, patience_ms, base):
                 self.core.now_ms = self.ports.clock.steady_ms
+                if not mode.is_probe:
+                    self.ports.observer.on_epoch(self.id, epoch)
                 self.carry_out(self.core.on_trigger(epoch, mode, within, patience_ms, base))
             case Abort(_, epoch, mode):
                 self.room.on_over(epoch)

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphs.building import hash_of_structure
 from graphs.deployment import Channel, Deployment, Task
-from graphs.plan import Edge, Operator, Plan
+from graphs.plan import Edge, Operator, Plan, Routing
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -39,6 +39,23 @@ def hash_of_description(description: Mapping[str, Any]) -> str:
         ((o["name"], o["kind"], o["inputs"], o["outputs"]) for o in description["operators"]),
         ((e["name"], e["routing"], e["by"] or "", e["loop"] or "") for e in description["edges"]),
     )
+
+
+def edges_in(description: Mapping[str, Any]) -> list[Edge]:
+    """The edges of a described plan, without the user's functions.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow("squares")
+    >>> flow.read(Items([1, 2]), name="numbers").map(lambda n: n * n).write(Collect(), name="kept")
+    >>> [edge.name for edge in edges_in(describe_plan(flow.plan()))]
+    ['numbers.out->map-1.in', 'map-1.out->kept.in']
+    """
+    return [_edge_in(edge) for edge in description["edges"]]
+
+
+def _edge_in(edge: Mapping[str, Any]) -> Edge:
+    changed: dict[str, Any] = {**edge, "routing": Routing(edge["routing"])}
+    return Edge(**changed)
 
 
 def describe_deployment(deployment: Deployment) -> dict[str, Any]:

@@ -110,15 +110,38 @@ class Plan:
         return _trips(self.edges)
 
 
-def _trips(edges: Sequence[Edge]) -> dict[str, Trip]:
-    """Loop -> the effect of one trip. Loops without an effect are left out."""
-    limits = {edge.loop: edge.max_rounds for edge in edges if edge.loop is not None}
+def digits_of(edges: Sequence[Edge]) -> dict[str, Digit]:
+    """Loop -> its digit in the hops of a record, for each loop that counts its rounds."""
     digits: dict[str, Digit] = {}
     weight = 1
-    for loop, limit in limits.items():
+    for loop, limit in _limits(edges).items():
         if limit is not None:
             digits[loop] = Digit(weight, limit + 1)
             weight *= limit + 1
+    return digits
+
+
+def _limits(edges: Sequence[Edge]) -> dict[str, int | None]:
+    return {edge.loop: edge.max_rounds for edge in edges if edge.loop is not None}
+
+
+def operators_round(loop: str, edges: Sequence[Edge]) -> frozenset[str]:
+    """The operators that a record may pass on a trip round a loop, those of the loops within it included."""
+    body = _body(loop, edges)
+    found = set(body.heads)
+    ahead = list(body.heads)
+    while ahead:
+        operator = ahead.pop()
+        following = {edge.receiver for edge in edges if edge.sender == operator and edge.loop != loop} - found
+        found |= following
+        ahead += following
+    # A source of records that join the loop leads to its back edges, and no trip passes it.
+    return body.operators & found
+
+
+def _trips(edges: Sequence[Edge]) -> dict[str, Trip]:
+    """Loop -> the effect of one trip. Loops without an effect are left out."""
+    limits, digits = _limits(edges), digits_of(edges)
     bodies = {loop: _body(loop, edges) for loop in limits}
     found = {
         loop: Trip(digits.get(loop), tuple(digits[inner] for inner in digits if _is_within(inner, loop, bodies)))

@@ -20,6 +20,7 @@ from recovery.orders import Compact, Entry, Manifest, Numbered, Sweep
 from recovery.protocol_errors import ProtocolError
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
+from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.keys import derived_key
 from recovery.stores.manifests import CutDescription
@@ -35,6 +36,14 @@ class JobStore(Protocol):
 
     def describe(self, plan: Plan) -> None:
         """Store a description of the graph, for readers of the cuts."""
+        ...
+
+    def keep_status(self, status: RunStatus) -> None:
+        """Keep what is known about the run, for those who look at it later."""
+        ...
+
+    def kept_status(self) -> RunStatus | None:
+        """What was kept last, by this run or an earlier one."""
         ...
 
     def chain(self) -> list[Numbered]:
@@ -75,6 +84,13 @@ class ChainInMemory:
     def describe(self, plan: Plan) -> None:
         """Do nothing: there are no cuts to describe."""
 
+    def keep_status(self, status: RunStatus) -> None:
+        """Do nothing: there is no place for it."""
+
+    def kept_status(self) -> RunStatus | None:
+        """Nothing is kept."""
+        return None
+
     def chain(self) -> list[Numbered]:
         """Attempt starts and manifests, in order."""
         return list(self._entries)
@@ -112,6 +128,14 @@ class ChainInFolder:
     def describe(self, plan: Plan) -> None:
         """Store a description of the graph, for readers of the cuts."""
         self._store.describe_graph(plan.hash, describe_plan(plan))
+
+    def keep_status(self, status: RunStatus) -> None:
+        """Keep what is known about the run, for those who look at it later."""
+        self._store.keep_status(status)
+
+    def kept_status(self) -> RunStatus | None:
+        """What was kept last, by this run or an earlier one."""
+        return self._store.kept_status()
 
     def chain(self) -> list[Numbered]:
         """Attempt starts and manifests, in order."""

@@ -3,6 +3,7 @@
     ROOT/JOB/job.json                                       who the job is
     ROOT/JOB/chain/00000001.json                            starts of attempts, and manifests, in their order
     ROOT/JOB/past/00000001.json                             what is needed of the first entries of a long chain
+    ROOT/JOB/status.json                                    what is known about the run, as information
     ROOT/JOB/graph-HASH.json                                a graph: operators, edges, loops
     ROOT/JOB/epoch=7/attempt=2/manifest.json                the files of the cut, its tasks and channels
     ROOT/JOB/epoch=7/attempt=2/table=state/operator=rank/rank.0.parquet

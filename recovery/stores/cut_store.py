@@ -25,6 +25,7 @@ from graphs.naming import check_name
 from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import Mode
 from recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
+from recovery.run_status import RunStatus, status_in
 from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sealed, sha256
 from recovery.stores.job_identity import identity_of
@@ -33,6 +34,7 @@ from recovery.stores.links import Link, ManifestFile
 from recovery.stores.manifests import CutDescription, description_in, manifest_document
 from recovery.stores.names import (
     MANIFEST,
+    STATUS,
     Parts,
     attempt_folder,
     epoch_folder,
@@ -46,6 +48,7 @@ from recovery.stores.names import (
 from recovery.stores.record_tables import records_in_batch
 from recovery.stores.schema import GRAPH
 from recovery.stores.schema import MANIFEST as MANIFEST_SHAPE
+from recovery.stores.schema import STATUS as STATUS_SHAPE
 from recovery.stores.shapes import shown
 from recovery.stores.store_calls import (
     create_exclusively,
@@ -80,7 +83,9 @@ class CutStore:
         """
         if key is not None:
             checked_key(key, "the key of a store")
-        self._store = (root if isinstance(root, Store) else store_at(root)).below(check_name(job, "job"))
+        whole = root if isinstance(root, Store) else store_at(root)
+        self.root = whole.location
+        self._store = whole.below(check_name(job, "job"))
         self._store.prepare(is_signed=key is not None)
         self._key = key
         self.job = job
@@ -228,6 +233,25 @@ class CutStore:
         if (document["job_id"], document["graph_hash"]) != (self.job_id, graph_hash):
             raise SnapshotCorruptError(f"{path} belongs to another job or graph: restore the original file")
         return document["graph"]
+
+    # -- the status of the run -----------------------------------------------------------------------------------
+
+    def keep_status(self, status: RunStatus) -> None:
+        """Keep what is known about the run, in place of what was kept before. It is information: nothing is restored
+        from it, and a supervisor that has lost the job unnoticed may replace a newer one.
+        """
+        self._store.write({STATUS: sealed({"job_id": self.job_id, "status": status.to_json()}, self._key)})
+
+    def kept_status(self) -> RunStatus | None:
+        """What was known about the run when it was last kept; None if it never was."""
+        path = full_name(self._store, STATUS)
+        try:
+            document = opened(read_document(self._store, STATUS), self._key, path, STATUS_SHAPE)
+        except FileNotFoundError:
+            return None
+        if document["job_id"] != self.job_id:
+            raise SnapshotCorruptError(f"{path} belongs to another job: remove it, nothing else depends on it")
+        return status_in(document["status"])
 
     # -- files of tasks ------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ _LATER_PART = re.compile(r"(?<=\.)([0-9]+)-[0-9]+\.parquet\Z")
 
 MANIFEST = "manifest.json"
 JOB = "job.json"
+STATUS = "status.json"
 CHAIN = "chain"
 PAST = "past"
 

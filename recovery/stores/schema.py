@@ -13,6 +13,7 @@ from typing import Any, cast
 from graphs.plan import Routing
 from graphs.routing import KEY_GROUPS
 from recovery.messages import Mode
+from recovery.run_status import status_in
 from recovery.stores.shapes import (
     Shape,
     ShapeError,
@@ -231,3 +232,10 @@ def _graph(value: Any) -> None:
 
 
 GRAPH = _document({"job_id": text, "graph_hash": text, "graph": _graph})
+
+
+def _status(value: Any) -> None:
+    status_in(value)
+
+
+STATUS = _document({"job_id": text, "status": _status})

@@ -23,6 +23,7 @@ from graphs import (
 from graphs.certificate import simple_cycles
 from graphs.digraph import components, cyclic_components, reachable, upstream_first
 from graphs.kinds import Filter, Read
+from graphs.plan import operators_round
 
 Graph = dict[int, list[int]]
 
@@ -237,3 +238,21 @@ def test_what_leaves_a_body_is_outside_and_its_edge_is_too():
         "step.out->rounds.returned": 1,
         "rounds.result->end.in": 0,
     }
+
+
+def test_a_trip_passes_the_operators_of_the_loop_and_of_those_within_it():
+    flow = Flow("nested")
+    joined = flow.read(Items([1]), name="joined").map(abs, name="prepared")
+
+    def inner(stream: Stream) -> Stream:
+        return stream.map(abs, name="within")
+
+    def outer(stream: Stream) -> Stream:
+        return flow.iterate(stream.map(abs, name="before"), inner, rounds=2, name="inner").merge(joined).map(
+            abs, name="after"
+        )  # fmt: skip
+
+    flow.iterate(flow.read(Items([1]), name="start"), outer, rounds=2, name="outer").write(Collect(), name="kept")
+    edges = flow.plan().edges
+    assert operators_round("inner", edges) == {"inner", "within"}
+    assert operators_round("outer", edges) == {"outer", "before", "inner", "within", "after"}

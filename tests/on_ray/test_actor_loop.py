@@ -12,13 +12,14 @@ import pytest
 from engine.batch import Batch, decode, encode
 from engine.moving import move_whole
 from engine.on_ray.planned_faults import Kill
-from engine.on_ray.transport.control_messages import FaultReached, Limits, Progress
+from engine.on_ray.transport.control_messages import FaultReached, Limits, Progress, TaskReport
 from engine.on_ray.transport.frames import Kind, Message, pack_item, pack_note, unpack_header
 from engine.rerouting import reroute
+from engine.task_load import TaskLoad
 from graphs import Collect, Flow, Generate, Items, Range, expand
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.cut import Cut
-from recovery.effects import Committed, Decline
+from recovery.effects import Acknowledge, Committed, Decline
 from recovery.messages import Data, Mode
 from recovery.orders import Abort, Complete
 from tests.on_ray.in_process import Attending, Snapshots, options
@@ -99,6 +100,61 @@ def test_no_actor_is_restored_before_its_peers_have_found_it():
         run.until(lambda: run.restored() == {SOURCE, SINK}, "the sink is restored too")
 
 
+# -- what tasks do -------------------------------------------------------------------------------------------------
+
+
+def loads_of(run: Attending, task: TaskId) -> list[TaskLoad]:
+    """What a task has reported of itself so far."""
+    found = [load for _, report in run.reports if isinstance(report, Progress) for load in report.loads]
+    return [load for load in found if load.task == task]
+
+
+def test_tasks_report_what_they_do_and_what_waits_in_their_channels(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
+    with Attending(ring(tokens=50), options=options()) as run:
+        run.begin()
+        body = TaskId("body", 0)
+        head = next(task.id for task in run.deployment.tasks.values() if task.is_head)
+        run.until(lambda: len(loads_of(run, head)) > 2 and len(loads_of(run, body)) > 2, "both report")
+        first, last = loads_of(run, head)[0], loads_of(run, head)[-1]
+        assert last.records_in > first.records_in and last.records_out > first.records_out
+        assert 0 < last.busy_ns <= last.total_ns and last.held_ns <= last.total_ns
+        channels = {id: place for place, id in enumerate(run.deployment.channels)}
+        assert {end.channel for end in last.inputs} <= set(channels.values())
+        (back,) = (place for id, place in channels.items() if id.receiver == head and id.sender == body)
+        assert [end.window for end in loads_of(run, body)[-1].outputs if end.channel == back] == [None]
+
+
+def test_a_source_whose_receiver_has_no_room_is_held(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
+    with Attending(pipe(), options=options()) as run:
+        run.until(lambda: len(run.restored()) == 2, "both are restored")
+        run.start(run.deployment.tasks[SOURCE].actor)
+        run.until(lambda: len(loads_of(run, SOURCE)) > 2, "the source reports")
+        load = loads_of(run, SOURCE)[-1]
+        assert load.held_ns > load.total_ns // 2 > load.busy_ns
+        assert [end.room for end in load.outputs] == [0]
+
+
+def test_a_head_says_how_often_records_have_gone_round(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
+    flow = Flow("counted")
+    again = flow.loop("again", max_rounds=7)
+    passed = flow.read(Items(list(range(40))), name="tokens").merge(again).map(lambda token: token, name="head")
+    again.feed(passed.rebalance().map(lambda token: token, name="body").rebalance())
+    again.dead_letters.write(Collect(), name="kept")
+    with Attending(flow, options=options()) as run:
+        run.begin()
+        head = next(task.id for task in run.deployment.tasks.values() if task.is_head)
+
+        def rounds() -> dict[int, int]:
+            seen = [load.rounds.get("again", {}) for load in loads_of(run, head)]
+            return {number: sum(counts.get(number, 0) for counts in seen) for number in range(10)}
+
+        run.until(lambda: rounds()[7] > 0, "records have come round seven times")
+        assert [number for number, records in rounds().items() if records] == [1, 2, 3, 4, 5, 6, 7]
+
+
 # -- epochs --------------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +188,21 @@ def test_every_token_of_a_ring_is_in_the_log_of_a_cut(actors: Any):
             records = store.kept[TaskId("head", 0), Epoch(epoch)].inputs
             payloads = [entry.payload for record in records for entry in record.log]
             assert sorted(token for payload in payloads for token in decode(payload).records) == list(range(50))
+
+
+def test_an_acknowledgement_says_how_long_the_epoch_took():
+    with Attending(pipe(), store=Snapshots(), options=options()) as run:
+        run.begin()
+        run.until(lambda: records_of(run, SINK) > 100, "records flow")
+        run.trigger(1)
+        run.until(lambda: run.has_acknowledged(1), "both have acknowledged")
+        times = {
+            report.task: report.times
+            for _, report in run.reports
+            if isinstance(report, TaskReport) and isinstance(report.effect, Acknowledge)
+        }
+        assert times.keys() == {SOURCE, SINK}
+        assert all(time is not None and time.align_ms >= 0 and time.write_ms >= 0 for time in times.values())
 
 
 def test_a_ring_goes_on_after_a_restore_from_its_log():

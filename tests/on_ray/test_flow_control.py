@@ -404,6 +404,46 @@ def test_a_disk_that_takes_a_part_only_is_asked_again(monkeypatch: pytest.Monkey
     assert (one.load(), other.load()) == (b"first payload", b"second")
 
 
+# -- what waits ----------------------------------------------------------------------------------------------------
+
+
+def test_records_that_wait_are_estimated_from_the_size_of_those_before(space: SpillSpace):
+    arrivals = Receiver(REGULAR, Wire(), space, credit=100 * KB)
+    for number in range(1, 7):
+        arrivals.receive(data(number))
+    assert arrivals.end.records_waiting() == 6, "at least one in each batch"
+    arrivals.consume()
+    arrivals.end.records += 20
+    assert arrivals.end.records_waiting() == 5 * 20
+    for _ in range(5):
+        arrivals.consume()
+    assert arrivals.end.records_waiting() == 0
+
+
+def test_the_first_batch_says_how_long_something_has_been_waiting(space: SpillSpace):
+    arrivals = Receiver(REGULAR, Wire(), space, credit=100 * KB)
+    assert arrivals.end.waiting_since_ns() is None
+    arrivals.receive(data(1), now_ns=5)
+    arrivals.receive(data(2), now_ns=70)
+    assert arrivals.end.waiting_since_ns() == 5
+    arrivals.consume(now_ns=100)
+    assert arrivals.end.waiting_since_ns() == 70
+
+
+def test_a_back_edge_says_what_waits_at_its_sender_in_memory_and_on_disk(space: SpillSpace):
+    wire = Wire()
+    out = RemoteBackEdge(BACK, wire.sent.append, window=2 * KB, memory_bytes_max=3 * KB, space=space)
+    for number in range(1, 11):
+        out.records += 5
+        out.send(data(number))
+    assert (len(wire.sent), len(out.waiting), out.bytes_waiting) == (2, 8, 8 * KB)
+    assert space.bytes_used == 5 * KB
+    assert out.records_waiting() == 40
+    for number in range(1, 11):
+        out.on_credit(Credit(number, number * KB, 2 * KB))
+    assert (out.bytes_waiting, out.records_waiting(), len(wire.sent)) == (0, 0, 10)
+
+
 def _open_files() -> int:
     links = Path("/proc/self/fd")
     return sum("deleted" in os.readlink(link) for link in links.iterdir() if link.is_symlink())

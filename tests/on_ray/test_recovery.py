@@ -12,9 +12,11 @@ import pytest
 
 from backedge import Collect, Flow, Job, Range, RunFailedError, start
 from engine.on_ray import cluster
+from engine.on_ray.supervisor.run_figures import LOST
 from engine.on_ray.supervisor.run_story import Story
 from recovery.orders import AttemptStart
 from recovery.stores.cut_store import CutStore
+from recovery.stores.stored_status import stored_status
 from recovery.supervisor import run_of
 from tests.on_ray.flows import begin, expect, finish, killed, kills_of, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
@@ -171,6 +173,8 @@ def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path
     assert len(result.restores) == 2
     claims = [entry for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, AttemptStart)]
     assert len({entry.claimant for entry in claims}) == 3 and len({run_of(entry.claimant) for entry in claims}) == 1
+    status = stored_status(CutStore(str(tmp_path), "trips"), time.time())
+    assert [failure.reason for failure in status.failures] == [LOST, LOST]
 
 
 def test_a_supervisor_asks_without_a_warning_whether_it_is_a_successor():

@@ -30,6 +30,7 @@ from engine.on_ray.transport.control_messages import (
     Compacted,
     Counts,
     Die,
+    EpochTimes,
     FaultReached,
     Outcome,
     Progress,
@@ -57,9 +58,10 @@ from engine.slices import SLICE_NS
 from engine.state import KeyedState, WholeState
 from engine.task_driver import TaskDriver
 from engine.task_errors import TaskError
+from engine.task_load import TaskLoad, WorkTimes, load_of
 from graphs.deployment import Channel, Task
 from graphs.ids import ChannelId, Epoch, TaskId
-from recovery.effects import Effect
+from recovery.effects import Acknowledge, Effect
 from recovery.lines import LineEnd, Said
 from recovery.messages import Item
 from recovery.orders import Compact, Complete, StartTasks
@@ -71,6 +73,7 @@ from recovery.stores.store_errors import StoreError
 MESSAGES_MAX = 512
 IDLE_MS = 200
 PROGRESS_MS = 250
+LOAD_MS = 1_000
 LOST_GRACE_S = 1.0
 READ_PAUSE_MS = 5
 LAST_OF_CHANNEL = int(Kind.END)
@@ -82,16 +85,34 @@ TakeBack = Callable[[RestorePlan], TaskRestore]
 Delivery = tuple[ChannelId, Item]
 
 
-class _FaultObserver(Observer):
-    """Reports captures to the actor, for the planned faults that wait for one."""
+class _EpochObserver(Observer):
+    """Notes when an epoch reaches a task and when the task captures. Reports captures to the actor."""
 
-    __slots__ = ("_on_captured",)
+    __slots__ = ("_begun_ns", "_captured_ns", "_on_captured")
 
     def __init__(self, on_captured: Callable[[TaskId, Epoch | None], None]) -> None:
         self._on_captured = on_captured
+        self._begun_ns: dict[Epoch, int] = {}
+        self._captured_ns: dict[Epoch, int] = {}
+
+    def on_epoch(self, task: TaskId, epoch: Epoch) -> None:
+        self._begun_ns.setdefault(epoch, time.monotonic_ns())
 
     def on_captured(self, task: TaskId, epoch: Epoch | None) -> None:
+        if epoch is not None:
+            self._captured_ns[epoch] = time.monotonic_ns()
         self._on_captured(task, epoch)
+
+    def times(self, epoch: Epoch) -> EpochTimes | None:
+        """How long the task took for an epoch that it acknowledges now. Earlier epochs are forgotten."""
+        begun_ns, captured_ns = self._begun_ns.get(epoch), self._captured_ns.get(epoch)
+        for noted in (self._begun_ns, self._captured_ns):
+            for earlier in [each for each in noted if each <= epoch]:
+                del noted[earlier]
+        if begun_ns is None or captured_ns is None:
+            return None
+        now_ns = time.monotonic_ns()
+        return EpochTimes((captured_ns - begun_ns) // 1_000_000, (now_ns - captured_ns) // 1_000_000)
 
 
 class ActorLoop:
@@ -107,7 +128,8 @@ class ActorLoop:
     - missing: the peers that have not been heard from; connected_by_s: the deadline for that. lost_at_s: when a broken
       link was found.
     - take_max, read_max: how many records a task takes from a channel, or reads, in a turn.
-    - turns, first_turn: the drivers in their order, and the index of the next one. reading, waiting: those of sources,
+    - turns, first_turn: the drivers in their order, and the index of the next one. times: how they spend their time.
+      observers: those of the tasks. reading, waiting: those of sources,
       and those with timers or calls. going_round: the receiving ends of the loops within this actor.
     """
 
@@ -147,6 +169,7 @@ class ActorLoop:
         self.missing = set(peers)
         self.connected_by_s = time.monotonic() + CONNECT_TIMEOUT_S
         self.told_at_ms = 0
+        self.load_told_at_ms = 0
         self.take_max, self.read_max = begin.options.take_records_max, begin.options.read_records_max
         self.space = SpillSpace(begin.options.limits.spill_bytes_max)
         self.channels: list[Channel] = list(begin.deployment.channels.values())
@@ -157,6 +180,8 @@ class ActorLoop:
         )
         self.drivers: dict[TaskId, TaskDriver] = {}
         self.turns: list[TaskDriver] = []
+        self.times: list[WorkTimes] = []
+        self.observers: dict[TaskId, _EpochObserver] = {}
         self.first_turn = 0
         self.reading: list[TaskDriver] = []
         self.waiting: list[TaskDriver] = []
@@ -201,7 +226,7 @@ class ActorLoop:
         except BaseException:
             runtime.close()
             raise
-        observer = _FaultObserver(self._on_captured) if self.begin.kills else Observer()
+        observer = self.observers[task.id] = _EpochObserver(self._on_captured)
         ports = Ports(self, self.background, self, self, self.background, self.space, observer)
         return TaskDriver(core, runtime, ports, self.limits, deployment.plan)
 
@@ -292,13 +317,17 @@ class ActorLoop:
     def _take_turns(self, until_ns: int) -> bool:
         """Give every task a turn until time is up. Then the mailbox comes first, and the next task after it."""
         has_more = False
-        turns, first = self.turns, self.first_turn
+        turns, times, first = self.turns, self.times, self.first_turn
+        now_ns = self.clock_ns()
         for place in range(first, first + len(turns)):
-            has_more |= turns[place % len(turns)].turn(self.take_max, self.read_max, until_ns)
+            began_ns, driver = now_ns, turns[place % len(turns)]
+            has_more |= driver.turn(self.take_max, self.read_max, until_ns)
             self._deliver()
             # Receivers of this output need not wait for the other tasks of this actor.
             self.mailbox.flush()
-            if self.clock_ns() >= until_ns:
+            now_ns = self.clock_ns()
+            times[place % len(turns)].on_turn(began_ns, now_ns, driver.is_held)
+            if now_ns >= until_ns:
                 self.first_turn = (place + 1) % len(turns)
                 return True
         self.first_turn = 0
@@ -351,6 +380,9 @@ class ActorLoop:
     def _obey(self, order: Any) -> None:
         match order:
             case Stop():
+                # The last figures of the attempt: many runs are over within a second.
+                self.load_told_at_ms = 0
+                self._tell_progress()
                 self.outcome = Outcome("stopped", counts=self._counted())
             case Die():
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -365,6 +397,7 @@ class ActorLoop:
 
     def _start(self) -> None:
         self.is_started = True
+        self.times = [WorkTimes(self.clock_ns()) for _ in self.turns]
         self.mailbox.all_are_connected()
         for driver in self.turns:
             driver.start()
@@ -421,7 +454,8 @@ class ActorLoop:
 
     def report(self, task: TaskId, effect: Effect, files: Any = None) -> None:
         """Report an effect of a task's core to the coordinator."""
-        self.tell(TaskReport(task, effect, files))
+        times = self.observers[task].times(effect.epoch) if isinstance(effect, Acknowledge) else None
+        self.tell(TaskReport(task, effect, files, times))
 
     # -- faults and output ---------------------------------------------------------------------------------------
 
@@ -470,7 +504,15 @@ class ActorLoop:
             TaskRemaining(driver.id, epoch, left) for driver in self.turns for epoch, left in driver.remaining().items()
         )
         # Not numbered, because the next report supersedes it.
-        self._send_report(Said(0, Progress(self._counted(), remaining)))
+        self._send_report(Said(0, Progress(self._counted(), remaining, self._loads())))
+
+    def _loads(self) -> tuple[TaskLoad, ...]:
+        if not self.is_started or self.now_ms - self.load_told_at_ms < LOAD_MS:
+            return ()
+        self.load_told_at_ms = self.now_ms
+        now_ns = self.clock_ns()
+        pairs = zip(self.turns, self.times, strict=True)
+        return tuple(load_of(driver, times, self.index_of, now_ns) for driver, times in pairs)
 
 
 def _monotonic_ms() -> int:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.cut_view import CutUnreadableError, CutView, reading_cut
@@ -23,6 +24,7 @@ from engine.on_ray.supervisor.crew import CrewError, NoRoomError
 from engine.on_ray.supervisor.planned_kills import PlannedKills
 from engine.on_ray.supervisor.published_output import Output
 from engine.on_ray.supervisor.restore_plan import place
+from engine.on_ray.supervisor.run_figures import RunFigures
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.supervisor.silence import Silences
 from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
@@ -39,13 +41,15 @@ from engine.run_driver import RunDriver
 from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
 from engine.task_errors import USER_RAISED, stop_when_error
 from graphs.graph_errors import GraphError
-from graphs.ids import Attempt, TaskId
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.effects import Acknowledge, AcknowledgeEnd
 from recovery.graph_change import fitted
 from recovery.messages import Mode
 from recovery.orders import Abort, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
 from recovery.protocol_errors import FencedError, RescaleError
 from recovery.requests import Reply, Request, RequestKind, wanted
 from recovery.rescale import fitting
+from recovery.run_status import RunStatus
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import StoreError
 from recovery.stores.task_files import TaskFiles
@@ -56,6 +60,7 @@ LONG_TURN_MS = 2_000
 LOOK_MS = 3_000
 NO_ANSWER = "its process does not answer; it is stopped, or in native code that lets no other thread run"
 WAIT_TOLD_S, WAIT_TOLD_AGAIN_S = 5.0, 60.0
+STATUS_KEPT_MS = 10_000
 REFUSALS = (StoreError, RescaleError, GraphError, FencedError, NoRoomError)
 
 
@@ -79,6 +84,7 @@ class Supervising(RunObserver[CutDescription]):
     - has_ended: whether the loop has ended, so that requests are answered at once.
     - heard_ms: time of each actor's last progress report in this attempt.
     - looks: open questions to silent actors about what they are doing.
+    - status_kept_at_ms: when the status was kept last.
     - wait_told_at_s: the next message about a missing machine is due after this many seconds of waiting.
     """
 
@@ -104,8 +110,19 @@ class Supervising(RunObserver[CutDescription]):
         self.heard_ms: dict[str, int] = {}
         self.silences = Silences(spec.silence_ms)
         self.looks: dict[str, Look] = {}
+        self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), self._earlier())
+        self.status_kept_at_ms: int | None = None
         self.wait_told_at_s = WAIT_TOLD_S
         self.has_ended = False
+
+    def _earlier(self) -> RunStatus | None:
+        """What a former supervisor of this run has kept."""
+        try:
+            kept = self.store.kept_status()
+        except (OSError, StoreError) as error:
+            self.say(f"the status that was kept of the job cannot be read, and is replaced: {error}")
+            return None
+        return kept if kept is not None and kept.run == self.spec.id else None
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -127,10 +144,24 @@ class Supervising(RunObserver[CutDescription]):
         if self.story.state in ("finished", "stopped"):
             self.story.outputs = self.output.collected()
         driver.clean_up()
+        if driver.supervisor.has_claimed and driver.ending is not RunEnding.FENCED:
+            self._keep_status()
         if not driver.is_restorable:
             self._release_output()
         self.story.printed_before, self.story.printed = self.output.printed_from(0)
         return self.story
+
+    def status(self) -> RunStatus:
+        """What is known about the run. Called from any thread."""
+        story = replace(self.story, counts=dict(self.story.counts))
+        return self.figures.status(story, time.monotonic())
+
+    def _keep_status(self) -> None:
+        self.status_kept_at_ms = self.now_ms
+        try:
+            self.store.keep_status(self.status())
+        except OSError as error:
+            self.say_once(f"the status of the run could not be kept ({error}); it is tried again later")
 
     def _release_output(self) -> None:
         try:
@@ -195,7 +226,11 @@ class Supervising(RunObserver[CutDescription]):
     def _on_report(self, actor: str, report: Any) -> None:
         driver, attempt = self.driver, self.driver.supervisor.attempt
         match report:
-            case TaskReport(task, effect, files):
+            case TaskReport(task, effect, files, times):
+                if isinstance(effect, Acknowledge):
+                    self.figures.on_acknowledged(task, effect.epoch, times, time.monotonic())
+                elif isinstance(effect, AcknowledgeEnd):
+                    self.figures.on_ended(task)
                 driver.on_report(task, attempt, effect, files)
             case Compacted(task, epoch, keys, files):
                 if files is not None:
@@ -231,6 +266,8 @@ class Supervising(RunObserver[CutDescription]):
         if isinstance(report, Progress):
             for task, epoch, remaining in report.remaining:
                 driver.on_remaining(task, attempt, epoch, remaining)
+                self.figures.on_remaining(task, epoch, remaining)
+            self.figures.on_loads(report.loads, time.monotonic())
 
     def _on_over(self, actor: str, attempt: Attempt, outcome: Outcome) -> None:
         """Process the end of an actor's part in an attempt."""
@@ -312,6 +349,8 @@ class Supervising(RunObserver[CutDescription]):
 
     def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
         """Send an order to the actor of its task."""
+        if isinstance(order, Trigger):
+            self.figures.on_trigger(order, time.monotonic())
         self.actors.tell(self.driver.deployment.tasks[order.task].actor, order)
 
     def compact(self, order: Compact) -> None:
@@ -361,10 +400,9 @@ class Supervising(RunObserver[CutDescription]):
 
     def on_attempt(self, attempt: Attempt, cut: CutDescription | None) -> None:
         """Record that an attempt begins."""
-        if cut is None:
-            self.story.on_attempt(attempt, None, 0)
-        else:
-            self.story.on_attempt(attempt, cut.epoch, cut.records_in_logs)
+        epoch, in_loops = (None, 0) if cut is None else (cut.epoch, cut.records_in_logs)
+        self.story.on_attempt(attempt, epoch, in_loops)
+        self.figures.on_attempt(attempt, self.driver.deployment, epoch, in_loops)
 
     def on_running(self) -> None:
         """Record that all tasks have started; from now on watch for silence and strike planned faults."""
@@ -372,11 +410,17 @@ class Supervising(RunObserver[CutDescription]):
         self.silences.begin(self.actors.actors(), self.now_ms)
         self.actors.crew.fill_spares()
         self.kills.recurring.on_running(self.now_ms)
+        was_down = self.story.down_s is not None and self.story.restores
         self.story.on_running({name: arrival.pid for name, arrival in self.actors.crew.arrivals.items()})
+        self.figures.on_running(self.story.restores[-1]["seconds"] if was_down else None)
+        self._keep_status()
 
     def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
         """Record a complete cut, and strike the planned faults that wait for it."""
         self.story.on_cut(manifest, files)
+        self.figures.on_cut(manifest, files, time.monotonic())
+        if self.status_kept_at_ms is None or self.now_ms - self.status_kept_at_ms >= STATUS_KEPT_MS:
+            self._keep_status()
         self.kills.recurring.on_cut()
         driver = self.driver
         goes_on = driver.coordinator is not None and not driver.is_over
@@ -386,7 +430,18 @@ class Supervising(RunObserver[CutDescription]):
 
     def on_restart(self, reason: str) -> None:
         """Record that an attempt has failed."""
+        self.figures.on_failure(self.story.attempt, reason, time.monotonic())
         self.story.on_restart(reason)
+
+    def on_takeover(self) -> None:
+        """Record that this supervisor replaces one that died."""
+        self.story.on_takeover()
+        self.figures.on_takeover(time.monotonic())
+
+    def on_given_up(self, epoch: Epoch, reason: str) -> None:
+        """Record that an epoch will never be complete."""
+        self.figures.on_given_up(epoch, reason)
+        self.say(reason)
 
     def on_pause(self, pause_ms: int) -> None:
         """Show the user when the next attempt begins."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.on_ray.run_spec import RunIdentity, RunSpec
     from engine.on_ray.supervisor.run_story import Story
     from recovery.requests import Reply, RequestKind
+    from recovery.run_status import RunStatus
 
 FOLLOWERS = "followers"
 FOLLOWERS_MAX = 32
@@ -51,7 +52,7 @@ class SupervisorActor:
         is_successor = cluster.is_restarted()
         self._supervising = Supervising(spec.for_successor() if is_successor else spec, starter)
         if is_successor:
-            self._supervising.story.on_takeover()
+            self._supervising.on_takeover()
         self._identity = spec.identity
         self._planned = tuple(map(str, spec.kills))
         self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
@@ -82,6 +83,10 @@ class SupervisorActor:
             counts=dict(story.counts),
             told_s=time.monotonic(),
         )
+
+    def status(self) -> RunStatus:
+        """What is known about the run: its tasks, channels, loops, epochs and failures."""
+        return self._supervising.status()
 
     def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
         """Request a savepoint or a stop; repeat the request with the same id until it is answered."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.on_ray.planned_faults import Kill
 from engine.on_ray.transport.mailbox import Address
+from engine.task_load import TaskLoad
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Effect, Remaining
@@ -119,12 +120,26 @@ class Restored(NamedTuple):
     tasks: tuple[TaskId, ...]
 
 
+class EpochTimes(NamedTuple):
+    """How long a task took for an epoch: from its first barrier or trigger to the capture, and from there to its files.
+
+    Times are in milliseconds.
+    """
+
+    align_ms: int
+    write_ms: int
+
+
 class TaskReport(NamedTuple):
-    """A report of a task's core. `files` are the files of the snapshot that it acknowledges."""
+    """A report of a task's core.
+
+    `files` are those of the snapshot that it acknowledges, and `times` says how long that took.
+    """
 
     task: TaskId
     effect: Effect
     files: Any = None
+    times: EpochTimes | None = None
 
 
 class Compacted(NamedTuple):
@@ -145,10 +160,14 @@ class TaskRemaining(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The progress of an actor, and what its tasks still have to do for open epochs."""
+    """The progress of an actor, and what its tasks still have to do for open epochs.
+
+    `loads` are in one report a second, or less often: what each task does, and what waits in its channels.
+    """
 
     counts: Counts
     remaining: tuple[TaskRemaining, ...] = ()
+    loads: tuple[TaskLoad, ...] = ()
 
 
 class Published(NamedTuple):

@@ -1,0 +1,267 @@
+"""What is known about a run, as one document: its tasks, channels, loops, epochs and failures.
+
+The supervisor of a run keeps it and hands it out (`engine/on_ray/supervisor/run_figures.py`). The store of the job has
+the last one (`recovery/stores/stored_status.py`), so that finished and dead jobs can be looked at in the same way. It
+is information and no part of the protocol: nothing is restored from it.
+
+Figures of tasks and channels are those of the current attempt. Times of day are seconds since 1970, by the clock of the
+supervisor's host. A time or size that is not known is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from recovery.stores.shapes import ShapeError, shown
+
+VERSION = 1
+"""Version of the document. A reader refuses any other."""
+
+ENDED = ("finished", "stopped", "failed", "cancelled")
+"""The states of a run that is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One task in the current attempt. A source's `records_in` is the number of records that it has read.
+
+    `records_out` counts a record once for each channel that it was sent to. The shares are those of the last second:
+    busy is the time in which the task was worked on; held is the time in which it had something to do and could not,
+    because a receiver had no room or because an epoch or a round held its inputs. The rest is idle: it had nothing to
+    do, or shared its process with busy tasks.
+    """
+
+    index: int
+    actor: str
+    records_in: int = 0
+    records_out: int = 0
+    in_per_s: float | None = None
+    out_per_s: float | None = None
+    busy: float | None = None
+    held: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStatus:
+    """The tasks that run a chain of operators. `name` is that of the first operator."""
+
+    name: str
+    operators: tuple[str, ...]
+    is_source: bool
+    is_sink: bool
+    tasks: tuple[TaskStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """One channel. Sender and receiver are tasks, such as "count/1".
+
+    - records: the number sent in this attempt.
+    - backlog, backlog_bytes: what waits at either end, in records (estimated from the size of those before) and bytes.
+    - waiting_s: how long the batch in front has been waiting for its receiver.
+    - credit_bytes: how much more may be sent now, of a window of `window_bytes`; None for a back edge, which is never
+      full, and where nothing is bounded.
+    """
+
+    edge: str
+    sender: str
+    receiver: str
+    loop: str | None
+    records: int = 0
+    backlog: int = 0
+    backlog_bytes: int = 0
+    waiting_s: float = 0.0
+    credit_bytes: int | None = None
+    window_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLog:
+    """The log of one loop in one cut; `records` is None if they cannot be counted."""
+
+    batches: int
+    bytes: int
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStatus:
+    """One loop.
+
+    - operators: those on the way round it.
+    - records, bytes: what waits in its channels, the back edge included; the records are an estimate.
+    - waiting_s: how long the batch that has waited longest in one of its channels has been there.
+    - rounds: how often records had gone round, of those that have reached the head in the last second: the number of
+      rounds -> the number of records. From 16 on, a power of two stands for all numbers up to the next one. Only loops
+      with `max_rounds` count this.
+    - round: the round that an iteration is in, such as "3", or "3.0" for an inner one.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    records: int = 0
+    bytes: int = 0
+    waiting_s: float = 0.0
+    rounds: Mapping[str, int] = field(default_factory=dict[str, int])
+    round: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStatus:
+    """One epoch, which became a cut, may become one, or never will.
+
+    `state` is "open", "complete" or "given up"; `reason` says why it was given up.
+
+    - base: the cut since which its tasks write what changed.
+    - began_s: the time of day of its first trigger.
+    - align_s: the longest time that a task took from its first barrier or trigger to its capture. write_s: the longest
+      from the capture until its files were durable; a head also waits for its barrier to come round. slowest: the task
+      with the largest sum of both.
+    - manifest_s: the time from the last acknowledgement until the manifest was durable. seconds: the whole time.
+    - written_bytes: the size of the files that its tasks have written for it.
+    - is_kept: whether the cut still exists.
+    - waiting: for an open epoch, the tasks that have not acknowledged, and what each still has to do.
+    """
+
+    epoch: int
+    attempt: int
+    mode: str
+    state: str
+    reason: str = ""
+    savepoint: str | None = None
+    base: int | None = None
+    began_s: float | None = None
+    complete_s: float | None = None
+    align_s: float | None = None
+    write_s: float | None = None
+    manifest_s: float | None = None
+    seconds: float | None = None
+    slowest: str | None = None
+    written_bytes: int | None = None
+    loops: Mapping[str, LoopLog] = field(default_factory=dict[str, LoopLog])
+    is_kept: bool = False
+    waiting: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class FailureStatus:
+    """The end of an attempt that failed, and the restart after it.
+
+    `restored` is the cut that was restored, None for a start from the beginning; `in_loops` the number of records that
+    came from its logs. `seconds` passed from the failure until all tasks ran again; None until they do, and for good
+    if the next attempt failed before.
+    """
+
+    attempt: int
+    at_s: float
+    reason: str
+    restored: int | None = None
+    in_loops: int = 0
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run, at one moment.
+
+    - run: a random number that all supervisors of the run share; empty if unknown.
+    - state: starting, running, recovering, one of `ENDED`, or "unfinished": the job has not finished, and the store
+      alone cannot tell whether a run is going on.
+    - is_live: whether its supervisor has told this; otherwise it is what the store knows.
+    - at_s: the time of day at which it was told. seconds: how long the run has taken so far.
+    - snapshots: where its cuts are.
+    - records, hops: in all attempts of the run, as far as they were reported.
+    """
+
+    job: str
+    run: str
+    state: str
+    is_live: bool
+    at_s: float
+    seconds: float | None
+    snapshots: str | None
+    attempt: int
+    last_epoch: int | None
+    cuts: int
+    records: int = 0
+    hops: int = 0
+    reason: str = ""
+    operators: tuple[OperatorStatus, ...] = ()
+    channels: tuple[ChannelStatus, ...] = ()
+    loops: tuple[LoopStatus, ...] = ()
+    epochs: tuple[EpochStatus, ...] = ()
+    failures: tuple[FailureStatus, ...] = ()
+    version: int = VERSION
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.state in ENDED
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON types.
+
+        >>> loops = (LoopStatus("again", ()),)
+        >>> status = RunStatus("rank", "", "running", True, 0.0, 1.5, None, 1, None, 0, loops=loops)
+        >>> status_in(status.to_json()) == status
+        True
+        """
+        return asdict(self)
+
+
+def status_in(document: Any) -> RunStatus:
+    """Convert JSON types to a document. `ShapeError` if they are not one of this version."""
+    version = cast("dict[str, Any]", document).get("version") if isinstance(document, dict) else None
+    if version != VERSION:
+        raise ShapeError(f"has version {shown(version)}, and this program reads {VERSION}", ".version")
+    return _object(RunStatus, document)
+
+
+T = TypeVar("T")
+
+
+def _object(kind: type[T], document: Any) -> T:
+    hints = _hints(kind)
+    if not isinstance(document, dict) or document.keys() != hints.keys():
+        raise ShapeError(f"is not what describes a {kind.__name__}")
+    values = cast("dict[str, Any]", document).items()
+    return kind(**{name: _below(f".{name}", hints[name], value) for name, value in values})
+
+
+def _below(place: str, hint: Any, value: Any) -> Any:
+    try:
+        return _value(hint, value)
+    except ShapeError as error:
+        raise error.below(place) from None
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(cast(Any, kind))}
+
+
+def _value(hint: Any, value: Any) -> Any:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return None if value is None else _value(next(kind for kind in inner if kind is not NoneType), value)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ShapeError(f"is {shown(value)}, not a list")
+        items = enumerate(cast("list[Any]", value))
+        return tuple(_below(f"[{place}]", inner[0], item) for place, item in items)
+    if origin is not None:
+        if not isinstance(value, dict):
+            raise ShapeError(f"is {shown(value)}, not an object")
+        items = cast("dict[Any, Any]", value).items()
+        return {_value(str, name): _below(f".{shown(name)}", inner[1], item) for name, item in items}
+    if hint in (int, str, bool, float):
+        is_right = type(value) is hint or (hint is float and type(value) is int)
+        if not is_right:
+            raise ShapeError(f"is {shown(value)}, not {hint.__name__}")
+        return float(value) if hint is float else value
+    return _object(hint, value)
