@@ -74,10 +74,24 @@ def _obey(options: argparse.Namespace) -> int:
 
             return audit_job(options)
         case "snapshots":
-            from backedge.snapshots_command import check_flow, list_cuts, show_cut
+            from backedge.snapshots_command import check_flow, compare_cuts, delete_cut, list_cuts, show_cut
 
-            commands = {"list": list_cuts, "show": show_cut, "check": check_flow}
+            commands = {
+                "list": list_cuts,
+                "show": show_cut,
+                "check": check_flow,
+                "diff": compare_cuts,
+                "delete": delete_cut,
+            }
             return commands[options.what](options)
+        case "jobs" | "status":
+            from backedge.status_command import list_jobs, show_status
+
+            return list_jobs(options) if options.command == "jobs" else show_status(options)
+        case "state" | "inflight":
+            from backedge.contents_command import show_in_flight, show_state
+
+            return show_state(options) if options.command == "state" else show_in_flight(options)
         case _:
             return _graph(options.flow, options.settings, options.format)
 
@@ -91,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_prepare(commands.add_parser("prepare", help="make raw input ready for a flow, by Spark"))
     _add_compare(commands.add_parser("compare", help="a flow run clean, with kills, and by Spark: all three are equal"))
     _add_audit(commands.add_parser("audit", help="prove by Spark that cuts are consistent, or say what is wrong"))
+    _add_looking(commands)
     _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
     _add_flow(graph)
@@ -196,6 +211,31 @@ def _epochs(text: str) -> str:
     return text
 
 
+def _add_looking(commands: Any) -> None:
+    _add_place(commands.add_parser("jobs", help="the jobs of a folder, and those that run on the cluster"))
+    status = commands.add_parser("status", help="what a job is doing: its tasks, loops, epochs and failures")
+    status.add_argument("job", metavar="JOB", help="the name of its flow")
+    _add_place(status)
+    state = commands.add_parser("state", help="the state of an operator in a cut, by key")
+    inflight = commands.add_parser("inflight", help="the records that were in a loop when a cut was taken")
+    for parser in (state, inflight):
+        parser.add_argument("job", metavar="JOB", help="the name of its flow")
+    state.add_argument("operator", metavar="OPERATOR", help="the name of the operator")
+    state.add_argument("key", metavar="KEY", nargs="?", help="one key, as text or JSON; default: all")
+    inflight.add_argument("loop", metavar="LOOP", help="the name of the loop")
+    for parser in (state, inflight):
+        parser.add_argument("--epoch", type=count, metavar="K", help="the number of the cut; default: the latest")
+        _add_place(parser)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    """Where jobs are looked for, and how they are told."""
+    where = "the folder or URI of the cuts; default: where the run that is alive on the cluster keeps them"
+    parser.add_argument("--snapshots", type=place, metavar="DIR", help=where)
+    add_key_file(parser.add_argument)
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
 def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
     whats = snapshots.add_subparsers(title="commands", dest="what", required=True, metavar="COMMAND")
     for what, help in (
@@ -218,6 +258,16 @@ def _add_snapshots(snapshots: argparse.ArgumentParser) -> None:
         parser.add_argument("--job", metavar="NAME", help="the name of the flow, where the folder holds several")
         add_key_file(parser.add_argument)
         parser.add_argument("--json", action="store_true", help="as JSON")
+    diff = whats.add_parser("diff", help="what has changed from one cut to another")
+    delete = whats.add_parser("delete", help="remove a cut, and no file that another cut needs")
+    for parser in (diff, delete):
+        parser.add_argument("job", metavar="JOB", help="the name of its flow")
+    diff.add_argument("before", type=count, metavar="A", help="the number of a cut")
+    diff.add_argument("after", type=count, metavar="B", help="the number of another")
+    delete.add_argument("epoch", type=count, metavar="K", help="the number of the cut")
+    delete.add_argument("--force", action="store_true", help="delete it even if it is the latest")
+    for parser in (diff, delete):
+        _add_place(parser)
 
 
 def _graph(where: str, settings: Sequence[str], form: Format) -> int:

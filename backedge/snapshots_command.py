@@ -1,17 +1,21 @@
-"""`backedge snapshots`: list the cuts of a folder, or show one. It only reads."""
+"""`backedge snapshots`: list the cuts of a job, show one, compare two, delete one. Only `delete` writes anything."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError, flow_at, settings_in
+from backedge.inspecting.cut_contents import CutContents
+from backedge.inspecting.cut_diff import CutDiff, diff_of
+from backedge.inspecting.jobs import Jobs, cut_of, living
+from backedge.printing import print_table
 from backedge.run_flags import new_names
 from engine.on_ray.api.cut_lookup import last_cut
 from graphs.graph_errors import GraphError
@@ -28,6 +32,9 @@ from recovery.stores.store_schemes import store_at
 from recovery.stores.task_files import StoredFile
 
 Facts = dict[str, Any]
+
+KEYS_SHOWN = 20
+SHOWN_CHARACTERS = 60
 
 REFUSED = (WrongCallError, GraphError, StoreError, OSError)
 """A `GraphError`: the folder's name can be no job's."""
@@ -69,7 +76,7 @@ def _print_cuts(cuts: list[Facts], options: argparse.Namespace) -> None:
     if len(rows) == 1:
         print(printable(f"no cut is complete in {options.snapshots}"))
     else:
-        _print_table(rows)
+        print_table(rows)
 
 
 def show_cut(options: argparse.Namespace) -> int:
@@ -113,6 +120,92 @@ def check_flow(options: argparse.Namespace) -> int:
         for line in _difference_lines(plan.name, cut.epoch, found):
             print(printable(line))
     return 1 if found.problems else 0
+
+
+def compare_cuts(options: argparse.Namespace) -> int:
+    """`backedge snapshots diff JOB A B`: what has changed from one cut to another. Nothing is unpickled."""
+    try:
+        alive = living(is_needed=True) if options.snapshots is None else None
+        store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
+        found = diff_of(*(CutContents(store, cut_of(store, epoch)) for epoch in (options.before, options.after)))
+    except REFUSED as refused:
+        return _refuse(refused)
+    if options.json:
+        print(json.dumps({"job": options.job, **asdict(found)}))
+    else:
+        _print_diff(found)
+    return 0
+
+
+def _print_diff(diff: CutDiff) -> None:
+    print(f"from cut {diff.before} to cut {diff.after}")
+    rows = [("what", str(diff.before), str(diff.after))]
+    rows += [(f"records of {name}", f"{old:,}", f"{new:,}") for name, (old, new) in diff.records.items()]
+    rows += [(f"position of {split}", _known(old), _known(new)) for split, (old, new) in diff.positions.items()]
+    rows += [(f"records in loop {loop}", _known(old), _known(new)) for loop, (old, new) in diff.loops.items()]
+    if len(rows) > 1:
+        print_table(rows)
+    if not diff.state:
+        print("the state is the same")
+    for state in diff.state:
+        keys = f"{counted(state.added, 'key')} added, {state.removed:,} removed, {state.changed:,} changed"
+        other = f"; {state.other:,} timers, waiting inputs or states of tasks differ" if state.other else ""
+        print(printable(f"{state.operator}: {keys}{other}"))
+        listed = list(state.keys.items())[:KEYS_SHOWN]
+        if listed:
+            print_table([("  key", "before", "after"), *((f"  {key}", *map(_shown, ends)) for key, ends in listed)])
+        if len(state.keys) > KEYS_SHOWN:
+            print(f"  and others; --json lists the first {len(state.keys):,}")
+
+
+def _shown(text: str | None) -> str:
+    return "-" if text is None else text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _known(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def delete_cut(options: argparse.Namespace) -> int:
+    """`backedge snapshots delete JOB EPOCH`: remove a cut, and no file that another cut needs."""
+    try:
+        alive = living(is_needed=options.snapshots is None)
+        jobs = Jobs(options.snapshots, key_from(options.key_file), alive)
+        store = jobs.store(options.job)
+        cut = cut_of(store, options.epoch)
+        _check_deletable(jobs, store, cut, is_forced=options.force)
+        store.drop(cut.epoch)
+    except REFUSED as refused:
+        return _refuse(refused)
+    left = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)]
+    if options.json:
+        print(json.dumps({"job": options.job, "deleted": cut.epoch, "cuts": left}))
+    else:
+        print(printable(f"cut {cut.epoch} of {options.job} is deleted; left: {', '.join(map(str, left)) or 'none'}"))
+    return 0
+
+
+def _check_deletable(jobs: Jobs, store: CutStore, cut: CutDescription, *, is_forced: bool) -> None:
+    """Raise if the cut is the latest, unless forced, or if a run writes on top of it.
+
+    A new epoch always begins on top of the latest cut. So what is neither the latest nor the base of an open epoch will
+    never become the base of one.
+    """
+    epoch, run = cut.epoch, jobs.is_alive(store.job, store)
+    latest = last_cut(store)
+    if run is not None:
+        if epoch in (latest, run.last_epoch):
+            raise WrongCallError(f"cut {epoch} is the latest of {store.job}, whose run is alive and needs it")
+        above = [other.epoch for other in run.epochs if other.state == "open" and other.base == epoch]
+        if above:
+            raise WrongCallError(
+                f"epoch {above[0]} is being written on top of cut {epoch}: delete it when that is complete"
+            )
+    elif epoch == latest and not is_forced:
+        raise WrongCallError(
+            f"cut {epoch} is the latest of {store.job}: without it, resume='latest' has nothing to continue from, and "
+            "a run must name an earlier cut; --force deletes it all the same"
+        )
 
 
 def _difference_lines(job: str, epoch: Epoch, found: Difference) -> Iterator[str]:
@@ -228,14 +321,7 @@ def _print_cut(facts: Facts) -> None:
         loops = ", ".join(f"{loop} {_records(log)}" for loop, log in task["loops"].items())
         size = sum(file["size"] for file in task["files"])
         rows.append((task["task"], _rows(task), loops or "-", f"{size:,}", "ended" if task["ended"] else ""))
-    _print_table(rows)
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(rows)
 
 
 def _refuse(refused: Exception) -> int:

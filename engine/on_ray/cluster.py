@@ -16,7 +16,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayT
 
 from engine.on_ray.attaching import ClusterError, check_address, is_gone
 
-__all__ = ["ActorDiedError", "ActorUnavailableError", "RayError", "RayTaskError"]
+__all__ = ["ActorDiedError", "ActorUnavailableError", "ClusterError", "RayError", "RayTaskError"]
 
 ray = cast(Any, untyped_ray)
 Actor = Any
@@ -201,13 +201,17 @@ def find_actor(name: str, space: str) -> Actor | None:
 
 def actor_names(space: str) -> list[str]:
     """The names of all actors in a namespace."""
-    named = ray.util.list_named_actors(all_namespaces=True)
-    return sorted(actor["name"] for actor in named if actor["namespace"] == space)
+    return sorted(name for name, namespace in named_actors() if namespace == space)
 
 
 def end_own_actor() -> None:
     """End the process of the actor that calls this, for good: Ray does not start it again."""
     ray.kill(ray.get_runtime_context().current_actor)
+
+
+def named_actors() -> list[tuple[str, str]]:
+    """The name and the namespace of every actor on the cluster that has a name."""
+    return [(actor["name"], actor["namespace"]) for actor in ray.util.list_named_actors(all_namespaces=True)]
 
 
 def get(pending: Pending, timeout_s: float | None = None) -> Any:

@@ -360,6 +360,10 @@ class CutStore:
         """The files of these tasks, read part by part. A file is verified before it is decoded."""
         return StoredCut(tasks, self._verified)
 
+    def reader_of(self, files: TaskFiles) -> TaskReader:
+        """Reads the files of one task. A file is verified before it is decoded."""
+        return TaskReader(files, self._verified)
+
     def _verified(self, file: StoredFile) -> bytes:
         name = self._checked(file.name)
         path = full_name(self._store, name)

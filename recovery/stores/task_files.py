@@ -20,7 +20,7 @@ from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.documents import sha256
 from recovery.stores.names import Parts, Table, attempt_folder, path_of, table_file, table_folder
-from recovery.stores.parquet_tables import decode, encode
+from recovery.stores.parquet_tables import decode, encode, to_rows
 from recovery.stores.store_errors import SnapshotCorruptError
 
 CountRecords = Callable[[bytes], int | None]
@@ -362,6 +362,15 @@ class TaskReader:
             deltas=tuple(deltas),
         )
 
+    def state_layers(self, operator: str) -> Iterator[Iterator[Any]]:
+        """The rows of an operator's state as tables, layer by layer, oldest first: for readers that decode no entry.
+
+        The last layer is the cut's own; it may also hold rows without a key group.
+        """
+        below = (attempt_folder(layer.attempt, layer.filed) for layer in self._described.below)
+        for folder in (*below, self._folder):
+            yield (self.state_part(operator, file) for file in self._state_files(folder, operator, None))
+
     def _state_files(self, folder_of_task: Parts, operator: str, groups: range | None) -> Iterator[StoredFile]:
         folder = path_of((*folder_of_task, *table_folder("state", operator)))
         for file in self._in_folder.get(folder, ()):
@@ -395,6 +404,11 @@ class TaskReader:
         if rounds_outline(rounds) != self._described.rounds:
             raise self._contradicts("rounds")
         return rounds
+
+    def rounds_data(self) -> bytes | None:
+        """The pickled round state, for readers that unpickle nothing; None for a task outside of iterations."""
+        table = self._table("rounds", None, records.ROUNDS)
+        return None if table is None else to_rows(table)[0][-1]
 
     def _table(self, table: Table, of: str | None, schema: Any) -> Any | None:
         name = path_of(table_file(self._folder, table, of, self._described.task))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Job, Range
+from backedge.command import main
 from engine.on_ray import cluster
+from engine.on_ray.api.living_runs import living_runs
 from recovery.run_status import OperatorStatus, RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.stored_status import stored_status
@@ -54,7 +57,7 @@ def test_a_kill_appears_in_the_status_and_heals_and_stays_in_the_store(tmp_path:
     assert 0 < operator(stored, "done").tasks[0].records_in <= 500, "those of the last attempt"
 
 
-def test_a_slow_operator_is_busy_and_those_before_it_are_held():
+def test_a_slow_operator_is_busy_and_those_before_it_are_held(capsys: pytest.CaptureFixture[str]):
     flow = Flow("slow")
     numbers = flow.read(Range(100_000), name="numbers").rebalance()
     numbers.map(lambda number: time.sleep(0.01) or number, name="slow").rebalance().write(Collect(), name="kept")
@@ -65,4 +68,8 @@ def test_a_slow_operator_is_busy_and_those_before_it_are_held():
     (before,) = (channel for channel in status.channels if channel.receiver == "slow/0")
     assert before.backlog > 0 and before.credit_bytes is not None and before.window_bytes is not None
     assert status.snapshots is None and status.epochs == ()
+    assert main(["status", "slow", "--json"]) == 0, "any process of the cluster finds the run"
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run"], found["is_live"]) == (status.run, True)
     job.cancel()
+    assert [alive.job for alive in living_runs()] == []

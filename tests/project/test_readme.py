@@ -18,7 +18,14 @@ from backedge import RunOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")
-LINKING = (*PAGES, "docs/cluster.md", "docs/glossary.md", "docs/guarantees.md", "docs/recovery.md")
+LINKING = (
+    *PAGES,
+    "docs/cluster.md",
+    "docs/glossary.md",
+    "docs/guarantees.md",
+    "docs/operations.md",
+    "docs/recovery.md",
+)
 
 
 def run_example(page: str, folder: Path) -> str:

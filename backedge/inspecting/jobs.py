@@ -1,0 +1,127 @@
+"""Finds jobs: in the store where they keep their cuts, and on the Ray cluster where they run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backedge.flows import WrongCallError
+from graphs.ids import Epoch
+from graphs.naming import check_name
+from recovery.orders import Manifest
+from recovery.run_status import RunStatus
+from recovery.stores.cut_store import CutStore
+from recovery.stores.manifests import CutDescription
+from recovery.stores.names import JOB
+from recovery.stores.store_calls import exists
+from recovery.stores.store_errors import StoreError
+from recovery.stores.store_schemes import store_at
+from recovery.stores.stored_status import stored_status
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Where to look for jobs: a folder or URI, and the runs that are alive, or None if no cluster was asked."""
+
+    snapshots: str | None
+    key: bytes | None = None
+    living: Sequence[RunStatus] | None = None
+
+    def all(self) -> tuple[list[RunStatus], list[Exception]]:
+        """Every job that is found, by name; and why others could not be read."""
+        found = {(status.job, status.snapshots): status for status in self.living or ()}
+        faults: list[Exception] = []
+        for job in [] if self.snapshots is None else self.stored():
+            try:
+                store = CutStore(self.snapshots or "", job, self.key)
+                if (job, store.root) not in found:
+                    found[job, store.root] = stored_status(store, time.time())
+            except (StoreError, OSError) as fault:
+                # The other jobs are no worse for it.
+                faults.append(fault)
+        return sorted(found.values(), key=lambda status: (status.job, status.snapshots or "")), faults
+
+    def one(self, job: str) -> RunStatus:
+        """The status of a job: of its living run, or else what its store knows."""
+        alive = self._alive(job)
+        if len(alive) > 1:
+            where = ", ".join(status.snapshots or "no folder" for status in alive)
+            raise WrongCallError(f"several runs of {job!r} are alive, with cuts in {where}: give --snapshots of one")
+        return alive[0] if alive else stored_status(self.store(job), time.time())
+
+    def is_alive(self, job: str, store: CutStore) -> RunStatus | None:
+        """The living run of a job that keeps its cuts in this store."""
+        return next((s for s in self.living or () if (s.job, s.snapshots) == (job, store.root)), None)
+
+    def _alive(self, job: str) -> list[RunStatus]:
+        alive = [status for status in self.living or () if status.job == job]
+        if self.snapshots is None:
+            return alive
+        location = store_at(self.snapshots).location
+        return [status for status in alive if status.snapshots in (None, location)]
+
+    def stored(self) -> list[str]:
+        """The names of the jobs in the store. A job has a folder of its name."""
+        root = store_at(self.snapshots or "")
+        return [name for name in root.folders() if exists(root.below(name), JOB)]
+
+    def store(self, job: str) -> CutStore:
+        """The store of a job. Unlike opening one directly, creates nothing."""
+        check_name(job, "job")
+        snapshots = self.snapshots
+        if snapshots is None:
+            alive = self._alive(job)
+            snapshots = alive[0].snapshots if len(alive) == 1 else None
+        if snapshots is None:
+            others = ", ".join(sorted(status.job for status in self.living or ())) or "none"
+            raise WrongCallError(
+                f"no run of {job!r} that keeps cuts is alive on a cluster; those that are alive: {others}; give "
+                "--snapshots, the folder or URI of its cuts"
+            )
+        if not exists(store_at(snapshots).below(job), JOB):
+            there = ", ".join(Jobs(snapshots).stored())
+            raise WrongCallError(f"job {job!r} is not in {snapshots}: it holds {there or 'no job'}")
+        return CutStore(snapshots, job, self.key)
+
+
+def cut_of(store: CutStore, epoch: int | None) -> CutDescription:
+    """The cut of an epoch, or the last one."""
+    kept = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)]
+    if not kept:
+        raise WrongCallError(f"no cut is complete in {store.path}")
+    if epoch is not None and epoch not in kept:
+        raise WrongCallError(f"epoch {epoch} is not a cut in {store.path}: it holds {', '.join(map(str, kept))}")
+    return store.manifest_of(kept[-1] if epoch is None else Epoch(epoch))
+
+
+def living(*, is_needed: bool) -> Sequence[RunStatus] | None:
+    """The runs that are alive on the cluster; None if there is none. Raises if a cluster `is_needed`, or was named."""
+    try:
+        found = _runs_on_the_cluster()
+    except ConnectionError as error:
+        raise WrongCallError(str(error)) from error
+    if found is None and is_needed:
+        raise WrongCallError("no Ray cluster is running: give --snapshots, the folder or URI of the cuts")
+    return found
+
+
+def _runs_on_the_cluster() -> Sequence[RunStatus] | None:
+    """None if no cluster is running. A cluster that is named and does not answer is a `ConnectionError`."""
+    # Ray is imported by the commands that need it.
+    from engine.on_ray import cluster
+    from engine.on_ray.api.living_runs import living_runs
+
+    was_connected = cluster.is_connected()
+    try:
+        cluster.connect(must_exist=True)
+    except cluster.ClusterError:
+        if os.environ.get("RAY_ADDRESS"):
+            raise
+        return None
+    try:
+        return living_runs()
+    finally:
+        if not was_connected:
+            cluster.disconnect()

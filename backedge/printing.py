@@ -1,0 +1,73 @@
+"""Tables and amounts, as the command prints them for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from graphs.wording import printable
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns, the first row being the heads. Names that came from files are printed escaped."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def amount(number: float | None) -> str:
+    """A number, or a dash where it is not known.
+
+    >>> amount(12500.4), amount(0.25), amount(None)
+    ('12,500', '0.25', '-')
+    """
+    if number is None:
+        return "-"
+    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.2g}"
+
+
+def share(part: float | None) -> str:
+    """A share of the time.
+
+    >>> share(0.256), share(None)
+    ('26 %', '-')
+    """
+    return "-" if part is None else f"{part:.0%}".replace("%", " %")
+
+
+def duration(seconds: float | None) -> str:
+    """A time, as exact as one can see.
+
+    >>> duration(0.0123), duration(1.25), duration(95), duration(7300), duration(None)
+    ('12 ms', '1.25 s', '1 min 35 s', '2 h 1 min', '-')
+    """
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: int | None) -> str:
+    """A number of bytes.
+
+    >>> size(999), size(12_345), size(3_400_000), size(None)
+    ('999 B', '12.3 kB', '3.4 MB', '-')
+    """
+    if count is None:
+        return "-"
+    amount, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.3g} {unit}"
+
+
+def local_time(at_s: float | None) -> str:
+    """A time of day, in this place's time zone."""
+    return "-" if at_s is None else datetime.fromtimestamp(at_s).astimezone().isoformat(" ", "seconds")[:19]

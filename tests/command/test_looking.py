@@ -1,0 +1,375 @@
+"""`backedge jobs`, `status`, `state`, `inflight`, `snapshots diff` and `delete`, in a folder of jobs."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge.command import main
+from backedge.inspecting import jobs
+from graphs.ids import Epoch
+from recovery.orders import Manifest
+from recovery.run_status import EpochStatus, FailureStatus, LoopStatus, OperatorStatus, RunStatus, TaskStatus
+from recovery.stores.cut_store import CutStore
+from tests.stores.layered import Cuts, gone
+from tests.stores.snapshots import begin, complete, entries_of
+
+GRAPH = {
+    "name": "job",
+    "operators": [
+        {"name": name, "kind": kind, "inputs": [], "outputs": [], "keyed": True, "source": source, "sink": sink}
+        for name, kind, source, sink in (
+            ("orders", "source", "Items", None),
+            ("cleaned", "map", None, None),
+            ("rank", "process", None, None),
+            ("counts", "stateful_map", None, None),
+            ("done", "sink", None, "Collect"),
+        )
+    ],
+    "edges": [
+        {"name": name, "sender": sender, "output": "out", "receiver": receiver, "input": "in", "routing": "hash"}
+        | {"by": None, "loop": loop, "max_rounds": rounds, "endless": False}
+        for name, sender, receiver, loop, rounds in (
+            ("orders.out->rank.in", "cleaned", "rank", None, None),
+            ("rank.out->rank.in", "rank", "rank", "again", 9),
+            ("rank.done->done.in", "counts", "done", None, None),
+        )
+    ],
+}
+
+
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Ray is running."""
+    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: None)
+
+
+pytestmark = pytest.mark.usefixtures("no_cluster")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CutStore:
+    """A job with two cuts of three tasks, one of which has a loop."""
+    store = CutStore(str(tmp_path), "job")
+    begin(store)
+    store.describe_graph("abc", GRAPH)
+    complete(store, 1)
+    complete(store, 2)
+    return store
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    return code, *capsys.readouterr()
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Any:
+    code, out, err = run(capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+# -- jobs and status -----------------------------------------------------------------------------------------------
+
+
+def test_jobs_of_a_folder_are_listed_with_what_is_certain(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    begin(CutStore(str(tmp_path), "other"))
+    found = as_json(capsys, "jobs", "--snapshots", tmp_path)["jobs"]
+    told = [(job["job"], job["state"], job["is_live"], job["last_epoch"], job["cuts"]) for job in found]
+    assert told == [("job", "unfinished", False, 2, 2), ("other", "unfinished", False, None, 0)]
+    code, out, _ = run(capsys, "jobs", "--snapshots", tmp_path)
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["job", "job", "other"]
+
+
+def test_a_damaged_job_does_not_hide_the_others(store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    begin(CutStore(str(tmp_path), "torn"))
+    (tmp_path / "torn" / "job.json").write_text("{")
+    code, out, err = run(capsys, "jobs", "--snapshots", tmp_path)
+    assert (code, "unfinished" in out, err.count("\n"), "torn/job.json" in err) == (1, True, 1, True)
+
+
+def test_a_living_run_is_told_by_its_supervisor_and_not_by_its_store(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    alive(monkeypatch, store, epochs=())
+    (job,) = as_json(capsys, "jobs", "--snapshots", tmp_path)["jobs"]
+    assert (job["state"], job["is_live"], job["attempt"]) == ("running", True, 4)
+    assert as_json(capsys, "status", "job")["records"] == 70
+    code, out, _ = run(capsys, "status", "job", "--snapshots", tmp_path)
+    assert code == 0 and "job: running, attempt 4" in out and "from the store" not in out
+
+
+def test_a_run_of_the_same_name_in_another_folder_is_another_run(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    alive(monkeypatch, store, snapshots="/elsewhere")
+    assert as_json(capsys, "status", "job", "--snapshots", tmp_path)["is_live"] is False
+    assert [job["is_live"] for job in as_json(capsys, "jobs", "--snapshots", tmp_path)["jobs"]] == [True, False]
+
+
+def alive(monkeypatch: pytest.MonkeyPatch, store: CutStore, **changed: Any) -> RunStatus:
+    """A run of this store that is alive on the cluster."""
+    known: dict[str, Any] = {"snapshots": store.root, "attempt": 4, "last_epoch": 2, "cuts": 2, "records": 70}
+    status = RunStatus("job", "4f", "running", True, 1_000.0, 5.0, **{**known, **changed})
+    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: [status])
+    return status
+
+
+def test_the_status_shows_operators_loops_epochs_and_failures(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    alive(
+        monkeypatch,
+        store,
+        operators=(
+            OperatorStatus("rank", ("rank", "counts"), False, False, (TaskStatus(0, "a", 12_000, 5, 30.0, 1, 0.5, 0),)),
+        ),
+        loops=(LoopStatus("again", ("rank",), 1_234, 5_600, 2.5, {"1": 7, "16": 1}),),
+        epochs=(
+            EpochStatus(7, 4, "aligned", "given up", "declined by rank/0: no\nroom"),
+            EpochStatus(8, 4, "aligned", "open", waiting={"rank/0": "1 barrier missing"}),
+        ),
+        failures=(FailureStatus(3, 990.0, "process 7 died\x1b[2J", 2, 40, 1.25),),
+    )
+    code, out, _ = run(capsys, "status", "job")
+    assert code == 0
+    rows = {line.split("  ")[0]: line.split() for line in out.splitlines() if line}
+    assert rows["rank > counts"][3:] == ["1", "12,000", "5", "30", "1", "50", "%", "0", "%"]
+    assert rows["again"][:5] == ["again", "1,234", "5.6", "kB", "2.5"]
+    assert "1: 7, 16: 1" in out
+    assert "epoch 8 is open and waits for rank/0: 1 barrier missing" in out
+    assert "epoch 7 was given up: declined by rank/0: no room" in out
+    assert "attempt 3 failed: process 7 died\\x1b[2J; ran again after 1.25 s, from cut 2 with 40 records" in out
+
+
+def test_a_job_that_is_not_there_is_answered_with_those_that_are(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for command in (["status"], ["state"], ["inflight"]):
+        more = ["rank"] if command[0] != "status" else []
+        code, out, err = run(capsys, *command, "jib", *more, "--snapshots", tmp_path)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "job 'jib' is not in" in err and "it holds job" in err
+    assert not (tmp_path / "jib").exists()
+
+
+def test_without_a_folder_and_without_a_cluster_there_is_no_place_to_look(capsys: pytest.CaptureFixture[str]):
+    for command in (["jobs"], ["status", "job"], ["state", "job", "rank"]):
+        code, _, err = run(capsys, *command)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "--snapshots" in err
+
+
+# -- state ---------------------------------------------------------------------------------------------------------
+
+
+def state_of(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> list[dict[str, Any]]:
+    return as_json(capsys, "state", "job", *words, "--snapshots", root)["state"]
+
+
+def test_the_state_is_shown_by_key_with_timers_and_waiting_inputs(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    entries = state_of(capsys, tmp_path, "rank")
+    values = {json.dumps(entry["key"]): entry["value"] for entry in entries if entry["kind"] == "value"}
+    assert values['"a"'] == 1 and values["7"] == "seven" and values['[1, "x"]'] is None
+    assert values["true"] == {"k": [1, 2]} and values[str(1 << 70)] == 1
+    assert sorted(entry["value"] for entry in entries if entry["kind"] == "timer") == [50, 90, 100]
+    assert [entry["value"] for entry in entries if entry["kind"] == "pending"] == [[{"n": 1}, 0], ["waits", 2]]
+    assert len(state_of(capsys, tmp_path, "counts")) == 1_000
+
+
+def test_one_key_is_found_as_text_or_as_json(store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for word in ("7", '[1, "x"]', "true", str(1 << 70)):
+        (entry,) = state_of(capsys, tmp_path, "rank", word)
+        assert json.dumps(entry["key"]) == word
+    assert {entry["kind"] for entry in state_of(capsys, tmp_path, "rank", "a")} == {"value", "timer"}
+    assert state_of(capsys, tmp_path, "counts", "12")[0]["value"] == 144
+    code, out, err = run(capsys, "state", "job", "rank", "zz", "--snapshots", tmp_path)
+    assert (code, out) == (1, "") and "rank has no key zz in cut 2 of job" in err
+
+
+def test_for_each_key_the_newest_layer_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, entries_of({"a": 1, "b": 2, 7: 3, "t": 4}, [("t", 50, 0)]))
+    cuts.complete(2, {**entries_of({"a": 10}), **gone("b")}, base=1)
+    cuts.complete(3, entries_of({"b": 20, "t": 5}), base=2)
+    for epoch in (1, 2, 3):
+        entries = state_of(capsys, tmp_path, "rank", "--epoch", str(epoch))
+        assert {entry["key"]: entry["value"] for entry in entries if entry["kind"] == "value"} == cuts.values(epoch)
+        assert [entry["key"] for entry in entries if entry["kind"] == "timer"] == (["t"] if epoch < 3 else [])
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_nothing_is_unpickled_by_looking(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sprung = tmp_path / "sprung"
+    pickle.loads(pickle.dumps(Trap(sprung)))
+    assert sprung.exists(), "the trap works"
+    sprung.unlink()
+    cuts = Cuts(tmp_path / "cuts")
+    cuts.store.describe_graph("abc", GRAPH)
+    cuts.complete(1, entries_of({"a": Trap(sprung), "b": 1}))
+    cuts.complete(2, entries_of({"b": Trap(sprung)}), base=1)
+    (entry,) = state_of(capsys, tmp_path / "cuts", "rank", "a")
+    assert entry["value"]["class"] == "pathlib.Path.touch"
+    for words in (["snapshots", "diff", "job", "1", "2"], ["inflight", "job", "again"], ["status", "job"]):
+        assert run(capsys, *words, "--snapshots", tmp_path / "cuts")[0] == 0
+    assert not sprung.exists()
+
+
+def test_names_and_values_from_files_are_printed_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, entries_of({"a\x1b[2J\nb": "c\u202ed"}))
+    _, out, _ = run(capsys, "state", "job", "rank", "--snapshots", tmp_path)
+    assert out.isascii() and "\x1b" not in out and len(out.splitlines()) == 3
+
+
+def test_a_long_state_is_cut_short_for_people_and_whole_for_programs(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    _, out, _ = run(capsys, "state", "job", "counts", "--snapshots", tmp_path)
+    lines = out.splitlines()
+    assert lines[0] == "cut 2: 1,000 entries" and lines[-1] == "and 800 more; --json prints all" and len(lines) == 203
+
+
+def test_a_wrong_operator_loop_or_cut_is_answered_with_what_exists(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for words, told in (
+        (["state", "job", "rang"], "no operator 'rang'; there are: orders, cleaned, rank, counts, done"),
+        (["inflight", "job", "agian"], "no loop 'agian'; there are: again"),
+        (["state", "job", "rank", "--epoch", "7"], "epoch 7 is not a cut"),
+        (["snapshots", "diff", "job", "1", "7"], "it holds 1, 2"),
+        (["snapshots", "delete", "job", "9"], "it holds 1, 2"),
+    ):
+        code, out, err = run(capsys, *words, "--snapshots", tmp_path)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert told in err
+
+
+def test_a_damaged_file_is_refused_and_not_shown(store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for file in Path(store.path, "epoch=2").rglob("table=state/operator=rank/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-1] + b"!")
+    code, out, err = run(capsys, "state", "job", "rank", "--snapshots", tmp_path)
+    assert (code, out, "was changed" in err) == (2, "", True)
+
+
+# -- records in flight ---------------------------------------------------------------------------------------------
+
+
+def test_records_of_the_log_are_shown_with_where_they_come_from(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    found = as_json(capsys, "inflight", "job", "again", "--snapshots", tmp_path)
+    assert [record["record"] for record in found["records"]] == ["old", "x", "y", {"id": 1}]
+    assert {record["receiver"] for record in found["records"]} == {"rank/0"}
+    assert [record["rounds"] for record in found["records"]] == [0, 0, 0, 0]
+    _, out, _ = run(capsys, "inflight", "job", "again", "--snapshots", tmp_path)
+    assert out.splitlines()[0] == "cut 2: 4 records in flight"
+
+
+# -- diff ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_cuts_differ_in_the_keys_that_were_added_removed_and_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, entries_of({"a": 1, "b": 2, "c": 3}, [("c", 50, 0)]))
+    cuts.complete(2, {**entries_of({"a": 10, "d": 4}), **gone("b", "c")}, base=1)
+    found = as_json(capsys, "snapshots", "diff", "job", "1", "2", "--snapshots", tmp_path)
+    (state,) = found["state"]
+    assert (state["added"], state["removed"], state["changed"], state["other"]) == (1, 2, 1, 1)
+    assert state["keys"] == {'"a"': ["1", "10"], '"d"': [None, "4"], '"b"': ["2", None], '"c"': ["3", None]}
+    _, out, _ = run(capsys, "snapshots", "diff", "job", "2", "1", "--snapshots", tmp_path)
+    assert "rank: 2 keys added, 1 removed, 1 changed; 1 timers, waiting inputs or states of tasks differ" in out
+
+
+def test_a_cut_does_not_differ_from_itself(store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    found = as_json(capsys, "snapshots", "diff", "job", "1", "2", "--snapshots", tmp_path)
+    assert (found["state"], found["records"], found["positions"]) == ([], {}, {})
+    assert found["loops"] == {"again": [4, 4]}
+
+
+# -- delete --------------------------------------------------------------------------------------------------------
+
+
+def kept(root: Path) -> list[int]:
+    store = CutStore(str(root), "job")
+    return [entry.epoch for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)]
+
+
+def test_a_cut_is_deleted_without_what_later_cuts_are_on_top_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    cuts = Cuts(tmp_path)
+    cuts.complete(1, entries_of({"a": 1, "b": 2}))
+    cuts.complete(2, entries_of({"a": 10}), base=1)
+    cuts.complete(3, entries_of({"c": 3}))
+    told = as_json(capsys, "snapshots", "delete", "job", "1", "--snapshots", tmp_path)
+    assert (told["deleted"], told["cuts"], kept(tmp_path)) == (1, [2, 3], [2, 3])
+    CutStore(str(tmp_path), "job").verify(Epoch(2))
+    assert cuts.values(2) == {"a": 10, "b": 2}
+
+
+def test_the_latest_cut_is_deleted_only_by_force(store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["snapshots", "delete", "job", "2", "--snapshots", str(tmp_path)]
+    code, _, err = run(capsys, *words)
+    assert (code, "--force" in err, kept(tmp_path)) == (2, True, [1, 2])
+    assert run(capsys, *words, "--force")[0] == 0
+    assert kept(tmp_path) == [1]
+
+
+def test_what_a_living_run_needs_is_not_deleted_even_by_force(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    complete(store, 3)
+    alive(monkeypatch, store, last_epoch=3, epochs=(EpochStatus(4, 4, "aligned", "open", base=2),))
+    for epoch, why in ((3, "is the latest"), (2, "epoch 4 is being written on top of cut 2")):
+        code, _, err = run(capsys, "snapshots", "delete", "job", str(epoch), "--force", "--snapshots", tmp_path)
+        assert code == 2 and why in err
+    assert run(capsys, "snapshots", "delete", "job", "1")[0] == 0
+    assert kept(tmp_path) == [2, 3]
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_and_columns_of_the_page_are_there(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    commands = re.findall(r"^    backedge (.*)$", page, flags=re.MULTILINE)
+    names = {"transfers": "job", "accounts": "counts", "cuts": str(tmp_path), "7": "2"}
+    for command in commands:
+        words = [names.get(word, word) for word in command.split() if word != "3"]
+        if words[:2] == ["snapshots", "diff"] or words[:2] == ["snapshots", "delete"]:
+            words.insert(3, "1")
+        assert run(capsys, *words)[0] == 0, command
+    assert len(commands) == 7
+    store.keep_status(
+        RunStatus(
+            "job", "4f", "running", True, 0.0, 1.0, store.root, 1, 2, 2,
+            operators=(OperatorStatus("rank", ("rank",), False, False, (TaskStatus(0, "a"),)),),
+        )
+    )  # fmt: skip
+    _, out, _ = run(capsys, "status", "job", "--snapshots", tmp_path)
+    told = {column for line in out.splitlines() for column in re.split(" {2,}", line)}
+    named = {
+        name for row in re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE) for name in re.findall("`(.*?)`", row)
+    }
+    assert len(named) > 8 and named <= told
