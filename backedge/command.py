@@ -88,6 +88,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.status_command import list_jobs, show_status
 
             return list_jobs(options) if options.command == "jobs" else show_status(options)
+        case "ui":
+            from backedge.ui_command import serve_page
+
+            return serve_page(options)
         case "state" | "inflight":
             from backedge.contents_command import show_in_flight, show_state
 
@@ -127,6 +131,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     _add_flow(run)
     _add_set(run)
     add_run_flags(run)
+    run.add_argument("--ui", action="store_true", help="serve a live page of the run while it goes on")
     _add_results(run)
 
 
@@ -216,6 +221,10 @@ def _add_looking(commands: Any) -> None:
     status = commands.add_parser("status", help="what a job is doing: its tasks, loops, epochs and failures")
     status.add_argument("job", metavar="JOB", help="the name of its flow")
     _add_place(status)
+    ui = commands.add_parser("ui", help="a live page of the jobs of a folder and of the cluster")
+    ui.add_argument("snapshots", nargs="?", type=place, metavar="SNAPSHOTS", help="the folder or URI of the cuts")
+    ui.add_argument("--port", type=number, default=0, metavar="N", help="default: one that is free")
+    add_key_file(ui.add_argument)
     state = commands.add_parser("state", help="the state of an operator in a cut, by key")
     inflight = commands.add_parser("inflight", help="the records that were in a loop when a cut was taken")
     for parser in (state, inflight):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 from dataclasses import replace
@@ -10,6 +11,7 @@ from dataclasses import replace
 from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.following import WRONG_CALL, Following, note, say
 from backedge.run_flags import options_from
+from backedge.ui_command import page_beside_run
 from engine.on_ray.api.cut_lookup import find_cut
 from engine.on_ray.api.job_handle import Job
 from engine.on_ray.api.launch_checks import RunExistsError
@@ -51,7 +53,8 @@ def _run(given: argparse.Namespace, following: Following) -> int:
         raise
     if temporary is not None:
         note(f"no --snapshots: cuts are kept in {folder} until the run has finished")
-    code = following.follow(job, flow.name, job.wait, lambda: _after_interruption(job, folder))
+    with page_beside_run(None if folder is None else os.fspath(folder), key, is_wanted=given.ui):
+        code = following.follow(job, flow.name, job.wait, lambda: _after_interruption(job, folder))
     if job.result is not None and job.result.state == "finished":
         _remove(temporary)
     return code

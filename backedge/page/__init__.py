@@ -1,0 +1,5 @@
+"""backedge.page: the live page, which shows in a browser what runs are doing and what is in their cuts.
+
+`page_server.py` serves it, `page_source.py` finds what it shows, and `assets/` has the page itself: plain HTML, CSS and
+JavaScript of our own, without a build step and without requests to anyone else.
+"""

@@ -1,0 +1,407 @@
+// The page of a run. It is given the status of one job as server-sent events and shows it; what does not change keeps its
+// element, so that focus and scrolling stay where they are. Text from a run is only ever set as text.
+
+import { NODE, forwardPath, place, returningPath } from "./layout.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const CHANNELS_SHOWN = 50;
+const EPOCHS_SHOWN = 40;
+const EPOCHS_LISTED = 15;
+const byId = (id) => document.getElementById(id);
+const query = (path) => fetch(path).then((reply) => reply.json());
+
+let job = null;
+let events = null;
+let drawn = "";
+let opened = null;
+
+// -- amounts ------------------------------------------------------------------------------------------------------
+
+const count = (number) => (number ?? null) === null ? "–" : Math.round(number).toLocaleString("en");
+const rate = (number) => (number ?? null) === null ? "–" : number >= 10 || number === 0 ? count(number) : number.toPrecision(2);
+const share = (part) => ((part ?? null) === null ? "–" : `${Math.round(100 * part)} %`);
+
+function time(seconds) {
+  if ((seconds ?? null) === null) return "–";
+  if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
+  if (seconds < 60) return `${seconds.toPrecision(3)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+function size(bytes) {
+  if ((bytes ?? null) === null) return "–";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (bytes >= 1000 && unit < units.length - 1) {
+    bytes /= 1000;
+    unit += 1;
+  }
+  return `${unit ? bytes.toPrecision(3) : Math.round(bytes)} ${units[unit]}`;
+}
+
+const clock = (seconds) => new Date(1000 * seconds).toLocaleTimeString();
+
+// -- elements -----------------------------------------------------------------------------------------------------
+
+function make(kind, attributes = {}, ...children) {
+  const element = kind.startsWith("svg:") ? document.createElementNS(SVG, kind.slice(4)) : document.createElement(kind);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// Children of `parent`, one for each item, in order. Those of known keys are kept.
+function keep(parent, items, keyOf, create, update) {
+  const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  items.forEach((item, number) => {
+    const key = String(keyOf(item));
+    const child = known.get(key) ?? create(item);
+    known.delete(key);
+    child.dataset.key = key;
+    update(child, item);
+    if (parent.children[number] !== child) parent.insertBefore(child, parent.children[number] ?? null);
+  });
+  for (const child of known.values()) child.remove();
+}
+
+function rows(table, items, keyOf, cellsOf) {
+  const create = () => make("tr");
+  keep(byId(table).tBodies[0], items, keyOf, create, (row, item) => {
+    const cells = cellsOf(item);
+    while (row.cells.length < cells.length) row.insertCell();
+    cells.forEach((cell, number) => {
+      if (typeof cell === "string") say(row.cells[number], cell);
+      else if (!row.cells[number].firstChild) row.cells[number].append(cell());
+    });
+  });
+}
+
+// -- the jobs -----------------------------------------------------------------------------------------------------
+
+async function showJobs() {
+  const jobs = (await query("/api/jobs")).filter((found) => found.job);
+  const create = (found) => {
+    const button = make("button", { type: "button" });
+    button.addEventListener("click", () => choose(found.job));
+    return make("li", {}, button);
+  };
+  keep(byId("jobs"), jobs, (found) => found.job, create, (item, found) => {
+    say(item.firstChild, `${found.job} · ${found.state}`);
+    item.firstChild.setAttribute("aria-current", String(found.job === job));
+  });
+  if (job === null && jobs.length) {
+    const named = decodeURIComponent(location.hash.slice(1));
+    choose(jobs.some((found) => found.job === named) ? named : (jobs.find((found) => found.is_live) ?? jobs[0]).job);
+  }
+}
+
+function choose(name) {
+  job = name;
+  drawn = "";
+  location.hash = encodeURIComponent(name);
+  closeCut();
+  events?.close();
+  events = new EventSource(`/api/jobs/${encodeURIComponent(name)}/events`);
+  events.addEventListener("status", (event) => show(JSON.parse(event.data)));
+  events.addEventListener("fault", (event) => fault(JSON.parse(event.data).error));
+  events.addEventListener("error", () => fault("the server does not answer; it may have ended"));
+  showJobs().catch(() => {});
+}
+
+function fault(text) {
+  byId("fault").hidden = !text;
+  say(byId("fault"), text ?? "");
+}
+
+// -- one status ---------------------------------------------------------------------------------------------------
+
+function show(status) {
+  fault(null);
+  document.title = `${status.job} · ${status.state} · Backedge`;
+  say(byId("job"), status.job);
+  say(byId("state"), status.state + (status.reason ? `: ${status.reason}` : ""));
+  byId("state").dataset.state = status.state;
+  const figures = {
+    attempt: count(status.attempt),
+    cut: (status.last_epoch ?? null) === null ? "none yet" : count(status.last_epoch),
+    time: time(status.seconds),
+    records: count(status.records),
+    hops: count(status.hops),
+    [status.is_live ? "told" : "told last"]: clock(status.at_s),
+  };
+  keep(byId("figures"), Object.entries(figures), ([name]) => name, () => make("div", {}, make("dt"), make("dd")), (pair, [name, text]) => {
+    say(pair.children[0], name);
+    say(pair.children[1], text);
+  });
+  showGraph(status);
+  showLoops(status);
+  showTasks(status);
+  showChannels(status);
+  showEpochs(status);
+  showTime(status);
+}
+
+function showTasks(status) {
+  const tasks = status.operators.flatMap((operator) => operator.tasks.map((task) => ({ operator, task })));
+  rows("tasks", tasks, ({ operator, task }) => `${operator.name}/${task.index}`, ({ operator, task }) => [
+    operator.operators.join(" › "), `${operator.name}/${task.index}`, count(task.records_in), count(task.records_out),
+    rate(task.in_per_s), rate(task.out_per_s), share(task.busy), share(task.held),
+  ]);
+}
+
+function showChannels(status) {
+  const waiting = status.channels.filter((channel) => channel.backlog_bytes).sort((a, b) => b.backlog_bytes - a.backlog_bytes);
+  rows("channels", waiting.slice(0, CHANNELS_SHOWN), (c) => `${c.edge} ${c.sender} ${c.receiver}`, (channel) => [
+    channel.sender, channel.receiver, count(channel.backlog), size(channel.backlog_bytes), time(channel.waiting_s),
+    (channel.credit_bytes ?? null) === null ? "never full" : `${size(channel.credit_bytes)} of ${size(channel.window_bytes)}`,
+  ]);
+  const more = waiting.length - CHANNELS_SHOWN;
+  say(byId("more-channels"), waiting.length === 0 ? "Nothing waits." : more > 0 ? `and ${count(more)} with less` : "");
+}
+
+function showLoops(status) {
+  const create = () => make("div", { class: "loop-card" }, make("h3"), make("p"), make("ul", { class: "rounds" }), make("p", { class: "legend" }));
+  keep(byId("loops"), status.loops, (loop) => loop.name, create, (card, loop) => {
+    const [title, text, rounds, legend] = card.children;
+    say(title, loop.name);
+    const cut = status.epochs.findLast((epoch) => epoch.state === "complete");
+    const log = cut?.loops[loop.name];
+    const logged = cut ? `${log ? `${count(log.records)} records, ${size(log.bytes)}` : "nothing"} in cut ${cut.epoch}` : "no cut yet";
+    const inside = `${count(loop.records)} records inside (${size(loop.bytes)}), the longest wait is ${time(loop.waiting_s)}; `;
+    const inRound = loop.round ? `; in round ${loop.round}` : "";
+    say(text, (status.is_live ? inside : "") + logged + inRound);
+    const most = Math.max(1, ...Object.values(loop.rounds));
+    rounds.hidden = Object.keys(loop.rounds).length === 0;
+    say(legend, rounds.hidden ? "" : "records by rounds made, in the last second");
+    rounds.setAttribute("aria-label", `How often records have gone round ${loop.name}`);
+    const bar = () => make("li", {}, make("i"), make("span"), make("b"));
+    keep(rounds, Object.entries(loop.rounds), ([number]) => number, bar, (item, [number, records]) => {
+      say(item.children[0], count(records));
+      item.children[1].style.height = `${(60 * records) / most}%`;
+      say(item.children[2], Number(number) >= 16 ? `${number}+` : number);
+      item.setAttribute("aria-label", `${number} rounds: ${records} records`);
+    });
+  });
+  if (!status.loops.length) say(byId("loops"), "This flow has no loop.");
+}
+
+function showEpochs(status) {
+  const first = status.epochs.length - EPOCHS_LISTED;
+  const epochs = status.epochs.filter((epoch, number) => epoch.is_kept || number >= first).reverse();
+  rows("epochs", epochs, (epoch) => `${epoch.epoch} ${epoch.is_kept}`, (epoch) => [
+    epoch.is_kept ? () => openButton(epoch.epoch) : String(epoch.epoch), stateOf(epoch), time(epoch.seconds),
+    time(epoch.align_s), time(epoch.write_s), time(epoch.manifest_s), size(epoch.written_bytes), logs(epoch),
+    epoch.slowest ?? "–",
+  ]);
+}
+
+function openButton(epoch) {
+  const button = make("button", { type: "button" }, `open ${epoch}`);
+  button.addEventListener("click", () => openCut(epoch));
+  return button;
+}
+
+function stateOf(epoch) {
+  const waits = Object.entries(epoch.waiting).map(([task, what]) => `${task}: ${what}`);
+  const name = epoch.savepoint ? `, ${epoch.savepoint}` : "";
+  const dropped = epoch.state === "complete" && !epoch.is_kept ? ", dropped" : "";
+  const why = epoch.reason ? `: ${epoch.reason}` : waits.length ? `, waits for ${waits.slice(0, 3).join("; ")}` : "";
+  return epoch.state + name + dropped + why;
+}
+
+function logs(epoch) {
+  const told = Object.entries(epoch.loops).map(([loop, log]) => `${loop} ${count(log.records)} (${size(log.bytes)})`);
+  return told.join(", ") || "–";
+}
+
+// -- the graph ----------------------------------------------------------------------------------------------------
+
+function edgesOf(status) {
+  const edges = new Map();
+  for (const channel of status.channels) {
+    const [from, to] = [channel.sender, channel.receiver].map((task) => task.slice(0, task.lastIndexOf("/")));
+    const key = `${channel.edge} ${from} ${to}`;
+    const edge = edges.get(key) ?? { from, to, loop: channel.loop, backlog: 0 };
+    edge.backlog += channel.backlog;
+    edges.set(key, edge);
+  }
+  return [...edges.values()];
+}
+
+function showGraph(status) {
+  const edges = edgesOf(status);
+  const names = status.operators.map((operator) => operator.name);
+  const shape = JSON.stringify([names, edges.map(({ from, to, loop }) => [from, to, loop])]);
+  if (shape !== drawn) {
+    drawn = shape;
+    byId("graph").replaceChildren(draw(status, names, edges));
+  }
+  for (const operator of status.operators) {
+    const node = byId("graph").querySelector(`[data-operator="${CSS.escape(operator.name)}"]`);
+    const sum = (of) => operator.tasks.reduce((total, task) => total + (of(task) ?? 0), 0);
+    const most = (of) => Math.max(0, ...operator.tasks.map((task) => of(task) ?? 0));
+    const [busy, held] = [most((task) => task.busy), most((task) => task.held)];
+    const pace = status.is_live ? `${rate(sum((task) => task.in_per_s))} records/s` : `${count(sum((task) => task.records_in))} records`;
+    say(node.querySelector(".pace"), `${operator.tasks.length} × · ${pace}`);
+    const width = NODE.width - 20;
+    node.querySelector("rect.busy").setAttribute("width", width * Math.min(1, busy));
+    node.querySelector("rect.held").setAttribute("x", 10 + width * Math.min(1, busy));
+    node.querySelector("rect.held").setAttribute("width", width * Math.max(0, Math.min(held, 1 - busy)));
+    say(node.querySelector("title"), `${operator.operators.join(" › ")}: busy ${share(busy)}, held ${share(held)}`);
+  }
+  for (const loop of status.loops) {
+    const label = byId("graph").querySelector(`[data-loop="${CSS.escape(loop.name)}"]`);
+    if (label) say(label, status.is_live ? `${loop.name}: ${count(loop.records)} inside, longest wait ${time(loop.waiting_s)}` : loop.name);
+  }
+}
+
+function draw(status, names, edges) {
+  const isInside = (operator, loop) => operator.operators.some((name) => loop.operators.includes(name));
+  const depths = new Map(status.operators.map((operator) => [operator.name, status.loops.filter((loop) => isInside(operator, loop)).length]));
+  const layout = place(names, edges, (name) => depths.get(name));
+  const [width, height] = [layout.width + 40, layout.height + 40];
+  const svg = make("svg:svg", { viewBox: `-20 -20 ${width} ${height}`, role: "group", "aria-label": "Graph" });
+  // It shrinks with the window as far as it can be read, and scrolls beyond.
+  svg.style.width = `min(100%, ${width}px)`;
+  svg.style.minWidth = `${Math.min(width, Math.max(0.7 * width, 320))}px`;
+  const tips = ["tip", "tip loop"].map((kind) =>
+    make("svg:marker", { id: kind.replace(" ", "-"), viewBox: "0 0 8 8", refX: 6, refY: 4, markerWidth: 9, markerHeight: 9, orient: "auto", markerUnits: "userSpaceOnUse" },
+      make("svg:path", { d: "M0 0 L8 4 L0 8 Z", class: kind })));
+  svg.append(make("svg:defs", {}, ...tips));
+  // Outer loops first, so that inner ones lie on them.
+  for (const loop of [...status.loops].sort((a, b) => b.operators.length - a.operators.length)) {
+    const inside = status.operators.filter((operator) => isInside(operator, loop)).map((operator) => layout.at.get(operator.name));
+    const lanes = layout.returning.filter(({ edge }) => edge.loop === loop.name).map(({ lane }) => lane);
+    if (!inside.length || !lanes.length) continue;
+    const [left, top] = [Math.min(...inside.map((at) => at.x)) - 12, Math.min(...inside.map((at) => at.y)) - 12];
+    const right = Math.max(...inside.map((at) => at.x)) + NODE.width + 12;
+    svg.append(make("svg:rect", { class: "around", x: left, y: top, width: right - left, height: Math.max(...lanes) + 12 - top, rx: 16 }));
+  }
+  for (const { points } of layout.forward) svg.append(make("svg:path", { class: "edge", d: forwardPath(points), "marker-end": "url(#tip)" }));
+  const labelled = new Set();
+  for (const { edge, lane } of layout.returning) {
+    const [from, to] = [layout.at.get(edge.from), layout.at.get(edge.to)];
+    svg.append(make("svg:path", { class: "back", d: returningPath(from, to, lane), "marker-end": "url(#tip-loop)" }));
+    if (!labelled.has(edge.loop)) {
+      labelled.add(edge.loop);
+      const text = { class: "loop", x: (from.x + to.x + NODE.width) / 2, y: lane - 6, "text-anchor": "middle", "data-loop": edge.loop };
+      svg.append(make("svg:text", text, edge.loop));
+    }
+  }
+  for (const operator of status.operators) svg.append(nodeOf(operator, layout.at.get(operator.name), status.loops.some((loop) => isInside(operator, loop))));
+  return svg;
+}
+
+function nodeOf(operator, { x, y }, isInLoop) {
+  const shown = operator.name.length > 24 ? `${operator.name.slice(0, 23)}…` : operator.name;
+  const more = operator.operators.length > 1 ? ` +${operator.operators.length - 1}` : "";
+  const bar = { class: "bar", x: 10, y: 56, width: NODE.width - 20, height: 8, rx: 2 };
+  return make("svg:g", { class: `node${isInLoop ? " in-loop" : ""}`, transform: `translate(${x} ${y})`, "data-operator": operator.name },
+    make("svg:title"),
+    make("svg:rect", { class: "box", width: NODE.width, height: NODE.height, rx: operator.is_source || operator.is_sink ? 22 : 7 }),
+    make("svg:text", { class: "name", x: 12, y: 22 }, shown + more),
+    make("svg:text", { class: "quiet pace", x: 12, y: 42 }),
+    make("svg:rect", bar),
+    make("svg:rect", { ...bar, class: "busy", width: 0 }),
+    make("svg:rect", { ...bar, class: "held", width: 0 }));
+}
+
+// -- the timeline -------------------------------------------------------------------------------------------------
+
+function showTime(status) {
+  const epochs = status.epochs.filter((epoch) => epoch.began_s !== null).slice(-EPOCHS_SHOWN);
+  const failures = status.failures.filter((failure) => !epochs.length || failure.at_s >= epochs[0].began_s);
+  const starts = [...epochs.map((epoch) => epoch.began_s), ...failures.map((failure) => failure.at_s)];
+  const ends = [...epochs.map((epoch) => epoch.began_s + (epoch.seconds ?? 0)), ...failures.map((failure) => failure.at_s + (failure.seconds ?? 0))];
+  const [from, until] = [Math.min(...starts), Math.max(...ends, status.is_live ? status.at_s : 0)];
+  const [width, high] = [620, 96];
+  const at = (seconds) => 8 + ((width - 16) * (seconds - from)) / Math.max(until - from, 1e-6);
+  const svg = make("svg:svg", { viewBox: `0 0 ${width} ${high + 22}`, width: "100%", role: "img", "aria-label": `${epochs.length} epochs and ${failures.length} failures` });
+  const tallest = Math.max(1e-6, ...epochs.map((epoch) => epoch.seconds ?? 0));
+  for (const failure of failures) {
+    const seconds = failure.seconds ?? until - failure.at_s;
+    const band = { class: "failure", x: at(failure.at_s), y: 0, width: Math.max(3, at(failure.at_s + seconds) - at(failure.at_s)), height: high };
+    svg.append(make("svg:rect", band, make("svg:title", {}, `${clock(failure.at_s)}: ${failure.reason}`)));
+  }
+  for (const epoch of epochs) {
+    const wide = Math.max(3, Math.min(9, (width - 16) / EPOCHS_SHOWN - 3));
+    let y = high;
+    const title = () => make("svg:title", {}, `epoch ${epoch.epoch}: ${stateOf(epoch)}, ${time(epoch.seconds)}`);
+    if (epoch.state !== "complete") {
+      svg.append(make("svg:rect", { class: epoch.state === "open" ? "open" : "given-up", x: at(epoch.began_s), y: high - 30, width: wide, height: 30 }, title()));
+      continue;
+    }
+    const parts = [["align", epoch.align_s], ["write", epoch.write_s], ["manifest", epoch.manifest_s]].filter(([, took]) => took !== null);
+    const total = Math.max(parts.reduce((sum, [, took]) => sum + took, 0), 1e-6);
+    for (const [kind, took] of parts) {
+      const tall = ((high - 6) * (epoch.seconds ?? 0) * took) / (tallest * total);
+      y -= tall;
+      svg.append(make("svg:rect", { class: kind, x: at(epoch.began_s), y, width: wide, height: tall }, title()));
+    }
+  }
+  svg.append(make("svg:path", { class: "axis", d: `M0 ${high} H${width}` }));
+  if (starts.length) {
+    svg.append(make("svg:text", { class: "quiet", x: 8, y: high + 16 }, clock(from)));
+    svg.append(make("svg:text", { class: "quiet", x: width - 8, y: high + 16, "text-anchor": "end" }, clock(until)));
+  }
+  byId("timeline").replaceChildren(svg);
+  keep(byId("failures"), [...status.failures].reverse(), (failure) => failure.at_s, () => make("li"), (item, failure) => {
+    const from = failure.restored === null ? "the beginning" : `cut ${failure.restored}`;
+    const healed = failure.seconds === null ? "has not run again yet" : `ran again after ${time(failure.seconds)}`;
+    const loops = failure.in_loops ? ` with ${count(failure.in_loops)} records in loops` : "";
+    say(item, `${clock(failure.at_s)}: attempt ${failure.attempt} failed: ${failure.reason}; ${healed}, from ${from}${loops}`);
+  });
+}
+
+// -- a cut --------------------------------------------------------------------------------------------------------
+
+async function openCut(epoch) {
+  const cut = await query(`/api/jobs/${encodeURIComponent(job)}/cuts/${epoch}`);
+  if (cut.error) return fault(cut.error);
+  opened = epoch;
+  say(byId("cut-title"), `Cut ${epoch}`);
+  const choices = [...cut.operators.map((name) => ["state", name]), ...cut.loops.map((name) => ["inflight", name])];
+  const option = ([kind, name]) => make("option", { value: JSON.stringify([kind, name]) }, kind === "state" ? `state of ${name}` : `records in ${name}`);
+  byId("what").replaceChildren(...choices.map(option));
+  byId("cut").hidden = false;
+  byId("cut-title").focus();
+  byId("cut").scrollIntoView({ block: "nearest" });
+  return ask();
+}
+
+function closeCut() {
+  opened = null;
+  byId("cut").hidden = true;
+}
+
+async function ask() {
+  const [kind, name] = JSON.parse(byId("what").value);
+  const search = encodeURIComponent(byId("search").value);
+  const path = `/api/jobs/${encodeURIComponent(job)}/cuts/${opened}/${kind}/${encodeURIComponent(name)}?search=${search}`;
+  const found = await query(path);
+  if (found.error) return say(byId("found"), found.error);
+  const heads = kind === "state" ? ["key", "value", "kind", "task"] : ["rounds", "record", "sender", "receiver"];
+  byId("contents").tHead.rows[0].replaceChildren(...heads.map((head) => make("th", { scope: "col" }, head)));
+  byId("contents").tBodies[0].replaceChildren(
+    ...found.entries.map((entry) => make("tr", {}, ...heads.map((head) => make("td", {}, String(entry[head] ?? "–"))))),
+  );
+  const more = found.more ? ` of ${count(found.entries.length + found.more)}` : "";
+  const [one, many] = kind === "state" ? ["entry", "entries"] : ["record", "records"];
+  const noun = found.entries.length + found.more === 1 ? one : many;
+  return say(byId("found"), `${count(found.entries.length)}${more} ${noun}`);
+}
+
+byId("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask();
+});
+byId("what").addEventListener("change", ask);
+byId("close").addEventListener("click", closeCut);
+
+showJobs().catch((error) => fault(String(error)));
+setInterval(() => showJobs().catch(() => {}), 5000);

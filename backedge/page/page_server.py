@@ -1,0 +1,183 @@
+"""Serves the live page over HTTP, on this machine only and to those who know its token.
+
+- It listens on the loopback address. The address that is printed contains a random token; opening it sets a cookie, and
+  nothing is served without one of the two.
+- Requests that name another host are refused, so that no foreign page can reach it under a name of its own.
+- Nothing here changes a run or a cut. The page loads nothing from anywhere else (Content-Security-Policy).
+- Statuses are pushed as server-sent events. What blocks runs in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import threading
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+from aiohttp import web
+
+from backedge.flows import WrongCallError
+from backedge.inspecting.cut_contents import NoSuchNameError
+from backedge.page.page_source import PageSource
+from graphs.graph_errors import GraphError
+from recovery.stores.store_errors import StoreError
+
+HOST = "127.0.0.1"
+PUSH_S = 1.0
+TOKEN_BYTES = 16
+ASSETS = {"app.js": "text/javascript", "layout.js": "text/javascript", "style.css": "text/css"}
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+NOT_FOUND = (WrongCallError, NoSuchNameError, GraphError, StoreError)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class PageServer:
+    """The page of some jobs. `address` is where to open it, once it serves."""
+
+    def __init__(self, source: PageSource, port: int = 0) -> None:
+        self._source = source
+        self._port = port
+        self._token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._loop = asyncio.new_event_loop()
+        self._is_over = asyncio.Event()
+        self.address = ""
+
+    def start(self) -> None:
+        """Serve in a thread of its own. Raises `OSError` if the port is taken."""
+        started: threading.Event = threading.Event()
+        fault: list[OSError] = []
+        threading.Thread(target=self._run, args=(started, fault), name="page", daemon=True).start()
+        started.wait()
+        if fault:
+            raise fault[0]
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._loop.call_soon_threadsafe(self._is_over.set)
+
+    def _run(self, started: threading.Event, fault: list[OSError]) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve(started))
+        except OSError as error:
+            fault.append(error)
+        finally:
+            started.set()
+            self._loop.close()
+
+    async def _serve(self, started: threading.Event) -> None:
+        runner = web.AppRunner(self._app(), shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, HOST, self._port)
+            await site.start()
+            _, self._port = runner.addresses[0][:2]
+            self.address = f"http://{HOST}:{self._port}/?token={self._token}"
+            started.set()
+            await self._is_over.wait()
+        finally:
+            await runner.cleanup()
+
+    def _app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.get("/", self._index),
+                web.get("/assets/{name}", self._asset),
+                web.get("/api/jobs", self._told(lambda request: self._source.jobs())),
+                web.get("/api/jobs/{job}/status", self._told(lambda r: self._source.status(_word(r, "job")))),
+                web.get("/api/jobs/{job}/events", self._events),
+                web.get("/api/jobs/{job}/cuts/{epoch}", self._told(lambda r: self._source.cut(*_cut(r)))),
+                web.get(
+                    "/api/jobs/{job}/cuts/{epoch}/state/{name}",
+                    self._told(lambda r: self._source.state(*_cut(r), _word(r, "name"), r.query.get("search", ""))),
+                ),
+                web.get(
+                    "/api/jobs/{job}/cuts/{epoch}/inflight/{name}",
+                    self._told(lambda r: self._source.in_flight(*_cut(r), _word(r, "name"), r.query.get("search", ""))),
+                ),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.host not in (f"{HOST}:{self._port}", f"localhost:{self._port}"):
+            raise web.HTTPForbidden(text="this page is served under its own address only\n")
+        cookie = f"backedge-{self._port}"
+        given = request.query.get("token") or request.cookies.get(cookie, "")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            raise web.HTTPForbidden(text="open the address that `backedge` has printed: it contains the token\n")
+        if "token" in request.query and request.path == "/":
+            # The token leaves the address, and with it the history of the browser.
+            leave = web.HTTPSeeOther("/")
+            leave.set_cookie(cookie, self._token, httponly=True, samesite="Strict", path="/")
+            raise leave
+        return await handler(request)
+
+    async def _index(self, request: web.Request) -> web.StreamResponse:
+        return _asset("index.html", "text/html")
+
+    async def _asset(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name not in ASSETS:
+            raise web.HTTPNotFound
+        return _asset(name, ASSETS[name])
+
+    def _told(self, ask: Callable[[web.Request], Any]) -> Handler:
+        """A handler that answers with JSON."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                return web.json_response(await asyncio.to_thread(ask, request))
+            except NOT_FOUND as error:
+                return web.json_response({"error": str(error)}, status=404)
+            except OSError as error:
+                return web.json_response({"error": str(error)}, status=503)
+
+        return handle
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """The status of a job, whenever it has changed."""
+        job, last = _word(request, "job"), ""
+        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        while not self._is_over.is_set():
+            try:
+                told = json.dumps(await asyncio.to_thread(self._source.status, job))
+                event = "status"
+            except (*NOT_FOUND, OSError) as error:
+                told, event = json.dumps({"error": str(error)}), "fault"
+            try:
+                await response.write(b": alive\n\n" if told == last else f"event: {event}\ndata: {told}\n\n".encode())
+            except ConnectionError:
+                break
+            last = told
+            try:
+                await asyncio.wait_for(self._is_over.wait(), PUSH_S)
+            except TimeoutError:
+                continue
+        return response
+
+
+def _asset(name: str, kind: str) -> web.Response:
+    text = files("backedge.page").joinpath("assets", name).read_text(encoding="utf-8")
+    headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+    return web.Response(text=text, content_type=kind, headers={**headers, "Referrer-Policy": "no-referrer"})
+
+
+def _word(request: web.Request, name: str) -> str:
+    return request.match_info[name]
+
+
+def _cut(request: web.Request) -> tuple[str, int]:
+    epoch = request.match_info["epoch"]
+    if not (epoch.isascii() and epoch.isdigit() and len(epoch) < 19):
+        raise WrongCallError(f"{epoch!r} is not the number of a cut")
+    return request.match_info["job"], int(epoch)

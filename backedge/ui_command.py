@@ -1,0 +1,98 @@
+"""`backedge ui`: the live page of the jobs of a folder, and of the runs that are alive on the cluster, until Ctrl-C.
+
+`backedge run --ui` serves the same page beside a run, until the run is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from backedge.arguments import key_from
+from backedge.flows import WrongCallError
+from graphs.graph_errors import GraphError
+from graphs.wording import one_line
+from recovery.run_status import RunStatus
+from recovery.stores.store_errors import StoreError
+
+if TYPE_CHECKING:
+    from backedge.page.page_server import PageServer
+
+WRONG_CALL = 2
+
+
+def serve_page(options: argparse.Namespace) -> int:
+    """Serve the page and print its address."""
+    # Ray is imported by the commands that need it.
+    from engine.on_ray import cluster
+
+    was_connected = cluster.is_connected()
+    try:
+        _join_cluster(is_needed=options.snapshots is None)
+        server = _server(options.snapshots, key_from(options.key_file), options.port)
+    except (WrongCallError, GraphError, StoreError, OSError) as refused:
+        print(f"backedge ui: {one_line(refused)}", file=sys.stderr)
+        return WRONG_CALL
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        server.stop()
+        if not was_connected:
+            cluster.disconnect()
+    return 0
+
+
+@contextmanager
+def page_beside_run(snapshots: str | None, key: bytes | None, *, is_wanted: bool) -> Generator[None]:
+    """Serve the page while a run goes on, if it is wanted."""
+    if not is_wanted:
+        yield
+        return
+    server = _server(snapshots, key, port=0)
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def _server(snapshots: str | None, key: bytes | None, port: int) -> PageServer:
+    from backedge.page.page_server import PageServer
+    from backedge.page.page_source import PageSource
+
+    source = PageSource(snapshots, key, _living)
+    source.jobs()
+    server = PageServer(source, port)
+    server.start()
+    print(f"backedge: the page is at {server.address}", file=sys.stderr, flush=True)
+    return server
+
+
+def _living() -> Sequence[RunStatus]:
+    from engine.on_ray import cluster
+    from engine.on_ray.api.living_runs import living_runs
+
+    try:
+        return living_runs() if cluster.is_connected() else ()
+    except (cluster.RayError, ConnectionError):
+        return ()  # the cluster has ended; what the store knows is shown
+
+
+def _join_cluster(*, is_needed: bool) -> None:
+    from engine.on_ray import cluster
+
+    try:
+        cluster.connect(must_exist=True)
+    except cluster.ClusterError as error:
+        if is_needed:
+            raise WrongCallError(f"{error}; or give the folder or URI of the cuts") from error
+        if os.environ.get("RAY_ADDRESS"):
+            raise

@@ -1,0 +1,218 @@
+"""The live page over HTTP: who may see it, and what it tells of jobs and cuts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPCookieProcessor, build_opener
+
+import pytest
+
+from backedge import ui_command
+from backedge.command import main
+from backedge.page.page_server import ASSETS, PageServer
+from backedge.page.page_source import PageSource
+from engine.on_ray import cluster
+from recovery.run_status import RunStatus
+from recovery.stores.cut_store import CutStore
+from tests.command.test_looking import GRAPH
+from tests.stores.snapshots import begin, complete
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+class Page:
+    """A page that is being served, and a client that has opened it."""
+
+    def __init__(self, root: Path) -> None:
+        self.alive: list[RunStatus] = []
+        self.server = PageServer(PageSource(str(root), None, lambda: self.alive))
+        self.server.start()
+        self.address = urlsplit(self.server.address)
+        self.token = self.address.query.removeprefix("token=")
+        self.cookie = f"backedge-{self.address.port}={self.token}"
+
+    def stream(self, path: str, **headers: str) -> HTTPResponse:
+        """The beginning of an answer."""
+        connection = HTTPConnection("127.0.0.1", self.address.port or 0, timeout=20)
+        connection.request("GET", path, headers={"Connection": "close", **headers})
+        return connection.getresponse()
+
+    def ask(self, path: str, **headers: str) -> Answer:
+        """A whole answer."""
+        with self.stream(path, **headers) as reply:
+            return Answer(reply.status, dict(reply.headers), reply.read().decode())
+
+    def get(self, path: str, status: int = 200) -> Any:
+        """JSON, as a client with the cookie gets it."""
+        reply = self.ask(path, Cookie=self.cookie)
+        assert reply.status == status, reply.text
+        return json.loads(reply.text)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page of a job with two cuts, and of one whose identity is torn."""
+    root = tmp_path_factory.mktemp("cuts")
+    store = CutStore(str(root), "job")
+    begin(store)
+    store.describe_graph("abc", GRAPH)
+    complete(store, 1)
+    complete(store, 2)
+    begin(CutStore(str(root), "torn"))
+    (root / "torn" / "job.json").write_text("{")
+    found = Page(root)
+    yield found
+    found.server.stop()
+
+
+# -- who may see it ------------------------------------------------------------------------------------------------
+
+
+def test_it_is_served_on_the_loopback_address_only(page: Page):
+    assert page.address.hostname == "127.0.0.1"
+    listening = Path("/proc/net/tcp").read_text()
+    places = re.findall(rf" ([0-9A-F]{{8}}):{page.address.port:04X} 00000000:0000 0A", listening)
+    assert places == ["0100007F"]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/jobs", "/assets/app.js", "/api/jobs/job/events"])
+def test_nothing_is_served_without_the_token(page: Page, path: str):
+    for headers in ({}, {"Cookie": page.cookie[:-1]}, {"Cookie": f"backedge-{page.address.port}="}):
+        reply = page.ask(path, **headers)
+        assert reply.status == 403 and "token" in reply.text
+    assert page.ask(f"{path}?token=wrong").status == 403
+
+
+def test_the_address_with_the_token_sets_a_cookie_and_leaves_the_token_out(page: Page):
+    reply = page.ask(f"/?token={page.token}")
+    assert (reply.status, reply.headers["Location"]) == (303, "/")
+    cookie = reply.headers["Set-Cookie"]
+    assert page.cookie in cookie and "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert page.ask("/", Cookie=page.cookie).status == 200
+
+
+def test_a_request_under_another_name_is_refused_even_with_the_token(page: Page):
+    assert page.ask("/", Host="backedge.example:80", Cookie=page.cookie).status == 403
+    assert page.ask("/", Host=f"localhost:{page.address.port}", Cookie=page.cookie).status == 200
+
+
+def test_the_page_asks_nobody_else(page: Page):
+    for name in ("", *(f"assets/{asset}" for asset in ASSETS)):
+        reply = page.ask(f"/{name}", Cookie=page.cookie)
+        assert reply.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert set(re.findall(r"https?://[^\"'` ]+", reply.text)) <= {"http://www.w3.org/2000/svg"}
+    assert page.ask("/assets/../page_server.py", Cookie=page.cookie).status == 404
+
+
+# -- what it tells -------------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_listed_and_a_damaged_one_hides_none(page: Page):
+    job, torn = page.get("/api/jobs")
+    assert (job["job"], job["state"], job["is_live"], job["cut"]) == ("job", "unfinished", False, 2)
+    assert torn["state"] == "unreadable" and "torn/job.json" in torn["fault"]
+
+
+def test_a_job_in_the_store_has_the_same_document_as_one_that_is_alive(page: Page):
+    stored = page.get("/api/jobs/job/status")
+    assert [operator["name"] for operator in stored["operators"]] == ["orders", "rank", "done"]
+    assert [loop["name"] for loop in stored["loops"]] == ["again"]
+    assert [epoch["epoch"] for epoch in stored["epochs"] if epoch["is_kept"]] == [1, 2]
+    alive = RunStatus("fresh", "4f", "running", True, 1.0, 5.0, None, 1, None, 0)
+    assert stored.keys() == alive.to_json().keys()
+
+
+def test_a_run_that_is_alive_is_pushed_as_it_changes(page: Page):
+    run = RunStatus("fresh", "4f", "running", True, 1.0, 5.0, None, 1, None, 0)
+    page.alive.append(run)
+    try:
+        with page.stream("/api/jobs/fresh/events", Cookie=page.cookie) as reply:
+            assert reply.headers["Content-Type"] == "text/event-stream"
+            assert _next_event(reply)["records"] == 0
+            page.alive[0] = replace(run, records=70)
+            assert _next_event(reply)["records"] == 70
+    finally:
+        page.alive.clear()
+
+
+def _next_event(reply: HTTPResponse) -> dict[str, Any]:
+    while not (line := reply.readline()).startswith(b"data: "):
+        assert line, "the stream has ended"
+    return json.loads(line.removeprefix(b"data: "))
+
+
+def test_a_cut_opens_by_operator_and_loop_and_can_be_searched(page: Page):
+    cut = page.get("/api/jobs/job/cuts/2")
+    assert (cut["operators"], cut["loops"]) == (["orders", "cleaned", "rank", "counts", "done"], ["again"])
+    found = page.get("/api/jobs/job/cuts/2/state/counts?search=10")
+    assert found["entries"] and all("10" in e["key"] or "10" in e["value"] for e in found["entries"])
+    everything = page.get("/api/jobs/job/cuts/2/state/counts")
+    assert (len(everything["entries"]), everything["more"]) == (200, 800)
+    loop = page.get("/api/jobs/job/cuts/2/inflight/again?search=" + quote('"id"'))
+    assert [(record["record"], record["receiver"]) for record in loop["entries"]] == [('{"id":1}', "rank/0")]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("jib/status", "it holds job"),
+        ("job/cuts/7", "it holds 1, 2"),
+        ("job/cuts/x", "not the number of a cut"),
+        ("job/cuts/2/state/rang", "there are: orders"),
+        ("job/cuts/2/inflight/agian", "there are: again"),
+        (quote("../job", safe="") + "/status", ""),
+    ],
+)
+def test_a_wrong_name_is_answered_with_what_there_is(page: Page, path: str, told: str):
+    assert told in page.get(f"/api/jobs/{path}", status=404)["error"]
+
+
+def test_a_port_that_is_taken_is_refused(page: Page, tmp_path: Path):
+    with pytest.raises(OSError, match="address"):
+        PageServer(PageSource(str(tmp_path), None, list), page.address.port or 0).start()
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def test_the_command_serves_the_page_until_it_is_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    begin(CutStore(str(tmp_path), "job"))
+    monkeypatch.setattr(ui_command, "_join_cluster", lambda is_needed: None)
+    seen: list[str] = []
+
+    def interrupted() -> None:
+        seen.append(capsys.readouterr().err)
+        address = re.search("http://[^ ]+", seen[0])
+        assert address is not None
+        with build_opener(HTTPCookieProcessor()).open(address[0].strip()) as reply:
+            seen.append(reply.read().decode())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ui_command.signal, "pause", interrupted)
+    assert main(["ui", str(tmp_path)]) == 0
+    assert "<title>Backedge</title>" in seen[1]
+
+
+def test_without_a_folder_and_without_a_cluster_the_command_says_what_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def none(*, must_exist: bool) -> None:
+        raise cluster.ClusterError("no cluster is running")
+
+    monkeypatch.setattr(cluster, "connect", none)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert main(["ui"]) == 2
+    assert "no cluster is running; or give the folder" in capsys.readouterr().err
