@@ -213,6 +213,8 @@ def _difference_lines(job: str, epoch: Epoch, found: Difference) -> Iterator[str
         yield f"added: operator {name}, which starts without state"
     for name, new_name in found.renamed.items():
         yield f"renamed: operator {name} is {new_name} now"
+    for name, (former, now) in found.upgraded.items():
+        yield f"upgraded: the state of operator {name} from version {former} to {now}"
     for name in found.dropped:
         yield f"dropped: the state of operator {name} is given up"
     yield from (f"added: edge {name}" for name in found.added_edges)

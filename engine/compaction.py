@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.state import Entries, GroupEncoder, keyed_entries
+from engine.state import encode_groups, keyed_entries
 from recovery.cut import OperatorState
-
-ENCODED_ENTRIES = 2_000
 
 
 def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, OperatorState], int]:
@@ -25,8 +23,5 @@ def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, Operato
     for operator, state in states.items():
         values, timers = keyed_entries(state)
         keys += len(values) + len(timers)
-        encoder = GroupEncoder(operator, Entries(values), timers)
-        while encoder.encode_some(ENCODED_ENTRIES) == ENCODED_ENTRIES:
-            continue
-        found[operator] = OperatorState(encoder.groups())
+        found[operator] = OperatorState(encode_groups(operator, values, timers))
     return found, keys

@@ -38,6 +38,8 @@ from recovery.typed_groups import Column, Numbers, TypedGroups
 PACKED_AT_ONCE_MAX = 200_000
 """Packing this many entries takes 3 ms; packing a million would delay the task."""
 
+_ENCODED_ENTRIES = 2_000
+
 LAST_STATE = Epoch(0)
 """Epoch of the capture of a task's last state, which does not belong to a single epoch."""
 
@@ -299,6 +301,18 @@ class GroupEncoder:
         if not self._pickles:
             return typed
         return _Encoded(typed, self._pickles) if typed else self._pickles
+
+
+def encode_groups(operator: str, values: dict[Any, Any], timers: Iterable[tuple[Any, ...]]) -> Mapping[int, bytes]:
+    """Encode values and timers at once.
+
+    >>> decode_entries(encode_groups("count", {"a": 1}, [("a", 50, 0)]))
+    [('a', 1), ('a', 50, 0)]
+    """
+    encoder = GroupEncoder(operator, Entries(values), timers)
+    while encoder.encode_some(_ENCODED_ENTRIES) == _ENCODED_ENTRIES:
+        continue
+    return encoder.groups()
 
 
 class _Encoded(Mapping[int, bytes]):

@@ -45,7 +45,7 @@ def build_draft(draft: Draft) -> Plan:
 
 
 def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
-    """A hash of the structure: names, kinds, outputs, edges, routings, key columns, loops.
+    """A hash of the structure: names, kinds, outputs, versions of state, edges, routings, key columns, loops.
 
     User code, limits, parallelism and the order of declaration do not count, because they do not affect state.
 
@@ -55,17 +55,19 @@ def graph_hash(operators: Iterable[Operator], edges: Iterable[Edge]) -> str:
     True
     """
     return hash_of_structure(
-        ((o.name, o.kind.word, o.inputs, o.outputs) for o in operators),
+        ((o.name, o.kind.word, o.inputs, o.outputs, o.kind.state_version) for o in operators),
         ((e.name, e.routing.value, e.by if isinstance(e.by, str) else "", e.loop or "") for e in edges),
     )
 
 
 def hash_of_structure(
-    operators: Iterable[tuple[str, str, Sequence[str], Sequence[str]]], edges: Iterable[tuple[str, str, str, str]]
+    operators: Iterable[tuple[str, str, Sequence[str], Sequence[str], int]], edges: Iterable[tuple[str, str, str, str]]
 ) -> str:
-    """Hash operators with kind, inputs and outputs, and edges with routing, key column and loop."""
+    """Hash operators with kind, inputs, outputs and version of state, and edges with routing, key column and loop."""
     form = {
-        "operators": sorted([name, kind, list(inputs), list(outputs)] for name, kind, inputs, outputs in operators),
+        "operators": sorted(
+            [name, kind, list(inputs), list(outputs), version] for name, kind, inputs, outputs, version in operators
+        ),
         "edges": sorted(map(list, edges)),
     }
     return hashlib.sha256(json.dumps(form, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -36,7 +36,7 @@ def hash_of_description(description: Mapping[str, Any]) -> str:
     True
     """
     return hash_of_structure(
-        ((o["name"], o["kind"], o["inputs"], o["outputs"]) for o in description["operators"]),
+        ((o["name"], o["kind"], o["inputs"], o["outputs"], o["state_version"]) for o in description["operators"]),
         ((e["name"], e["routing"], e["by"] or "", e["loop"] or "") for e in description["edges"]),
     )
 
@@ -79,6 +79,7 @@ def _operator(operator: Operator) -> dict[str, Any]:
     return {
         "name": operator.name,
         "kind": operator.kind.word,
+        "state_version": operator.kind.state_version,
         "inputs": list(operator.inputs),
         "outputs": list(operator.outputs),
         "keyed": bool(operator.keys),

@@ -272,10 +272,15 @@ class MapAsync(OfFunction):
 
 @dataclass(frozen=True)
 class StatefulMap(OfFunction):
-    """`function(state, record)` returns the key's next state and a record; the first state is `initial`."""
+    """`function(state, record)` returns the key's next state and a record; the first state is `initial`.
+
+    `upgrade(state, version)` returns the state as of `version`, the field, from that of an older version.
+    """
 
     initial: Any = None
     copy_output: bool = True
+    version: int = field(default=1, kw_only=True)
+    upgrade: Callable[[Any, int], Any] | None = field(default=None, kw_only=True)
 
     runtime = "engine.operators.stateful_map:StatefulMapOperator"
     kind_word = "stateful_map"
@@ -289,7 +294,21 @@ class StatefulMap(OfFunction):
     def check(self, what: str) -> None:
         _check_copy_output(self.copy_output, what)
         check_initial(self.initial, what)
+        check_count(self.version, "state_version", what)
+        if self.upgrade is not None:
+            check_function(self.upgrade, f"upgrade= of {what}")
         super().check(what)
+
+    @property
+    def state_version(self) -> int:
+        return self.version
+
+    @property
+    def can_upgrade(self) -> bool:
+        return self.upgrade is not None
+
+    def upgraded(self, value: Any, version: int) -> Any:
+        return super().upgraded(value, version) if self.upgrade is None else self.upgrade(value, version)
 
     def mean(self, at: PlainRecord) -> None:
         value, result = self.function(at.value(self.initial), at.record)
@@ -340,7 +359,29 @@ class OfClass(OfFunction):
                 f"{of_class} has outputs = {outputs!r}: give a tuple of different names, without ':', '/' or 'dead'"
             )
         _check_copy_output(self.copy_output, of_class)
+        check_count(self.state_version, "state_version", of_class)
         super().check(what)
+
+    @property
+    def state_version(self) -> int:
+        return getattr(self.function, "state_version", 1)
+
+    @property
+    def can_upgrade(self) -> bool:
+        needed = "upgrade_own" if hasattr(self.function, "capture") else "upgrade"
+        return hasattr(self.function, needed)
+
+    def upgraded(self, value: Any, version: int) -> Any:
+        of_class: Any = self.function
+        if not hasattr(of_class, "upgrade"):
+            raise NotImplementedError(
+                f"{of_class.__name__} keeps values in ctx.state but has no upgrade(value, version)"
+            )
+        return of_class.upgrade(value, version)
+
+    def upgraded_own(self, state: Any, version: int) -> Any:
+        of_class: Any = self.function
+        return of_class.upgrade_own(state, version)
 
     @property
     def can_move(self) -> bool:

@@ -117,6 +117,24 @@ class OperatorKind:
         """
         raise NotImplementedError(f"operator kind {self.word} has no moved(states, parallelism)")
 
+    @property
+    def state_version(self) -> int:
+        """The version of the state. A cut with an older one is restored through `upgraded` and `upgraded_own`."""
+        return 1
+
+    @property
+    def can_upgrade(self) -> bool:
+        """Whether state of an older version can be upgraded."""
+        return type(self).upgraded is not OperatorKind.upgraded
+
+    def upgraded(self, value: Any, version: int) -> Any:
+        """A key's value as of `state_version`, from its value as of an older version."""
+        raise NotImplementedError(f"operator kind {self.word} has no upgraded(value, version)")
+
+    def upgraded_own(self, state: Any, version: int) -> Any:
+        """A task's own state (`OperatorRuntime.capture_own`) as of `state_version`, from that of an older version."""
+        raise NotImplementedError(f"operator kind {self.word} has no upgraded_own(state, version)")
+
     # -- the interpreters -----------------------------------------------------------------------------------------
 
     def new_instance(self) -> Any:

@@ -122,7 +122,7 @@ def check_initial(initial: Any, what: str) -> None:
 
 HOOKS = (
     *("on_start", "on_record", "on_batch", "on_timer", "on_round_end", "on_end"),
-    *("capture", "restore", "split", "merge", "close"),
+    *("capture", "restore", "split", "merge", "upgrade", "upgrade_own", "close"),
 )
 
 

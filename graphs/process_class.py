@@ -9,7 +9,7 @@ import inspect
 import random
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from graphs.graph_errors import BadOptionError, InputsError
 
@@ -95,6 +95,9 @@ class Context(Protocol[Out_contra]):
 class _Hooks(Generic[Out]):
     """The hooks that do not depend on how many inputs there are."""
 
+    state_version: ClassVar[int] = 1
+    """The version of the state. A class that raises it has `upgrade`, and `upgrade_own` if it has `capture`."""
+
     def on_start(self, ctx: Context[Out]) -> None:
         """Called at each start, before `restore`: load models, open connections."""
 
@@ -119,12 +122,20 @@ class _Hooks(Generic[Out]):
         def restore(self, state: Any) -> None:
             """Restore what `capture` returned."""
 
+        @staticmethod
+        def upgrade(value: Any, version: int) -> Any:
+            """A value of `ctx.state` as of `state_version`, from that of an older version."""
+
+        @staticmethod
+        def upgrade_own(state: Any, version: int) -> Any:
+            """What `capture` would return as of `state_version`, from what it returned as of an older version."""
+
 
 class Process(_Hooks[Out], Generic[In, Out]):
     """A process class with a single input of type `In` that emits `Out`; define `on_record` or `on_batch`.
 
     Pass its arguments to `process`. The hooks are `on_start`, `on_record`, `on_batch`, `on_timer`, `on_round_end`,
-    `on_end`, `capture`, `restore` and `close`.
+    `on_end`, `capture`, `restore`, `upgrade`, `upgrade_own` and `close`.
 
     >>> from graphs import Flow, Items
     >>> class Every(Process[int, str]):

@@ -355,12 +355,18 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         initial: S,
         *,
         copy_output: bool = True,
+        state_version: int = 1,
+        upgrade: Callable[[Any, int], S] | None = None,
         **options: Unpack[Step],
     ) -> Stream[U]:
         """`function(state, record)` returns the key's next state and a record; the first state is a copy of `initial`.
 
         The returned record is copied if it could share mutable objects with the state. `copy_output=False` saves the
         copy: you promise that nothing changes an object after it was returned as a record or part of one.
+
+        When states take another form, raise `state_version`: a run that continues from a cut with an older version
+        restores `upgrade(state, version)` for each state. A restore may repeat the call, so it must depend on nothing
+        else.
 
         >>> from graphs import Flow, Items
         >>> def count(seen, word):
@@ -369,7 +375,9 @@ class KeyedStream(Stream[T_co], Generic[K, T_co]):
         >>> words.stateful_map(count, initial=0).tails[0].operator
         'count'
         """
-        return self._step(StatefulMap(function, initial, copy_output, on_error=on_error_of(options)), options)
+        on_error = on_error_of(options)
+        kind = StatefulMap(function, initial, copy_output, version=state_version, upgrade=upgrade, on_error=on_error)
+        return self._step(kind, options)
 
 
 def on_error_of(options: Step) -> OnError:

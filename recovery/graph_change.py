@@ -3,6 +3,8 @@
 - Operators match by name, unless the user says that one was renamed. An added operator starts empty.
 - State is never given up in silence: an operator that is gone, or has become another kind of operator, is refused until
   the user drops its state by name.
+- State of an older version is upgraded, value by value, whenever the cut is restored; the next cut holds the new
+  version. It is refused if the operator cannot upgrade it, and state of a newer version always is.
 - Edges match by their ends, under the new names. Records in flight stay in their channel, so an edge that is gone, or
   routes in another way, must have been empty in the cut.
 - Nothing enters an operator that has ended in the cut, except from operators that had ended as well.
@@ -58,12 +60,14 @@ class _Ends(NamedTuple):
 class GraphChange:
     """From a former graph to the one that is run now.
 
-    - former: the hash of the former graph. operators: name -> kind, and edges, of the former graph.
+    - former: the hash of the former graph. operators: name -> kind, versions: name -> version of the state, and edges,
+      of the former graph.
     - renamed: former name -> new name. dropped: former operators whose state is given up.
     """
 
     former: str
     operators: Mapping[str, str]
+    versions: Mapping[str, int]
     edges: tuple[FormerEdge, ...]
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     dropped: frozenset[str] = frozenset()
@@ -82,16 +86,21 @@ def change_from(
         for e in description["edges"]
     )
     operators = {operator["name"]: operator["kind"] for operator in description["operators"]}
-    return GraphChange(former, operators, edges, renamed, dropped)
+    versions = {operator["name"]: operator["state_version"] for operator in description["operators"]}
+    return GraphChange(former, operators, versions, edges, renamed, dropped)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed from one graph to another, and why a cut cannot be restored across it, if so."""
+    """What changed from one graph to another, and why a cut cannot be restored across it, if so.
+
+    `upgraded`: new name -> former version of the state and the new one, of each operator whose version is higher now.
+    """
 
     added: tuple[str, ...]
     dropped: tuple[str, ...]
     renamed: Mapping[str, str]
+    upgraded: Mapping[str, tuple[int, int]]
     added_edges: tuple[str, ...]
     removed_edges: tuple[str, ...]
     problems: tuple[str, ...]
@@ -105,6 +114,11 @@ def difference(cut: CutOutline, plan: Plan, change: GraphChange) -> Difference:
         added=tuple(name for name in plan.operators if name not in kept.values()),
         dropped=tuple(name for name in change.operators if name in change.dropped),
         renamed=dict(change.renamed),
+        upgraded={
+            name: (version, now)
+            for name, version in _former_versions(plan, change).items()
+            if version < (now := plan.operators[name].kind.state_version)
+        },
         added_edges=tuple(edge.name for ends, edge in new.items() if ends not in former),
         removed_edges=tuple(edge.name for ends, edge in former.items() if ends not in new),
         problems=tuple(_problems(cut, plan, change)),
@@ -130,6 +144,7 @@ def fitted(cut: CutOutline, plan: Plan, change: GraphChange | None) -> CutOutlin
         cut,
         parallelism={kept[name]: count for name, count in cut.parallelism.items() if name in kept},
         tasks={id: _renamed(task, kept) for id, task in cut.tasks.items() if kept.keys() & task.operators.keys()},
+        former_versions=_former_versions(plan, change),
         operator_names={new_name: name for name, new_name in kept.items() if new_name != name},
         edge_names={edge.name: new[ends].name for ends, edge in former.items() if ends in new},
     )
@@ -142,6 +157,18 @@ def _renamed(task: TaskOutline, kept: Mapping[str, str]) -> TaskOutline:
 def _kept(change: GraphChange) -> dict[str, str]:
     """Former name -> new name of the operators whose state is kept."""
     return {name: change.new_name(name) for name in change.operators if name not in change.dropped}
+
+
+def _former_versions(plan: Plan, change: GraphChange) -> dict[str, int]:
+    """New name -> version of the state in the cut, of the operators that have another version now."""
+    found: dict[str, int] = {}
+    for name, new_name in _kept(change).items():
+        now = plan.operators.get(new_name)
+        if now is None or now.kind.word != change.operators[name]:
+            continue
+        if change.versions[name] != now.kind.state_version:
+            found[new_name] = change.versions[name]
+    return found
 
 
 def _former_edges(change: GraphChange) -> dict[_Ends, FormerEdge]:
@@ -180,9 +207,27 @@ def _problems(cut: CutOutline, plan: Plan, change: GraphChange) -> Iterator[str]
                 f"operator {new_name!r} was a {kind} and is a {word} now, which cannot take its state: give the state "
                 f"up with --drop {name} (drop=), or give the new operator another name"
             )
+    yield from _wrong_versions(plan, change)
     yield from _stranded_records(cut, plan, change)
     yield from _entered_after_the_end(cut, plan, change)
     yield from _changed_iterations(cut, plan, change)
+
+
+def _wrong_versions(plan: Plan, change: GraphChange) -> Iterator[str]:
+    former_names = {new_name: name for name, new_name in _kept(change).items()}
+    for name, version in _former_versions(plan, change).items():
+        kind, give_up = plan.operators[name].kind, f"give the state up with --drop {former_names[name]} (drop=)"
+        if version > kind.state_version:
+            yield (
+                f"operator {name!r} has state of version {version} in the cut, and this code has "
+                f"state_version={kind.state_version}: run the newer code, with state_version={version}, or {give_up}"
+            )
+        elif not kind.can_upgrade:
+            yield (
+                f"operator {name!r} has state of version {version} in the cut, and this code has "
+                f"state_version={kind.state_version} but no way to upgrade it: give stateful_map upgrade=, a process "
+                f"class upgrade(value, version), and upgrade_own(state, version) if it has capture; or {give_up}"
+            )
 
 
 def _wrong_names(plan: Plan, change: GraphChange) -> Iterator[str]:

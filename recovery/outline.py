@@ -55,6 +55,7 @@ class CutOutline:
     ones, under which their files are found.
 
     - operator_names: new name -> former name of each operator that was renamed.
+    - former_versions: new name -> version of the state, of each operator whose state has another version now.
     - edge_names: former name -> new name of each edge; None if the graph is the same.
     """
 
@@ -63,6 +64,7 @@ class CutOutline:
     parallelism: Mapping[str, int]
     tasks: Mapping[TaskId, TaskOutline]
     operator_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    former_versions: Mapping[str, int] = field(default_factory=dict[str, int])
     edge_names: Mapping[str, str] | None = None
 
 

@@ -77,6 +77,7 @@ class RestorePlan:
 
     - kept_logs: channels whose logs are put in front of the same channels, each with its restored rest.
     - operator_names: new name -> name in the files, of operators that were renamed.
+    - former_versions: new name -> version of the state in the files, of operators that have another version now.
     - rounds: the former task whose state of rounds this task restores, unchanged or moved (`rounds_moved`).
     - unpublished: transactions of later cuts that this task publishes first.
     - base: the cut, if its state of this very task is taken back as it is.
@@ -92,6 +93,7 @@ class RestorePlan:
     unpublished: tuple[str, ...] = ()
     base: Epoch | None = None
     operator_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    former_versions: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def tasks(self) -> frozenset[TaskId]:
@@ -140,6 +142,7 @@ class _Planning:
                 ended=self._has_ended(task),
                 states=(states := {name: self._state(name, task.id.index) for name in self._former(task)}),
                 operator_names=self.cut.operator_names,
+                former_versions=self.cut.former_versions,
                 kept_logs=tuple(kept.get(task.id, ())),
                 moved_logs=tuple(moved.get(task.id, ())),
                 rounds=self._rounds(task),

@@ -11,6 +11,7 @@ from engine.files.services import FileServices
 from engine.moving import move_whole
 from engine.on_ray.transport.control_messages import TaskOptions
 from engine.rerouting import reroute
+from engine.upgrading import upgraded
 from graphs.deployment import Deployment
 from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
@@ -204,7 +205,8 @@ class TasksInFolder:
 
     def take_back(self, plan: RestorePlan, tasks: Mapping[TaskId, TaskFiles], deployment: Deployment) -> TaskRestore:
         """Restore the task of a plan from the files of former tasks."""
-        return take_back(plan, self._store.files_of(tasks), deployment, reroute, move_whole)
+        files = upgraded(self._store.files_of(tasks), plan, deployment.plan)
+        return take_back(plan, files, deployment, reroute, move_whole)
 
 
 def not_a_last_state(order: Compact) -> Epoch:

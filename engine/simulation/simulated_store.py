@@ -52,7 +52,7 @@ class SimulatedStore:
         self.failed = failed
         self.dropped: set[Epoch] = set()
         self.files: dict[FileId, TaskSnapshot] = {}
-        self.parallelism: dict[Attempt, dict[str, int]] = {}
+        self.deployments: dict[Attempt, Deployment] = {}
 
     @property
     def chain(self) -> list[Numbered]:
@@ -69,13 +69,13 @@ class SimulatedStore:
             raise _disk_error(errno.EIO)
         return self.chain
 
-    def read_cut(self, epoch: Epoch, graph_hash: str) -> SimulatedCut:
+    def read_cut(self, epoch: Epoch) -> SimulatedCut:
         """Read a complete cut, which may fail."""
         if self.unreadable_cuts:
             self.unreadable_cuts -= 1
             self.failed["unreadable_cut"] += 1
             raise _disk_error(errno.EIO)
-        cut = self.cut(self.manifest(epoch), graph_hash)
+        cut = self.cut(self.manifest(epoch))
         return SimulatedCut(cut, outline_of(cut))
 
     def make_reliable(self) -> None:
@@ -111,21 +111,22 @@ class SimulatedStore:
                 return entry
         raise LookupError(f"the chain keeps no cut of epoch {epoch}")
 
-    def cut(self, manifest: Manifest, graph_hash: str) -> Cut:
+    def cut(self, manifest: Manifest) -> Cut:
         """The cut that a manifest describes. The protocol guarantees that the files it names exist."""
         for name in manifest.named - self.files.keys():
             raise LookupError(
                 f"the manifest of epoch {manifest.epoch} names a file of task {name.task} that is not durable"
             )
         snapshots = {task: self.snapshot(task, files) for task, files in manifest.states.items()}
+        deployment = self.deployments[manifest.attempt]
         return Cut(
             manifest.epoch,
             manifest.attempt,
-            graph_hash,
+            deployment.plan.hash,
             manifest.mode.value,
             manifest.mode is Mode.BETWEEN_ROUNDS,
             snapshots,
-            self.parallelism[manifest.attempt],
+            deployment.parallelism,
         )
 
     def snapshot(self, task: TaskId, files: Sequence[StateFile]) -> TaskSnapshot:
@@ -163,9 +164,9 @@ class SimulatedStore:
     def _manifests(self) -> list[Manifest]:
         return [entry for _, entry in self.chain if isinstance(entry, Manifest)]
 
-    def note_parallelism(self, attempt: Attempt, deployment: Deployment) -> None:
-        """Remember the parallelism of the operators in an attempt."""
-        self.parallelism[attempt] = dict(deployment.parallelism)
+    def note_deployment(self, attempt: Attempt, deployment: Deployment) -> None:
+        """Remember the deployment of an attempt."""
+        self.deployments[attempt] = deployment
 
 
 def _disk_error(code: int) -> OSError:

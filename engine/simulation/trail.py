@@ -235,9 +235,9 @@ def lineage(cut: Cut, cuts: Mapping[Epoch, Cut], trails: Mapping[Attempt, Trail]
 def check_replay(trail: Trail, cut: Cut) -> Iterator[Violation]:
     """An attempt replays what the logs of its cut contain: the restored rest of a channel, then its live part.
 
-    Under another parallelism, or where records were redistributed, each receiver has its own order.
+    Under another parallelism, in another graph, or where records were redistributed, each receiver has its own order.
     """
-    if cut.snapshots.keys() != trail.deployment.tasks.keys():
+    if cut.snapshots.keys() != trail.deployment.tasks.keys() or cut.graph_hash != trail.deployment.plan.hash:
         return
     expected: dict[ChannelId, list[bytes]] = {}
     skips: dict[ChannelId, int] = {}

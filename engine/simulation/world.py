@@ -29,6 +29,7 @@ from engine.simulation.rehearsal import SimulatedServices
 from engine.simulation.simulated_store import CreateFault, SimulatedCut, SimulatedStore
 from engine.simulation.world_options import Parts, WorldOptions
 from engine.slices import SLICE_NS
+from engine.upgrading import upgraded
 from graphs.deployment import Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.plan import Plan
@@ -448,7 +449,7 @@ class World(RunObserver[SimulatedCut]):
         """Note new entries: a cut is complete as soon as its manifest is in the chain, whether the run knows or not."""
         for _, entry in self.store.history[known:]:
             if isinstance(entry, Manifest):
-                self.record.cuts[entry.epoch] = self.store.cut(entry, self.plan.hash)
+                self.record.cuts[entry.epoch] = self.store.cut(entry)
                 self.counts["cuts_with_compactions"] += self._names_compaction(entry)
                 note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
                 note(Completed(entry.attempt, entry.epoch))
@@ -515,6 +516,7 @@ class World(RunObserver[SimulatedCut]):
         cut = self.restored_cut
         # Only the files that the plan names, so that a plan that forgets one fails.
         files = SnapshotsInMemory({} if cut is None else {task: cut.snapshots[task] for task in plan.tasks})
+        files = upgraded(files, plan, self.deployment.plan)
         return self.parts.take_back(plan, files, self.deployment, reroute, move_whole)
 
     def _do_crash(self, tasks: tuple[TaskId, ...]) -> None:
@@ -565,7 +567,7 @@ class World(RunObserver[SimulatedCut]):
 
     def manifest(self, epoch: Epoch) -> SimulatedCut:
         """Read a complete cut."""
-        return self.store.read_cut(epoch, self.plan.hash)
+        return self.store.read_cut(epoch)
 
     def compact(self, order: Compact) -> None:
         """Compact files when the schedule says so."""
@@ -596,7 +598,7 @@ class World(RunObserver[SimulatedCut]):
         self.unrestored = dict(placed.restores)
         for task in self.hosts.keys() - placed.deployment.tasks.keys():
             del self.hosts[task]
-        self.store.note_parallelism(attempt, placed.deployment)
+        self.store.note_deployment(attempt, placed.deployment)
         self.record.deployments[attempt] = placed.deployment
         if self.restored_cut is not None and self.restored_cut.epoch not in self.watched:
             # The reply was lost, and only the chain shows that it is complete. The next cut may stop the run.

@@ -189,6 +189,7 @@ _GRAPH = record(
                 {
                     "name": text,
                     "kind": text,
+                    "state_version": _number,
                     "inputs": list_of(text),
                     "outputs": list_of(text),
                     "keyed": boolean,

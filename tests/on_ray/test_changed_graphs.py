@@ -1,4 +1,5 @@
-"""A run goes on with a changed flow, exactly once, also when it is killed at once: renamed and added operators."""
+"""A run goes on with a changed flow, exactly once, also when it is killed at once: renamed and added operators,
+state of a later version."""
 
 from __future__ import annotations
 
@@ -22,13 +23,26 @@ def grow(trips: int, record: tuple[int, int]) -> tuple[int, tuple[int, int]]:
     return trips + 1, (record[0], trips + 1)
 
 
+def grow_in_a_dict(trips: dict[str, int], record: tuple[int, int]) -> tuple[dict[str, int], tuple[int, int]]:
+    return {"trips": trips["trips"] + 1}, (record[0], trips["trips"] + 1)
+
+
+def in_a_dict(trips: int, version: int) -> dict[str, int]:
+    """Applied twice, it makes a state that the function fails for."""
+    return {"trips": trips}
+
+
 def changed(rate: float | None = None, grown: str = "grown", shown: bool = True) -> Flow:
-    """Every number goes round `TRIPS` times, under state by number."""
+    """Every number goes round `TRIPS` times, under state by number: of version 1 in `grow`, of version 2 in `grown`."""
     flow = Flow("changing")
     again = flow.loop("again")
     numbers = flow.read(Range(COUNT, rate=rate), name="numbers").map(lambda number: (number, 0), name="begin")
     keyed = numbers.merge(again).key_by(lambda record: record[0])
-    done, rest = keyed.stateful_map(grow, initial=0, name=grown).split(lambda record: record[1] >= TRIPS, name="enough")
+    if grown == "grow":
+        counted = keyed.stateful_map(grow, initial=0, name=grown)
+    else:
+        counted = keyed.stateful_map(grow_in_a_dict, {"trips": 0}, state_version=2, upgrade=in_a_dict, name=grown)
+    done, rest = counted.split(lambda record: record[1] >= TRIPS, name="enough")
     again.feed(rest)
     if shown:
         done = done.map(lambda record: record, name="shown")
@@ -70,5 +84,8 @@ def test_the_command_shows_the_difference_first(
     assert main(["snapshots", "check", *where, "--rename", "grow=grown", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["restorable"] and found["renamed"] == {"grow": "grown"} and "shown" in found["added"]
+    assert found["upgraded"] == {"grown": [1, 2]}
+    assert main(["snapshots", "check", *where, "--rename", "grow=grown"]) == 0
+    assert "upgraded: the state of operator grown from version 1 to 2" in capsys.readouterr().out
     assert main(["snapshots", "check", *where, "--drop", "grow"]) == 0
     assert "dropped: the state of operator grow is given up" in capsys.readouterr().out

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, GraphMismatchError, Items
+from backedge import Collect, Flow, GraphMismatchError, Items, UserFunctionError
 from engine.batch import Batch, decode, encode
+from engine.capture import load_whole
 from engine.moving import move_whole
 from engine.rerouting import reroute
+from engine.state import encode_groups, keyed_entries
+from engine.upgrading import upgraded
 from graphs import expand
 from graphs.describing import describe_plan
 from graphs.ids import Attempt, Epoch, TaskId
@@ -63,7 +67,9 @@ def restored(cut: Cut, plan: Plan, change: GraphChange, parallelism: int = 1) ->
     deployment = fitting(outline, expand(plan, parallelism))
     files = SnapshotsInMemory(cut.snapshots)
     plans = plan_restore(outline, deployment)
-    return {id: take_back(plan, files, deployment, reroute, move_whole) for id, plan in plans.items()}
+    return {
+        id: take_back(part, upgraded(files, part, plan), deployment, reroute, move_whole) for id, part in plans.items()
+    }
 
 
 def states_of(parts: Mapping[TaskId, TaskRestore]) -> dict[str, dict[int, bytes]]:
@@ -251,3 +257,156 @@ def test_the_difference_names_everything_that_changed():
     assert (found.added, found.renamed, found.dropped, found.problems) == (("shown",), {"grow": "count"}, (), ())
     assert any("shown" in edge for edge in found.added_edges)
     assert [edge for edge in found.removed_edges if "done" in edge]
+
+
+# -- versions of state -------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """Keeps a value by key, and one of the task that `capture` returns."""
+
+    state_version = 3
+
+    def on_record(self, ctx: Any, value: Any) -> None: ...
+
+    def capture(self) -> Any: ...
+
+    def restore(self, state: Any) -> None: ...
+
+    @staticmethod
+    def upgrade(value: Any, version: int) -> Any:
+        return ("value", value, version)
+
+    @staticmethod
+    def upgrade_own(state: Any, version: int) -> Any:
+        return ("own", state, version)
+
+    @staticmethod
+    def merge(states: list[Any]) -> Any:
+        return states
+
+    @staticmethod
+    def split(state: Any, parts: int) -> list[Any]:
+        return [state] * parts
+
+
+class KeptBefore(Kept):
+    state_version = 2
+
+
+class KeptLater(Kept):
+    state_version = 4
+
+
+class NoUpgrade:
+    state_version = 3
+
+    def on_record(self, ctx: Any, value: Any) -> None: ...
+
+
+class NoUpgradeOfItsOwn(NoUpgrade):
+    def capture(self) -> Any: ...
+
+    def restore(self, state: Any) -> None: ...
+
+    @staticmethod
+    def upgrade(value: Any, version: int) -> Any: ...
+
+
+def keeping(of_class: type[Any], name: str = "kept") -> Plan:
+    flow = Flow("versions")
+    keyed = flow.read(Items([1]), name="numbers").key_by(lambda number: number)
+    keyed.process(of_class, name=name).write(Collect(), name="done")
+    return flow.plan()
+
+
+def cut_with_state(former: Plan, whole: dict[str, Any]) -> Cut:
+    """A cut of one task each, in which `kept` has a delta, a timer and state of its own."""
+    values = encode_groups("kept", {1: "first", 2: "old"}, [(2, 50, 0)])
+    delta = encode_groups("kept", {2: "second"}, [(2, 70, 1)])
+    state = OperatorState(values, deltas=(delta,), whole=pickle.dumps(whole), records=7)
+    cut = cut_of(former)
+    snapshots = {
+        id: replace(snapshot, operators={**snapshot.operators, "kept": state})
+        if "kept" in snapshot.operators
+        else replace(snapshot, operators=dict.fromkeys(snapshot.operators, OperatorState()))
+        for id, snapshot in cut.snapshots.items()
+    }
+    return replace(cut, snapshots=snapshots)
+
+
+def upgraded_part(plan: Plan, whole: dict[str, Any], parallelism: int = 1, **rename: str) -> list[TaskRestore]:
+    """What the tasks of `kept`, or what it is called now, restore from a cut of `KeptBefore`."""
+    former = keeping(KeptBefore)
+    cut = cut_with_state(former, whole)
+    parts = restored(cut, plan, change_of(former, rename), parallelism)
+    assert restored(cut, plan, change_of(former, rename), parallelism) == parts, "a restore may be repeated"
+    return [part for part in parts.values() if rename.get("kept", "kept") in part.operators]
+
+
+def test_every_value_of_an_older_version_is_upgraded_once_and_timers_stay():
+    (part,) = upgraded_part(keeping(Kept), {"own": "mine", "value": "of the task", "hops_max": 3})
+    state = part.operators["kept"]
+    values, timers = keyed_entries(state)
+    assert values == {1: ("value", "first", 2), 2: ("value", "second", 2)}
+    assert (timers, state.deltas, state.records) == ([(2, 70, 1)], (), 7)
+    whole = {"own": ("own", "mine", 2), "value": ("value", "of the task", 2), "hops_max": 3}
+    assert load_whole("kept", state) == whole
+    assert part.base is None, "the next cut may not be relative to the older version"
+
+
+def test_state_is_upgraded_before_it_moves_to_other_tasks_and_under_a_new_name():
+    parts = upgraded_part(keeping(Kept, name="held"), {"own": "mine"}, parallelism=3, kept="held")
+    values: dict[int, Any] = {}
+    for part in parts:
+        values |= keyed_entries(part.operators["held"]).values
+        assert load_whole("held", part.operators["held"]) == {"own": [("own", "mine", 2)]}
+    assert len(parts) == 3
+    assert values == {1: ("value", "first", 2), 2: ("value", "second", 2)}
+
+
+def test_state_of_the_same_version_is_left_alone():
+    former = keeping(KeptBefore)
+    flow = Flow("versions")
+    keyed = flow.read(Items([1]), name="numbers").key_by(lambda number: number)
+    keyed.process(KeptBefore, name="kept").map(str, name="shown").write(Collect(), name="done")
+    parts = restored(cut_with_state(former, {}), flow.plan(), change_of(former))
+    (state,) = [part.operators["kept"] for part in parts.values() if "kept" in part.operators]
+    assert keyed_entries(state).values == {1: "first", 2: "second"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (keeping(NoUpgrade), r"'kept' has state of version 2.*state_version=3 but no way.*upgrade\(value.*--drop kept"),
+        (keeping(NoUpgradeOfItsOwn), r"'kept' has state of version 2.*upgrade_own\(state"),
+    ],
+)
+def test_a_version_that_changed_without_an_upgrade_is_refused(plan: Plan, why: str):
+    former = keeping(KeptBefore)
+    with pytest.raises(GraphMismatchError, match=why):
+        fitted(outline_of(cut_of(former)), plan, change_of(former))
+    fitted(outline_of(cut_of(former)), plan, change_of(former, drop=("kept",)))
+
+
+def test_state_of_a_newer_version_than_the_code_is_refused():
+    former = keeping(KeptLater)
+    with pytest.raises(GraphMismatchError, match=r"'kept' has state of version 4.*state_version=3.*run the newer code"):
+        fitted(outline_of(cut_of(former)), keeping(Kept), change_of(former))
+
+
+def test_the_difference_names_the_versions_that_are_upgraded():
+    former = keeping(KeptBefore)
+    assert difference(outline_of(cut_of(former)), keeping(Kept), change_of(former)).upgraded == {"kept": (2, 3)}
+    later = difference(outline_of(cut_of(former)), keeping(Kept), change_of(former, drop=("kept",)))
+    assert not later.upgraded
+
+
+def test_an_upgrade_that_raises_names_the_operator_the_key_and_the_version():
+    class Failing(Kept):
+        @staticmethod
+        def upgrade(value: Any, version: int) -> Any:
+            return value["no such"]
+
+    with pytest.raises(UserFunctionError, match=r"(?s)'kept' raised TypeError.*upgrade from version 2.*key: [12]"):
+        upgraded_part(keeping(Failing), {})

@@ -402,6 +402,16 @@ def route_an_edge_otherwise(cut: Subject) -> tuple[int, str]:
     return 5, "the stored graph has hash"
 
 
+def say_that_state_has_another_version(cut: Subject) -> tuple[int, str]:
+    (file,) = cut.path.glob("graph-*.json")
+    document = plain(file)
+    next(operator for operator in document["graph"]["operators"] if operator["kind"] == "stateful_map")[
+        "state_version"
+    ] = 2
+    file.write_bytes(sealed(document, None))
+    return 5, "the stored graph has hash"
+
+
 def put_both_ends_of_a_channel_into_one_actor(cut: Subject) -> tuple[int, str]:
     tasks = {(task["task"], task["index"]): task for task in cut.manifest["deployment"]["tasks"]}
     sender, receiver = tasks[cut.channel[1:3]], tasks[cut.channel[3:]]

@@ -18,7 +18,8 @@ from recovery.stores.task_files import TaskFiles
 def write_run(world: World, root: Path, name: str = "job", keep: int | None = None, key: bytes | None = None) -> Path:
     """The folder of the job, with its chain and its cuts; with `keep`, the last so many of them."""
     store = CutStore(str(root), name, key)
-    store.describe_graph(world.plan.hash, describe_plan(world.plan))
+    for deployment in world.store.deployments.values():
+        store.describe_graph(deployment.plan.hash, describe_plan(deployment.plan))
     written = WrittenFiles(store, world)
     for _, entry in world.store.history:
         number = len(store.chain()) + 1
@@ -26,7 +27,7 @@ def write_run(world: World, root: Path, name: str = "job", keep: int | None = No
             _expect(store.create(number, entry))
             continue
         cut = world.record.cuts[entry.epoch]
-        deployment = _deployment(world, cut)
+        deployment = world.store.deployments[cut.attempt]
         files = written.cut(entry, cut, deployment)
         told = replace(
             entry,
@@ -38,13 +39,6 @@ def write_run(world: World, root: Path, name: str = "job", keep: int | None = No
     for entry in manifests[:-keep] if keep else ():
         store.drop(entry.epoch)
     return Path(store.path)
-
-
-def _deployment(world: World, cut: Cut) -> Deployment:
-    """What the cut was taken with: where the tasks were is not in it."""
-    widths = {1, world.options.parallelism, *cut.parallelism.values()}
-    made = (world.placement.deployment(width) for width in sorted(widths))
-    return next(found for found in made if dict(found.parallelism) == dict(cut.parallelism))
 
 
 class WrittenFiles:

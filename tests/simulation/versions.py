@@ -1,0 +1,97 @@
+"""Simulated runs that are taken over by code with a later version of state."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from backedge import Collect, Flow, Range
+from engine.run_ports import Placed
+from engine.simulation.placement import Placement
+from engine.simulation.schedule import FaultPlan, Schedule
+from engine.simulation.simulated_store import SimulatedCut
+from engine.simulation.simulation import Run
+from engine.simulation.telling import ToldWorld
+from engine.simulation.world_options import Parts, WorldOptions
+from graphs.deployment import Deployment
+from graphs.describing import describe_plan
+from recovery.coordinator import SnapshotOptions
+from recovery.graph_change import change_from, fitted
+from recovery.rescale import fitting
+from recovery.supervisor import RestartOptions
+
+TRIPS = 4
+Record = tuple[int, int]
+
+
+def count(trips: int, record: Record) -> tuple[int, Record]:
+    return trips + 1, (record[0], trips + 1)
+
+
+def count_in_a_list(trips: list[Any], record: Record) -> tuple[list[Any], Record]:
+    ((trips_before, version),) = trips
+    return [(trips_before + 1, version)], (record[0], trips_before + 1)
+
+
+def in_a_list(trips: Any, version: int) -> list[Any]:
+    """An upgrade that shows when it is applied twice: such a value fails."""
+    return [(trips, version)]
+
+
+def flow(is_later: bool) -> Flow:
+    made = Flow("versions")
+    again = made.loop("again")
+    numbers = made.read(Range(6), name="numbers").map(lambda number: (number, 0), name="begin")
+    keyed = numbers.merge(again).key_by(lambda record: record[0])
+    if is_later:
+        grown = keyed.stateful_map(count_in_a_list, [(0, 2)], state_version=2, upgrade=in_a_list, name="grow")
+    else:
+        grown = keyed.stateful_map(count, initial=0, name="grow")
+    done, rest = grown.split(lambda record: record[1] >= TRIPS, name="enough")
+    again.feed(rest)
+    done.write(Collect(), name="done")
+    return made
+
+
+FORMER, LATER = flow(is_later=False).plan(), flow(is_later=True).plan()
+
+
+class UpgradedWorld(ToldWorld):
+    """The first supervisor runs the former code, and every one that takes over the later one."""
+
+    def _new_driver(self, deployment: Deployment) -> Any:
+        if self.claimants == 1:
+            self.plan = LATER
+            self.placement = Placement(LATER, self.options.actors, self.parts.plan_restore)
+            deployment = self.placement.deployment(self.options.parallelism)
+        return super()._new_driver(deployment)
+
+    def place(self, cut: SimulatedCut | None) -> Placed:
+        if cut is None or self.plan is FORMER or cut.outline.graph_hash == LATER.hash:
+            return super().place(cut)
+        self.count("upgraded_again" if self.counts["upgraded"] else "upgraded")
+        change = change_from(FORMER.hash, describe_plan(FORMER), {}, frozenset())
+        outline = fitted(cut.outline, LATER, change)
+        deployment = fitting(outline, self.placement.deployment(outline.parallelism["grow"]))
+        self.placement.fitted.append(deployment)
+        return Placed(deployment, dict(self.placement.plan_restore(outline, deployment)))
+
+
+def taken_over(seed: int, parts: Parts | None = None) -> Run:
+    """A run of the former code, not driven yet, which the later code takes over at least once, mostly after a cut."""
+    chance = random.Random(seed)
+    snapshots = SnapshotOptions(
+        interval_ms=20,
+        timeout_ms=500,
+        failures_tolerated=1000,
+        files_max=chance.choice((1, 4)),
+        keep=chance.choice((2, 9)),
+    )
+    restarts = RestartOptions(restarts_max=1000, pause_ms=0)
+    options = WorldOptions(chance.choice((1, 2)), snapshots=snapshots, restarts=restarts, seed=seed)
+    world = UpgradedWorld(FORMER, {}, options, parts or Parts())
+    schedule = Schedule(world, seed, replace(FaultPlan(), crashes=6), 1_500, 20_000, 600)
+    schedule.left |= {"stop": 1, "kill_coordinator": 2}
+    world.story = schedule.outcome.story
+    return Run(seed, world, schedule)
