@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 
+from engine.files.arrow import parquet
 from engine.files.disk import Disk, UnsyncedDisk
+from engine.files.file_errors import OutputError
 from engine.files.locations import Location, Stamp
 from engine.files.names import path_name
 from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
-from engine.files.parquet_part import ParquetPart
+from engine.files.parquet_part import ParquetPart, join_parquet
 from engine.files.parquet_split import ParquetSplit
-from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, read_pickles
+from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, csv_header, join_bytes, read_pickles
+from engine.files.rolls import RollLimits, Rolls
 from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
 from engine.files.staging import Staging
 from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
@@ -27,6 +30,7 @@ from engine.files.writers import FileWriter
 from graphs.graph_errors import BadOptionError
 from graphs.ids import Attempt
 from graphs.io import Rollback, Sink, SinkPlace, Source, SplitReader, check_rate
+from graphs.options import check_count, is_above_zero
 
 T = TypeVar("T")
 
@@ -106,8 +110,22 @@ class FileSource(Files, Source[T]):
         return self.open_part(parsed, position)
 
 
+ROLL_BYTES = 64 << 20
+ROLL_S = 60.0
+REHEARSED_ROLL_BYTES = 200
+"""A few records, so that a simulated run publishes several files, of several cuts each."""
+
+
+@dataclass(frozen=True)
 class FileSink(Files, Sink[Any]):
-    """Writes files into a folder: each transaction becomes one file, exactly once."""
+    """Writes files into a folder, exactly once. A cut makes its records final, and they become visible soon after.
+
+    A task publishes a file when its records take up `roll_bytes`, when `roll_s` seconds have passed since the first of
+    them became final, and at the end of the run. With None for both, each cut has a file of its own, at once.
+    """
+
+    roll_bytes: int | None = field(default=ROLL_BYTES, kw_only=True)
+    roll_s: float | None = field(default=ROLL_S, kw_only=True)
 
     takes_columns = True
     disk: ClassVar[Disk] = Disk()
@@ -119,9 +137,24 @@ class FileSink(Files, Sink[Any]):
     spark_format: ClassVar[str]
     """Spark's name of this format."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.roll_bytes is not None:
+            check_count(self.roll_bytes, "roll_bytes", "a sink of files")
+        if self.roll_s is not None and not is_above_zero(self.roll_s):
+            raise BadOptionError(f"a sink of files has roll_s={self.roll_s!r}: give seconds above 0, or None")
+
     @abstractmethod
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
         """Create a file for a transaction. `types` is shared by all parts of a task."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """Write the records of these files, which have the same form, into a new one; always the same bytes."""
+
+    def form_of(self, path: Path) -> Any:
+        """What the files that are joined must have in common."""
+        return None
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
         """Create the folder; raise if it cannot be written to, or if it contains output and the run is fresh."""
@@ -143,23 +176,31 @@ class FileSink(Files, Sink[Any]):
         def new_part(path: Path) -> Part:
             return self.new_part(path, place.operator, types)
 
-        folder = output_folder(place.operator, self.path)
-        attempt = Attempt(place.attempt)
         return FileWriter(
             place.operator,
-            attempt,
+            Attempt(place.attempt),
             place.task,
             self._staging(place),
             self.disk,
             new_part,
-            folder,
-            place.run,
-            self.ending,
+            output_folder(place.operator, self.path),
+            self._target_of(place),
+            self._rolls(place),
+            RollLimits(self.roll_bytes, self.roll_s),
+            self.form_of,
         )
 
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
-        """Remove parts that will not be published."""
+        """Remove parts that will not be published. At the end of the run, publish what tasks that died have left."""
         staging = self._staging(place)
+        if rollback.is_over:
+            try:
+                self._rolls(place).take_over(Attempt(place.attempt), place.task, rollback.removes_open)
+            except OSError as error:
+                raise OutputError(
+                    f"sink {place.operator!r} could not publish all of its output ({error}): the rest waits in "
+                    f"{staging.folder}; repair that, and resume the run, which publishes it"
+                ) from error
         try:
             staging.roll_back(rollback)
         finally:
@@ -169,7 +210,15 @@ class FileSink(Files, Sink[Any]):
 
     def rehearse(self, folder: str) -> Sink[Any]:
         """The same steps in another folder."""
-        return RehearsedFiles(folder)
+        return RehearsedFiles(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
+
+    def _rolls(self, place: SinkPlace) -> Rolls:
+        return Rolls(self._staging(place), self.disk, self.join, self._target_of(place))
+
+    def _target_of(self, place: SinkPlace) -> Callable[[str], Path]:
+        """The path of the file of a transaction."""
+        folder = output_folder(place.operator, self.path)
+        return lambda name: folder / f"part-{place.run}.{path_name(name)}{self.ending}"
 
     def _staging(self, place: SinkPlace) -> Staging:
         above = output_folder(place.operator, self.path) / STAGING / path_name(place.job)
@@ -190,10 +239,15 @@ class RehearsedFiles(FileSink):
         """A file of pickles."""
         return PicklePart(self.disk, path, sink)
 
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """One after the other."""
+        join_bytes(self.disk, parts, path)
+
     def published(self) -> list[Any]:
-        """The records of all files."""
-        parts = sorted(Path(self.path).glob(f"*{self.ending}"))
-        return [record for part in parts for batch in read_pickles(part) for record in batch]
+        """The records of all files, and of the rolls that wait to become files."""
+        folder = Path(self.path)
+        files = sorted([*folder.glob(f"*{self.ending}"), *folder.glob(f"{STAGING}/*/*/rolls/*/*")])
+        return [record for file in files for batch in read_pickles(file) for record in batch]
 
 
 def with_compressed(*endings: str) -> tuple[str, ...]:
@@ -205,6 +259,7 @@ def with_compressed(*endings: str) -> tuple[str, ...]:
     return (*endings, *(f"{ending}.gz" for ending in endings))
 
 
+@dataclass(frozen=True)
 class JsonLines(FileSource[dict[str, Any]], FileSink):
     """Files with one JSON value per line, to read or to write.
 
@@ -229,7 +284,12 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
         """A file of this format."""
         return JsonPart(self.disk, path, sink)
 
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """One after the other."""
+        join_bytes(self.disk, parts, path)
 
+
+@dataclass(frozen=True)
 class CSV(FileSource[dict[str, Any]], FileSink):
     """Files of comma-separated values with a header line, to read or to write.
 
@@ -254,7 +314,16 @@ class CSV(FileSource[dict[str, Any]], FileSink):
         """A file of this format."""
         return CsvPart(self.disk, path, sink)
 
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """One after the other, with the header of the first."""
+        join_bytes(self.disk, parts, path, header_bytes=len(self.form_of(parts[0])))
 
+    def form_of(self, path: Path) -> bytes:
+        """The header."""
+        return csv_header(path)
+
+
+@dataclass(frozen=True)
 class Parquet(FileSource[dict[str, Any]], FileSink):
     """Parquet files, one record per row, to read or to write.
 
@@ -278,6 +347,14 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
         """A file of this format."""
         return ParquetPart(self.disk, path, sink, types)
+
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """The rows of one after the other, in row groups of many rows."""
+        join_parquet(self.disk, parts, path)
+
+    def form_of(self, path: Path) -> Any:
+        """The columns and their types."""
+        return parquet().read_schema(path)
 
 
 class TextLines(FileSource[str]):

@@ -10,6 +10,7 @@ their rows are written like records. Tensors are converted to lists.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain
@@ -171,6 +172,34 @@ class ParquetPart:
         # When dropped, it would try again to write its footer, and errors would go unnoticed.
         if self._writer is not None:
             self._writer.is_open = False
+
+
+def join_parquet(disk: Disk, parts: Sequence[Path], path: Path, rows_max: int = ROWS_MAX) -> None:
+    """Write the rows of files with the same columns and types into a new one, one row group of many rows at a time."""
+    stream = disk.open(path)
+    schema = parquet().read_schema(parts[0])
+    writer = parquet().ParquetWriter(stream, schema, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX)
+    tables: list[Any] = []
+
+    def flush() -> None:
+        writer.write_table(arrow().concat_tables(tables))
+        tables.clear()
+
+    try:
+        for part in parts:
+            with parquet().ParquetFile(part) as file:
+                for group in range(file.num_row_groups):
+                    tables.append(file.read_row_group(group))
+                    if sum(table.num_rows for table in tables) >= rows_max:
+                        flush()
+        if tables:
+            flush()
+        writer.close()
+        stream.close()
+    except OSError:
+        # When dropped, it would try again to write its footer.
+        writer.is_open = False
+        raise
 
 
 def _table(columns: Columns) -> Any:

@@ -11,7 +11,7 @@ import io
 import json
 import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -26,6 +26,7 @@ from engine.reading_back import check_reads_back
 from engine.task_errors import describe, show
 
 _FRAME = struct.Struct("<Q16s")
+_COPIED_BYTES = 1 << 20
 _NO_TEXT = (dict, list, tuple, set, frozenset, bytes, bytearray)
 
 
@@ -124,6 +125,28 @@ class PicklePart:
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
+
+
+def join_bytes(disk: Disk, parts: Sequence[Path], path: Path, header_bytes: int = 0) -> None:
+    """Write files one after the other into a new one, without the first bytes of all but the first."""
+    stream = disk.open(path)
+    try:
+        for number, part in enumerate(parts):
+            with part.open("rb") as file:
+                file.seek(header_bytes if number else 0)
+                while data := file.read(_COPIED_BYTES):
+                    stream.write(data)
+    finally:
+        stream.close()
+
+
+def csv_header(path: Path) -> bytes:
+    """The first line of a file that a `CsvPart` wrote; a name of a column may contain line ends."""
+    with path.open("rb") as file:
+        header = file.readline()
+        while header.count(b'"') % 2 and (line := file.readline()):
+            header += line
+    return header
 
 
 def pickle_frame(sink: str, records: Records, key: bytes) -> bytes:

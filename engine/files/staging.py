@@ -3,6 +3,7 @@
     open/       parts that are being written, named after attempt and task
     prepared/   durable parts, under the names of their transactions: any task of any attempt may commit them
     published/  notes of what was published, under the same names
+    rolls/, joining/  parts that wait to be published together, if the sink does that (`rolls.py`)
 
 A part passes through these in that order, one step at a time. A lookup in the same order, which checks the published
 file between the last two, therefore finds it; a part that is neither prepared, published nor noted is lost. A note is
@@ -48,6 +49,8 @@ class Staging:
         self._open = folder / "open"
         self._prepared = folder / "prepared"
         self._noted = folder / "published"
+        self.rolls = folder / "rolls"
+        self.joining = folder / "joining"
 
     def new_part(self, attempt: Attempt, index: int) -> Path:
         """A path for a new part of this task."""
@@ -75,25 +78,48 @@ class Staging:
         Nothing is ever replaced. Repeating this has no effect, even if a consumer has moved the file away.
         """
         staged = self.path_of(name)
-        self._disk.make_folder(target.parent)
-        self._disk.make_folder(self._noted, is_private=True)
         try:
-            self._disk.link(staged, target)
-        except FileExistsError:
-            self._check_same(staged, target, name)
+            self.show(staged, target, name)
         except FileNotFoundError:
-            is_published = target.exists() or self.is_noted(name)
-            if is_published:
-                self._sync_published(target)
-            return is_published
-        self._disk.sync_folder(target.parent)
+            return self.was_published(name, target)
         try:
-            self._disk.rename(staged, self._noted / path_name(name))
+            self.note(staged, name)
         except FileNotFoundError:
             # Another attempt has just published the same transaction.
             return self.is_noted(name)
         self._sync_published(target)
         return True
+
+    def was_published(self, name: str, target: Path) -> bool:
+        """Whether it is visible or noted that a transaction was published."""
+        is_published = target.exists() or self.is_noted(name)
+        if is_published:
+            self._sync_published(target)
+        return is_published
+
+    def show(self, part: Path, target: Path, name: str) -> None:
+        """Make a durable part visible, durably. Nothing is ever replaced."""
+        self._disk.make_folder(target.parent)
+        try:
+            self._disk.link(part, target)
+        except FileExistsError:
+            self._check_same(part, target, name)
+        self._disk.sync_folder(target.parent)
+
+    def note(self, part: Path, name: str) -> None:
+        """Turn a part that was published into its note."""
+        self._disk.make_folder(self._noted, is_private=True)
+        self._disk.rename(part, self._noted / path_name(name))
+
+    def sync_notes(self) -> None:
+        """Make the names of all notes durable."""
+        if self._noted.is_dir():
+            self._disk.sync_folder(self._noted)
+
+    def sync_prepared(self) -> None:
+        """Make it durable that parts have left the folder of prepared ones."""
+        if self._prepared.is_dir():
+            self._disk.sync_folder(self._prepared)
 
     def _sync_published(self, target: Path) -> None:
         # The task that published it may have died before that was durable.
@@ -140,7 +166,7 @@ class Staging:
                 errors.append(error)
         if rollback.is_over:
             # Not earlier, because a task that is about to write would find its folder gone.
-            for folder in (self._open, self._prepared, self._noted, notes, self.folder):
+            for folder in (self._open, self._prepared, self.rolls, self.joining, self._noted, notes, self.folder):
                 if folder is not None:
                     self._disk.remove_empty(folder)
         if errors:

@@ -1,7 +1,8 @@
 """The writers of sinks. All prepare alike; publishing differs:
 
-- Files: a prepared part becomes a visible file, and then a note of that. Exactly once, however often and by whichever
-  task it is committed; it never replaces another file, and a consumer may have moved the published file away.
+- Files: prepared parts become a visible file, alone or several together (`rolls.py`), and then notes of that. Exactly
+  once, however often and by whichever task they are committed; it never replaces another file, and a consumer may have
+  moved the published file away.
 - Collect: a prepared part becomes a committed one, and its records are delivered.
 - Print and Call: the records are delivered, and then a note is made. At least once: a process that dies between the two
   leaves the delivery to be repeated.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from engine.columns import Records
@@ -20,6 +22,7 @@ from engine.files.disk import Disk
 from engine.files.file_errors import UnfinishedOutputError, UnknownTransactionError
 from engine.files.names import path_name
 from engine.files.parts import Part, PicklePart, read_pickles
+from engine.files.rolls import RollLimits, Rolls
 from engine.files.staging import Staging
 from engine.memory import ListStore, ListWriter
 from graphs.ids import Attempt
@@ -125,7 +128,11 @@ class StagedWriter:
 
 
 class FileWriter(StagedWriter):
-    """Each transaction becomes one file: part-RUN.TRANSACTION with the ending of its format."""
+    """Each transaction becomes one file: part-RUN.TRANSACTION with the ending of its format.
+
+    With `limits`, the transactions of several cuts become one file, under the name of the first. `form_of` says which
+    of them can share one: those of the same form.
+    """
 
     def __init__(
         self,
@@ -136,20 +143,82 @@ class FileWriter(StagedWriter):
         disk: Disk,
         new_part: Callable[[Path], Part],
         published: Path,
-        run: str,
-        ending: str,
+        target_of: Callable[[str], Path],
+        rolls: Rolls,
+        limits: RollLimits,
+        form_of: Callable[[Path], Any],
     ) -> None:
         super().__init__(sink, attempt, index, staging, disk, new_part, published)
-        self._run = run
-        self._ending = ending
+        self._target_of = target_of
+        self._rolls = rolls
+        self._limits = limits
+        self._form_of = form_of
+        self._roll: Path | None = None
+        # Of the current roll: its parts and their bytes, the form of all, and when it began.
+        self._parts = 0
+        self._bytes = 0
+        self._form: Any = None
+        self._since_s = 0.0
+        rolls.take_over(attempt, index, lambda other: other < attempt)
+
+    def prepare(self, name: str) -> bool:
+        """Make the open transaction durable under this name. Returns False if it is empty."""
+        is_prepared = super().prepare(name)
+        self._publish_if_due()
+        return is_prepared or self._rolls.hold(name)
 
     def commit(self, name: str) -> None:
-        """Make it visible, unless it already is."""
-        if not self._staging.publish(name, self._place_of(name)):
+        """Make it visible, now or together with later ones, unless it already is."""
+        place = self._place_of(name)
+        # A file of its own name was linked by an attempt that did not roll, and is not noted yet.
+        if self._limits.are_none or (place.exists() and self._staging.path_of(name).exists()):
+            is_found = self._staging.publish(name, place)
+        else:
+            is_found = self._settle(name)
+        if not (is_found or self._rolls.hold(name) or self._staging.was_published(name, place)):
             raise self._unknown(name)
+        self._publish_if_due()
+
+    def close(self) -> None:
+        """Drop the open transaction, and publish what waits for later ones; the writer is not used any more."""
+        super().close()
+        self._publish_roll()
 
     def _place_of(self, name: str) -> Path:
-        return self._published / f"part-{self._run}.{path_name(name)}{self._ending}"
+        return self._target_of(name)
+
+    def _settle(self, name: str) -> bool:
+        staged = self._staging.path_of(name)
+        while True:
+            try:
+                form, size = self._form_of(staged), staged.stat().st_size
+            except FileNotFoundError:
+                return False
+            if self._roll is not None and form != self._form:
+                self._publish_roll()
+            if self._roll is None:
+                self._roll = self._rolls.new(self._attempt, self._index)
+                self._parts, self._bytes, self._form, self._since_s = 0, 0, form, monotonic()
+            if self._rolls.settle(name, self._roll, self._parts):
+                self._parts += 1
+                self._bytes += size
+                return True
+            # Another process has settled it, or has taken the roll over.
+            if not self._roll.exists():
+                self._roll = None
+
+    def _publish_if_due(self) -> None:
+        limits = self._limits
+        if self._parts and (
+            (limits.bytes is not None and self._bytes >= limits.bytes)
+            or (limits.seconds is not None and monotonic() - self._since_s >= limits.seconds)
+        ):
+            self._publish_roll()
+
+    def _publish_roll(self) -> None:
+        roll, self._roll, self._parts = self._roll, None, 0
+        if roll is not None:
+            self._rolls.publish(roll, self._attempt, self._index)
 
 
 class KeptWriter(StagedWriter):

@@ -21,7 +21,7 @@ from engine.files.services import FileServices
 from engine.memory import ListStore, ListWriter
 from graphs import Collect, Flow
 from tests.columns.given import columns
-from tests.files.opened import JOB, Deliveries, reader, transaction, visible, writer
+from tests.files.opened import AT_ONCE, JOB, Deliveries, reader, transaction, visible, writer
 from tests.runtime.tasks import Tasks
 
 
@@ -83,7 +83,7 @@ def test_from_parquet_to_parquet_no_row_is_looked_at(tmp_path: Path, monkeypatch
     flow = Flow("columns")
     rooted = flow.read(Parquet(str(tmp_path / "in")), name="in").map_batches(root, batch_format="numpy", name="root")
     halved = rooted.key_by("k").map_batches(half, batch_format="numpy", name="half")
-    halved.write(Parquet(str(tmp_path / "out")), name="out")
+    halved.write(Parquet(str(tmp_path / "out"), **AT_ONCE), name="out")
 
     def refuse(columns: Columns) -> list[Any]:
         raise RuntimeError(f"{columns} become records")
@@ -101,7 +101,7 @@ def test_from_parquet_to_parquet_no_row_is_looked_at(tmp_path: Path, monkeypatch
 def test_every_sink_takes_columns(tmp_path: Path, kind: Any):
     given = Deliveries()
     services = FileServices(JOB, str(tmp_path / "staging"), given, run="5f3a")
-    opened = writer(kind() if kind is Collect else kind(str(tmp_path / "out")), opened=services)
+    opened = writer(kind() if kind is Collect else kind(str(tmp_path / "out"), **AT_ONCE), opened=services)
     opened.write(columns(n=[1, 2], s=["a", "b"]))
     opened.write(columns(n=[3], s=["c"])[1:])
     assert opened.prepare(transaction(1))

@@ -21,6 +21,8 @@ from recovery.orders import Sweep
 
 JOB = "job"
 RUN = "5f3a"
+AT_ONCE: dict[str, Any] = {"roll_bytes": None, "roll_s": None}
+"""The options of a sink of files that publishes a file for each cut."""
 SINK = "out"
 
 

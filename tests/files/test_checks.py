@@ -51,7 +51,7 @@ def test_a_uri_of_a_local_folder_is_the_folder(tmp_path: Path):
 
 
 def test_a_fresh_run_is_refused_a_folder_that_holds_output_and_a_resumed_one_is_not(tmp_path: Path):
-    operator = sink(JsonLines(str(tmp_path)))
+    operator = sink(JsonLines(str(tmp_path), roll_bytes=1))
     opened = writer(operator.function)
     opened.write([1])
     opened.prepare(transaction(1))

@@ -18,14 +18,14 @@ from engine.files.disk import Disk
 from engine.files.file_errors import UnwritableRecordError
 from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.parquet_part import ParquetPart
-from tests.files.opened import reader, rest, transaction, visible, writer
+from tests.files.opened import AT_ONCE, reader, rest, transaction, visible, writer
 
 FILES = [JsonLines, CSV, Parquet]
 
 
 def written(folder: Path, kind: Any, *batches: list[Any]) -> Path:
     """The one file that these batches make."""
-    opened = writer(kind(str(folder)))
+    opened = writer(kind(str(folder), **AT_ONCE))
     for batch in batches:
         opened.write(batch)
     assert opened.prepare(transaction(1))
@@ -47,7 +47,7 @@ def test_what_a_sink_writes_a_source_reads(tmp_path: Path, kind: Any):
     assert (
         path.name == f"part-5f3a.out.0.attempt-1.epoch-1.{ {JsonLines: 'jsonl', CSV: 'csv', Parquet: 'parquet'}[kind] }"
     )
-    source: Any = kind(str(tmp_path / "out"))
+    source: Any = kind(str(tmp_path / "out"), **AT_ONCE)
     assert rest(reader(source)) == records
 
 
@@ -66,13 +66,13 @@ def test_what_is_no_json_is_told_with_sink_and_record(tmp_path: Path, value: Any
 
 
 def test_a_batch_that_cannot_be_written_leaves_nothing_of_itself(tmp_path: Path):
-    opened = writer(JsonLines(str(tmp_path)))
+    opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
     opened.write([1])
     with pytest.raises(UnwritableRecordError):
         opened.write([2, object()])
     opened.prepare(transaction(1))
     opened.commit(transaction(1))
-    assert rest(reader(JsonLines(str(tmp_path)))) == [1]
+    assert rest(reader(JsonLines(str(tmp_path), **AT_ONCE))) == [1]
 
 
 def test_csv_has_the_columns_of_its_first_record_in_that_order(tmp_path: Path):
@@ -83,7 +83,7 @@ def test_csv_has_the_columns_of_its_first_record_in_that_order(tmp_path: Path):
 @pytest.mark.parametrize("text", ["a\rb", "\r", "\r\n", "\n", '"', ",", "", " x ", "'", "\0", "é\u2028"])
 def test_any_text_survives_csv(tmp_path: Path, text: str):
     path = written(tmp_path, CSV, [{"a": text}, {"a": "next"}])
-    assert rest(reader(CSV(str(tmp_path)))) == [{"a": text}, {"a": "next"}]
+    assert rest(reader(CSV(str(tmp_path), **AT_ONCE))) == [{"a": text}, {"a": "next"}]
     with path.open(newline="") as file:
         assert list(csv.reader(file)) == [["a"], [text], ["next"]]
 
@@ -113,12 +113,12 @@ def test_a_later_batch_of_other_columns_is_refused_too(tmp_path: Path):
 
 
 def test_the_columns_of_the_next_file_are_its_own(tmp_path: Path):
-    opened = writer(CSV(str(tmp_path)))
+    opened = writer(CSV(str(tmp_path), **AT_ONCE))
     for epoch, record in enumerate([{"a": 1}, {"b": 2}]):
         opened.write([record])
         opened.prepare(transaction(epoch))
         opened.commit(transaction(epoch))
-    assert rest(reader(CSV(str(tmp_path)))) == [{"a": "1"}, {"b": "2"}]
+    assert rest(reader(CSV(str(tmp_path), **AT_ONCE))) == [{"a": "1"}, {"b": "2"}]
 
 
 def test_parquet_unites_the_columns_and_types_of_its_first_rows(tmp_path: Path):
@@ -190,7 +190,7 @@ def test_what_is_no_row_is_told_with_sink_and_record(tmp_path: Path, record: Any
 
 
 def test_a_column_of_nothing_takes_the_type_it_had_in_the_file_before(tmp_path: Path):
-    opened = writer(Parquet(str(tmp_path)))
+    opened = writer(Parquet(str(tmp_path), **AT_ONCE))
     for epoch, value in enumerate(["x", None, "y"]):
         opened.write([{"s": value}])
         opened.prepare(transaction(epoch))
@@ -203,11 +203,11 @@ def test_a_column_of_nothing_takes_the_type_it_had_in_the_file_before(tmp_path: 
 def test_a_record_that_is_changed_after_it_was_written_is_published_as_it_was(tmp_path: Path, kind: Any):
     inner: list[Any] = [1]
     record: dict[str, Any] = {"n": "1", "m": "2" if kind is CSV else inner}
-    opened = writer(kind(str(tmp_path)))
+    opened = writer(kind(str(tmp_path), **AT_ONCE))
     opened.write([record])
     record["n"] = "changed"
     inner.append(2)
     opened.prepare(transaction(1))
     opened.commit(transaction(1))
-    source: Any = kind(str(tmp_path))
+    source: Any = kind(str(tmp_path), **AT_ONCE)
     assert rest(reader(source)) == [{"n": "1", "m": "2" if kind is CSV else [1]}]

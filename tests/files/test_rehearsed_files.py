@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
 from engine.files.disk import Disk
+from engine.files.file_formats import RehearsedFiles
 from engine.files.staging import Staging
 from engine.files.writers import FileWriter
 
@@ -29,6 +31,22 @@ def test_records_are_published_once_and_nowhere_else(tmp_path: Path, kind: Any):
     result = simulate(halving(kind(str(tmp_path / "odd"))), seeds=range(15), crashes=3)
     assert len(result.outputs["odd"]) == 30 and result.crashes > 15
     assert not (tmp_path / "odd").exists()
+
+
+def test_files_of_several_cuts_are_rehearsed_and_a_part_that_is_joined_twice_is_found(monkeypatch: pytest.MonkeyPatch):
+    joined: list[int] = []
+    join = RehearsedFiles.join
+
+    def counted(sink: RehearsedFiles, parts: Sequence[Path], path: Path) -> None:
+        joined.append(len(parts))
+        join(sink, parts, path)
+
+    monkeypatch.setattr(RehearsedFiles, "join", counted)
+    simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
+    assert len(joined) > 10 and min(joined) > 1
+    monkeypatch.setattr(RehearsedFiles, "join", lambda sink, parts, path: join(sink, [*parts, parts[0]], path))
+    with pytest.raises(ScheduleError, match="'odd' has published something other"):
+        simulate(halving(JsonLines("odd")), seeds=range(15), crashes=3)
 
 
 def test_parts_that_are_published_before_the_cut_are_found(monkeypatch: pytest.MonkeyPatch):

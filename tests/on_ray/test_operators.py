@@ -186,9 +186,10 @@ def test_files_hold_every_record_once_and_nothing_else(tmp_path: Path):
     out = tmp_path / "out"
     flow = Flow("files")
     numbers = flow.read(Range(400, rate=100), name="numbers").rebalance().map(lambda n: {"n": n}, name="wrap")
-    numbers.rebalance().write(JsonLines(str(out)), name="done")
+    numbers.rebalance().write(JsonLines(str(out), roll_s=2), name="done")
     kills = ["sink@epoch=2", "sink@epoch=5"]
-    finish(flow, snapshots=tmp_path / "cuts", every=0.1, kills=kills, actors="task", spares=1)
+    _, result = finish(flow, snapshots=tmp_path / "cuts", every=0.1, kills=kills, actors="task", spares=1)
+    assert 1 < len(list(out.glob("*.jsonl"))) < result.snapshots, "a file holds the records of several cuts"
     lines = [line for file in sorted(out.glob("*.jsonl")) for line in file.read_text().splitlines()]
     assert sorted(lines, key=lambda line: (len(line), line)) == [f'{{"n":{n}}}' for n in range(400)]
     # Readers skip what begins with an underscore; there the run keeps its claim of the folder.

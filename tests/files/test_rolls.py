@@ -1,0 +1,277 @@
+"""Files of several cuts: exactly once like those of one cut, in as many files as the limits ask for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from engine.files.file_errors import OutputError
+from engine.files.file_formats import CSV, JsonLines, Parquet
+from graphs.graph_errors import BadOptionError
+from graphs.ids import Attempt
+from tests.files.disks import Crash, CrashingDisk
+from tests.files.opened import (
+    AT_ONCE,
+    RUN,
+    Clock,
+    everything,
+    reader,
+    rest,
+    services,
+    sink,
+    swept,
+    swept_by,
+    transaction,
+    visible,
+    writer,
+)
+
+BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
+KINDS = [JsonLines, CSV, Parquet]
+
+
+def write(opened: Any, *epochs: int, attempt: int = 1, **columns: Any) -> None:
+    """A transaction of one record for each epoch, committed."""
+    for epoch in epochs:
+        opened.write([{"n": epoch, **columns}])
+        assert opened.prepare(transaction(epoch, attempt))
+        opened.commit(transaction(epoch, attempt))
+
+
+def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
+    """The visible records, in the order of files and lines."""
+    return [int(record["n"]) for record in rest(reader(kind(str(folder))))] if visible(folder) else []
+
+
+def rolls_in(folder: Path) -> list[Path]:
+    return list(folder.glob("_staging/job/out/*/attempt-*.*-*/"))
+
+
+# -- when a file is published ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_transactions_of_several_cuts_become_one_file_in_their_order(tmp_path: Path, kind: Any):
+    opened = writer(kind(str(tmp_path), **BIG))
+    write(opened, 3, 1, 2)
+    assert visible(tmp_path) == []
+    opened.close()
+    assert visible(tmp_path) == [f"part-{RUN}.out.0.attempt-1.epoch-3{kind.ending}"]
+    assert numbers(tmp_path, kind) == [3, 1, 2]
+
+
+def test_a_file_is_published_when_it_is_large_enough(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), roll_bytes=24, roll_s=None))
+    write(opened, *range(9))  # lines of 8 bytes
+    assert [len((tmp_path / name).read_text().splitlines()) for name in visible(tmp_path)] == [3, 3, 3]
+
+
+def test_a_file_is_published_when_its_first_record_has_waited_long_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock()
+    monkeypatch.setattr("engine.files.writers.monotonic", clock)
+    opened = writer(JsonLines(str(tmp_path), roll_bytes=None, roll_s=60))
+    clock.now_s = 100
+    write(opened, 1)
+    clock.now_s = 159
+    write(opened, 2)
+    assert visible(tmp_path) == []
+    clock.now_s = 160
+    assert not opened.prepare(transaction(3)), "a cut without new records is enough"
+    assert numbers(tmp_path) == [1, 2]
+    write(opened, 4)
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_without_limits_each_cut_has_its_file_at_once(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
+    write(opened, 1, 2)
+    assert len(visible(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("limits", [{"roll_bytes": 0}, {"roll_bytes": 1.5}, {"roll_s": 0}, {"roll_s": float("nan")}])
+def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]):
+    with pytest.raises(BadOptionError, match=next(iter(limits))):
+        JsonLines("out", **limits)
+
+
+# -- what a file holds -----------------------------------------------------------------------------------------------
+
+
+def test_a_csv_file_has_one_header_even_one_with_line_ends(tmp_path: Path):
+    opened = writer(CSV(str(tmp_path), **BIG))
+    write(opened, 1, 2, **{'a "long"\nname': "x"})
+    opened.close()
+    (name,) = visible(tmp_path)
+    assert (tmp_path / name).read_text() == 'n,"a ""long""\nname"\n1,x\n2,x\n'
+
+
+@pytest.mark.parametrize("kind", [CSV, Parquet])
+def test_records_with_other_columns_go_into_another_file(tmp_path: Path, kind: Any):
+    opened = writer(kind(str(tmp_path), **BIG))
+    write(opened, 1, 2)
+    write(opened, 3, more="x")
+    write(opened, 4)
+    opened.close()
+    assert [name.split(".epoch-")[1] for name in visible(tmp_path)] == [f"{n}{kind.ending}" for n in (1, 3, 4)]
+
+
+def test_the_rows_of_a_parquet_file_share_a_row_group(tmp_path: Path):
+    opened = writer(Parquet(str(tmp_path), **BIG))
+    write(opened, *range(20))
+    opened.close()
+    (name,) = visible(tmp_path)
+    assert pq.ParquetFile(tmp_path / name).num_row_groups == 1
+
+
+# -- who publishes ---------------------------------------------------------------------------------------------------
+
+
+def test_the_next_attempt_publishes_what_a_task_that_died_has_left(tmp_path: Path):
+    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
+    assert visible(tmp_path) == []
+    later = writer(JsonLines(str(tmp_path), **BIG), index=5, opened=services(attempt=Attempt(2)))
+    assert numbers(tmp_path) == [1, 2] and not rolls_in(tmp_path)
+    for epoch in (1, 2):
+        later.commit(transaction(epoch))
+    later.close()
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_the_next_attempt_publishes_it_also_if_it_does_not_roll_itself(tmp_path: Path):
+    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
+    later = writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(attempt=Attempt(2)))
+    later.commit(transaction(2))
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_the_end_of_a_run_publishes_what_is_left_and_removes_the_staging(tmp_path: Path):
+    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
+    services().sweep(sink(JsonLines(str(tmp_path), **BIG)), swept())
+    assert numbers(tmp_path) == [1, 2]
+    assert everything(tmp_path) == visible(tmp_path)
+
+
+def test_a_removal_during_the_run_leaves_rolls_alone(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), **BIG))
+    write(opened, 1)
+    services().sweep(sink(JsonLines(str(tmp_path), **BIG)), swept_by(9))
+    write(opened, 2)
+    opened.close()
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_output_that_cannot_be_published_at_the_end_fails_the_run_and_says_where_it_is(tmp_path: Path):
+    write(writer(JsonLines(str(tmp_path), **BIG)), 1, 2)
+    (roll,) = rolls_in(tmp_path)
+    for part in roll.iterdir():
+        part.unlink()
+        part.mkdir()
+    with pytest.raises(OutputError, match=r"sink 'out' could not publish.*_staging/job/out.*resume"):
+        services().sweep(sink(JsonLines(str(tmp_path), **BIG)), swept())
+
+
+def test_a_superseded_task_that_wakes_up_neither_loses_nor_doubles_anything(tmp_path: Path):
+    old = writer(JsonLines(str(tmp_path), **BIG))
+    write(old, 1)
+    old.write([{"n": 2}])
+    old.prepare(transaction(2))
+    new = writer(JsonLines(str(tmp_path), **BIG), opened=services(attempt=Attempt(2)))
+    old.commit(transaction(2))  # late: its roll was taken over, so it begins another
+    new.commit(transaction(2))
+    new.commit(transaction(1))
+    write(new, 3, attempt=2)
+    new.close()
+    old.close()
+    assert sorted(numbers(tmp_path)) == [1, 2, 3]
+
+
+def test_a_file_that_was_linked_by_an_attempt_that_did_not_roll_is_taken_for_done(tmp_path: Path):
+    disk = CrashingDisk()
+    first = writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(disk=disk))
+    first.write([{"n": 1}])
+    first.prepare(transaction(1))
+    monkey = disk.link
+
+    def link_and_die(source: Path, target: Path) -> None:
+        monkey(source, target)
+        raise Crash
+
+    disk.link = link_and_die  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        first.commit(transaction(1))
+    later = writer(JsonLines(str(tmp_path), **BIG), opened=services(attempt=Attempt(2)))
+    later.commit(transaction(1))
+    write(later, 2, attempt=2)
+    later.close()
+    assert numbers(tmp_path) == [1, 2]
+
+
+# -- crashes and consumers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dies_again", [False, True])
+def test_what_a_consumer_has_taken_is_not_published_again_after_a_crash_at_any_step(tmp_path: Path, dies_again: bool):
+    """The consumer takes what is noted, as the documentation says; the next attempt may die at any step, too."""
+    crashes = 0
+    for step in range(60 if dies_again else 30):
+        out = tmp_path / str(step) / "out"
+        opened = writer(JsonLines(str(out), **BIG), opened=services(disk=(disk := CrashingDisk())))
+        write(opened, 1, 2, 3)
+        disk.dies_before = len(disk.steps) + step % 30
+        taken: list[int] = []
+        attempt = 2
+        try:
+            opened.close()
+        except Crash:
+            crashes += 1
+        taken += take_noted(out)
+        if dies_again:
+            disk = CrashingDisk(dies_before=step // 2)
+            try:
+                writer(JsonLines(str(out), **BIG), opened=services(disk=disk, attempt=Attempt(attempt)))
+            except Crash:
+                attempt += 1
+            taken += take_noted(out)
+        last = writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(attempt + 1)))
+        for epoch in (1, 2, 3):
+            last.commit(transaction(epoch))
+        last.close()
+        assert sorted(taken + numbers(out)) == [1, 2, 3], f"step {step}"
+        assert not rolls_in(out)
+    assert crashes > 15
+
+
+def take_noted(out: Path) -> list[int]:
+    """Take every visible file that has a note of its name; return its numbers."""
+    taken = 0
+    notes = out / "_staging" / "job" / "out" / "published"
+    found: list[int] = []
+    for name in visible(out):
+        if (notes / name.removeprefix(f"part-{RUN}.").removesuffix(".jsonl")).exists():
+            target = out.parent / "taken" / f"{taken}"
+            target.mkdir(parents=True, exist_ok=True)
+            os.replace(out / name, target / name)
+            found += numbers(target)
+            (target / name).unlink()
+    return found
+
+
+def test_notes_that_are_forgotten_in_the_middle_do_no_harm(tmp_path: Path):
+    """A sweep may remove the notes of a roll before the attempt that takes it over looks."""
+    for step in range(30):
+        out = tmp_path / str(step)
+        opened = writer(JsonLines(str(out), **BIG), opened=services(disk=(disk := CrashingDisk())))
+        write(opened, 1, 2)
+        disk.dies_before = len(disk.steps) + step
+        try:
+            opened.close()
+        except Crash:
+            services().sweep(sink(JsonLines(str(out), **BIG)), swept_by(2))
+        writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(2)))
+        assert numbers(out) == [1, 2], f"step {step}"
