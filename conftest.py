@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+STARTED = {"spark", "local_ray", "postgres"}
+"""Fixtures that start other programs, which takes seconds."""
+
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30
 
@@ -53,9 +56,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that asks for Spark or Ray is slow, whether or not it says so."""
+    """A test that asks for Spark, Ray or a server is slow, whether or not it says so."""
     for item in items:
-        if {"spark", "local_ray"} & set(getattr(item, "fixturenames", ())):
+        if STARTED & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 

@@ -18,6 +18,9 @@ from tests.objects.conftest import QUICK, Place
 from tests.objects.faulty_http import Kind
 from tests.stores.snapshots import begin, complete
 
+# They start servers.
+pytestmark = pytest.mark.slow
+
 ALWAYS = 1_000
 
 

@@ -17,6 +17,9 @@ from recovery.stores.store_schemes import store_at
 from tests.objects.conftest import Place
 from tests.stores.snapshots import begin, complete
 
+# It starts servers.
+pytestmark = pytest.mark.slow
+
 
 def test_it_gives_every_guarantee(place: Place):
     check_store(lambda: place.open(Repeats()))
