@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.evidence import Audit, Evidence
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -52,6 +54,11 @@ def pytest_configure() -> None:
     """Choose the folder below which pytest and `own_home_and_temporary_folder` make theirs."""
     if has_room():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Audits take Spark, and seconds each."""
+    parser.addoption("--audit-cuts", action="store_true", help="audit the cuts that tests of faults leave behind")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -106,3 +113,24 @@ def shared_ray(own_home_and_temporary_folder: None) -> Iterator[SharedRay]:
 def local_ray(shared_ray: SharedRay) -> None:
     """The Ray of this test process, connected."""
     shared_ray.start()
+
+
+@pytest.fixture
+def evidence(request: pytest.FixtureRequest) -> Evidence:
+    """What the test measures of its fault; it travels with the report of the test."""
+    found = Evidence(_auditing(request) if request.config.getoption("audit_cuts") else None)
+    request.node.user_properties.append(("evidence", found.notes))
+    return found
+
+
+def _auditing(request: pytest.FixtureRequest) -> Audit:
+    def audit_all(folder: str, key: bytes | None) -> int:
+        from recovery.spark.audit.audit_job import audit
+        from recovery.spark.cut_tables.job_folder import JobFolder
+
+        verdict = audit(request.getfixturevalue("spark"), JobFolder.open(folder, key), "all")
+        if not verdict.passed:
+            raise AssertionError("\n".join(verdict.lines()))
+        return len(verdict.epochs)
+
+    return audit_all

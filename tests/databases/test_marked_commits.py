@@ -12,6 +12,7 @@ from backedge import FencedError, UncommittedOutputError, UnwritableRecordError
 from engine.databases.postgres_rows import session_of
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import Rolls, Rows, place_in, postgres_rows, records, rows, transaction
+from tests.faults.evidence import Evidence
 
 __all__ = ["postgres_rows", "rows"]
 
@@ -27,7 +28,7 @@ def test_rows_appear_with_the_commit_and_not_before(rows: Rows):
     writer.close()
 
 
-def test_a_repeated_commit_changes_nothing(rows: Rows):
+def test_a_repeated_commit_changes_nothing(rows: Rows, evidence: Evidence):
     writer = rows.writer()
     writer.write(records(1))
     writer.prepare(transaction(1))
@@ -36,6 +37,8 @@ def test_a_repeated_commit_changes_nothing(rows: Rows):
     writer.commit(transaction(1))
     assert rows.ids() == [], "a row that was removed since would be back"
     writer.close()
+    evidence.happened("commits that came late again", 1)
+    evidence.survived("tables that they left alone", 1)
 
 
 def test_a_commit_whose_note_was_lost_is_found_by_its_marker(rows: Rows):
@@ -66,7 +69,7 @@ def test_another_task_of_a_later_attempt_commits_what_was_prepared(rows: Rows):
     assert rows.ids() == [1]
 
 
-def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows):
+def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows, evidence: Evidence):
     zombie = rows.writer()
     zombie.write(records(1))
     zombie.prepare(transaction(1))
@@ -75,7 +78,8 @@ def test_a_writer_of_an_earlier_attempt_commits_nothing_more(rows: Rows):
         zombie.commit(transaction(1))
     assert rows.ids() == []
     later.commit(transaction(1))
-    assert rows.ids() == [1], "what was prepared is kept for the attempt that counts"
+    evidence.happened("commits of an earlier attempt that were refused", 1)
+    evidence.same(rows.ids(), [1])
     zombie.close()
     later.close()
 
@@ -140,7 +144,7 @@ def test_a_record_that_does_not_fit_is_refused_before_the_cut(rows: Rows, record
     writer.close()
 
 
-def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_them(rows: Rows):
+def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_them(rows: Rows, evidence: Evidence):
     writer = rows.writer()
     rows.execute(f"INSERT INTO {rows.name} VALUES (2, 'in the way')")
     writer.write(records(1, 2))
@@ -148,6 +152,7 @@ def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_th
     for _ in range(2):
         with pytest.raises(UncommittedOutputError, match=r"none of its 2 records .* and resume") as failed:
             writer.commit(transaction(1))
+        evidence.happened("commits that failed", 1)
     assert "rows" in str(failed.value) and transaction(1) in str(failed.value)
     assert rows.ids() == [2] and rows.markers() == []
     writer.close()
@@ -155,7 +160,7 @@ def test_a_commit_that_fails_for_good_keeps_its_records_until_the_table_takes_th
     resumed = rows.writer(attempt=2)
     resumed.commit(transaction(1))
     resumed.close()
-    assert rows.ids() == [1, 2]
+    evidence.same(rows.ids(), [1, 2])
 
 
 def test_the_statement_of_the_error_gives_up_the_records_of_a_transaction(rows: Rows):
@@ -190,7 +195,7 @@ def test_a_process_that_stands_still_in_a_commit_holds_up_no_later_attempt(postg
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_commit_whose_reply_is_lost_counts_once(postgres_rows: Rows, side: Any):
+def test_a_commit_whose_reply_is_lost_counts_once(postgres_rows: Rows, side: Any, evidence: Evidence):
     rows = postgres_rows
     assert rows.server is not None
     strike = Strike("COMMIT", side)
@@ -205,7 +210,8 @@ def test_a_commit_whose_reply_is_lost_counts_once(postgres_rows: Rows, side: Any
         writer.close()
     assert strike.has_happened.is_set()
     assert committed == [[] if side == "before" else [1, 2]], "the server had committed exactly when its reply was lost"
-    assert rows.ids() == [1, 2]
+    evidence.happened("commits that were lost" if side == "before" else "replies to a commit that were lost", 1)
+    evidence.same(rows.ids(), [1, 2])
 
 
 def test_json_numbers_of_numpy_and_nothing_reach_their_columns(postgres_rows: Rows):

@@ -11,6 +11,7 @@ from engine.databases import prepared_writer
 from engine.databases.prepared_writer import GID_BYTES_MAX, GlobalIds
 from tests.databases.fault_proxy import FaultProxy, Strike
 from tests.databases.sinks_by_hand import SINK, Rolls, Rows, place_in, postgres_rows, records, transaction
+from tests.faults.evidence import Evidence
 
 __all__ = ["postgres_rows"]
 
@@ -118,7 +119,9 @@ def test_a_task_of_an_earlier_attempt_prepares_nothing_more_and_locks_nothing(
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("statement", ["COMMIT PREPARED", "PREPARE TRANSACTION"])
-def test_a_step_whose_reply_is_lost_has_happened_or_not(postgres_rows: Rows, statement: str, side: Any):
+def test_a_step_whose_reply_is_lost_has_happened_or_not(
+    postgres_rows: Rows, statement: str, side: Any, evidence: Evidence
+):
     rows, server = postgres_rows, postgres_rows.server
     assert server is not None
     seen: list[list[str]] = []
@@ -130,15 +133,18 @@ def test_a_step_whose_reply_is_lost_has_happened_or_not(postgres_rows: Rows, sta
             with pytest.raises(DatabaseLostError, match="written again from the last cut"):
                 writer.prepare(transaction(1))
             writer.close()
-            assert strike.has_happened.is_set() and server.prepared() == []
+            evidence.happened(f"{statement} that did not arrive", strike.has_happened.is_set())
+            evidence.survived("servers without a prepared transaction", not server.prepared())
             return
         assert writer.prepare(transaction(1))
         writer.commit(transaction(1))
         writer.close()
-    assert strike.has_happened.is_set()
+    what = "that did not arrive" if side == "before" else "whose reply was lost"
+    evidence.happened(f"{statement} {what}", strike.has_happened.is_set())
     is_prepared = (statement, side) != ("COMMIT PREPARED", "after")
     assert seen == [[gid(1)] if is_prepared else []]
-    assert rows.ids() == [1, 2] and server.prepared() == []
+    assert server.prepared() == []
+    evidence.same(rows.ids(), [1, 2])
 
 
 def test_what_was_open_when_the_connection_broke_is_not_prepared(postgres_rows: Rows, writer: Any):

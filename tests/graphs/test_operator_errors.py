@@ -27,6 +27,7 @@ from graphs import (
     UnknownOutputError,
     expand,
 )
+from tests.faults.evidence import Evidence
 from tests.graphs.refusals import refuses
 
 
@@ -67,7 +68,7 @@ def numbers(flow: Flow) -> Stream[int]:
         (7, "type int"),
     ],
 )
-def test_name_that_is_no_folder_name_is_refused_everywhere(name: Any, fault: str):
+def test_name_that_is_no_folder_name_is_refused_everywhere(name: Any, fault: str, evidence: Evidence):
     flow = Flow("flow")
     stream = numbers(flow)
     for action in (
@@ -78,8 +79,10 @@ def test_name_that_is_no_folder_name_is_refused_everywhere(name: Any, fault: str
         lambda: flow.iterate(stream, lambda s: s, name=name),
     ):
         refuses(BadNameError, action, fault)
+        evidence.happened("bad names of flows, operators and loops", 1)
     assert issubclass(BadNameError, ValueError)
     assert list(flow.draft.operators) == ["numbers"]
+    evidence.survived("flows without an operator of a bad name", 1)
     assert not flow.draft.loops
 
 

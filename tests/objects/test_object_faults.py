@@ -14,6 +14,7 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.object_client import Repeats
 from recovery.stores.object_store import PIECE_BYTES
 from recovery.stores.store_calls import create_exclusively
+from tests.faults.evidence import Evidence
 from tests.objects.conftest import QUICK, Place
 from tests.objects.faulty_http import Kind
 from tests.stores.snapshots import begin, complete
@@ -34,7 +35,7 @@ def test_a_creation_succeeds_whatever_happens_to_its_first_request(place: Place,
     assert not store.create("entry", b"theirs")
 
 
-def test_a_creation_whose_reply_is_lost_is_not_taken_for_that_of_another(place: Place):
+def test_a_creation_whose_reply_is_lost_is_not_taken_for_that_of_another(place: Place, evidence: Evidence):
     fault = place.proxy.plan("PUT", "/entry", "lost reply", times=2)
     assert place.open().create("entry", b"ours")
     assert fault.happened == 1, "the object is read before anything is sent again"
@@ -47,6 +48,8 @@ def test_a_creation_whose_reply_is_lost_is_not_taken_for_that_of_another(place: 
     assert second.happened == 1 and unread.happened > 1
     place.proxy.reset()
     assert create_exclusively(place.open(), "another", b"ours"), "the same call again"
+    evidence.happened("replies to a conditional creation that were lost", fault.happened + second.happened)
+    evidence.same([place.open().read("entry"), place.open().read("another")], [b"ours", b"ours"])
 
 
 def test_a_refusal_with_412_is_read_back(place: Place):
@@ -133,7 +136,7 @@ def test_a_store_that_keeps_failing_is_an_error_that_names_the_object(place: Pla
     assert fault.happened > QUICK.times
 
 
-def test_of_two_runs_that_claim_the_next_entry_one_wins(place: Place):
+def test_of_two_runs_that_claim_the_next_entry_one_wins(place: Place, evidence: Evidence):
     begin(CutStore(place.open(), "job"))
     lost = place.proxy.plan("PUT", "chain/", "lost reply", times=3)
     busy = place.proxy.plan("PUT", "chain/", 409, times=3)
@@ -150,6 +153,8 @@ def test_of_two_runs_that_claim_the_next_entry_one_wins(place: Place):
         assert sorted(won) == [False, True]
         entry = CutStore(place.open(), "job").chain()[-1]
         assert isinstance(entry, AttemptStart) and entry.claimant == f"run {won.index(True)}"
+        evidence.happened("claims of one entry by two runs at once", 1)
+        evidence.survived("entries of the run that won", 1)
     assert (lost.happened, busy.happened) == (3, 3)
 
 

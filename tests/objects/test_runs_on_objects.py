@@ -12,12 +12,16 @@ import pytest
 from backedge import Collect, Flow, Range, RunOptions, run
 from backedge.command import main
 from backedge.faults import Faults, run_with_faults
+from recovery.orders import Manifest
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.spark_errors import UnreadableError
+from recovery.stores.cut_store import CutStore
 from recovery.stores.store_schemes import store_at
+from tests.faults.evidence import Evidence
 from tests.jobs.rays import SharedRay, own_ray
 from tests.objects.object_servers import BUCKET, ObjectServer
+from tests.on_ray.test_incremental_cuts import COUNTS, KEYS, PER_KEY, RECORDS, counting
 
 KILLS = ["numbers@epoch=2", "parity@epoch=4", "half@epoch=6"]
 
@@ -49,6 +53,26 @@ def halved(n: int) -> int:
     return n if n % 2 else halved(n // 2)
 
 
+@pytest.mark.slow
+def test_deltas_are_written_and_restored_while_requests_fail(cuts: str, s3: ObjectServer, evidence: Evidence):
+    location = f"{cuts}-deltas"
+    written = s3.proxy.plan("PUT", "table=state", "lost reply", times=3)
+    slow_down = s3.proxy.plan("PUT", "table=state", 503, times=3)
+    read = s3.proxy.plan("GET", "table=state", "cut", times=3)
+    options = RunOptions(snapshots=location, every=0.2, keep=2, progress=False)
+    flow = counting(rate=200_000)
+    result = run_with_faults(flow, Faults(kills=["counts@records=1200000"]), options)
+    requests = (written, slow_down, read)
+    assert [fault.happened for fault in requests] == [3, 3, 3]
+    evidence.happened("requests that failed", sum(fault.happened for fault in requests))
+    evidence.happened("processes that died", len(result.kills))
+    (restored,) = (restore["epoch"] for restore in result.restores)
+    entries = CutStore(store_at(location), "counting").chain()
+    lists = {entry.epoch: entry.states[COUNTS] for entry in entries if isinstance(entry, Manifest)}
+    evidence.happened("files below a delta that was restored", len(lists[restored]) - 1)
+    evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)])
+
+
 @pytest.fixture
 def spark_with_credentials(spark: Any, s3: ObjectServer) -> Iterator[Any]:
     """Tasks have the environment in which Spark was started, and what is set here."""
@@ -60,7 +84,7 @@ def spark_with_credentials(spark: Any, s3: ObjectServer) -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
-    cuts: str, s3: ObjectServer, spark_with_credentials: Any, capsys: pytest.CaptureFixture[str]
+    cuts: str, s3: ObjectServer, spark_with_credentials: Any, capsys: pytest.CaptureFixture[str], evidence: Evidence
 ):
     """The run is resumed and audited, too: one run is made for all of it."""
     lost = s3.proxy.plan("PUT", "/chain/", "lost reply", times=3)
@@ -70,7 +94,9 @@ def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
     result = run_with_faults(halving(), Faults(kills=KILLS), options)
     assert result.missed_faults == () and len(result.kills) == 3
     assert (lost.happened, busy.happened, slow_down.happened) == (3, 3, 5)
-    assert sorted(result.outputs["odd"]) == sorted(halved(n) for n in range(1, 801))
+    evidence.happened("replies to a conditional creation that were lost", lost.happened)
+    evidence.happened("processes that died", len(result.kills))
+    evidence.same(result.outputs["odd"], [halved(n) for n in range(1, 801)])
 
     capsys.readouterr()
     assert main(["snapshots", "list", "--snapshots", cuts, "--json"]) == 0
@@ -92,6 +118,7 @@ def test_kills_and_failing_requests_lose_nothing_and_double_nothing(
     job = JobFolder.open(cuts)
     verdict = audit(spark_with_credentials, job, "all")
     assert verdict.passed, verdict.lines()
+    evidence.survived("cuts that pass the audit", len(verdict.epochs))
 
     store = store_at(job.path)
     name = next(file["name"] for task in job.manifest(job.latest())["tasks"] for file in task["files"])

@@ -1,4 +1,8 @@
-"""A flow that waits for a daemon of Ray, and one on several of which one dies: python -m tests.on_ray.daemons FOLDER
+"""A flow that waits for a daemon of Ray, and one on several of which one dies.
+
+    python -m tests.on_ray.daemons FOLDER DIES
+
+DIES is `daemon`, or `host`: then all processes below the daemon die with it, and before it.
 
 A process of its own, for a process can be part of one cluster only. Its last line is JSON.
 """
@@ -16,8 +20,9 @@ from typing import Any
 
 from backedge import start
 from engine.on_ray import cluster
+from tests.jobs.rays import descendants
 from tests.on_ray.flows import trips, trips_made, until
-from tests.on_ray.leftovers import Leftovers, actors_below, parent_of
+from tests.on_ray.leftovers import Leftovers, actors_below, end, has_ended, parent_of
 
 COUNT = 500
 
@@ -27,7 +32,7 @@ def daemon_of(pid: int) -> int:
     return parent_of(pid)
 
 
-def run_and_lose_one(machines: Any, far: list[Any], folder: str) -> dict[str, Any]:
+def run_and_lose_one(machines: Any, far: list[Any], folder: str, dies: str) -> dict[str, Any]:
     """What came of a run that lost one of the daemons that `far` actors are on, but not its supervisor."""
     flow = trips(count=COUNT, resources={"far": 1})
     job = start(flow, snapshots=f"file://{folder}", every=0.2, actors="task", placement="SPREAD", progress=False)
@@ -39,13 +44,17 @@ def run_and_lose_one(machines: Any, far: list[Any], folder: str) -> dict[str, An
     processes = {daemon: daemon.all_processes["raylet"][0].process.pid for daemon in far}
     lost = next(daemon for daemon, pid in processes.items() if pid in daemons.values() and pid != daemon_of(supervisor))
     hit = [actor for actor, daemon in daemons.items() if daemon == processes[lost]]
+    there = [*descendants(processes[lost]), processes[lost]]
+    for pid in there if dies == "host" else ():
+        end(pid)
     machines.remove_node(lost, allow_graceful=False)
     result = job.wait()
     return {
-        "is_exact": sorted(result.outputs["done"]) == trips_made(COUNT),
+        "done": result.outputs["done"],
         "restores": [restore["epoch"] for restore in result.restores],
         "daemons": len(set(daemons.values())),
         "hit": hit,
+        "died": sum(has_ended(pid) for pid in there),
     }
 
 
@@ -65,7 +74,7 @@ def is_ours(pid: int) -> bool:
     return parent_of(daemon_of(pid)) == os.getpid()
 
 
-def main(folder: str) -> None:
+def main(folder: str, dies: str) -> None:
     """Run, lose a daemon, tell what came of it and what is left."""
     home = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     os.makedirs(os.path.join(tempfile.gettempdir(), "ray"), exist_ok=True)  # where Ray notes the address of a cluster
@@ -77,7 +86,7 @@ def main(folder: str) -> None:
         before = Leftovers.now()
         said = wait_for_one(machines, folder)
         far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
-        said |= run_and_lose_one(machines, far, folder)
+        said |= run_and_lose_one(machines, far, folder, dies)
         Leftovers.now().without(before).expect_none()
     finally:
         cluster.disconnect()
@@ -87,4 +96,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

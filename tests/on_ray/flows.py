@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from backedge import Collect, Flow, Job, Range, RunOptions, RunResult
+from backedge import Collect, Flow, Job, Range, RunOptions, RunResult, Sink
 from backedge.faults import Faults, start_with_faults
 from engine.on_ray.supervisor.run_story import Story
 
@@ -22,7 +22,14 @@ def grow(rounds: int, record: Record) -> tuple[int, Record]:
     return rounds + 1, (number, rounds + 1)
 
 
-def trips(count: int, trips: int = 5, rate: float | None = 150, name: str = "trips", **placing: Any) -> Flow:
+def trips(
+    count: int,
+    trips: int = 5,
+    rate: float | None = 150,
+    name: str = "trips",
+    sink: Sink[Any] | None = None,
+    **placing: Any,
+) -> Flow:
     """Every number goes round so often, under state by number; source, head, body and sink are tasks of their own.
 
     `placing` says what head and body need of a machine.
@@ -34,7 +41,7 @@ def trips(count: int, trips: int = 5, rate: float | None = 150, name: str = "tri
     grown = keyed.stateful_map(grow, initial=0, name="grow", **placing)
     done, rest = grown.rebalance().split(lambda record: record[1] >= trips, name="enough", **placing)
     again.feed(rest.rebalance())
-    done.rebalance().write(Collect(), name="done")
+    done.rebalance().write(sink or Collect(), name="done")
     return flow
 
 

@@ -22,6 +22,7 @@ from recovery.cut import Cut
 from recovery.effects import Acknowledge, Committed, Decline
 from recovery.messages import Data, Mode
 from recovery.orders import Abort, Complete
+from tests.faults.evidence import Evidence
 from tests.on_ray.in_process import Attending, Snapshots, options
 from tests.protocol.taking_back import restored_parts
 
@@ -264,7 +265,7 @@ def test_told_to_stop_before_it_has_begun_it_stops():
         assert {outcome.end for outcome in run.outcomes.values()} == {"stopped"}
 
 
-def test_messages_of_another_attempt_are_counted_and_without_effect():
+def test_messages_of_another_attempt_are_counted_and_without_effect(evidence: Evidence):
     with Attending(pipe(count=50), attempt=3) as run:
         run.until(lambda: len(run.restored()) == 2, "both are restored")
         for attempt in (Attempt(2), Attempt(4)):
@@ -275,8 +276,9 @@ def test_messages_of_another_attempt_are_counted_and_without_effect():
         run.complete(1)
         run.until(lambda: len(run.published()) == 50, "all is published")
         run.stop()
-        assert run.published() == list(range(50))
+        evidence.happened("messages of another attempt that were counted", run.outcomes["kept/0"].counts.stale)
         assert run.outcomes["kept/0"].counts.stale == 4 and run.outcomes["numbers/0"].counts.stale == 0
+        evidence.same(run.published(), range(50))
 
 
 def test_a_planned_fault_is_told_and_waited_for():

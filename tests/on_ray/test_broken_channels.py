@@ -14,6 +14,7 @@ from engine.on_ray.transport.frames import Kind, Message, pack_header, unpack_he
 from engine.task_errors import StateSerializationError, UserFunctionError
 from graphs import Collect, Flow, Generate, Range
 from graphs.ids import Epoch, TaskId
+from tests.faults.evidence import Evidence
 from tests.on_ray.in_process import Attending, Disturb, Snapshots, options
 
 SOURCE, SINK = TaskId("numbers", 0), TaskId("kept", 0)
@@ -81,20 +82,27 @@ def test_a_disturbed_channel_fails_the_attempt(change: Callable[[Message], list[
         assert (SINK, Epoch(1)) not in store.kept
 
 
-def test_two_batches_that_are_swapped_fail_the_attempt():
+def test_two_batches_that_are_swapped_fail_the_attempt(evidence: Evidence):
     kept: list[Message] = []
+    swapped = 0
 
     def swap(message: Message) -> Iterable[Message]:
+        nonlocal swapped
         kind, _, _, seq = unpack_header(message[0])
         if kind == Kind.BATCH and seq == 5:
             kept.append(message)
             return []
-        return [message, kept.pop()] if kept else [message]
+        if not kept:
+            return [message]
+        swapped += 1
+        return [message, kept.pop()]
 
     with Attending(pipe(), options=options(), disturb={("numbers/0", "kept/0"): swap}) as run:
         run.begin()
         run.until(lambda: "kept/0" in run.outcomes, "the sink has left")
         assert "batch 6 arrived instead of 5" in run.outcomes["kept/0"].reason
+    evidence.happened("batches that were swapped", swapped)
+    evidence.survived("attempts that failed before anything was committed", not run.published())
 
 
 def failing(task: TaskId, flow: Flow, **changed: Any) -> Outcome:

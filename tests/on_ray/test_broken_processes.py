@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backedge import Flow, start
+from backedge import FencedError, Flow, JsonLines, start
 from engine.batch import Batch, decode, encode
+from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.transport import mailbox
 from engine.on_ray.transport.frames import HEADER_BYTES, Kind, Message, unpack_header
+from recovery.orders import Manifest
+from recovery.stores.cut_store import CutStore
+from tests.faults.evidence import Evidence
 from tests.on_ray.flows import Record, expect, finish, trips, trips_made, until
-from tests.on_ray.leftovers import has_ended
+from tests.on_ray.leftovers import actors_below, has_ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -43,7 +48,10 @@ def torn(message: Message) -> list[Message]:
 
 
 def break_once(flag: str, change: Change) -> None:
-    """Change one batch that this process sends from now on, once in the life of a job: `flag` is a file that tells."""
+    """Change one batch that this process sends from now on, once in the life of a job.
+
+    `flag` is a file: there is one when the change is due, and it holds the size of the frame that was changed.
+    """
     try:
         os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -58,6 +66,7 @@ def break_once(flag: str, change: Change) -> None:
             frame = self._frames[place]
             changed = change((frame[:HEADER_BYTES], frame[HEADER_BYTES:]))
             self._frames[place : place + 1] = [header + payload for header, payload in changed]
+            Path(flag).write_text(str(len(frame)))
         flush(self)
 
     mailbox.Link.flush = disturbed  # type: ignore[method-assign]
@@ -88,33 +97,52 @@ def replaced(flow: Flow, operator: str, function: Callable[..., object]) -> obje
     "change", [lost, torn, *(pytest.param(change, marks=pytest.mark.long) for change in (doubled, reordered))]
 )
 def test_a_batch_that_was_disturbed_costs_an_attempt_and_no_record(
-    tmp_path: Path, change: Change, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, change: Change, capsys: pytest.CaptureFixture[str], evidence: Evidence
 ):
     flow = disturbing(str(tmp_path / "flag"), change)
     _, result = finish(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=True)
-    expect(result, trips_made(300))
-    assert (tmp_path / "flag").exists(), "the channel was disturbed"
+    evidence.happened(f"frames that were {change.__name__}", bool((tmp_path / "flag").read_text()))
     assert len(result.restores) == 1
     told = capsys.readouterr().err
     assert "ChannelIntegrityError" in told, told
+    evidence.same(result.outputs["done"], trips_made(300))
+    evidence.cuts(tmp_path / "cuts")
 
 
 # -- processes -----------------------------------------------------------------------------------------------------
 
 
-def test_a_process_that_stands_still_for_a_while_costs_no_attempt(tmp_path: Path):
-    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", progress=False)
-    story = until(job, lambda story: story.last_epoch, "a cut is complete")
-    os.kill(story.pids["grow/0"], signal.SIGSTOP)
-    threading.Event().wait(1.0)  # that long it stands still: the passing of time is what is tested
-    os.kill(story.pids["grow/0"], signal.SIGCONT)
+def test_a_process_that_stands_still_for_a_while_costs_a_cut_and_no_attempt(tmp_path: Path, evidence: Evidence):
+    options: dict[str, Any] = {"every": 0.1, "cut_timeout": 0.4, "keep": 1_000, "actors": "task", "progress": False}
+    job = start(trips(count=300), snapshots=tmp_path, **options)
+    pid = until(job, lambda story: story.last_epoch, "a cut is complete").pids["grow/0"]
+    os.kill(pid, signal.SIGSTOP)
+    story = until(job, lambda story: given_up(story), "a cut is given up")
+    evidence.happened("processes that stood still", state_of(pid) == "T")
+    os.kill(pid, signal.SIGCONT)
     result = job.wait()
-    expect(result, trips_made(300))
-    assert result.restores == ()
+    evidence.happened("cuts that were given up", len(given_up(story)))
+    entries = CutStore(str(tmp_path), "trips").chain()
+    cuts = [entry.epoch for entry in entries if isinstance(entry, Manifest)]
+    lost = max(given_up(story))
+    assert lost not in cuts and not list(tmp_path.glob(f"trips/epoch={lost}")) and result.restores == ()
+    evidence.survived("cuts completed after it", sum(epoch > lost for epoch in cuts))
+    evidence.same(result.outputs["done"], trips_made(300))
+    evidence.cuts(tmp_path)
 
 
-def test_a_zombie_that_wakes_up_after_the_recovery_has_no_effect(tmp_path: Path):
-    """One process stands still, another dies: the first does not leave in time and is replaced too."""
+def given_up(story: Story) -> list[int]:
+    """The epochs that were given up because nothing moved."""
+    return [int(line.split()[1]) for line in story.lines if "was given up: no progress" in line]
+
+
+def state_of(pid: int) -> str:
+    """The state of a process, in a letter."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_process_that_does_not_leave_in_time_is_replaced_as_well(tmp_path: Path):
+    """One process stands still, another dies."""
     job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", spares=2, progress=False)
     story = until(job, lambda story: story.last_epoch, "a cut is complete")
     zombie = story.pids["grow/0"]
@@ -130,3 +158,33 @@ def test_a_zombie_that_wakes_up_after_the_recovery_has_no_effect(tmp_path: Path)
     expect(result, trips_made(300))
     assert len(result.restores) == 1
     assert has_ended(zombie)
+
+
+def test_a_zombie_that_wakes_up_when_another_run_is_through_changes_nothing(tmp_path: Path, evidence: Evidence):
+    """All processes of a run stand still, and another run takes over. Then they go on: they process and write cuts."""
+    out = tmp_path / "out"
+    options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.1, "actors": "slice", "progress": False}
+    before = actors_below(os.getpid())
+    first = start(trips(count=600, rate=60, sink=JsonLines(str(out))), **options)
+    story = until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
+    zombies = actors_below(os.getpid()).keys() - before.keys()
+    assert set(story.pids.values()) < zombies, "the supervisor is one of them"
+    for pid in zombies:
+        os.kill(pid, signal.SIGSTOP)
+    assert [state_of(pid) for pid in zombies] == ["T"] * len(zombies)
+    try:
+        finish(trips(count=600, rate=None, sink=JsonLines(str(out))), resume="latest", **options)
+    finally:
+        for pid in zombies:
+            os.kill(pid, signal.SIGCONT)
+    chain = CutStore(str(tmp_path / "cuts"), "trips").chain()
+    with pytest.raises(FencedError, match="another run has taken over"):
+        first.wait()
+    assert first.result is not None
+    evidence.happened("processes that woke up after a takeover", len(zombies))
+    evidence.happened("records that they processed after that", first.result.records - story.total().records)
+    evidence.survived("entries of the chain that were left as they were", len(chain))
+    assert CutStore(str(tmp_path / "cuts"), "trips").chain() == chain
+    lines = [tuple(json.loads(line)) for file in out.glob("*.jsonl") for line in file.read_text().splitlines()]
+    evidence.same(lines, trips_made(600))
+    evidence.cuts(tmp_path / "cuts")

@@ -11,6 +11,7 @@ import pytest
 
 from backedge import Collect, Flow, GraphMismatchError, Range, run, start
 from backedge.command import main
+from tests.faults.evidence import Evidence
 from tests.on_ray.flows import expect, finish, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -56,14 +57,19 @@ def stopped_before_the_change(folder: Path) -> None:
     assert job.stop().state == "stopped"
 
 
-def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_its_own_first_cut(tmp_path: Path):
+def test_a_changed_flow_goes_on_from_the_cut_and_again_if_it_is_killed_before_its_own_first_cut(
+    tmp_path: Path, evidence: Evidence
+):
     stopped_before_the_change(tmp_path)
     flow = changed(rate=150)
     with pytest.raises(GraphMismatchError, match=r"'grow' is not in the flow any more"):
         run(flow, snapshots=tmp_path, resume="latest", progress=False)
+    evidence.happened("changed graphs that were refused before any record", 1)
     options: dict[str, Any] = {"snapshots": tmp_path, "resume": "latest", "rename": {"grow": "grown"}}
     _, result = finish(flow, every=0.3, kills=["grown@records=5", "grown@records=1000"], **options)
-    expect(result, [(number, TRIPS) for number in range(COUNT)])
+    evidence.happened("processes that died", len(result.kills))
+    evidence.same(result.outputs["done"], [(number, TRIPS) for number in range(COUNT)])
+    evidence.cuts(tmp_path)
     before, at_once, *later = [restore["epoch"] for restore in result.restores]
     assert before == at_once, "the first kill came before the changed flow had a cut of its own"
     assert later and later[0] > before, "the second one came after it had"

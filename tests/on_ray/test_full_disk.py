@@ -15,6 +15,7 @@ import pytest
 from backedge import Flow, JsonLines, Range, RunFailedError, start
 from recovery.orders import Manifest
 from recovery.stores.cut_store import CutStore
+from tests.faults.evidence import Evidence
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -62,7 +63,7 @@ def counting(out: Path) -> Flow:
     return flow
 
 
-def test_a_run_whose_disk_is_full_fails_in_words_and_goes_on_later(tmp_path: Path):
+def test_a_run_whose_disk_is_full_fails_in_words_and_goes_on_later(tmp_path: Path, evidence: Evidence):
     """What a sink of the run's own folder cannot put there ends the attempt, and no other can be claimed there."""
     with small_disk(tmp_path / "disk") as disk:
         options = dict[str, Any](every=0.1, actors="slice", max_restarts=3, progress=False)
@@ -71,11 +72,13 @@ def test_a_run_whose_disk_is_full_fails_in_words_and_goes_on_later(tmp_path: Pat
         filler = fill(disk)
         with pytest.raises(RunFailedError, match="No space left on device"):
             job.wait()
+        evidence.happened("bytes that filled the disk", filler.stat().st_size)
         filler.unlink()
         flow = trips(count=300)
         _, result = finish(flow, snapshots=disk / "cuts", every=0.1, actors="slice", resume="latest")
-        expect(result, trips_made(300))
         assert result.restores[0]["epoch"] is not None
+        evidence.same(result.outputs["done"], trips_made(300))
+        evidence.cuts(disk / "cuts")
 
 
 def test_a_restart_that_finds_no_room_is_tried_again_until_there_is_some(tmp_path: Path):
@@ -104,20 +107,22 @@ def test_an_output_disk_that_is_full_for_some_seconds_does_not_end_a_run(tmp_pat
 
 
 def test_epochs_that_find_no_room_are_given_up_and_the_run_goes_on_when_there_is_some(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, evidence: Evidence
 ):
     with small_disk(tmp_path / "disk") as disk:
-        job = start(counting(tmp_path / "out"), snapshots=disk / "cuts", every=0.1, actors="slice", progress=True)
+        job = start(counting(tmp_path / "out"), snapshots=disk / "cuts", every=0.1, actors="slice", progress=False)
         until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
         filler = fill(disk)
         told = until(job, lambda story: any("No space left" in line for line in story.lines), "somebody is told")
         store = CutStore(str(disk / "cuts"), "counting")
         cuts = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest)]
         assert store.cut(cuts[-1]).epoch == cuts[-1], "the last cut is whole"
+        evidence.happened("bytes that filled the disk", filler.stat().st_size)
         filler.unlink()
         until(job, lambda story: story.snapshots > told.snapshots, "cuts are complete again")
         result = job.wait()
         assert result.state == "finished" and result.restores == ()
         lines = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
-        assert Counter(lines) == Counter(f'{{"n":{n},"seen":1}}' for n in range(1_000))
+        evidence.same(lines, [f'{{"n":{n},"seen":1}}' for n in range(1_000)])
+        evidence.cuts(disk / "cuts")
         assert os.path.ismount(disk)

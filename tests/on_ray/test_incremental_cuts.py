@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from backedge.faults import Faults, run_with_faults
 from graphs.ids import TaskId
 from recovery.orders import Manifest, StateFile
 from recovery.stores.cut_store import CutStore
+from recovery.stores.task_files import StoredFile, TaskReader
+from tests.faults.evidence import Evidence
+from tests.on_ray.fault_points import FaultPoint, Setting
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -44,11 +48,18 @@ def key_of(n: int) -> int:
     return n if n < KEYS else n // PER_KEY
 
 
-def counting() -> Flow:
+def counted_once(count: int, n: int) -> tuple[int, tuple[int, int]]:
+    """One more of its key."""
+    return count + 1, (key_of(n), count + 1)
+
+
+def counting(
+    count: Callable[[int, int], tuple[int, tuple[int, int]]] = counted_once, rate: float | None = None
+) -> Flow:
     """Count the records of each key."""
     flow = Flow("counting")
-    numbers = flow.read(Range(RECORDS), name="numbers").key_by(key_of)
-    counted = numbers.stateful_map(lambda count, n: (count + 1, (key_of(n), count + 1)), initial=0, name="counts")
+    numbers = flow.read(Range(RECORDS, rate=rate), name="numbers").key_by(key_of)
+    counted = numbers.stateful_map(count, initial=0, name="counts")
     counted.filter(lambda pair: pair[1] == PER_KEY).write(Collect(), name="counted")
     return flow
 
@@ -85,12 +96,34 @@ def test_a_process_that_dies_restores_a_base_and_its_deltas(tmp_path: Path):
     assert across, "the attempt after it did not write what changed since the cut that it restored"
 
 
-def test_a_process_that_dies_in_a_compaction_loses_nothing(tmp_path: Path):
+def reads_deltas(reader: TaskReader, operator: str, file: StoredFile) -> int | None:
+    """Whether a task reads one of several files that make up its keyed state."""
+    return 0 if operator == "counts" and reader._described.below else None
+
+
+def test_a_process_that_dies_between_two_files_of_its_state_reads_them_again(tmp_path: Path, evidence: Evidence):
+    """The source dies, so the task with the state stays, goes back in place, and dies behind the first file."""
+    note = tmp_path / "note"
+    point = FaultPoint(str(note), TaskReader, "state_part", "after", reads_deltas, number=1)
+    options = RunOptions(snapshots=tmp_path / "cuts", every=0.05, keep=2, actors="task", progress=False)
+    kills = Faults(kills=["numbers@records=1200000"])
+    result = run_with_faults(counting(Setting(point, counted_once)), kills, options)
+    evidence.happened("processes that died", len(result.kills))
+    evidence.happened("processes that died while they read deltas", note.exists())
+    first, second = (restore["epoch"] for restore in result.restores)
+    assert first == second, "nothing was complete in between"
+    evidence.happened("files below a delta that was restored", len(lists_of(tmp_path / "cuts")[first]) - 1)
+    evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)])
+    evidence.cuts(tmp_path / "cuts")
+
+
+def test_a_process_that_dies_in_a_compaction_loses_nothing(tmp_path: Path, evidence: Evidence):
     marker, records = tmp_path / "died", RECORDS // 2
     options = RunOptions(snapshots=tmp_path / "cuts", every=0.03, keep=2, progress=False)
     result = run_with_faults(fragile(records, str(marker)), Faults(), options)
-    assert marker.exists(), "no process died in a compaction"
+    evidence.happened("processes that died in a compaction", marker.exists())
     assert result.state == "finished" and len(result.restores) == 1
-    assert sorted(result.outputs["counted"]) == [(key, PER_KEY) for key in range(records // PER_KEY)]
+    evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(records // PER_KEY)])
+    evidence.cuts(tmp_path / "cuts")
     (restored,) = (lists_of(tmp_path / "cuts")[restore["epoch"]] for restore in result.restores)
     assert len(restored) > 1, "the restored cut is not the one that was being compacted, or a later one"

@@ -8,7 +8,8 @@ import pytest
 
 from backedge import Collect, Flow, LoopOverflowError, Range, run, start
 from engine.on_ray.supervisor.run_story import Story
-from tests.on_ray.flows import expect, watch
+from tests.faults.evidence import Evidence
+from tests.on_ray.flows import watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
@@ -57,7 +58,7 @@ def memory_bytes_max(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
-def test_a_loop_that_doubles_ten_times_with_credit_for_one_batch_finishes_in_bounded_memory():
+def test_a_loop_that_doubles_ten_times_with_credit_for_one_batch_finishes_in_bounded_memory(evidence: Evidence):
     job = start(tree(COUNT, ROUNDS), actors="task", credit_bytes=1, loop_bytes=20_000, progress=False)
     idle: dict[int, int] = {}
     most: dict[int, int] = {}
@@ -71,13 +72,14 @@ def test_a_loop_that_doubles_ten_times_with_credit_for_one_batch_finishes_in_bou
             idle.setdefault(pid, most[pid])
 
     result = watch(job, look)
-    expect(result, [COUNT * 2**ROUNDS])
-    assert spilled > 0, "it did not fit into memory"
+    evidence.happened("bytes of a loop that did not fit into memory", spilled)
+    evidence.same(result.outputs["done"], [COUNT * 2**ROUNDS])
     grown = max(most[pid] - idle[pid] for pid in most)
     assert grown < MEMORY_BYTES_MAX, f"{grown:,} bytes more than at the start; all leaves are {LEAVES_BYTES:,}"
+    evidence.survived("processes whose memory stayed below the bound", len(most))
 
 
-def test_a_loop_that_outgrows_its_disk_fails_the_run_in_words(tmp_path: Path):
+def test_a_loop_that_outgrows_its_disk_fails_the_run_in_words(tmp_path: Path, evidence: Evidence):
     """One record is enough: its last round has a million, more than the tasks can have in hand."""
     with pytest.raises(LoopOverflowError, match=r"need more than their 100,000 bytes of disk: .* loop_disk_bytes="):
         run(
@@ -89,3 +91,5 @@ def test_a_loop_that_outgrows_its_disk_fails_the_run_in_words(tmp_path: Path):
             loop_disk_bytes=100_000,
             progress=False,
         )
+    evidence.happened("loops that outgrew their disk", 1)
+    evidence.survived("runs that failed in words", 1)

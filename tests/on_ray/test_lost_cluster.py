@@ -1,4 +1,4 @@
-"""The whole cluster is lost: driver, GCS, daemon, supervisor and tasks end at once. The same job goes on elsewhere."""
+"""The whole cluster is lost, all at once or because its GCS dies. The same job goes on in another one."""
 
 from __future__ import annotations
 
@@ -6,31 +6,44 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.evidence import Evidence
 from tests.jobs.rays import check_gone, commands_below, short_folder
 from tests.on_ray.drivers import COUNT, driver, next_line
 from tests.on_ray.flows import trips_made
-from tests.on_ray.leftovers import end
+from tests.on_ray.leftovers import ACTORS, end, has_ended
 
 pytestmark = pytest.mark.slow
+GONE_S = 60.0
 
 
-def test_a_run_whose_cluster_is_lost_goes_on_in_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("dies", ["everything", pytest.param("gcs_server", marks=pytest.mark.long)])
+def test_a_run_whose_cluster_is_lost_goes_on_in_another_one(
+    dies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: Evidence
+):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    # Seconds after which the others give up a GCS that is gone; Ray's default is a minute.
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     with short_folder() as first:
         monkeypatch.setenv("RAY_TMPDIR", first)
         with driver("tests.on_ray.drivers", "follow", str(tmp_path), address=None) as lost:
             while (epoch := next_line(lost)["epoch"] or 0) < 3:
                 continue
             below = commands_below(lost.pid)
-            assert any("gcs_server" in command for command in below.values())
-            for pid in (*below, lost.pid):
+            killed = [pid for pid, command in below.items() if dies == "everything" or dies in command]
+            evidence.happened("daemons of the GCS that died", sum("gcs_server" in below[pid] for pid in killed))
+            for pid in (*killed, *([lost.pid] if dies == "everything" else [])):
                 end(pid)
-            lost.wait()
+            lost.wait(GONE_S)
+            assert all(has_ended(pid) for pid, command in below.items() if command.startswith(ACTORS))
+            for pid in below:
+                end(pid)  # a daemon of Ray may outlive the others
             check_gone(set(below))
+            evidence.happened("processes that were lost", len(below))
     with short_folder() as second:
         monkeypatch.setenv("RAY_TMPDIR", second)
         with driver("tests.on_ray.drivers", "resume", str(tmp_path), address=None) as later:
             told = next_line(later)
             assert later.wait() == 0
     assert told["restored"][0] >= epoch
-    assert [tuple(row) for row in told["done"]] == trips_made(COUNT)
+    evidence.same(map(tuple, told["done"]), trips_made(COUNT))
+    evidence.cuts(tmp_path)

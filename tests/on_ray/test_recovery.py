@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from backedge import Collect, Flow, Job, Range, RunFailedError, start
 from engine.on_ray import cluster
 from engine.on_ray.supervisor.run_figures import LOST
 from engine.on_ray.supervisor.run_story import Story
-from recovery.orders import AttemptStart
+from graphs.ids import TaskId
+from recovery.orders import AttemptStart, Manifest
 from recovery.stores.cut_store import CutStore
 from recovery.stores.stored_status import stored_status
 from recovery.supervisor import run_of
+from tests.faults.evidence import Evidence
 from tests.on_ray.flows import begin, expect, finish, killed, kills_of, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
 
@@ -25,25 +28,29 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 
 @pytest.mark.parametrize(("actors", "parallelism"), [("task", 1), ("slice", 2)])
-def test_each_role_may_die_in_its_turn(tmp_path: Path, actors: Any, parallelism: int):
+def test_each_role_may_die_in_its_turn(tmp_path: Path, actors: Any, parallelism: int, evidence: Evidence):
     kills = kills_of(["source", "head", "body", "sink"])
     flow = trips(count=400)
     _, result = finish(
         flow, snapshots=tmp_path, every=0.2, actors=actors, parallelism=parallelism, kills=kills, spares=1
     )
-    expect(result, trips_made(400))
+    evidence.happened("processes that died", sum(has_ended(kill["pid"], 0) for kill in result.kills))
     assert sorted(killed(result)) == sorted(kills)
     assert len(result.restores) == 4
+    evidence.same(result.outputs["done"], trips_made(400))
+    evidence.cuts(tmp_path)
 
 
-def test_the_loop_log_is_restored_when_the_head_dies_again_and_again(tmp_path: Path):
+def test_the_loop_log_is_restored_when_the_head_dies_again_and_again(tmp_path: Path, evidence: Evidence):
     kills = ["head@epoch=2", "head@epoch=4"]
     flow = trips(count=60, trips=1_000, rate=20)
     _, result = finish(flow, snapshots=tmp_path, every=0.2, actors="task", kills=kills, spares=1)
-    expect(result, trips_made(60, trips=1_000))
     assert killed(result) == kills
-    assert sum(restore["in_loop_records"] for restore in result.restores) > 0, "records were in the loop"
+    evidence.happened("processes that died", len(result.kills))
+    evidence.happened("records restored from a loop log", sum(one["in_loop_records"] for one in result.restores))
     assert result.snapshots_with_log > 0
+    evidence.same(result.outputs["done"], trips_made(60, trips=1_000))
+    evidence.cuts(tmp_path)
 
 
 def test_a_head_that_dies_between_capture_and_manifest_goes_on_from_the_cut_before(tmp_path: Path):
@@ -102,25 +109,38 @@ def test_processes_that_die_at_random_lose_nothing(tmp_path: Path):
 
 
 @pytest.mark.parametrize("who", ["source", "head", "sink"])
-def test_a_death_near_the_end_loses_nothing(tmp_path: Path, who: str):
+def test_a_death_near_the_end_loses_nothing(tmp_path: Path, who: str, evidence: Evidence):
     """The last cut is taken when all tasks have ended; whoever has ended says so again."""
     flow = trips(count=150, rate=None)
     records = {"source": 150, "head": 750, "sink": 150}[who]
     kills = [f"{who}@records={records}"]
     _, result = finish(flow, snapshots=tmp_path, every=0.05, actors="task", kills=kills, spares=1)
-    expect(result, trips_made(150))
     assert killed(result) == kills
+    evidence.happened("processes that died near the end", len(result.kills))
+    evidence.same(result.outputs["done"], trips_made(150))
+    evidence.cuts(tmp_path)
 
 
-def test_a_death_after_a_source_has_ended_loses_nothing(tmp_path: Path):
-    """One of two sources is through; the cut counts on its last state."""
+def test_a_death_while_a_source_has_ended_and_another_is_idle_loses_nothing(tmp_path: Path, evidence: Evidence):
+    """Cuts are complete on the last state of the one and without a record of the other."""
     flow = Flow("two_sources")
     short = flow.read(Range(10), name="short").rebalance()
     long = flow.read(Range(400, start=10, rate=100), name="long").rebalance()
-    short.merge(long).map(lambda number: -number, name="turn").rebalance().write(Collect(), name="done")
-    _, result = finish(flow, snapshots=tmp_path, every=0.15, actors="task", kills=["turn@epoch=3"], spares=1)
-    expect(result, [-number for number in range(400)])
+    idle = flow.read(Range(402, start=400, rate=0.3), name="idle").rebalance()
+    merged = short.merge(long).merge(idle)
+    merged.map(lambda number: -number, name="turn").rebalance().write(Collect(), name="done")
+    kills = ["turn@epoch=3"]
+    _, result = finish(flow, snapshots=tmp_path, every=0.15, actors="task", kills=kills, spares=1, keep=1_000)
     assert len(result.restores) == 1 and result.restores[0]["epoch"] is not None
+    evidence.happened("processes that died", len(result.kills))
+    store = CutStore(str(tmp_path), "two_sources")
+    cuts = [store.cut(entry.epoch).snapshots for entry in store.chain() if isinstance(entry, Manifest)]
+    evidence.happened("cuts in which a source had ended", sum(cut[TaskId("short", 0)].ended for cut in cuts))
+    idle_tasks = [cut[TaskId("idle", 0)] for cut in cuts]
+    positions = Counter(str(task.operators["idle"].splits) for task in idle_tasks if not task.ended)
+    evidence.happened("cuts between which a source had nothing to read", max(positions.values()) - 1)
+    evidence.same(result.outputs["done"], [-number for number in range(402)])
+    evidence.cuts(tmp_path)
 
 
 def test_a_spare_takes_the_place_of_the_dead(tmp_path: Path):
@@ -154,7 +174,9 @@ def supervisor_of(before: dict[int, str]) -> int:
 def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> Story:
     """Kill the supervisor after `cuts` complete cuts; return the story of its successor once all tasks run again."""
     story = until(job, lambda story: story.state == "running" and story.snapshots >= cuts, "a cut is complete")
-    end(supervisor_of(before))
+    pid = supervisor_of(before)
+    end(pid)
+    assert has_ended(pid)
     later = until(job, lambda later: later.restarts > story.restarts and later.state == "running", "it is replaced")
     assert later.attempt > story.attempt
     assert set(later.pids.values()).isdisjoint(story.pids.values())
@@ -162,14 +184,16 @@ def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> Story:
     return later
 
 
-def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path):
+def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path, evidence: Evidence):
     """Twice: the second death meets the successor."""
     before = actors_below(os.getpid())
     job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
     later = lose_supervisor(job, before, cuts=1)
     lose_supervisor(job, before, cuts=later.snapshots + 1)
     result = job.wait()
-    expect(result, trips_made(300))
+    evidence.happened("supervisors that died", 2)
+    evidence.same(result.outputs["done"], trips_made(300))
+    evidence.cuts(tmp_path)
     assert len(result.restores) == 2
     claims = [entry for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, AttemptStart)]
     assert len({entry.claimant for entry in claims}) == 3 and len({run_of(entry.claimant) for entry in claims}) == 1

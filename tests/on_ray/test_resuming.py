@@ -32,6 +32,7 @@ from graphs.ids import Epoch
 from recovery.messages import Mode
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores.cut_store import CutStore
+from tests.faults.evidence import Evidence
 from tests.on_ray.drivers import COUNT, driver, next_line
 from tests.on_ray.flows import expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, has_ended
@@ -61,17 +62,19 @@ def attempts_of(folder: Path, job: str) -> int:
 # -- drivers that end ----------------------------------------------------------------------------------------------
 
 
-def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path: Path):
+def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path: Path, evidence: Evidence):
     with driver("tests.on_ray.drivers", "follow", str(tmp_path), address=address()) as process:
         while not (said := next_line(process))["epoch"]:
             continue
         began = set(actors_below(os.getpid()))
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
+        evidence.happened("drivers that died", 1)
         assert set(said["pids"].values()) <= began
         assert all(has_ended(pid) for pid in began)
     _, result = finish(trips(count=COUNT), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
-    expect(result, trips_made(COUNT))
+    evidence.same(result.outputs["done"], trips_made(COUNT))
+    evidence.cuts(tmp_path)
     assert result.restores[0]["epoch"] >= said["epoch"]
     entries = CutStore(str(tmp_path), "trips").chain()
     epochs = [entry.epoch for entry in entries if isinstance(entry, Manifest)]
@@ -80,22 +83,27 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path:
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(tmp_path: Path, by: signal.Signals):
+def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(
+    tmp_path: Path, by: signal.Signals, evidence: Evidence
+):
     with driver("tests.on_ray.drivers", "wait", str(tmp_path), address=address()) as process:
         said = next_line(process)
         began = set(actors_below(os.getpid()))
         process.send_signal(by)
         assert process.wait(30) != 0
+        evidence.happened(f"drivers that got {by.name}", 1)
         assert set(said["pids"].values()) <= began
         assert all(has_ended(pid) for pid in began)
     cuts = [entry for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, Manifest)]
     assert cuts[-1].epoch >= said["epoch"]
+    evidence.survived("processes of the run that ended", len(began))
+    evidence.cuts(tmp_path)
 
 
 # -- two at once ---------------------------------------------------------------------------------------------------
 
 
-def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp_path: Path):
+def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp_path: Path, evidence: Evidence):
     first = start(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
     until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
     with pytest.raises(RunExistsError, match="already contains a run of 'trips'"):
@@ -103,7 +111,9 @@ def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp
     _, result = finish(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
     with pytest.raises(FencedError, match="job 'trips' is lost: another run has taken over"):
         first.wait()
-    expect(result, trips_made(2400))
+    evidence.happened("runs that were fenced", 1)
+    evidence.same(result.outputs["done"], trips_made(2400))
+    evidence.cuts(tmp_path)
     entries = CutStore(str(tmp_path), "trips").chain()
     before, after = [entry for entry in entries if isinstance(entry, AttemptStart)]
     # Where a cut of the first was faster than the start of the second, that tried again under the next number.
@@ -116,11 +126,13 @@ def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 1)])
-def test_a_run_goes_on_under_another_parallelism(tmp_path: Path, before: int, after: int):
+def test_a_run_goes_on_under_another_parallelism(tmp_path: Path, before: int, after: int, evidence: Evidence):
     cancelled(trips(count=300, trips=20), tmp_path, parallelism=before, actors="slice")
     flow = trips(count=300, trips=20)
     _, result = finish(flow, snapshots=tmp_path, every=0.1, parallelism=after, actors="slice", resume="latest")
-    expect(result, trips_made(300, trips=20))
+    evidence.happened("restores under another parallelism", len(result.restores))
+    evidence.same(result.outputs["done"], trips_made(300, trips=20))
+    evidence.cuts(tmp_path)
 
 
 COUNT_IN_ROUNDS, ROUNDS = 40, 30
@@ -178,7 +190,7 @@ def test_a_run_goes_on_from_the_cut_that_is_asked_for_or_is_refused_and_loses_no
     assert result.restores[0]["epoch"] == cuts[0]
 
 
-def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: Path):
+def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: Path, evidence: Evidence):
     """It is found by the actor that reads it, and no restart would help."""
     cancelled(trips(count=300), tmp_path, actors="slice")
     chain = CutStore(str(tmp_path), "trips").chain()
@@ -191,6 +203,8 @@ def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: P
     with pytest.raises(SnapshotCorruptError, match=f"{path} was changed"):
         job.wait()
     assert attempts_of(tmp_path, "trips") == 2
+    evidence.happened("bits flipped in the state of a cut", 1)
+    evidence.survived("runs that were refused with the path", 1)
 
 
 class Unsplittable:

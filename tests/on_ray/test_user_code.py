@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from backedge import Collect, Flow, Range, StateSerializationError, UserFunctionError, start
+from tests.faults.evidence import Evidence
 from tests.on_ray.flows import expect, finish, trips, trips_made
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -38,7 +38,7 @@ def weighing(function: Callable[[int], float] = weigh, **options: Any) -> Flow:
     return flow
 
 
-def test_a_poison_record_fails_the_run_at_once_and_the_mended_function_goes_on(tmp_path: Path):
+def test_a_poison_record_fails_the_run_at_once_and_the_mended_function_goes_on(tmp_path: Path, evidence: Evidence):
     job = start(weighing(), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
     with pytest.raises(UserFunctionError) as raised:
         job.wait()
@@ -49,8 +49,10 @@ def test_a_poison_record_fails_the_run_at_once_and_the_mended_function_goes_on(t
     assert job.result is not None and job.result.state == "failed"
     assert job.result.restores == (), "what would fail again is not run again"
     assert job.result.snapshots > 0, "though it could have been restored"
+    evidence.happened("records that raised", 1)
     _, result = finish(weighing(mended), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
-    expect(result, map(mended, range(300)))
+    evidence.same(result.outputs["done"], map(mended, range(300)))
+    evidence.cuts(tmp_path)
 
 
 def test_a_function_that_calls_sys_exit_fails_the_run_at_once_and_is_named(tmp_path: Path):
@@ -89,11 +91,14 @@ def test_a_call_outside_that_ends_by_sys_exit_or_is_cancelled_does_not_hang_the_
     expect(result, [3, 4], "aside")
 
 
-def test_records_that_fail_are_set_aside_exactly_once_though_processes_die(tmp_path: Path):
+def test_records_that_fail_are_set_aside_exactly_once_though_processes_die(tmp_path: Path, evidence: Evidence):
     flow = weighing(on_error="dead_letter")
     _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["weigh@records=200"], spares=1)
-    expect(result, [140], "aside")
-    assert Counter(result.outputs["done"]) == Counter(weigh(number) for number in range(300) if number != 140)
+    evidence.happened("processes that died", len(result.kills))
+    evidence.happened("records that raised", len(result.outputs["aside"]))
+    evidence.same(result.outputs["aside"], [140])
+    evidence.same(result.outputs["done"], [weigh(number) for number in range(300) if number != 140])
+    evidence.cuts(tmp_path)
 
 
 def test_an_exception_in_on_start_fails_the_run_at_once(tmp_path: Path):
@@ -112,7 +117,7 @@ def test_an_exception_in_on_start_fails_the_run_at_once(tmp_path: Path):
     assert job.result is not None and job.result.restores == ()
 
 
-def test_state_that_does_not_pickle_fails_the_run_and_leaves_the_cuts_before_intact(tmp_path: Path):
+def test_state_that_does_not_pickle_fails_the_run_and_leaves_the_cuts_before_intact(tmp_path: Path, evidence: Evidence):
     def lock_late(count: int, number: int) -> tuple[Any, int]:
         return (threading.Lock() if number >= 150 else (count or 0) + 1), number
 
@@ -124,9 +129,11 @@ def test_state_that_does_not_pickle_fails_the_run_and_leaves_the_cuts_before_int
 
     with pytest.raises(StateSerializationError, match=r"operator 'locks' holds .* that cannot be put into a snapshot"):
         start(locking(lock_late), snapshots=tmp_path, every=0.1, progress=False).wait()
+    evidence.happened("states that could not be serialised", 1)
     _, result = finish(locking(lambda count, number: (1, number)), snapshots=tmp_path, every=0.1, resume="latest")
-    expect(result, range(300))
     assert [restore["epoch"] is not None for restore in result.restores] == [True]
+    evidence.same(result.outputs["done"], range(300))
+    evidence.cuts(tmp_path)
 
 
 def test_an_exception_that_does_not_pickle_is_told_all_the_same():

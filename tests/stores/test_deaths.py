@@ -15,6 +15,7 @@ from recovery.orders import AttemptStart
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import FolderStore
 from recovery.stores.store_errors import NoSuchCutError
+from tests.faults.evidence import Evidence
 from tests.stores.snapshots import DEPLOYMENT, begin, complete, manifest_for, meaning, snapshots_of, sweep, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,15 +128,18 @@ for n in range(int(sys.argv[2])):
         complete(store, 1)
         complete(store, 2, ended=True)
         os._exit(0)
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status))
 """
 
 
 @pytest.mark.slow
-def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: Path):
+def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: Path, evidence: Evidence):
     # The identity, a claim, and twice six files of tables, a manifest and an entry.
     writes = 18
-    subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(writes + 1)], cwd=ROOT, check=True, timeout=120)
+    command = [sys.executable, "-c", DIES, str(tmp_path), str(writes + 1)]
+    ended = subprocess.run(command, cwd=ROOT, check=True, timeout=120, stdout=subprocess.PIPE, text=True)
+    evidence.happened("processes that died in a write", ended.stdout.split().count("137"))
     complete_cuts: list[int] = []
     for n in range(writes + 1):
         store = CutStore(str(tmp_path), f"job-{n}")
@@ -151,3 +155,4 @@ def test_a_death_in_any_write_leaves_every_cut_whole_or_not_complete(tmp_path: P
         complete(store, 3, attempt)
         assert store.cut(Epoch(3)).attempt == attempt
     assert complete_cuts == [0] * 10 + [1] * 8 + [2]
+    evidence.survived("cuts that are whole", sum(complete_cuts))

@@ -18,6 +18,7 @@ from graphs.ids import Epoch
 from recovery.stores.cut_store import CutStore
 from recovery.stores.documents import sealed, sha256
 from recovery.stores.store_errors import NoSuchCutError, SnapshotAuthError, SnapshotCorruptError, StoreError
+from tests.faults.evidence import Evidence
 from tests.stores.snapshots import RANK, begin, complete, meaning, snapshots_of, sweep, write
 
 MANIFEST = "epoch=1/attempt=1/manifest.json"
@@ -67,29 +68,33 @@ def is_refused(job: Path, path: Path, key: bytes | None = None) -> bool:
     return str(path) in str(caught.value)
 
 
-def test_a_file_cut_at_any_length_is_refused_by_its_path(job: Path):
+def test_a_file_cut_at_any_length_is_refused_by_its_path(job: Path, evidence: Evidence):
     def cut(right: bytes) -> Iterator[bytes]:
         yield from (right[:length] for length in {0, 1, 4, len(right) // 3, len(right) // 2, len(right) - 1})
         yield right + b"\0"
 
-    for path in files_of(job):
-        assert all(is_refused(job, path) for _ in changed(path, cut))
+    refused = [is_refused(job, path) for path in files_of(job) for _ in changed(path, cut)]
+    evidence.happened("files that were cut short", len(refused))
+    assert all(refused)
     reopened(job).cut(Epoch(1))
+    evidence.survived("files that were refused by their paths", len(refused))
 
 
 @pytest.mark.parametrize("key", [None, b"key"])
-def test_a_flipped_bit_is_refused_by_the_files_path(tmp_path: Path, job: Path, key: bytes | None):
+def test_a_flipped_bit_is_refused_by_the_files_path(tmp_path: Path, job: Path, key: bytes | None, evidence: Evidence):
     def flip(right: bytes) -> Iterator[bytes]:
         for position in range(0, len(right), max(1, len(right) // 7)):
             yield right[:position] + bytes([right[position] ^ (1 << position % 8)]) + right[position + 1 :]
 
     home = job if key is None else signed(tmp_path)
-    for path in files_of(home):
-        assert all(is_refused(home, path, key) for _ in changed(path, flip))
+    refused = [is_refused(home, path, key) for path in files_of(home) for _ in changed(path, flip)]
+    evidence.happened("bits that were flipped, in each file", len(refused))
+    assert all(refused)
     reopened(home, key).cut(Epoch(1))
+    evidence.survived("files that were refused by their paths", len(refused))
 
 
-def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Path):
+def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Path, evidence: Evidence):
     begin(reopened(job), 2, restored=1)
     complete(reopened(job), 2, 2, ended=True)
     tables = [path for path in job.rglob("*.parquet") if "attempt=2" in path.parts]
@@ -97,9 +102,11 @@ def test_a_missing_file_is_told_by_its_path_and_no_earlier_cut_is_taken(job: Pat
     for path in [*tables, job / "epoch=2/attempt=2/manifest.json"]:
         right = path.read_bytes()
         path.unlink()
+        evidence.happened("files of a cut that were deleted", 1)
         with pytest.raises((SnapshotCorruptError, NoSuchCutError)) as caught:
             reopened(job).cut(Epoch(2))
         assert f"{path} is missing" in str(caught.value)
+        evidence.survived("errors that name the path", 1)
         path.write_bytes(right)
     reopened(job).cut(Epoch(2))
 
@@ -161,7 +168,7 @@ def read_everything(job: Path, key: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"key"])
-def test_a_planted_pickle_is_never_run(tmp_path: Path, job: Path, key: bytes | None):
+def test_a_planted_pickle_is_never_run(tmp_path: Path, job: Path, key: bytes | None, evidence: Evidence):
     home, mark = job if key is None else signed(tmp_path), tmp_path / "mark"
     plant(home, mark)
     with pytest.raises(SnapshotCorruptError, match="rounds"):
@@ -169,7 +176,8 @@ def test_a_planted_pickle_is_never_run(tmp_path: Path, job: Path, key: bytes | N
     forge_manifest(home, None)
     with pytest.raises(SnapshotCorruptError if key is None else SnapshotAuthError, match=r"manifest\.json"):
         read_everything(home, key)
-    assert not mark.exists()
+    evidence.happened("pickles that were planted", 1)
+    evidence.survived("pickles that were not run", not mark.exists())
 
 
 def test_without_a_key_whoever_can_write_everything_is_believed(tmp_path: Path, job: Path):
@@ -183,7 +191,7 @@ def test_without_a_key_whoever_can_write_everything_is_believed(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("forgers", [None, b"another key"])
-def test_with_a_key_even_a_forgery_of_everything_is_refused(tmp_path: Path, forgers: bytes | None):
+def test_with_a_key_even_a_forgery_of_everything_is_refused(tmp_path: Path, forgers: bytes | None, evidence: Evidence):
     job = signed(tmp_path)
     plant(job, tmp_path / "mark")
     forge_manifest(job, forgers)
@@ -193,7 +201,8 @@ def test_with_a_key_even_a_forgery_of_everything_is_refused(tmp_path: Path, forg
     shutil.rmtree(job / "chain")
     with pytest.raises(NoSuchCutError):
         read_everything(job, b"key")
-    assert not (tmp_path / "mark").exists()
+    evidence.happened("manifests that were forged", 1)
+    evidence.survived("pickles that were not run", not (tmp_path / "mark").exists())
 
 
 def test_a_signed_cut_of_another_job_is_refused(tmp_path: Path):
@@ -300,7 +309,7 @@ def test_a_folder_replaced_by_a_link_is_refused(job: Path):
     read_everything(job, None)
 
 
-def test_nothing_is_written_through_a_planted_link(job: Path):
+def test_nothing_is_written_through_a_planted_link(job: Path, evidence: Evidence):
     outside = job.parent / "outside"
     outside.mkdir()
     (job / "epoch=2").symlink_to(outside)
@@ -311,7 +320,8 @@ def test_nothing_is_written_through_a_planted_link(job: Path):
     (job / "epoch=2" / "attempt=1" / "table=state").symlink_to(outside)
     with pytest.raises(StoreError, match="symbolic link"):
         write(reopened(job), snapshots_of(2))
-    assert list(outside.iterdir()) == []
+    evidence.happened("links that were planted", 2)
+    evidence.survived("folders outside with nothing in them", not list(outside.iterdir()))
 
 
 def test_a_link_in_place_of_a_file_is_replaced_and_not_written_through(job: Path):

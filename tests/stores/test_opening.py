@@ -13,6 +13,7 @@ import pytest
 
 from recovery.stores.cut_store import CutStore
 from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
+from tests.faults.evidence import Evidence
 from tests.stores.snapshots import begin, complete
 
 
@@ -55,10 +56,11 @@ def test_those_who_open_a_store_at_once_agree_on_its_identity(tmp_path: Path):
 
 
 @pytest.mark.parametrize("job", ["../job", "/job", "a/b", "..", "", "job\0", "a\nb", "x" * 300, ".hidden"])
-def test_a_job_of_a_bad_name_is_refused_and_nothing_is_written(tmp_path: Path, job: str):
+def test_a_job_of_a_bad_name_is_refused_and_nothing_is_written(tmp_path: Path, job: str, evidence: Evidence):
     with pytest.raises(ValueError, match="job name"):
         CutStore(str(tmp_path / "root"), job)
-    assert list(tmp_path.iterdir()) == []
+    evidence.happened("bad names of jobs", 1)
+    evidence.survived("folders with nothing in them", not list(tmp_path.iterdir()))
 
 
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path):
@@ -107,12 +109,13 @@ def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path):
             CutStore(str(tmp_path / "job" / "below"), "other")
 
 
-def test_a_lost_identity_is_told_and_no_new_one_is_made(tmp_path: Path):
+def test_a_lost_identity_is_told_and_no_new_one_is_made(tmp_path: Path, evidence: Evidence):
     begin(CutStore(str(tmp_path), "job"))
     (tmp_path / "job" / "job.json").unlink()
     with pytest.raises(SnapshotCorruptError, match=r"job\.json is missing\b.*\bchain\b"):
         CutStore(str(tmp_path), "job")
-    assert not (tmp_path / "job" / "job.json").exists()
+    evidence.happened("identities that were deleted", 1)
+    evidence.survived("identities that were not made again", not (tmp_path / "job" / "job.json").exists())
 
 
 def test_an_identity_that_was_changed_is_refused(tmp_path: Path):
@@ -135,10 +138,14 @@ def test_a_folder_under_another_name_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("first", "then"), [(b"key", b"other"), (b"key", None), (None, b"key")])
-def test_a_store_is_opened_with_the_key_it_was_made_with(tmp_path: Path, first: bytes | None, then: bytes | None):
+def test_a_store_is_opened_with_the_key_it_was_made_with(
+    tmp_path: Path, first: bytes | None, then: bytes | None, evidence: Evidence
+):
     CutStore(str(tmp_path), "job", first)
     with pytest.raises(SnapshotAuthError, match=r"job\.json"):
         CutStore(str(tmp_path), "job", then)
+    evidence.happened("keys that are not that of the store", 1)
+    evidence.survived("stores that were not opened", 1)
 
 
 def test_an_empty_key_is_refused(tmp_path: Path):
