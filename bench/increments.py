@@ -42,6 +42,7 @@ BYTES_MAX = 0.03
 RESTORE_MAX = 1.5
 ATTEMPT = Attempt(1)
 OPERATOR = "count"
+MASK = 2**64 - 1
 
 
 def run(options: Options) -> Report:
@@ -196,8 +197,10 @@ def _encoded(task: Task, epoch: Epoch, capture: Capture) -> TaskSnapshot:
 
 
 def count(value: int, key: int) -> tuple[int, int]:
-    """A number that no table makes small, as those of a user are."""
-    return ((value + key) * 6_364_136_223_846_793_005 + 1) >> 16 & 0x7FFF_FFFF, key
+    """A number of 31 bits that no table makes small: those of neighbouring keys have nothing in common."""
+    mixed = ((value + key + 1) * 0x9E37_79B9_7F4A_7C15) & MASK
+    mixed = ((mixed ^ mixed >> 29) * 0xBF58_476D_1CE4_E5B9) & MASK
+    return mixed >> 33, key
 
 
 def _counting(keyed_state: type[KeyedState]) -> tuple[Task, TaskRuntime]:

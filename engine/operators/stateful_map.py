@@ -58,6 +58,7 @@ class StatefulMapOperator(OperatorRuntime):
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.is_captured else values.get
         results: list[Any] = []
+        keys: list[Any] | None = None if noted is None else []
         iterator = iter(records)
         key: Any = NO_KEY
         # The types last seen of keys that are no NaN, and of values that share nothing: a look at them is cheaper than
@@ -78,8 +79,8 @@ class StatefulMapOperator(OperatorRuntime):
                     value = self._initial()
                 value, result = function(value, record)
                 values[key] = value
-                if noted is not None:
-                    noted[key] = None
+                if keys is not None:
+                    keys.append(key)
                 # What is sent belongs to the receiver. It can share objects only with a value that has some.
                 if type(value) is not atom:
                     if type(value) in ATOMS:
@@ -89,6 +90,10 @@ class StatefulMapOperator(OperatorRuntime):
                 results.append(result)
         except USER_RAISED as error:
             raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
+        if noted is not None and keys:
+            # Once a batch: most keys are not in the processor's cache, and waits for them overlap in one call. A batch
+            # that fails is in no capture.
+            noted.update(dict.fromkeys(keys))
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:
