@@ -108,8 +108,14 @@ def _assign_roles(
         modes={epoch: cuts[epoch].manifest["mode"] for epoch in audited},
         previous=previous,
         previous_in_attempt={epoch: other for epoch, other in previous.items() if attempts[other] == attempts[epoch]},
-        restored={epoch: o for epoch, o in restored.items() if cuts[o].tasks.keys() == cuts[epoch].tasks.keys()},
+        restored={epoch: o for epoch, o in restored.items() if _keep_their_logs(cuts[o], cuts[epoch])},
     )
+
+
+def _keep_their_logs(restored: CutDocuments, cut: CutDocuments) -> bool:
+    """Whether what a cut had logged stayed in its channels: under another parallelism or graph it is moved."""
+    is_same_graph = restored.manifest["graph_hash"] == cut.manifest["graph_hash"]
+    return is_same_graph and restored.tasks.keys() == cut.tasks.keys()
 
 
 def _judge(

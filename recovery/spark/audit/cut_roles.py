@@ -30,7 +30,7 @@ class CutRoles:
     """The tables, and the roles of their cuts: maps from the epoch under audit to the epoch it is compared with.
 
     Only cuts that still exist are listed. `previous_in_attempt` is `previous` if both cuts belong to one attempt;
-    `restored` is the cut that the attempt started from, if it was taken by the same tasks.
+    `restored` is the cut that the attempt started from, if it was taken by the same tasks of the same graph.
     """
 
     tables: Tables
