@@ -1,10 +1,10 @@
-"""PageRank on an R-MAT graph: rounds of `iterate` over sparse blocks, with a cut every second.
+"""PageRank on an R-MAT graph, as a vertex program, with a cut every second.
 
-Parallelism 2, a process per slice. The links come in as columns, each task keeps the matrix of its pages, and in each
-round a task sends one array of shares to each task. Loading is not measured: the clock starts after the warm-up rounds.
-The state of the cuts holds links and ranks. All three must end with the same ranks.
+Parallelism 2, a process per slice. Loading is not measured: the clock starts after the warm-up rounds. Cuts hold links
+and ranks. All cases must end with the same ranks.
 
-Peers: scipy, one process; ray, two Ray actors by hand with the same blocks, whose arrays travel through Ray.
+Peers: scipy, one process; ray, two Ray actors by hand with sparse blocks, whose arrays travel through Ray; spark, joins
+and sums on frames, at scales up to 18 and for fewer rounds, because it takes a second for each.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from bench.graph_input import Block, Homes, next_ranks, read_graph, write_graph
+from bench.graph_input import next_ranks, read_graph, write_graph
 from bench.measuring import Report, Samples, at_least, interleaved
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
-from bench.peers import pagerank_ray, pagerank_scipy, peers
+from bench.peers import pagerank_ray, pagerank_scipy, pagerank_spark, peers
 from bench.session import session
 from bench.workloads import RankWorkload
-from graphs import Collect, Flow, Items, Stream
+from engine.files.arrow import arrow, parquet
+from engine.files.file_formats import Parquet
+from graphs import Flow, Items, VertexProgram, Vertices
 
 SCALE = 18
-LIMITS: Mapping[int, Mapping[str, float]] = {18: {"ray": 1.2}, 20: {"ray": 1.1, "scipy": 1.0}}
+SPARK_SCALE_MAX = 18
+LIMITS: Mapping[int, Mapping[str, float]] = {18: {"ray": 1.2, "spark": 50}, 20: {"ray": 1.1, "scipy": 1.0}}
 """Scale -> the least ratios; other scales have none."""
 EDGES_AT_ONCE = 1_000_000
 
@@ -34,7 +37,10 @@ EDGES_AT_ONCE = 1_000_000
 def run(options: Options) -> Report:
     """Measure ours and the peers in turns."""
     scale = options.scale or SCALE
-    known = peers({"ray": pagerank_ray.run, "scipy": pagerank_scipy.run}, options.peer)
+    runs = {"ray": pagerank_ray.run, "scipy": pagerank_scipy.run}
+    if scale <= SPARK_SCALE_MAX:
+        runs["spark"] = pagerank_spark.run
+    known = peers(runs, options.peer)
     with tempfile.TemporaryDirectory(prefix="bench-graph-") as folder, session():
         edges = write_graph(folder, scale, options.seed)
         # Long enough for some cuts, at the speed that this should have.
@@ -46,7 +52,7 @@ def run(options: Options) -> Report:
             **{name: lambda run=run: run(workload) for name, run in known.items()},
         }
         found = interleaved(cases, options.turns)
-        check_ranks(workload, "ours", *(name for name in known if options.peer is None))
+        check_ranks(workload, "ours", *(name for name in ("ray", "scipy") if options.peer is None))
     return compare(found, scale, edges, min(cuts[-options.turns :]))
 
 
@@ -79,108 +85,57 @@ def check_ranks(workload: RankWorkload, first: str, *others: str) -> None:
 
 def measure(workload: RankWorkload, cuts: list[int]) -> float:
     """Millions of edges a second, from the end of the warm-up to the last round, at the slower task."""
-    flow = make_flow(workload)
-    result = run_to_end(flow, every=1.0, parallelism=2, actors="slice")
+    output = tempfile.mkdtemp(dir=workload.folder)
+    result = run_to_end(make_flow(workload, f"{output}/ranks"), every=1.0, parallelism=2, actors="slice")
     cuts.append(result.snapshots)
-    rows = result.outputs["ranks"]
+    rows = parquet().read_table(f"{output}/ranks")
     ranks = np.empty(workload.pages)
-    for pages in Homes(workload.pages, 2).pages:
-        ranks[pages] = next(row["ranks"] for row in rows if row["page"] == pages[0])
+    ranks[rows["vertex"].to_numpy()] = rows["rank"].to_numpy()
     np.save(workload.result("ours"), ranks)
-    seconds = max(row["seconds"] for row in rows)
-    return workload.edges * workload.rounds / seconds / 1e6
+    return workload.edges * workload.rounds / arrow().compute.max(rows["seconds"]).as_py() / 1e6
 
 
-def make_flow(workload: RankWorkload) -> Flow:
-    """A row that travels is an array of shares for one task; its key is the first page of that task."""
+def make_flow(workload: RankWorkload, output: str) -> Flow:
+    """Reads the links, ranks the pages, and writes their ranks."""
     folder = workload.folder
 
     def links_from(batch: dict[str, Any]) -> dict[str, Any]:
         parts = [slice(start, start + EDGES_AT_ONCE) for start in batch["start"].tolist()]
-        named = zip(("page", "target"), read_graph(folder), strict=True)
+        named = zip(("source", "target"), read_graph(folder), strict=True)
         return {name: np.concatenate([edges[part] for part in parts]) for name, edges in named}
 
     flow = Flow("pagerank")
     starts = flow.read(Items([{"start": start} for start in range(0, workload.edges, EDGES_AT_ONCE)]), name="starts")
-    links = starts.map_batches(links_from, batch_format="numpy", batch_size=1, name="links").key_by("page")
-    first = [{"page": int(pages[0]), "seconds": 0.0, "shares": [0.0]} for pages in Homes(workload.pages, 2).pages]
-
-    def body(shares: Stream[Any]) -> Stream[Any]:
-        inputs = {"links": links, "shares": shares.key_by("page")}
-        return flow.process(Rank, batch_format="numpy", workload=workload, name="rank", **inputs)
-
+    links = starts.map_batches(links_from, batch_format="numpy", batch_size=1, name="links")
     rounds = workload.warm_up_rounds + workload.rounds
-    shares = flow.iterate(flow.read(Items(first), name="first"), body, rounds=rounds, name="rounds")
-    shares.key_by("page").process(AddUp, batch_format="numpy", name="add_up").write(Collect(), name="ranks")
+    ranks = flow.vertex_program(
+        Rank, links, name="rank", rounds=rounds, warm_up_rounds=workload.warm_up_rounds, last_round=rounds
+    )
+    ranks.write(Parquet(output), name="ranks")
     return flow
 
 
-class Rank:
-    """The matrices of a task's pages, and what these pages are given in the round."""
+class Rank(VertexProgram):
+    """Ranks, and at the end how long it took since the warm-up."""
 
-    inputs = ("links", "shares")
-
-    def __init__(self, workload: RankWorkload) -> None:
-        self.homes = Homes(workload.pages, 2)
-        self.warm_up_rounds = workload.warm_up_rounds
-        self.links: list[tuple[Any, Any]] = []
-        self.block: Block | None = None
-        self.given: Any = 0.0
+    def __init__(self, warm_up_rounds: int, last_round: int) -> None:
+        self.warm_up_rounds = warm_up_rounds
+        self.last_round = last_round
         self.began_s = 0.0
 
-    def on_batch(self, ctx: Any, input: str, batch: dict[str, Any]) -> None:
-        """Links of own pages, or what these are given."""
-        if input == "links":
-            self.links.append((batch["page"], batch["target"]))
-        elif ctx.round != (0,):
-            self.given = self.given + batch["shares"].sum(axis=0)
+    def start(self, vertices: Vertices) -> dict[str, Any]:
+        """Every page has rank 1."""
+        return {"rank": np.ones(len(vertices))}
 
-    def on_round_end(self, ctx: Any) -> None:
-        """Compute the ranks, and send each task its shares."""
-        if self.block is None:
-            sources, targets = (np.concatenate(parts) for parts in zip(*self.links, strict=True))
-            self.block, self.links = Block(ctx.task_index, self.homes, sources, targets), []
-        else:
-            self.block.ranks, self.given = next_ranks(self.given), 0.0
-        shares = self.block.shares()
-        if ctx.round == (self.warm_up_rounds - 1,):
+    def send(self, vertices: Vertices) -> Any:
+        """A page divides its rank among its links."""
+        return vertices["rank"] / vertices.degrees
+
+    def apply(self, vertices: Vertices, received: Any) -> dict[str, Any]:
+        """The next rank."""
+        if vertices.round == self.warm_up_rounds:
             self.began_s = time.perf_counter()
-        seconds = np.array([time.perf_counter() - self.began_s])
-        for pages, part in zip(self.homes.pages, shares, strict=True):
-            ctx.emit_batch({"page": pages[:1], "seconds": seconds, "shares": part[np.newaxis]})
-
-    def capture(self) -> Any:
-        """Everything."""
-        return self.links, self.block, self.given, self.began_s
-
-    def restore(self, state: Any) -> None:
-        """Everything."""
-        self.links, self.block, self.given, self.began_s = state
-
-
-class AddUp:
-    """The last round: what the pages of a task are given, as ranks."""
-
-    def __init__(self) -> None:
-        self.given: dict[int, Any] = {}
-        self.seconds = 0.0
-
-    def on_batch(self, ctx: Any, batch: dict[str, Any]) -> None:
-        """Shares for the pages of this task."""
-        self.seconds = max(self.seconds, float(batch["seconds"].max()))
-        for page, shares in zip(batch["page"].tolist(), batch["shares"], strict=True):
-            self.given[page] = self.given.get(page, 0.0) + shares
-
-    def on_end(self, ctx: Any) -> None:
-        """All shares are here."""
-        ctx.emit_batch(
-            [{"page": page, "seconds": self.seconds, "ranks": next_ranks(given)} for page, given in self.given.items()]
-        )
-
-    def capture(self) -> Any:
-        """Everything."""
-        return self.given, self.seconds
-
-    def restore(self, state: Any) -> None:
-        """Everything."""
-        self.given, self.seconds = state
+        ranks = {"rank": next_ranks(received)}
+        if vertices.round == self.last_round:
+            ranks["seconds"] = np.full(len(vertices), time.perf_counter() - self.began_s)
+        return ranks

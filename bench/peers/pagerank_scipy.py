@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,17 @@ from bench.workloads import RankWorkload
 
 def run(workload: RankWorkload) -> float:
     """Millions of edges a second."""
+    seconds, ranks = _timed(workload)
+    np.save(workload.result("scipy"), ranks)
+    return workload.edges * workload.rounds / seconds / 1e6
+
+
+def ranks(workload: RankWorkload) -> Any:
+    """The ranks after all rounds."""
+    return _timed(workload)[1]
+
+
+def _timed(workload: RankWorkload) -> tuple[float, Any]:
     sources, targets = read_graph(workload.folder)
     block = Block(0, Homes(workload.pages, 1), sources, targets)
     began_s = 0.0
@@ -19,6 +31,4 @@ def run(workload: RankWorkload) -> float:
         if round == workload.warm_up_rounds:
             began_s = time.perf_counter()
         block.ranks = next_ranks(block.shares()[0])
-    seconds = time.perf_counter() - began_s
-    np.save(workload.result("scipy"), block.ranks)
-    return workload.edges * workload.rounds / seconds / 1e6
+    return time.perf_counter() - began_s, block.ranks

@@ -22,7 +22,7 @@ PEERS = {
     "start": {"actor_start"},
     "recover": {"actor_start", "actor_start_without_spare"},
     "superstep": {"ray", "ray_led"},
-    "pagerank": {"ray", "scipy"},
+    "pagerank": {"ray", "scipy", "spark"},
 }
 MORE = {
     "loop": {"epochs", "epochs_with_log", "ours_task"},
