@@ -29,7 +29,12 @@ ENTRIES = {
     "payments": Entry(FREE + ", with a limit", "every payment is settled once; `make demo`", "payments by tries"),
     "transfers": Entry(FREE, "accounts and transfers in flight add up to the initial sum", "accounts and balances"),
     "retry_queue": Entry(FREE + ", with a limit and timers", "every message is settled once", "tries and pauses"),
-    "pagerank": Entry(ROUNDS + ", on columns", "the ranks of a run without crashes, up to rounding", "a bar chart"),
+    "pagerank": Entry(
+        ROUNDS + ", a vertex program", "the ranks of a run without crashes, up to rounding", "a bar chart"
+    ),
+    "components": Entry(ROUNDS + ", a vertex program", "exact components", "households by size"),
+    "distances": Entry(ROUNDS + ", a vertex program", "exact times", "a map"),
+    "k_core": Entry(ROUNDS + ", a vertex program", "exactly the members that remain", "a bar chart"),
     "connected_components": Entry(FREE, "exact groups, for any order of messages", "originals and their copies"),
     "shortest_paths": Entry(FREE, "exact times and paths; ends by itself", "a map with the longest path"),
     "reachability": Entry(FREE, "exact answers about a graph that keeps changing", "a bar for each question"),

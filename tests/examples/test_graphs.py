@@ -1,4 +1,4 @@
-"""PageRank, components, shortest paths and k-means: what they promise, in the simulator, and on Ray beside Spark."""
+"""PageRank, components, paths, cores and k-means: what they promise, in the simulator, and on Ray beside Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backedge import compare, simulate
-from examples.cyclic import connected_components, kmeans, pagerank, shortest_paths
+from examples.cyclic import components, connected_components, distances, k_core, kmeans, pagerank, shortest_paths
 
 Record = dict[str, Any]
 
@@ -23,7 +23,11 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(
     ("example", "size", "parallelism"),
-    [(pagerank, 200, 2), (connected_components, 150, 1), (shortest_paths, 50, 1), (kmeans, 30, 2)],
+    [
+        *[(pagerank, 200, 2), (connected_components, 150, 1), (shortest_paths, 50, 1), (kmeans, 30, 2)],
+        (components, 160, 2),
+        *[pytest.param(*given, marks=pytest.mark.long) for given in ((distances, 400, 2), (k_core, 160, 2))],
+    ],
 )
 def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, size: int, parallelism: int, spark: Any):
     found = compare(example, kills=1, seed=3, size=size, parallelism=parallelism, spark=spark)
@@ -85,10 +89,33 @@ def test_pages_are_ranked_as_by_the_matrix():
         change, ranks = np.abs(after - ranks).sum(), after
     inputs = {
         "links": [{"page": page, "target": target} for page, target in links],
-        "pages": [{"page": page, "rank": 1.0} for page in range(4)],
+        "pages": [{"vertex": page} for page in range(4)],
     }
-    found = simulate(pagerank.flow("", size=4, pause_ms=0), inputs, seeds=range(3), crashes=2).outputs["ranks"]
+    found = simulate(pagerank.flow("", size=4), inputs, seeds=range(3), crashes=2).outputs["ranks"]
     assert {row["page"]: row["rank"] for row in found} == pytest.approx(dict(enumerate(ranks)))
+
+
+def test_devices_know_the_lowest_number_of_their_household_and_lone_ones_their_own():
+    pairs = [{"device": one, "other": other} for one, other in ((4, 5), (5, 6), (2, 9))]
+    inputs = {"pairs": pairs, "devices": [{"vertex": number} for number in range(10)]}
+    found = simulate(components.flow(""), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["households"]
+    lowest = {row["vertex"]: row["lowest"] for row in found}
+    assert lowest == {**{number: number for number in range(10)}, 5: 4, 6: 4, 9: 2}
+
+
+def test_crossings_are_as_far_from_a_station_as_the_quickest_way():
+    streets = [(3, 4, 5), (4, 3, 7), (4, 5, 1), (5, 6, 2), (3, 6, 20)]
+    inputs = {"ways": [{"source": one, "target": other, "seconds": float(s)} for one, other, s in streets]}
+    found = simulate(distances.flow(""), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["times"]
+    assert {row["vertex"]: row["seconds"] for row in found} == {3: 0, 4: 5, 5: 6, 6: 8}
+
+
+def test_members_leave_one_after_the_other_until_all_have_enough_neighbours():
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (3, 4), (4, 5), (5, 6), (4, 6)]
+    inputs = {"pairs": [{"one": one, "other": other} for one, other in pairs]}
+    found = simulate(k_core.flow(""), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["members"]
+    assert {row["vertex"] for row in found if row["stays"]} == {0, 1, 2, 3}
+    assert {row["vertex"]: row["neighbours"] for row in found if not row["stays"]} == {4: 1, 5: 0, 6: 0}
 
 
 def test_flowers_far_from_each_other_are_in_groups_of_their_own_and_a_centre_without_flowers_stays():
@@ -129,6 +156,9 @@ def test_the_flowers_are_those_that_were_measured():
             "2 towns; 1 is 7 minutes",
         ),
         (connected_components, [{"document": 1, "original": 0}, {"document": 0, "original": 0}], "1 to keep"),
+        (components, [{"vertex": 1, "lowest": 0}, {"vertex": 0, "lowest": 0}], "2 devices in 1 households"),
+        (distances, [{"vertex": 0, "seconds": 0.0}, {"vertex": 1, "seconds": 9.0}], "is 9 seconds from a station"),
+        (k_core, [{"vertex": 0, "stays": True, "neighbours": 3}, {"vertex": 1, "stays": False}], "1 of 2 members"),
     ],
 )
 def test_what_came_of_it_is_told_to_a_person(
