@@ -56,11 +56,17 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.run_command import run_flow
 
             return run_flow(options)
-        case "attach" | "savepoint" | "stop" | "cancel":
-            from backedge.living_commands import cancel_run, follow_run, stop_run, take_savepoint
+        case "attach" | "savepoint" | "rescale" | "stop" | "cancel":
+            from backedge import living_commands as living
 
-            living = {"attach": follow_run, "savepoint": take_savepoint, "stop": stop_run, "cancel": cancel_run}
-            return living[options.command](options)
+            commands = {
+                "attach": living.follow_run,
+                "savepoint": living.take_savepoint,
+                "rescale": living.rescale_run,
+                "stop": living.stop_run,
+                "cancel": living.cancel_run,
+            }
+            return commands[options.command](options)
         case "compare":
             from backedge.compare_command import compare_module
 
@@ -145,6 +151,7 @@ def _add_living(commands: Any) -> None:
     for command, help, name in (
         ("attach", "follow a detached run to its end", None),
         ("savepoint", "have a detached run take a cut that is kept", "savepoint"),
+        ("rescale", "give a detached run another number of tasks", None),
         ("stop", "end a detached run with a cut", "stop"),
         ("cancel", "end a detached run at once; its last cut stays", None),
     ):
@@ -152,6 +159,9 @@ def _add_living(commands: Any) -> None:
         parser.add_argument("job", metavar="JOB", help="the name of its flow")
         if name is not None:
             parser.add_argument("--name", default=name, help=f"the name of the cut; default: {name}")
+        if command == "rescale":
+            tasks = "tasks for each operator that does not set its own number, or for one; may be given again"
+            parser.add_argument("--parallelism", action="append", required=True, metavar="N|OPERATOR=N", help=tasks)
         _add_results(parser)
 
 

@@ -1,13 +1,17 @@
-"""`backedge attach`, `savepoint`, `stop` and `cancel`: a detached run from any terminal, found by its job's name."""
+"""`backedge attach`, `savepoint`, `rescale`, `stop`, `cancel`: a detached run from any terminal, found by its job."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
+from backedge.arguments import digits
+from backedge.flows import WrongCallError
 from backedge.following import DONE, FAILED, Following, say
 from engine.on_ray.api.detached_runs import attach
 from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.run_spec import RequestFailedError
+from graphs.wording import one_line
 
 
 def follow_run(given: argparse.Namespace) -> int:
@@ -35,6 +39,42 @@ def take_savepoint(given: argparse.Namespace) -> int:
         return DONE
 
     return following.obey(act)
+
+
+def rescale_run(given: argparse.Namespace) -> int:
+    """Give the run another number of tasks, and print for how long none of them ran."""
+    following = Following("rescale", given)
+
+    def act() -> int:
+        parallelism = parallelism_in(given.parallelism)
+        try:
+            gap_ms = attach(given.job, progress=False).rescale(parallelism)
+        except RequestFailedError as error:
+            return say("rescale", str(error), FAILED)
+        following.tell({"job": given.job, "gap_ms": gap_ms}, f"{given.job}: rescaled, no task ran for {gap_ms} ms")
+        return DONE
+
+    return following.obey(act)
+
+
+def parallelism_in(words: Sequence[str]) -> int | dict[str, int]:
+    """The number of tasks for all operators, or for each that is named.
+
+    >>> parallelism_in(["3"]), parallelism_in(["grow=3", "done=1"])
+    (3, {'grow': 3, 'done': 1})
+    """
+    found: dict[str, int] = {}
+    for word in words:
+        name, is_named, number = word.rpartition("=")
+        tasks = digits(number)
+        if not tasks or bool(is_named) != bool(name):
+            raise WrongCallError(f"--parallelism {one_line(word)}: give a number of at least 1, or OPERATOR=NUMBER")
+        found[name] = tasks
+    if "" not in found:
+        return found
+    if len(words) > 1:
+        raise WrongCallError("--parallelism: give one number for all operators, or OPERATOR=NUMBER for each")
+    return found[""]
 
 
 def stop_run(given: argparse.Namespace) -> int:

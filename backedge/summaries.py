@@ -72,5 +72,8 @@ def told(summary: dict[str, Any]) -> str:
     faults = f"{counted(summary['kills'], 'kill')}, {counted(summary['restores'], 'restore')}"
     audit = f"; audit: {summary['audit']['state']}" if summary.get("audit") else ""
     lines = [f"{how}; {worked}; {cuts}; {faults}{audit}"]
+    lines += [
+        f"  rescaled at epoch {rescale['epoch']} in {rescale['gap_ms']} ms" for rescale in summary.get("rescales", [])
+    ]
     lines += [f"  {sink}: {counted(count, 'record')}" for sink, count in summary["outputs"].items()]
     return "\n".join(lines)

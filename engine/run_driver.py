@@ -49,6 +49,7 @@ from recovery.orders import (
     Numbered,
     Order,
     PauseRestart,
+    Rescale,
     RestoreTasks,
     StartTasks,
     Sweep,
@@ -56,18 +57,20 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
-from recovery.requests import Reply, Request
+from recovery.protocol_errors import RescaleError
+from recovery.requests import Reply, Request, Sizes
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import Stage, Supervisor
 from recovery.unpublished import with_unpublished
 
 
 class ChainReading(Enum):
-    """Why the chain has to be read: to begin the run, to claim after a failure, or to claim after a pause."""
+    """Why the chain has to be read: to begin the run, or to claim after a failure, a pause, or the cut of a rescale."""
 
     BEGIN = "begin"
     CLAIM = "claim"
     RESUME = "resume"
+    RESCALE = "rescale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class RunDriver:
     - step: what has to be done in the store next, at `due_ms`. tries: how often it has failed in a row.
     - is_unknown: whether the entry of the step may exist already.
     - reason: the failure after which the chain is read. asked: the cut that the run begins from, and whether anew.
+    - rescaled_to: the numbers of tasks for which an attempt was left last.
     - ending: how the run has ended; None as long as it goes on.
     """
 
@@ -119,6 +123,7 @@ class RunDriver:
         self.is_unknown = False
         self.reason = ""
         self.asked: tuple[Epoch | None, bool] = (None, False)
+        self.rescaled_to: Sizes = ()
         self.ending: RunEnding | None = None
 
     @property
@@ -168,7 +173,8 @@ class RunDriver:
 
     def _is_under_way(self) -> bool:
         """Whether the attempt is being restored or runs. After a failure the supervisor hears of it with the chain."""
-        return self.supervisor.stage in (Stage.RESTORING, Stage.RUNNING) and self.step is not ChainReading.CLAIM
+        is_left = self.step in (ChainReading.CLAIM, ChainReading.RESCALE)
+        return self.supervisor.stage in (Stage.RESTORING, Stage.RUNNING) and not is_left
 
     def on_remaining(self, task: TaskId, attempt: Attempt, epoch: Epoch, remaining: Remaining) -> None:
         """A task reports what it still has to do for an epoch."""
@@ -268,6 +274,8 @@ class RunDriver:
                 self._remove("output that will not be published", partial(self.ports.output.roll_back, order))
             case FailAttempt(reason):
                 return self._fail_attempt(reason)
+            case Rescale(request, epoch):
+                return self._rescale(request, epoch)
             case PauseRestart(pause_ms):
                 self.ports.observer.on_pause(pause_ms)
             case FailRun(reason):
@@ -290,7 +298,7 @@ class RunDriver:
             cut = None if epoch is None else ports.store.manifest(epoch)
         except OSError as error:
             return [FailAttempt(f"the manifest of epoch {epoch} could not be read: {error}")]
-        placed = ports.actors.place(cut)
+        placed = ports.actors.place(cut, supervisor.sizes)
         self.deployment = placed.deployment
         restores = with_unpublished(placed.restores, unpublished, placed.deployment)
         self.files = {}
@@ -331,6 +339,24 @@ class RunDriver:
         self.ports.observer.on_restart(reason)
         self.ports.actors.stop()
         return self._claim(reason)
+
+    def _rescale(self, request: Request, epoch: Epoch) -> Sequence[Order]:
+        """Leave the attempt for one with other numbers of tasks, if the cut can be restored with them."""
+        ports, requests = self.ports, self.supervisor.requests
+        try:
+            ports.actors.place(ports.store.manifest(epoch), request.sizes)
+        except RescaleError as refusal:
+            requests.refuse(request, str(refusal))
+            ports.observer.say(f"the rescale was refused, and the run goes on as before: {refusal}")
+            return ()
+        except OSError as error:
+            requests.on_closed(epoch, f"the manifest of epoch {epoch} could not be read: {error}")
+            return ()
+        self.abandon()
+        ports.observer.on_rescale(dict(request.sizes))
+        ports.actors.stop()
+        self.rescaled_to = request.sizes
+        return self._read_chain(ChainReading.RESCALE)
 
     def _claim(self, reason: str) -> Sequence[Order]:
         self.reason = reason
@@ -388,6 +414,8 @@ class RunDriver:
                 return self.supervisor.on_failure(self.reason, chain, self.ports.clock.now_ms)
             case ChainReading.RESUME:
                 return self.supervisor.resume(chain)
+            case ChainReading.RESCALE:
+                return self.supervisor.on_rescale(self.rescaled_to, chain)
 
     def _on_unread(self, error: str) -> Sequence[Order]:
         if self.tries == 0:

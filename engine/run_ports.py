@@ -15,6 +15,7 @@ from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.orders import Abort, Compact, Complete, Entry, Manifest, Numbered, StartTasks, Sweep, TellToEnd, Trigger
 from recovery.outline import CutOutline
+from recovery.requests import Sizes
 from recovery.rescale import RestorePlan
 
 
@@ -89,8 +90,11 @@ class RunOutput(Protocol):
 class ActorPool(Protocol[C_contra]):
     """The actors of a run."""
 
-    def place(self, cut: C_contra | None) -> Placed:
-        """Decide where the tasks of the next attempt run, and what each restores from the cut."""
+    def place(self, cut: C_contra | None, sizes: Sizes) -> Placed:
+        """Decide where the tasks of the next attempt run, and what each restores from the cut.
+
+        `sizes` are their numbers, if the run was rescaled. Raises `RescaleError` if the cut does not allow them.
+        """
         ...
 
     def restore(self, attempt: Attempt, placed: Placed, cut: C_contra | None) -> None:
@@ -157,6 +161,9 @@ class RunObserver(Generic[C]):
     def on_given_up(self, epoch: Epoch, reason: str) -> None:
         """An epoch will never be complete."""
         self.say(reason)
+
+    def on_rescale(self, sizes: Mapping[str, int]) -> None:
+        """The attempt is left for one with these numbers of tasks."""
 
     def on_pause(self, pause_ms: int) -> None:
         """The next attempt begins after a pause."""

@@ -35,6 +35,15 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
     check_count(parallelism, "parallelism", f"flow {plan.name!r}")
     check_choice(actors, ("task", "slice", "auto"), "actors", f"flow {plan.name!r}")
     sizes = {name: operator.parallelism or parallelism for name, operator in plan.operators.items()}
+    layout = _sized(plan, sizes)
+    task_count = sum(sizes[name] for name in plan.operators if layout.first[name] == name)
+    if actors == "auto":
+        actors = "task" if (cpus or os.cpu_count() or 1) >= task_count else "slice"
+    return _deployed(layout, by_slice=actors == "slice")
+
+
+def _sized(plan: Plan, sizes: Mapping[str, int]) -> _Layout:
+    """The layout of a plan with these numbers of tasks."""
     plan = replace(plan, edges=tuple(_routable(edge, sizes) for edge in plan.edges))
     for edge in plan.edges:
         if edge.routing is Routing.HASH and sizes[edge.receiver] > KEY_GROUPS:
@@ -42,11 +51,51 @@ def expand(plan: Plan, parallelism: int = 1, actors: Actors = "task", cpus: int 
                 f"operator {edge.receiver!r} is keyed and has parallelism={sizes[edge.receiver]}, but there are only "
                 f"{KEY_GROUPS} key groups, so some tasks would be idle: give at most parallelism={KEY_GROUPS}"
             )
-    layout = _layout(plan, sizes, frozenset())
-    task_count = sum(sizes[name] for name in plan.operators if layout.first[name] == name)
-    if actors == "auto":
-        actors = "task" if (cpus or os.cpu_count() or 1) >= task_count else "slice"
-    return _deployed(layout, by_slice=actors == "slice")
+    return _layout(plan, sizes, frozenset())
+
+
+def sizes_with(deployment: Deployment, parallelism: int | Mapping[str, int]) -> dict[str, int]:
+    """The number of tasks of each operator of a deployment under another parallelism.
+
+    A number is for all operators that do not set their own. A mapping names operators; all others stay as they are.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow()
+    >>> flow.read(Items([1, 2]), name="in").map(abs, name="abs").write(Collect(), name="out")
+    >>> sizes_with(expand(flow.plan(), 2), 3), sizes_with(expand(flow.plan(), 2), {"abs": 4})
+    ({'in': 3, 'abs': 3, 'out': 3}, {'in': 2, 'abs': 4, 'out': 2})
+    """
+    operators, what = deployment.plan.operators, f"flow {deployment.plan.name!r}"
+    if isinstance(parallelism, Mapping):
+        for name, count in parallelism.items():
+            if name not in operators:
+                known = ", ".join(map(repr, operators))
+                raise BadOptionError(f"{what} has no operator {name!r} to rescale; its operators are {known}")
+            check_count(count, f"parallelism of operator {name!r}", what)
+        return {**deployment.parallelism, **parallelism}
+    check_count(parallelism, "parallelism", what)
+    return {name: operator.parallelism or parallelism for name, operator in operators.items()}
+
+
+def resized(deployment: Deployment, sizes: Mapping[str, int]) -> Deployment:
+    """The same flow with these numbers of tasks. Tasks share actors as before.
+
+    >>> from graphs import Collect, Flow, Items
+    >>> flow = Flow()
+    >>> flow.read(Items([1, 2]), name="in").map(abs, name="abs").write(Collect(), name="out")
+    >>> wide = resized(expand(flow.plan()), {"in": 1, "abs": 2, "out": 2})
+    >>> narrow = resized(wide, {"in": 1, "abs": 1, "out": 1})
+    >>> [str(task) for task in wide.tasks], [str(task) for task in narrow.tasks]
+    (['in/0', 'abs/0', 'abs/1'], ['in/0'])
+    """
+    edges = tuple(
+        edge if edge.declared is None else _as_declared(edge, edge.declared) for edge in deployment.plan.edges
+    )
+    return _deployed(_sized(replace(deployment.plan, edges=edges), sizes), by_slice=deployment.by_slice)
+
+
+def _as_declared(edge: Edge, declared: Routing) -> Edge:
+    return replace(edge, routing=declared, declared=None)
 
 
 def with_channels(deployment: Deployment, edges: Collection[str]) -> Deployment:

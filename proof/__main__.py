@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.simulation.breaks import BREAKS
 from proof.explorer import Exploration, Explorer
-from proof.runner import Summary, run_in_parallel, run_seed
+from proof.runner import RESCALES, Summary, run_in_parallel, run_seed
 from proof.schedule_story import tell
 from proof.tiny_graphs import graphs
 
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_one(options: argparse.Namespace) -> int:
-    outcome, world, case = run_seed(options.seed, options.crashes, options.rule)
+    outcome, world, case = run_seed(options.seed, options.crashes, options.rule, RESCALES)
     print(tell(outcome.story), file=sys.stderr)
     result = {
         "seed": options.seed,

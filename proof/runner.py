@@ -32,6 +32,8 @@ STEPS_SAFE = 3_000
 STEPS_LIVE = 20_000
 STEPS_EXPECTED = 400
 SEEDS_A_CHUNK = 20
+RESCALES = 2
+"""How often `python -m proof run` may rescale a run while it runs."""
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Summary:
         more = ("restores_with_log", "overlapping", "rescaled", "cuts_between_rounds")
         return {
             **{key: self.counts[key] for key in (*keys, *more)},
+            "rescaled_live": self.happened["rescaled_live"],
             "topologies": dict(sorted(self.topologies.items())),
             "policies": dict(sorted(self.policies.items())),
             "faults": dict(sorted(self.faults.items())),
@@ -127,17 +130,18 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
     return world
 
 
-def run_seed(seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World, Case]:
-    """Run and judge one schedule. `rule` names the rule that is broken in it."""
+def run_seed(seed: int, crashes: int, rule: str | None = None, rescales: int = 0) -> tuple[Outcome, World, Case]:
+    """Run and judge one schedule. `rule` names the rule that is broken in it. It is rescaled up to `rescales` times."""
     case = case_of(seed, None if rule is None else BREAKS[rule].topology)
-    return *run_case(case, seed, crashes, rule), case
+    return *run_case(case, seed, crashes, rule, rescales), case
 
 
-def run_case(case: Case, seed: int, crashes: int, rule: str | None = None) -> tuple[Outcome, World]:
+def run_case(case: Case, seed: int, crashes: int, rule: str | None = None, rescales: int = 0) -> tuple[Outcome, World]:
     """Run and judge one schedule of a case."""
     parts = Parts() if rule is None else BREAKS[rule].parts()
+    rescales = rescales if rule is None else BREAKS[rule].rescales
     world = world_of(case, seed, parts)
-    plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to, go_backs=1)
+    plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to, rescales=rescales, go_backs=1)
     schedule = Schedule(world, seed, plan, STEPS_SAFE, STEPS_LIVE, STEPS_EXPECTED)
     try:
         outcome = schedule.run()
@@ -154,7 +158,7 @@ def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None) -> Su
     """Run many schedules in this process."""
     summary = Summary()
     for seed in seeds:
-        outcome, world, case = run_seed(seed, crashes, rule)
+        outcome, world, case = run_seed(seed, crashes, rule, RESCALES)
         _count(summary, outcome, world.record, case)
         summary.happened += world.counts
     return summary

@@ -12,7 +12,8 @@
 - At most `open_epochs_max` epochs are open; the next begins when one completes. A requested cut may overlap them. While
   a drain or a cut between two rounds is open, no other epoch begins, because it would outdate that one; requests wait.
 - Requests for cuts and stops (`requests.py`) outlive the attempt. The coordinator opens an epoch for each waiting
-  request, another one if that epoch is aborted, and ends the run with the cut of a stop.
+  request, another one if that epoch is aborted, and ends the run with the cut of a stop. The cut of a rescale is the
+  last of its attempt: the next one restores it with other numbers of tasks (`Rescale`).
 - A probe is opened when a loop may have run dry, one at a time; probes do not count as open epochs. Each probe holds up
   the loop for a moment, so the pause between probes doubles, and is long while records are known to circulate.
 - An epoch has a base, the newest complete cut, and its tasks write what changed since (`state_files.py`). The base of
@@ -42,6 +43,7 @@ from recovery.orders import (
     GivenUp,
     Manifest,
     Order,
+    Rescale,
     StateFile,
     TellToEnd,
     Trigger,
@@ -217,6 +219,9 @@ class Coordinator:
                 break
             if now_ms < self.retry_at_ms.get(request.id, 0):
                 continue
+            if request.kind is RequestKind.RESCALE and dict(request.sizes) == self.deployment.parallelism:
+                self.requests.on_rescaled(request, self.latest)
+                continue
             is_stop = request.kind is RequestKind.STOP
             if is_stop and self.latest is not None and self.requests.recorded.get(request.id) == self.latest:
                 orders += self._stop_with(self.latest)
@@ -295,6 +300,8 @@ class Coordinator:
             orders += self._stop_with(epoch)
         for waiting in list(self.open.values()):
             orders += self._close_if_complete(waiting, now_ms)
+        if cut.request is not None and cut.request.kind is RequestKind.RESCALE and self.final is None:
+            orders.append(Rescale(cut.request, epoch))
         return orders
 
     def on_manifest_failed(self, epoch: Epoch, reason: str, now_ms: int) -> list[Order]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.messages import Mode
+from recovery.requests import Request, Sizes
 
 
 class Trigger(NamedTuple):
@@ -191,11 +192,15 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """The start of an attempt, from the `restored` cut or from the beginning."""
+    """The start of an attempt, from the `restored` cut or from the beginning.
+
+    `sizes` are the numbers of tasks, if the run was rescaled; otherwise they are those that the run began with.
+    """
 
     attempt: Attempt
     restored: Epoch | None
     claimant: str = ""
+    sizes: Sizes = ()
 
 
 Entry = Manifest | AttemptStart
@@ -253,6 +258,17 @@ class FailAttempt(NamedTuple):
     reason: str
 
 
+class Rescale(NamedTuple):
+    """Leave the attempt for one with other numbers of tasks, which restores this cut; then `on_rescale`.
+
+    The cut was taken for this request. If it cannot be restored with them, the request is refused and the attempt goes
+    on.
+    """
+
+    request: Request
+    epoch: Epoch
+
+
 class PauseRestart(NamedTuple):
     """Begin the next attempt after this pause, when `is_due` is true, with `resume`."""
 
@@ -291,6 +307,7 @@ Order = (
     | RestoreTasks
     | StartTasks
     | FailAttempt
+    | Rescale
     | PauseRestart
     | Fenced
     | FailRun

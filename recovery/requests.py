@@ -1,4 +1,4 @@
-"""Requests to a run: take a cut or a savepoint, or stop with one. They belong to the run, not to one of its attempts.
+"""Requests to a run: take a cut or a savepoint, stop with one, or rescale. They belong to the run, not to an attempt.
 
     waiting ---> open in an epoch ---> answered
        ^                |
@@ -11,6 +11,8 @@
   survives a restart is looked up there first, so its cut is not taken twice.
 - A savepoint has a name and is kept. A cut has none, and counts as one of the periodic cuts for retention.
 - A stop is answered when its output is published. A run that restores the cut of its own stop ends at once.
+- A rescale is answered when an attempt runs with the numbers of tasks that it asks for, whatever became of its cuts. A
+  run that was rescaled and dies in between takes another cut, or has nothing left to do.
 - Every end of the run answers all requests: with the final cut for savepoints and stops; after a stop, waiting
   savepoints are reported as superseded; after a failure, with its error.
 - Clients repeat a request with the same id until they have the answer, which is kept.
@@ -27,12 +29,17 @@ from recovery.messages import Mode
 TRIES_MAX = 10
 
 
+Sizes = tuple[tuple[str, int], ...]
+"""The number of tasks of each operator, in the order of the flow; empty means those that the run began with."""
+
+
 class RequestKind(Enum):
     """The kind of a request."""
 
     CUT = "cut"
     SAVEPOINT = "savepoint"
     STOP = "stop"
+    RESCALE = "rescale"
 
 
 def wanted(kind: RequestKind, name: str | None) -> str:
@@ -41,6 +48,8 @@ def wanted(kind: RequestKind, name: str | None) -> str:
     >>> wanted(RequestKind.SAVEPOINT, "mine"), wanted(RequestKind.CUT, None)
     ("savepoint 'mine'", 'the requested cut')
     """
+    if kind is RequestKind.RESCALE:
+        return "the rescale"
     return "the requested cut" if name is None else f"{kind.value} {name!r}"
 
 
@@ -48,21 +57,24 @@ def wanted(kind: RequestKind, name: str | None) -> str:
 class Request:
     """A request for a cut, and for a stop also the end of the run. The client chooses a new id each time.
 
-    `name` is that of the savepoint; None for a cut that is not kept.
+    `name` is that of the savepoint; None for a cut that is not kept. `sizes`: what a rescale asks for.
     """
 
     id: str
     kind: RequestKind
     name: str | None
     mode: Mode
+    sizes: Sizes = ()
 
     def __str__(self) -> str:
+        if self.kind is RequestKind.RESCALE:
+            return "rescale"
         return "requested cut" if self.name is None else f"{self.kind.value} {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a request: the epoch of its cut, or an error."""
+    """The answer to a request: the epoch of its cut, or an error. A rescale that has nothing to do needs no cut."""
 
     epoch: Epoch | None = None
     error: str | None = None
@@ -131,11 +143,20 @@ class Requests:
         self.open.clear()
 
     def on_recorded(self, request_id: str, epoch: Epoch) -> None:
-        """A cut for this request is in the chain. This answers it; only a stop waits for the end of the run."""
+        """A cut for this request is in the chain. That answers it, unless more than a cut was asked for."""
         self.recorded[request_id] = epoch
         request = self.waiting.get(request_id) or self.open.get(epoch)
-        if request is not None and request.id == request_id and request.kind is not RequestKind.STOP:
+        needs_more = (RequestKind.STOP, RequestKind.RESCALE)
+        if request is not None and request.id == request_id and request.kind not in needs_more:
             self._answer(request, Reply(epoch))
+
+    def on_rescaled(self, request: Request, epoch: Epoch | None) -> None:
+        """The attempt runs as a rescale asks for. It has restored this cut, or has taken it since."""
+        self._answer(request, Reply(epoch))
+
+    def refuse(self, request: Request, error: str) -> None:
+        """A request cannot be carried out, and the run goes on as before."""
+        self._answer(request, Reply(error=f"the {request} was refused, and the run goes on as before: {error}"))
 
     def on_finished(self, epoch: Epoch, *, is_stopped: bool) -> None:
         """The run has ended with this cut, because of a stop or by itself."""
@@ -155,6 +176,8 @@ class Requests:
     def _last_answer(self, request: Request) -> Reply:
         if self._error is not None:
             return Reply(error=f"the run ended before the {request} was complete: {self._error}")
+        if request.kind is RequestKind.RESCALE:
+            return Reply(error=f"the {request} was superseded by the end of the run, with epoch {self._final}")
         if self._is_stopped and request.kind is RequestKind.SAVEPOINT:
             return Reply(error=f"the {request} was superseded by a stop, which ended the run with epoch {self._final}")
         return Reply(self._final)

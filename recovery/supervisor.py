@@ -49,7 +49,7 @@ from recovery.orders import (
     StartTasks,
     Sweep,
 )
-from recovery.requests import Requests
+from recovery.requests import Requests, Sizes
 from recovery.state_files import StateLists
 
 
@@ -111,6 +111,7 @@ class Supervisor:
 
     - restarts: by this supervisor. failed_ms: the times of the failures that count against the limit.
     - failures_in_a_row: attempts that have failed since the last complete cut.
+    - sizes: the numbers of tasks of the next attempt, if the run was rescaled. The claim has them, for successors.
     - has_claimed: whether an entry in the chain is this supervisor's. has_job: or a predecessor's, so that the run has
       had the job.
     """
@@ -123,6 +124,7 @@ class Supervisor:
         self.restarts = 0
         self.failed_ms: deque[int] = deque()
         self.failures_in_a_row = 0
+        self.sizes: Sizes = ()
         self.has_claimed = False
         self.has_job = False
         self.resume_at_ms = 0
@@ -165,7 +167,7 @@ class Supervisor:
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(self.attempt + 1)
         self.restored_from = self.continues_from if epoch is None else epoch
-        return self.append(AttemptStart(self.attempt, self.restored_from))
+        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.sizes))
 
     def read(self, chain: Sequence[Numbered]) -> None:
         """Read the new entries."""
@@ -180,6 +182,8 @@ class Supervisor:
         self.has_job |= self._is_of_this_run(entry)
         if isinstance(entry, AttemptStart):
             self.continues_from = entry.restored
+            if self._is_of_this_run(entry):
+                self.sizes = entry.sizes
         else:
             self.continues_from = self.last_cut = entry.epoch
             if entry.request is not None:
@@ -329,6 +333,20 @@ class Supervisor:
         self.stage = Stage.PAUSING
         self.resume_at_ms = now_ms + pause_ms
         return [PauseRestart(pause_ms)]
+
+    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
+        """The cut of a rescale is complete, and the attempt was left: claim the next one, with these numbers of tasks.
+
+        Its tasks restore that cut: it is the last entry of the chain. Tasks of the attempt that was left may go on for
+        a while, as after a failure; the number of the new one fences them.
+        """
+        lost_with = self._lost_with(chain)
+        if lost_with is not None:
+            return self._fence(lost_with)
+        self.requests.on_attempt_over()
+        self.read(chain)
+        self.sizes = sizes
+        return self.begin(chain)
 
     def is_due(self, now_ms: int) -> bool:
         """Whether the pause before the next attempt is over."""

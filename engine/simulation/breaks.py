@@ -46,21 +46,25 @@ from recovery.orders import (
     Sweep,
 )
 from recovery.outline import CutOutline
-from recovery.requests import Requests
+from recovery.requests import Requests, Sizes
 from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
 from recovery.stores.store_errors import OutcomeUnknownError
-from recovery.supervisor import Supervisor
+from recovery.supervisor import Stage, Supervisor
 from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
 
 
 @dataclass(frozen=True)
 class Break:
-    """A rule: what breaking it means, and the parts that break it. `topology`: where it shows; None: in many."""
+    """A rule: what breaking it means, and the parts that break it.
+
+    `topology`: where it shows; None: in many. `rescales`: how often a run may be rescaled, if that is what shows it.
+    """
 
     meaning: str
     parts: Callable[[], Parts]
     topology: str | None = None
+    rescales: int = 0
 
 
 # -- the loop log ------------------------------------------------------------------------------------------------
@@ -586,6 +590,26 @@ class ClaimsFromAnOldChain(RunDriver):
         return self.old_chain
 
 
+class RescaleRestoresAnOlderCut(Supervisor):
+    """Begins the attempt of a rescale with the cut before the one that was taken for it."""
+
+    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
+        orders = super().on_rescale(sizes, chain)
+        if len(self.cuts) < 2:
+            return orders
+        self.restored_from = self.cuts[-2]
+        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=sizes))
+
+
+class RescaleWithinTheAttempt(Supervisor):
+    """Gives the new tasks the number of the attempt that was left, so that nothing fences the old ones."""
+
+    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
+        self.requests.on_attempt_over()
+        self.sizes, self.stage, self.restored_from = sizes, Stage.RESTORING, self.last_cut
+        return [RestoreTasks(self.attempt, self.last_cut)]
+
+
 # -- rounds ------------------------------------------------------------------------------------------------------
 
 
@@ -881,6 +905,14 @@ BREAKS = {
     ),
     "acts-without-a-claim": Break(
         "two supervisors: a successor acts before it has claimed the job", _run_driver(ActsWithoutAClaim)
+    ),
+    "rescale-restores-an-older-cut": Break(
+        "a rescale begins with the cut before the one taken for it", _supervisor(RescaleRestoresAnOlderCut), rescales=2
+    ),
+    "rescale-within-the-attempt": Break(
+        "the tasks from before a rescale go on, and nothing fences them",
+        _supervisor(RescaleWithinTheAttempt),
+        rescales=2,
     ),
     "claims-from-an-old-chain": Break(
         "a claim that is repeated does not read the chain again", _run_driver(ClaimsFromAnOldChain)

@@ -6,11 +6,12 @@ from typing import Protocol
 
 from engine.run_ports import Placed
 from graphs.deployment import Deployment
-from graphs.expansion import Actors, expand
+from graphs.expansion import Actors, expand, resized
 from graphs.ids import TaskId
 from graphs.plan import Plan
 from recovery.outline import CutOutline
 from recovery.protocol_errors import RescaleError
+from recovery.requests import Sizes
 from recovery.rescale import RestorePlan, fitting
 from recovery.restored import TaskRestore
 from recovery.taking_back import CutFiles, MoveWhole, Reroute
@@ -46,6 +47,22 @@ class Placement:
         if parallelism not in self.made:
             self.made[parallelism] = expand(self.plan, parallelism, self.actors)
         return self.made[parallelism]
+
+    def resized(self, sizes: Sizes) -> Deployment:
+        """The deployment with these numbers of tasks."""
+        for deployment in self.made.values():
+            if deployment.parallelism == dict(sizes):
+                return deployment
+        deployment = resized(next(iter(self.made.values())), dict(sizes))
+        self.fitted.append(deployment)
+        return deployment
+
+    def place_rescaled(self, cut: CutOutline, sizes: Sizes) -> Placed:
+        """Deploy with the numbers of tasks that a rescale asks for. Raises `RescaleError` if the cut forbids them."""
+        deployment = fitting(cut, self.resized(sizes))
+        if deployment not in (*self.made.values(), *self.fitted):
+            self.fitted.append(deployment)
+        return Placed(deployment, dict(self.plan_restore(cut, deployment)))
 
     def place(self, current: Deployment, cut: CutOutline | None, wanted: int | None) -> Placed:
         """Deploy with the wanted parallelism if the cut allows it, else with that of the cut."""

@@ -31,6 +31,8 @@ from recovery.rounds import Phase
 from recovery.supervisor import Supervisor
 
 LIVE_TICK_SHARE = 0.02
+RESCALED_RUNS, RESCALED_STEPS, TASKS_MAX = 0.4, 0.03, 4
+"""The share of runs that are rescaled while they run, and of their steps; the most tasks of an operator."""
 NEVER_MS = 10**9
 ANSWERED = "every request is answered"
 LAGGING = (0.1, 0.03, 0.01)
@@ -61,6 +63,7 @@ class FaultPlan:
     credits: int = 6
     zombies: bool = True
     rescale_to: int | None = None
+    rescales: int = 0
     lost_append_replies: int = 1
     hung_appends: int = 1
     compactions: int = 2
@@ -170,10 +173,16 @@ class Schedule:
             "window": self._change_window,
         }
         self.slow = self._draw_slow()
+        # A generator of its own: the schedules of runs that are not rescaled do not depend on these draws.
+        self.rescaling = random.Random(f"rescale {seed}")
+        self.rescales = self.rescaling.randint(1, plan.rescales) if plan.rescales and self._is_rescaled() else 0
         self.disturbed: set[Attempt] = set()
         self.gaps: set[Attempt] = set()
         self.must_complete: set[tuple[Attempt, Epoch]] = set()
         self.cuts_with_request: dict[Epoch, bool] = {}
+
+    def _is_rescaled(self) -> bool:
+        return self.rescaling.random() < RESCALED_RUNS
 
     def _draw_slow(self) -> TaskId | None:
         """In every third run, pick a task whose user code takes long for a record."""
@@ -227,6 +236,8 @@ class Schedule:
                 self._leave_request_behind()
             if self.left["late_savepoint"] and rng.random() < 0.05 and self._savepoint_in_rounds(is_live):
                 self.left["late_savepoint"] -= 1
+            if self.rescales and not is_live and self.rescaling.random() < RESCALED_STEPS:
+                self._rescale()
             event = self._pick(is_live)
             story.append(event)
             if event[0] in COUNTED:
@@ -679,6 +690,17 @@ class Schedule:
 
     def _stop(self) -> bool:
         return self._ask(RequestKind.STOP, self.world.options.snapshots.mode)
+
+    def _rescale(self) -> None:
+        """Ask for another number of tasks. A process may die soon: before the cut, while tasks restore, or after."""
+        world, rng = self.world, self.rescaling
+        self.rescales -= 1
+        sizes = tuple(world.placement.deployment(rng.randint(1, TASKS_MAX)).parallelism.items())
+        self.outcome.story.append(("rescale", dict(sizes)))
+        self.outcome.faults["rescale"] += 1
+        world.ask(Request(f"rescale-{self.rescales}", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, sizes))
+        if self.crash_steps and rng.random() < 0.5:
+            self.crash_steps[-1] = self.outcome.steps + rng.randrange(1, 150)
 
     def _ask(self, kind: RequestKind, mode: Mode) -> bool:
         """Make a request, whatever the run is doing."""

@@ -57,7 +57,7 @@ from recovery.orders import (
 )
 from recovery.outline import outline_of
 from recovery.protocol_errors import FencedError
-from recovery.requests import Request
+from recovery.requests import Reply, Request, RequestKind, Sizes
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.supervisor import Supervisor, claimant_of
@@ -219,8 +219,16 @@ class World(RunObserver[SimulatedCut]):
             answer = requests.ask(request)
             if answer is not None:
                 del self.unanswered[request.id]
+                self._check_rescaled(request, answer)
                 self.counts["answers" if answer.error is None else "refusals"] += 1
                 self.counts["answers_after_failed_tries"] += tries > 0
+
+    def _check_rescaled(self, request: Request, answer: Reply) -> None:
+        """Check that an attempt had the numbers of tasks that a rescale asked for."""
+        if request.kind is RequestKind.RESCALE and answer.error is None:
+            self.counts["rescales_answered"] += 1
+            if all(deployment.parallelism != dict(request.sizes) for deployment in self.record.deployments.values()):
+                raise RuntimeError(f"the rescale to {dict(request.sizes)} was answered, and no attempt had these tasks")
 
     # -- what can happen -----------------------------------------------------------------------------------------
 
@@ -585,13 +593,17 @@ class World(RunObserver[SimulatedCut]):
         """Remove output when the schedule says so."""
         self.removals.append(Removal(self.supervisor.attempt, sweep, is_of_output=True))
 
-    def place(self, cut: SimulatedCut | None) -> Placed:
-        """Deploy the attempt, with another parallelism if one is wanted and the cut allows it."""
+    def place(self, cut: SimulatedCut | None, sizes: Sizes) -> Placed:
+        """Deploy the attempt, as a rescale asks for, or with another parallelism if one is wanted and possible."""
+        if sizes and cut is not None:
+            return self.placement.place_rescaled(cut.outline, sizes)
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
         return self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
 
     def restore(self, attempt: Attempt, placed: Placed, cut: SimulatedCut | None) -> None:
         """Restore each task when the schedule says so."""
+        if attempt in self.record.deployments:
+            raise RuntimeError(f"attempt {attempt} is restored a second time: its number no longer fences the first")
         self.restored_cut = None if cut is None else cut.cut
         if cut is not None:
             self._count_restore(self.store.manifest(cut.cut.epoch))
@@ -644,6 +656,10 @@ class World(RunObserver[SimulatedCut]):
         """Show every cut to the user's predicate, the final one included: it may check an invariant."""
         if manifest.epoch not in self.watched:
             self._is_to_stop_at(self.record.cuts[manifest.epoch])
+
+    def on_rescale(self, sizes: Mapping[str, int]) -> None:
+        """Count it."""
+        self.counts["rescaled_live"] += 1
 
     def on_pause(self, pause_ms: int) -> None:
         """Count it."""

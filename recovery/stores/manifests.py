@@ -93,6 +93,7 @@ def entry_document(entry: Entry) -> Document:
             "attempt": entry.attempt,
             "restored": entry.restored,
             "claimant": entry.claimant,
+            "sizes": [list(size) for size in entry.sizes],
         }
     return {
         "kind": "manifest",
@@ -113,7 +114,8 @@ def entry_in(document: Document) -> Entry:
     """Convert a document to an entry of the chain."""
     attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
-        return AttemptStart(attempt, document["restored"], document["claimant"])
+        sizes = tuple((name, tasks) for name, tasks in document["sizes"])
+        return AttemptStart(attempt, document["restored"], document["claimant"], sizes)
     return Manifest(
         epoch=Epoch(document["epoch"]),
         attempt=attempt,

@@ -56,7 +56,14 @@ _TRANSACTIONS = list_of(row(text, _index, list_of(text)))
 _FILE = record({"name": text, "size": whole(0, DOCUMENT_BYTES_MAX), "sha256": _sha256})
 _LINK = {"number": _number, "parent": optional(_sha256), "claimant": text}
 _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
-    "attempt": {"kind": text, "attempt": _count, "restored": optional(_count), "manifest": optional(_FILE), **_LINK},
+    "attempt": {
+        "kind": text,
+        "attempt": _count,
+        "restored": optional(_count),
+        "sizes": list_of(row(text, _number)),
+        "manifest": optional(_FILE),
+        **_LINK,
+    },
     "manifest": {
         "kind": text,
         "epoch": _count,

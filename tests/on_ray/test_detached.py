@@ -132,6 +132,8 @@ def test_commands_steer_a_run_from_any_terminal(
     assert living.status().state == "running"
     assert main(["savepoint", "trips", "--name", "kept", "--json"]) == 0
     assert last_json(capsys.readouterr().out)["savepoint"] == "kept"
+    assert main(["rescale", "trips", "--parallelism", "2", "--json"]) == 0
+    assert last_json(capsys.readouterr().out)["gap_ms"] > 0
     assert main(["stop", "trips", "--json"]) == 0
     assert last_json(capsys.readouterr().out)["state"] == "stopped"
     assert living.wait().state == "stopped"

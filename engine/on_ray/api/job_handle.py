@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, cast
@@ -34,7 +34,8 @@ class RunResult:
     restore has the `seconds` from the death until all tasks ran again, or None if its attempt failed before that;
     `starting_seconds` is the time until all tasks ran for the first time. `by_task` counts the records that each task
     has processed in all attempts, such as "count/1": 400. `audit` is the outcome of an audit, if there was one, and how
-    many cuts were audited and skipped.
+    many cuts were audited and skipped. A rescale has the `tasks` of each operator before and after, and `gap_ms`, the
+    milliseconds in which no task ran.
     """
 
     job: str
@@ -52,6 +53,7 @@ class RunResult:
     starting_seconds: float = 0.0
     audit: dict[str, Any] | None = None
     by_task: dict[str, int] = field(default_factory=dict[str, int])
+    rescales: tuple[dict[str, Any], ...] = ()
 
     def summary(self) -> dict[str, Any]:
         """Everything except the output, ready for JSON."""
@@ -71,6 +73,7 @@ class RunResult:
             "faults": list(self.kills),
             "missed_faults": list(self.missed_faults),
             "restored": list(self.restores),
+            "rescales": list(self.rescales),
             "outputs": {sink: len(records) for sink, records in self.outputs.items()},
         }
 
@@ -163,7 +166,7 @@ class Job:
 
         Raises `RequestFailedError` as `savepoint` does.
         """
-        return self._request(RequestKind.CUT, None)
+        return _epoch_of(self._request(RequestKind.CUT, None))
 
     def savepoint(self, name: str) -> int:
         """Take a cut that is kept under this name. Returns its epoch; `resume=EPOCH` continues from it.
@@ -175,7 +178,21 @@ class Job:
         Raises `RequestFailedError` if the run ends without it, or after ten failed attempts. The request survives
         restarts of the run.
         """
-        return self._request(RequestKind.SAVEPOINT, check_name(name, "savepoint"))
+        return _epoch_of(self._request(RequestKind.SAVEPOINT, check_name(name, "savepoint")))
+
+    def rescale(self, parallelism: int | Mapping[str, int]) -> int:
+        """Give the living run another number of tasks, and return the milliseconds in which none of them ran.
+
+        A number is for all operators that do not set their own, a mapping for those that it names. First the processes
+        that are missing are started; then the run takes a cut, between two rounds if it has iterations, and goes on
+        from that cut with the new tasks. If it has these tasks already, nothing happens, and the result is 0.
+
+        Raises `RequestFailedError` if the cut cannot be restored with so many tasks, if the cluster has no room for
+        them in ten minutes, or if the run ends before. Except after its end, the run goes on as before.
+        """
+        known = len(self.status().rescales)
+        self._request(RequestKind.RESCALE, None, parallelism)
+        return sum(rescale["gap_ms"] or 0 for rescale in self.status().rescales[known:])
 
     def stop(self, savepoint: str = "stop") -> RunResult:
         """End the run with a cut of this name and publish its output; a later run can resume from it.
@@ -191,14 +208,16 @@ class Job:
             # The run has ended without that cut; `wait` reports how.
         return self.wait()
 
-    def _request(self, kind: RequestKind, name: str | None) -> int:
+    def _request(
+        self, kind: RequestKind, name: str | None, parallelism: int | Mapping[str, int] | None = None
+    ) -> Reply:
         """Repeat a request under one id until it is answered."""
         request_id = os.urandom(8).hex()
         while True:
             answer: Reply | None
             try:
                 if self.result is None:
-                    answer = cluster.get(self._supervisor.ask.remote(request_id, kind, name))
+                    answer = cluster.get(self._supervisor.ask.remote(request_id, kind, name, parallelism))
                 else:
                     # The supervisor is being ended, and may or may not still answer.
                     answer = self._last_answer(request_id, kind, name, "")
@@ -209,10 +228,10 @@ class Job:
                 answer = self._last_answer(request_id, kind, name, cluster.first_line(error))
             if answer is None:
                 time.sleep(REPEAT_S)
-            elif answer.epoch is None:
+            elif answer.error is not None:
                 raise RequestFailedError(answer.error)
             else:
-                return answer.epoch
+                return answer
 
     def _last_answer(self, request_id: str, kind: RequestKind, name: str | None, error: str) -> Reply:
         """The answer of a run whose supervisor is gone; the run's story has it if the run ended normally."""
@@ -321,6 +340,12 @@ class Job:
             print("\n".join(printed), flush=True)
 
 
+def _epoch_of(reply: Reply) -> int:
+    if reply.epoch is None:
+        raise RuntimeError("the supervisor has answered a request for a cut without an epoch; please report this")
+    return reply.epoch
+
+
 def _left_alone(job: str) -> str:
     return (
         f"the run goes on without this process: follow it with `backedge attach {job}`, end it with a cut by "
@@ -357,6 +382,7 @@ def _result(story: Story, planned: Sequence[str]) -> RunResult:
         seconds=story.seconds,
         kills=tuple(story.kills),
         restores=tuple(story.restores),
+        rescales=tuple(story.rescales),
         missed_faults=missed(planned, [kill["fault"] for kill in story.kills]),
         outputs=story.outputs,
         starting_seconds=(story.ran_s or story.began_s) - story.began_s,

@@ -60,6 +60,8 @@ class Crew:
         self._actors: dict[str, Any] = dict(starter.first)
         self._needs: Mapping[str, Needs] = {}
         self._spares: list[Any] = []
+        # Actors that a rescale will need, started before the run is interrupted, with the needs they were started for.
+        self._prepared: dict[str, tuple[Any, Needs]] = {}
         self._taking_part: dict[str, Future[Outcome]] = {}
         self.arrivals: dict[str, Arrival] = {}
         # Those of this host.
@@ -71,9 +73,33 @@ class Crew:
         for name in self._actors.keys() - needs.keys():
             self.dismiss(name)
         for name, wanted in needs.items():
-            if name not in self._actors:
-                is_spare = bool(self._spares) and wanted == Needs()
-                self._actors[name] = self._spares.pop() if is_spare else self._starter.start(name, wanted)
+            if name in self._actors:
+                continue
+            if name in self._prepared:
+                self._actors[name] = self._prepared.pop(name)[0]
+                continue
+            is_spare = bool(self._spares) and wanted == Needs()
+            self._actors[name] = self._spares.pop() if is_spare else self._starter.start(name, wanted)
+
+    def prepare(self, needs: Mapping[str, Needs]) -> dict[str, Future[str]]:
+        """Start the actors that are missing for a rescale, and leave the run alone meanwhile.
+
+        Returns an answer of each, which comes when its process is there.
+        """
+        for name, wanted in needs.items():
+            if name not in self._actors and name not in self._prepared:
+                self._prepared[name] = (self._starter.start(name, wanted), wanted)
+        return {name: cluster.future(actor.look.remote()) for name, (actor, _) in self._prepared.items()}
+
+    def lacking_prepared(self, name: str) -> str:
+        """What a prepared actor waits for."""
+        return self._lacks(f"actor {self._job}/{name}", self._prepared[name][1])
+
+    def drop_prepared(self) -> None:
+        """End the prepared actors that no attempt has used."""
+        for actor, _ in self._prepared.values():
+            cluster.kill(actor)
+        self._prepared.clear()
 
     def fill_spares(self) -> None:
         """Start the spares, once no other actor waits for a machine."""
@@ -133,7 +159,9 @@ class Crew:
     def _lacking(self, names: Sequence[str]) -> str:
         """The resources that these actors wait for."""
         actors = f"actor {self._job}/{names[0]}" + (f", of {len(names)} that wait," if len(names) > 1 else "")
-        needs = self._needs[names[0]]
+        return self._lacks(actors, self._needs[names[0]])
+
+    def _lacks(self, actors: str, needs: Needs) -> str:
         if needs == Needs():
             return f"{actors} has no process yet: Ray is slow to start it, or has no memory left"
         return f"{actors} needs a machine with {needs.told()}: add one to the cluster, or ask for less at its operator"
@@ -205,6 +233,7 @@ class Crew:
         for spare in self._spares:
             cluster.kill(spare)
         self._spares.clear()
+        self.drop_prepared()
 
 
 def _outcome_of(error: cluster.RayError) -> Outcome | None:

@@ -29,6 +29,9 @@ class Story:
     log_bytes: int = 0
     kills: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     restores: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    # A rescale has the `tasks` of each operator before and after, and the milliseconds from the moment that the old
+    # tasks were stopped until all new ones ran; None until then.
+    rescales: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     restarts: int = 0
     stale: int = 0
     lines: list[str] = field(default_factory=list[str])
@@ -43,6 +46,7 @@ class Story:
     ran_s: float | None = None
     down_s: float | None = None
     ended_s: float | None = None
+    rescaled_s: float | None = None
     # The seconds that earlier supervisors led the run.
     seconds_before: float = 0.0
     # When the driver got it: the monotonic clock of the supervisor's machine has no meaning on another one.
@@ -83,10 +87,19 @@ class Story:
         self.state = "recovering"
         self.say(f"attempt {self.attempt} failed: {reason}")
 
+    def on_rescale(self, tasks: Mapping[str, tuple[int, int]]) -> None:
+        """An attempt is left for one with other numbers of tasks: operator -> tasks before and after."""
+        self.rescaled_s = time.monotonic()
+        self.state = "rescaling"
+        changes = {name: list(pair) for name, pair in tasks.items()}
+        self.rescales.append({"tasks": changes, "attempt": None, "epoch": None, "in_loop_records": 0, "gap_ms": None})
+
     def on_attempt(self, attempt: Attempt, epoch: Epoch | None, in_logs: int) -> None:
         """An attempt begins."""
         self.attempt = attempt
-        if epoch is not None:
+        if self.rescaled_s is not None and self.rescales[-1]["attempt"] is None:
+            self.rescales[-1] |= {"attempt": attempt, "epoch": epoch, "in_loop_records": in_logs}
+        elif epoch is not None:
             self._restores(epoch, attempt, in_logs)
             self.say(f"attempt {attempt} restores epoch {epoch}: {in_logs} records were in loops, from the log")
         elif self.restarts:
@@ -108,8 +121,17 @@ class Story:
         if self.down_s is not None and self.restores:
             self.restores[-1]["seconds"] = round(now_s - self.down_s, 3)
         self.down_s = None
+        if self.rescaled_s is not None:
+            self._on_rescaled(round((now_s - self.rescaled_s) * 1000))
         self.pids = dict(pids)
         self.state = "running"
+
+    def _on_rescaled(self, gap_ms: int) -> None:
+        self.rescaled_s = None
+        rescale = self.rescales[-1]
+        rescale["gap_ms"] = gap_ms
+        changes = ", ".join(f"{name} from {before} to {after}" for name, (before, after) in rescale["tasks"].items())
+        self.say(f"rescaled at epoch {rescale['epoch']}, {changes}: no task ran for {gap_ms} ms")
 
     def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
         """A cut is complete."""
@@ -133,6 +155,7 @@ class Story:
         self.snapshots_with_log += earlier.snapshots_with_log
         self.kills[:0] = earlier.kills
         self.restores[:0] = earlier.restores
+        self.rescales[:0] = earlier.rescales
         self.restarts += earlier.restarts
         self.stale += earlier.stale
         self.counts = earlier.counts | self.counts

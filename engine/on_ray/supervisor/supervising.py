@@ -23,6 +23,7 @@ from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import CrewError, NoRoomError
 from engine.on_ray.supervisor.planned_kills import PlannedKills
 from engine.on_ray.supervisor.published_output import Output
+from engine.on_ray.supervisor.rescaling import Rescaling
 from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.supervisor.run_figures import RunFigures
 from engine.on_ray.supervisor.run_story import Story
@@ -40,6 +41,7 @@ from engine.on_ray.transport.control_messages import (
 from engine.run_driver import RunDriver
 from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
 from engine.task_errors import USER_RAISED, stop_when_error
+from graphs.expansion import resized, sizes_with
 from graphs.graph_errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Acknowledge, AcknowledgeEnd
@@ -47,7 +49,7 @@ from recovery.graph_change import fitted
 from recovery.messages import Mode
 from recovery.orders import Abort, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
 from recovery.protocol_errors import FencedError, RescaleError
-from recovery.requests import Reply, Request, RequestKind, wanted
+from recovery.requests import Reply, Request, RequestKind, Sizes, wanted
 from recovery.rescale import fitting
 from recovery.run_status import RunStatus
 from recovery.stores.manifests import CutDescription
@@ -96,6 +98,7 @@ class Supervising(RunObserver[CutDescription]):
         self.has_rounds = any(task.iteration is not None for task in spec.deployment.tasks.values())
         starter = starter or ActorStarter(spec.options.job, spec.run.placement)
         self.actors = Switchboard(starter, spec.run.spares, self._on_wait)
+        self.rescaling = Rescaling(self.actors.crew, self.say)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.driver = RunDriver(
             Supervisor(claimant_of(spec.id, secrets.token_hex(8)), spec.restarts),
@@ -182,7 +185,8 @@ class Supervising(RunObserver[CutDescription]):
         if self.is_cancelled:
             driver.end(RunEnding.CANCELLED, "it was cancelled")
         while self.asked and not driver.is_over:
-            driver.ask(self.asked.popleft())
+            self._accept(self.asked.popleft())
+        self._look_at_rescales()
         if self._is_in_a_long_turn():
             driver.on_records()
         driver.on_tick()
@@ -191,6 +195,26 @@ class Supervising(RunObserver[CutDescription]):
         while driver.is_due:
             driver.advance()
         self.actors.flush()
+
+    def _accept(self, request: Request) -> None:
+        requests = self.driver.supervisor.requests
+        is_new = request.id not in requests.waiting and request not in requests.open.values()
+        if request.kind is RequestKind.RESCALE and is_new:
+            self.rescaling.prepare(request, resized(self.driver.deployment, dict(request.sizes)), self.now_ms)
+        else:
+            self.driver.ask(request)
+
+    def _look_at_rescales(self) -> None:
+        """Hand on the rescales whose processes are there, and refuse those without room."""
+        requests = self.driver.supervisor.requests
+        for request, error in self.rescaling.prepared(self.now_ms):
+            if error is None:
+                self.driver.ask(request)
+            else:
+                requests.refuse(request, error)
+                self.say(f"the rescale was refused, and the run goes on as before: {error}")
+        awaited = (*requests.waiting.values(), *requests.open.values())
+        self.rescaling.tidy(is_awaited=any(request.kind is RequestKind.RESCALE for request in awaited))
 
     @property
     def now_ms(self) -> int:
@@ -280,13 +304,23 @@ class Supervising(RunObserver[CutDescription]):
         elif outcome.end in ("died", "failed"):
             self.driver.on_failure(attempt, outcome.reason)
 
-    def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
+    def ask(
+        self, request_id: str, kind: RequestKind, name: str | None, parallelism: int | Mapping[str, int] | None
+    ) -> Reply | None:
         """Accept a client's request, from any thread. Returns None until it is answered: the client asks again."""
         if kind is not RequestKind.STOP and not self.driver.is_restorable:
             return Reply(error=f"the run keeps no snapshots, so {wanted(kind, name)} has no place: give it snapshots=")
         # A savepoint may be resumed with another parallelism, which is possible only between rounds.
-        in_rounds = kind is RequestKind.SAVEPOINT and self.has_rounds
-        request = Request(request_id, kind, name, Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode)
+        in_rounds = kind is RequestKind.RESCALE or (kind is RequestKind.SAVEPOINT and self.has_rounds)
+        mode = Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode
+        sizes: Sizes = ()
+        if parallelism is not None:
+            try:
+                deployment = self.driver.deployment
+                sizes = tuple(resized(deployment, sizes_with(deployment, parallelism)).parallelism.items())
+            except GraphError as error:
+                return Reply(error=str(error))
+        request = Request(request_id, kind, name, mode, sizes)
         requests = self.driver.supervisor.requests
         with self.asking:
             if not self.has_ended and request_id not in requests.answers:
@@ -311,9 +345,11 @@ class Supervising(RunObserver[CutDescription]):
 
     # -- the actors, a port of the driver ------------------------------------------------------------------------
 
-    def place(self, cut: CutDescription | None) -> Placed:
+    def place(self, cut: CutDescription | None, sizes: Sizes) -> Placed:
         """Keep the run's deployment as far as the cut allows. The flow may have changed since the cut."""
         deployment = self.driver.deployment
+        if sizes and dict(sizes) != deployment.parallelism:
+            deployment = resized(deployment, dict(sizes))
         outline = None if cut is None else fitted(cut.outline, deployment.plan, self.spec.change)
         if outline is not None:
             deployment = fitting(outline, deployment)
@@ -442,6 +478,11 @@ class Supervising(RunObserver[CutDescription]):
         """Record that an epoch will never be complete."""
         self.figures.on_given_up(epoch, reason)
         self.say(reason)
+
+    def on_rescale(self, sizes: Mapping[str, int]) -> None:
+        """Record that the attempt is left for one with other numbers of tasks."""
+        before = self.driver.deployment.parallelism
+        self.story.on_rescale({name: (before[name], tasks) for name, tasks in sizes.items() if before[name] != tasks})
 
     def on_pause(self, pause_ms: int) -> None:
         """Show the user when the next attempt begins."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Timer
@@ -88,9 +89,15 @@ class SupervisorActor:
         """What is known about the run: its tasks, channels, loops, epochs and failures."""
         return self._supervising.status()
 
-    def ask(self, request_id: str, kind: RequestKind, name: str | None) -> Reply | None:
-        """Request a savepoint or a stop; repeat the request with the same id until it is answered."""
-        return self._supervising.ask(request_id, kind, name)
+    def ask(
+        self,
+        request_id: str,
+        kind: RequestKind,
+        name: str | None,
+        parallelism: int | Mapping[str, int] | None = None,
+    ) -> Reply | None:
+        """Request a cut, a stop or a rescale; repeat the request with the same id until it is answered."""
+        return self._supervising.ask(request_id, kind, name, parallelism)
 
     def cancel(self) -> None:
         """End the run now."""

@@ -1,0 +1,83 @@
+"""Prepares rescales of a living run: starts the processes that it will need, and leaves the run alone meanwhile.
+
+    asked ---> preparing ---> handed to the run's driver, which takes the cut and changes the tasks
+                   |
+                   +--------> refused: there is no room, or a process died; the run goes on as before
+
+So the run is not interrupted for a rescale that cannot be carried out, nor while processes start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from engine.on_ray.supervisor.crew import PLACE_TIMEOUT_S, Crew, needs_of
+from graphs.deployment import Deployment
+from recovery.requests import Request
+
+TOLD_MS = 5_000
+
+
+@dataclass(slots=True)
+class Preparation:
+    """A rescale whose processes are starting. `answers` come from those that are there."""
+
+    request: Request
+    answers: dict[str, Future[str]]
+    began_ms: int
+    is_told: bool = False
+
+    def missing(self) -> list[str]:
+        """The actors that have not started yet."""
+        return [name for name, answer in self.answers.items() if not answer.done()]
+
+    def dead(self) -> list[str]:
+        """The actors that have died meanwhile."""
+        return [name for name, answer in self.answers.items() if answer.done() and answer.exception() is not None]
+
+
+class Rescaling:
+    """The rescales that are being prepared, by the ids of their requests. `say` tells the user what they wait for."""
+
+    def __init__(self, crew: Crew, say: Callable[[str], None]) -> None:
+        self._crew = crew
+        self._say = say
+        self._preparing: dict[str, Preparation] = {}
+        # Whether there may be processes that no attempt uses yet.
+        self._may_be_untidy = False
+
+    def prepare(self, request: Request, deployment: Deployment, now_ms: int) -> None:
+        """Start the processes that the run will need. The client repeats the request; only the first time counts."""
+        if request.id not in self._preparing:
+            self._may_be_untidy = True
+            self._preparing[request.id] = Preparation(request, self._crew.prepare(needs_of(deployment)), now_ms)
+
+    def prepared(self, now_ms: int) -> Iterator[tuple[Request, str | None]]:
+        """The requests whose preparation is over. With an error, if it has failed."""
+        for id, preparation in list(self._preparing.items()):
+            missing, dead = preparation.missing(), preparation.dead()
+            waited_ms = now_ms - preparation.began_ms
+            error = None
+            if dead:
+                error = f"actor {dead[0]} could not be started"
+            elif missing and waited_ms >= PLACE_TIMEOUT_S * 1000:
+                error = f"given up after {waited_ms // 1000} s: {self._crew.lacking_prepared(missing[0])}"
+            elif missing:
+                self._tell(preparation, missing[0], waited_ms)
+                continue
+            del self._preparing[id]
+            yield preparation.request, error
+
+    def _tell(self, preparation: Preparation, name: str, waited_ms: int) -> None:
+        if waited_ms >= TOLD_MS and not preparation.is_told:
+            preparation.is_told = True
+            lacking = self._crew.lacking_prepared(name)
+            self._say(f"the rescale waits, and the run goes on as before: {lacking}")
+
+    def tidy(self, *, is_awaited: bool) -> None:
+        """End processes that no rescale uses. `is_awaited`: whether a prepared one is still to be carried out."""
+        if self._may_be_untidy and not self._preparing and not is_awaited:
+            self._may_be_untidy = False
+            self._crew.drop_prepared()

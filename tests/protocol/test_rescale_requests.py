@@ -1,0 +1,133 @@
+"""A rescale of a living run: its cut ends the attempt, and the next one restores it with other numbers of tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphs.ids import Attempt, Epoch
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.messages import Mode
+from recovery.orders import AppendEntry, AttemptStart, Fenced, Manifest, Numbered, Order, Rescale, WriteManifest
+from recovery.requests import Reply, Request, RequestKind, Sizes
+from recovery.supervisor import Supervisor, claimant_of
+from tests.protocol.bench_of_cores import graph
+from tests.protocol.desk import Desk, kinds, manifest_in
+
+LOOP = graph("items -> head", "head -> body", "body => head")
+NOW: Sizes = tuple(LOOP.parallelism.items())
+WIDER: Sizes = tuple((name, 3) for name, _ in NOW)
+ASKED = Request("r1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, WIDER)
+OURS, THEIRS = claimant_of("run", "first"), claimant_of("run", "second")
+
+
+def desk_with(*requests: Request) -> Desk:
+    desk = Desk(LOOP, interval_ms=10**6)
+    for request in requests:
+        desk.coordinator.requests.ask(request)
+    desk.wait(10)
+    return desk
+
+
+def chain(*entries: AttemptStart | Manifest) -> list[Numbered]:
+    return [Numbered(number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def start(attempt: int, restored: int | None = None, claimant: str = OURS, sizes: Sizes = ()) -> AttemptStart:
+    return AttemptStart(Attempt(attempt), None if restored is None else Epoch(restored), claimant, sizes)
+
+
+def manifest(epoch: int, claimant: str = OURS) -> Manifest:
+    return Manifest(Epoch(epoch), Attempt(1), Mode.BETWEEN_ROUNDS, {}, {}, claimant=claimant, request="r1")
+
+
+def claim(orders: list[Order]) -> AttemptStart:
+    """The claim that a supervisor makes."""
+    (order,) = orders
+    assert isinstance(order, AppendEntry) and isinstance(order.entry, AttemptStart)
+    return order.entry
+
+
+def test_the_cut_of_a_rescale_ends_its_attempt_last_of_all():
+    desk = desk_with(ASKED)
+    assert manifest_in(desk.acknowledge_all(1)).mode is Mode.BETWEEN_ROUNDS
+    orders = desk.write_manifest(1)
+    assert orders[-1] == Rescale(ASKED, Epoch(1))
+    assert desk.coordinator.requests.ask(ASKED) is None, "it is answered when the new tasks run"
+
+
+def test_a_rescale_whose_cut_is_declined_takes_another():
+    desk = desk_with(ASKED)
+    desk.decline("head", 1)
+    desk.wait(1000)
+    assert desk.open_epochs() == [2]
+
+
+def test_a_rescale_to_what_there_is_already_takes_no_cut():
+    same = Request("r2", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, NOW)
+    desk = desk_with(same)
+    assert desk.open_epochs() == []
+    assert desk.coordinator.requests.ask(same) == Reply(None)
+
+
+def test_a_rescale_is_superseded_by_the_end_of_the_run():
+    stop = Request("s1", RequestKind.STOP, "stop", Mode.ALIGNED)
+    desk = desk_with(stop)
+    desk.coordinator.requests.ask(ASKED)
+    desk.complete(1)
+    answer = desk.coordinator.requests.ask(ASKED)
+    assert answer is not None and answer.error is not None and "superseded by the end of the run" in answer.error
+
+
+def test_a_rescale_whose_cut_completes_while_the_run_ends_does_not_go_on():
+    desk = desk_with(ASKED)
+    desk.acknowledge_all(1)
+    desk.coordinator.on_stop(Epoch(1))
+    assert not kinds(desk.write_manifest(1), Rescale)
+
+
+def test_the_next_attempt_restores_the_cut_of_the_rescale_and_its_claim_has_the_numbers_of_tasks():
+    supervisor = Supervisor(OURS)
+    supervisor.begin([])
+    supervisor.on_appended(start(1))
+    supervisor.requests.ask(ASKED)
+    Coordinator(LOOP, Attempt(1), SnapshotOptions(), Epoch(1), (), 0, supervisor.requests).on_tick(10)
+    supervisor.on_appended(manifest(1))
+    orders = supervisor.on_rescale(WIDER, chain(start(1), manifest(1)))
+    assert claim(orders) == start(2, 1, sizes=WIDER)
+    assert supervisor.restarts == 0, "it is no failure"
+    assert list(supervisor.requests.waiting) == ["r1"], "until an attempt has these tasks"
+
+
+def test_a_rescale_of_a_run_that_has_lost_the_job_is_fenced():
+    supervisor = Supervisor(OURS)
+    supervisor.begin([])
+    supervisor.on_appended(start(1))
+    supervisor.on_appended(manifest(1))
+    lost = chain(start(1), manifest(1), start(2, 1, THEIRS))
+    assert supervisor.on_rescale(WIDER, lost) == [Fenced(3)]
+
+
+def test_a_successor_continues_with_the_numbers_of_tasks_of_the_last_claim():
+    successor = Supervisor(THEIRS)
+    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER))
+    assert claim(successor.begin(entries)) == start(3, 1, THEIRS, WIDER)
+
+
+def test_a_later_run_begins_with_its_own_numbers_of_tasks():
+    later = Supervisor(claimant_of("another run", "first"))
+    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER))
+    assert claim(later.begin(entries)).sizes == ()
+
+
+@pytest.mark.parametrize("sizes", [NOW, WIDER])
+def test_a_rescale_that_survives_its_attempt_is_answered_if_the_next_one_has_its_tasks(sizes: Sizes):
+    supervisor = Supervisor(OURS)
+    request = Request("r3", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, sizes)
+    supervisor.requests.ask(request)
+    coordinator = Coordinator(LOOP, Attempt(2), SnapshotOptions(), Epoch(2), (), 0, supervisor.requests, Epoch(1))
+    orders = coordinator.on_tick(10)
+    assert not kinds(orders, WriteManifest)
+    if sizes == NOW:
+        assert supervisor.requests.ask(request) == Reply(Epoch(1))
+    else:
+        assert [cut.request for cut in coordinator.open.values()] == [request]

@@ -1,0 +1,127 @@
+"""A living run is rescaled at every single step, and whatever dies meanwhile, it ends with what it should."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from engine.simulation.checker import check
+from engine.simulation.world import World
+from engine.simulation.world_options import Parts, WorldOptions
+from graphs.ids import Attempt
+from proof.generated_flows import generate
+from proof.runner import RESCALES, run_seed
+from recovery.coordinator import SnapshotOptions
+from recovery.messages import Mode
+from recovery.orders import Manifest
+from recovery.requests import Request, RequestKind
+from recovery.supervisor import Stage
+
+STEPS_MAX = 8_000
+ASKED_AT = 60
+
+
+def world_of(topology: str = "chain", parallelism: int = 2) -> World:
+    case = generate(random.Random(7), topology)
+    snapshots = SnapshotOptions(interval_ms=20, timeout_ms=10**9, keep=2)
+    return World(case.plan, case.inputs, WorldOptions(parallelism, snapshots=snapshots, records_max=1), Parts())
+
+
+def go_on(world: World, steps: int = STEPS_MAX) -> None:
+    """Let so many things happen, in an order that a seed picks; less if the run is over."""
+    chance = random.Random(5)
+    for _ in range(steps):
+        if world.is_over:
+            return
+        events = world.enabled()
+        world.apply(("tick",) if not events or chance.random() < 0.1 else chance.choice(events))
+    assert steps < STEPS_MAX, "the run does not end"
+
+
+def rescale(world: World, tasks: int) -> None:
+    sizes = tuple(world.placement.deployment(tasks).parallelism.items())
+    world.ask(Request(f"to {tasks}", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, sizes))
+
+
+def widths(world: World) -> list[int]:
+    """The most tasks of an operator, in each attempt."""
+    return [max(deployment.parallelism.values()) for deployment in world.record.deployments.values()]
+
+
+def end_well(world: World, *hint: object) -> None:
+    """Run to the end, and check every cut, the output and the chain."""
+    go_on(world)
+    assert world.is_finished and list(check(world.record)) == [], hint
+    assert not world.unanswered, hint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["chain", "self_loop", "rounds"])
+def test_a_run_is_rescaled_at_any_step(topology: str):
+    """From 2 tasks to 3 and from 3 to 1: the requests may meet, and may come when the run is nearly over."""
+    carried_out: set[tuple[int, ...]] = set()
+    for step in range(0, STEPS_MAX, 20):
+        world = world_of(topology)
+        go_on(world, step)
+        if world.is_over:
+            break
+        rescale(world, 3)
+        go_on(world, 40)
+        if not world.is_over:
+            rescale(world, 1)
+        end_well(world, step)
+        assert world.counts["restarts_put_off"] == 0 and len(world.record.deployments) == len(widths(world))
+        carried_out.add(tuple(widths(world)))
+    assert (2, 3, 1) in carried_out, carried_out
+
+
+def moment(world: World) -> str:
+    """How far the rescale is."""
+    last = world.store.history[-1].entry
+    if Attempt(2) in world.record.deployments:
+        return "after" if world.supervisor.stage is Stage.RUNNING else "while tasks restore"
+    if world.supervisor.attempt > 1:
+        return "before its claim is in the chain"
+    if isinstance(last, Manifest) and last.request is not None:
+        return "when its cut is complete"
+    return "before its cut"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("death", ["task", "supervisor"])
+def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
+    moments: set[str] = set()
+    chance, carried_out, step = random.Random(11), 0, 0
+    for step in range(0, STEPS_MAX, 4):
+        world = world_of("self_loop")
+        go_on(world, ASKED_AT)
+        rescale(world, 3)
+        go_on(world, step)
+        if world.is_over:
+            break
+        moments.add(moment(world))
+        if death == "supervisor":
+            world.apply(("kill_coordinator",))
+        elif candidates := sorted({*world.hosts, *world.unrestored}):
+            world.apply(("crash", (chance.choice(candidates),)))
+            world.apply(("notice",))
+        end_well(world, step)
+        # Where a death sends the run back, it may end before it has a cut that can be divided.
+        assert world.counts["rescales_answered"] + world.counts["refusals"] == 1, step
+        carried_out += 3 in widths(world)
+        if widths(world)[1:2] == [3]:
+            assert set(widths(world)[1:]) == {3}, (step, "and it lasts")
+    assert moments >= {"before its cut", "while tasks restore", "after"}, moments
+    assert carried_out > 0.9 * step / 4, (carried_out, step)
+
+
+def test_seeds_rescale_living_runs_and_kill_them_meanwhile():
+    counts = Counter[str]()
+    for seed in range(40):
+        outcome, world, _ = run_seed(seed, 3, rescales=RESCALES)
+        assert not outcome.violations, (seed, outcome.violations)
+        counts += world.counts
+        counts["crashes_after_rescales"] += outcome.faults["rescale"] > 0 and outcome.faults["crash"] > 0
+    assert counts["rescaled_live"] and counts["rescales_answered"] and counts["crashes_after_rescales"], counts
