@@ -23,6 +23,7 @@ GRAPH = {
     "name": "job",
     "operators": [
         {"name": name, "kind": kind, "inputs": [], "outputs": [], "keyed": True, "source": source, "sink": sink}
+        | {"state_version": 1}
         for name, kind, source, sink in (
             ("orders", "source", "Items", None),
             ("cleaned", "map", None, None),
@@ -109,7 +110,7 @@ def test_a_living_run_is_told_by_its_supervisor_and_not_by_its_store(
 def test_a_run_of_the_same_name_in_another_folder_is_another_run(
     store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    alive(monkeypatch, store, snapshots="/elsewhere")
+    alive(monkeypatch, store, snapshots="/another")
     assert as_json(capsys, "status", "job", "--snapshots", tmp_path)["is_live"] is False
     assert [job["is_live"] for job in as_json(capsys, "jobs", "--snapshots", tmp_path)["jobs"]] == [True, False]
 
