@@ -125,6 +125,7 @@ def test_commands_steer_a_run_from_any_terminal(
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as joined:
         assert joined.stderr is not None
         assert any("joined it" in line for line in joined.stderr)
+        assert any("Ctrl-C leaves it alone" in line for line in joined.stderr)
         joined.send_signal(signal.SIGINT)
         left = joined.stderr.read()
         assert joined.wait() == 130

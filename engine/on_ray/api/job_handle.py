@@ -272,6 +272,8 @@ class Job:
 
     def _wait(self) -> RunResult:
         try:
+            if self.is_detached:
+                self._progress.say("the run is detached: Ctrl-C leaves it alone")
             while not self._is_over(LOOK_S):
                 self._show(self._look(self._lines, self._printed))
                 for line in () if self._auditor is None else self._auditor.news():
