@@ -21,7 +21,7 @@ PASSED, INCONSISTENT, WRONG_CALL, INVARIANT_BROKEN = range(4)
 
 def audit_job(options: argparse.Namespace) -> int:
     """Audits what the command line names, and prints the verdict."""
-    # Spark is imported by whoever uses it: a flow without it does not wait.
+    # Spark is imported only where it is used, so that other commands start fast.
     from recovery.spark.spark_errors import SparkJobError
 
     try:

@@ -195,7 +195,7 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
         "--size", type=count, metavar="N", help="how much there is to do; default: what the module says"
     )
     compare.add_argument("--parallelism", type=count, default=1, metavar="N", help="tasks an operator; default: 1")
-    compare.add_argument("--rounds", type=count, metavar="N", help="at most so many rounds, where there are rounds")
+    compare.add_argument("--rounds", type=count, metavar="N", help="stop after N rounds, if the flow has rounds")
     every = "between cuts; default: so that all kills have room in the time of the clean run"
     compare.add_argument("--every", type=seconds, metavar="SECONDS", help=every)
     planted = "change a row of the result, to see that it is found: ends with 1"

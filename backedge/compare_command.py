@@ -72,11 +72,12 @@ def compare(
 def planned_kills(
     deployment: Deployment, kills: int, seed: int, *, by_task: Mapping[str, int], in_loop: bool
 ) -> list[str]:
-    """So many faults that a run like the clean one reaches: `by_task` has the records that its tasks processed.
+    """Plan `kills` faults that a run like the clean one reaches.
 
-    The first strikes a task of a loop; with `in_loop`, when a cut is complete that holds records in one. The others
-    strike when a task has processed a part of what it did in the clean run, each further on than the one before.
-    Sources are left out, unless there is nothing else: those that read files count in large steps.
+    `by_task` has the records that the tasks of the clean run processed. The first fault strikes a task of a loop; with
+    `in_loop`, as soon as a complete cut holds records in one. The others strike when a task has processed a part of
+    what it did in the clean run, each later than the one before. Sources are left out, unless
+    there is nothing else: those that read files count in large steps.
     """
     chance = random.Random(seed)
     busy = [task for task in deployment.tasks.values() if by_task.get(str(task.id))]

@@ -1,4 +1,4 @@
-"""Puts the keyed state in several files of a task into one: the values and timers that a restore would take back."""
+"""Compacts the keyed state in several files of a task into one: the values and timers that a restore would load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recovery.cut import OperatorState
 
 
 def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, OperatorState], int]:
-    """The keyed state of each operator, without deltas, and how many entries that is in all.
+    """The keyed state of each operator, without deltas, and its total number of entries.
 
     >>> import pickle
     >>> from graphs.routing import key_group

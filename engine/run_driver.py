@@ -182,7 +182,7 @@ class RunDriver:
             self.coordinator.on_remaining(task, attempt, epoch, remaining, self.ports.clock.now_ms)
 
     def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None) -> None:
-        """A task's files are one file of so many entries now; None if that has failed."""
+        """A task's files were compacted into one of `keys` entries; None if that failed."""
         if self.coordinator is not None:
             self.coordinator.on_compacted(task, attempt, epoch, keys)
 
@@ -229,7 +229,7 @@ class RunDriver:
             self.ports.observer.on_end(ending, reason)
 
     def clean_up(self) -> None:
-        """The run is over and no task of it runs any more: remove what nobody will ask for."""
+        """The run is over and none of its tasks runs any more: remove what is no longer needed."""
         if self.ending in (RunEnding.FINISHED, RunEnding.STOPPED) or not self.is_restorable:
             for order in self.supervisor.on_finished(is_restorable=self.is_restorable):
                 self._carry_out(order)
@@ -324,7 +324,7 @@ class RunDriver:
         self.ports.observer.on_running()
 
     def _remove(self, what: str, removal: Callable[[], None]) -> None:
-        """Remove something. What cannot be removed harms nobody, and a later sweep has it again."""
+        """Remove something. What cannot be removed now does no harm; a later sweep tries again."""
         try:
             removal()
         except OSError as error:

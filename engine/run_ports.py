@@ -110,11 +110,11 @@ class ActorPool(Protocol[C_contra]):
         ...
 
     def compact(self, order: Compact) -> None:
-        """Have the files of a task put into one; then the driver's `on_compacted`."""
+        """Compact the files of a task into one; then the driver's `on_compacted`."""
         ...
 
     def stop(self) -> None:
-        """End the attempt at all actors, and wait until no task of it runs, or is taken for dead."""
+        """End the attempt at all actors, and wait until each of its tasks has stopped or is considered dead."""
         ...
 
 
@@ -136,7 +136,7 @@ class SteadyClock(Protocol):
 
 
 class RunObserver(Generic[C]):
-    """Is told what a run does. This one ignores it; stories, counts and planned faults are subclasses."""
+    """Notified of what a run does. The base class ignores it; subclasses record stories, count, and plan faults."""
 
     __slots__ = ()
 
@@ -144,7 +144,7 @@ class RunObserver(Generic[C]):
         """Something that the user should know."""
 
     def say_once(self, line: str) -> None:
-        """Something that the user should know, and need not read again."""
+        """Something that the user should know, shown once."""
 
     def on_attempt(self, attempt: Attempt, cut: C | None) -> None:
         """An attempt begins: its tasks are about to be restored."""

@@ -255,7 +255,7 @@ class TaskCore:
     ) -> None:
         """The operators' state is captured; these transactions are prepared and not yet committed.
 
-        Keyed state was captured since `base`, or all of it; it is so many entries.
+        Keyed state was captured since `base`, or all of it if that is None: this number of entries.
         """
         self.snapshots.on_captured(epoch, transactions, base, keys)
 

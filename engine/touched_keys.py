@@ -27,7 +27,7 @@ class TouchedKeys:
     """
 
     tracked_min = 1_000
-    """So many keys are tracked in any state; a larger one has a limit of one key in `share`."""
+    """Any state may track this number of keys; a larger one, one key in `share`."""
     share = 8
 
     def __init__(self) -> None:

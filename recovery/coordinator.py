@@ -316,7 +316,7 @@ class Coordinator:
         return orders + self._finish_if_published()
 
     def on_compacted(self, task: TaskId, attempt: Attempt, epoch: Epoch, keys: int | None) -> None:
-        """A task's files are one file of so many entries now; None: that has failed, and is tried after a later cut."""
+        """A task's files were compacted into one of `keys` entries; None if that failed: a later cut tries again."""
         if attempt == self.attempt:
             self.state_files.on_compacted(task, epoch, keys)
 

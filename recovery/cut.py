@@ -30,7 +30,7 @@ class OperatorState:
     """The encoded state of one operator in one task, in the parts that rescaling moves.
 
     - groups: key group -> encoded keyed state of that group (values, timers).
-    - deltas: what changed since, oldest first; the last one that holds a key says all there is of it.
+    - deltas: what changed since, oldest first. A key has the entry of the last delta that holds it.
     - splits: source split -> encoded position.
     - pending: encoded inputs that wait for an answer (map_async) or for their round (head of an iteration), one per
       record.

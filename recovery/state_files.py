@@ -2,9 +2,10 @@
 
 - A task knows cuts, never files. Its trigger names a base; it writes what changed since, or everything, and says which.
 - The list of a task is one file if it wrote everything, else the list of the base and one more.
-- A list has a limit: so many files, and less in its deltas than in the file below them. A task that has come close to
-  it is not given a base, so the limit holds even if no compaction ever succeeds, and a restore reads at most twice the
-  state. (The next delta has one key in eight at most, see `engine/touched_keys.py`; `FEW_KEYS` cost nothing.)
+- A list has two limits: its number of files, and its deltas hold less than the file below them. A task that has come
+  close to a limit is not given a base, so the limits hold even if no compaction ever succeeds, and a restore reads at
+  most twice the state. (The next delta has one key in eight at most, see `engine/touched_keys.py`; `FEW_KEYS` cost
+  nothing.)
 - A compaction reads the list of a complete cut and writes one new file. It takes that leading part's place in the next
   manifest whose list begins with exactly that part. If none does, it is forgotten, and a sweep removes it.
 - A compaction decodes the state a second time. A large state is not compacted: its list grows to the limit, and then a
@@ -98,7 +99,7 @@ class StateFiles:
         return order
 
     def on_compacted(self, task: TaskId, epoch: Epoch, keys: int | None) -> None:
-        """The file is durable, with so many entries; None: it could not be written. A repetition changes nothing."""
+        """The file is durable and has `keys` entries; None if it could not be written. Repeating changes nothing."""
         order = self.running.get(task)
         if order is not None and order.epoch == epoch:
             del self.running[task]

@@ -40,7 +40,7 @@ class StatefulMapOperator(OperatorRuntime):
         self._send = self.send_to("out")
         self._state = self.keyed_values()
         initial = kind.initial
-        # What a key without a value is looked up as: nobody can change it, or else each key gets one of its own.
+        # The initial value, shared by all keys if it is immutable; otherwise each key gets its own copy.
         self._default = initial if is_immutable(initial) else _MISSING
         self._initial = self._fresh_values(initial)
         self._sent: Callable[[Any], Any] = self._state.sent if kind.copy_output else _as_it_is

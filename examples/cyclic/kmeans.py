@@ -38,7 +38,7 @@ MOVED_MM = 1e-6
 """A centre that has moved by less has not moved."""
 
 SIZE = 150
-"""How many flowers: of fewer than were measured each so many-th is taken, of more than that some are taken again."""
+"""Number of flowers. Fewer than were measured: every n-th is taken; more: some are taken again."""
 
 SINK = "flowers"
 KEYS = ("flower",)

@@ -47,7 +47,7 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     >>> from recovery.stores.shapes import record
     >>> opened(b"{", None, "manifest.json", record({}))
     Traceback (most recent call last):
-    recovery.stores.store_errors.SnapshotCorruptError: manifest.json is torn or was changed: bring it back from a copy
+    recovery.stores.store_errors.SnapshotCorruptError: manifest.json is torn or was changed: restore it from a backup
     """
     try:
         document: Any = json.loads(data.decode("ascii"))
@@ -55,7 +55,7 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
     except (ValueError, RecursionError):
         readable, document = False, None
     if not readable:
-        raise SnapshotCorruptError(f"{path} is torn or was changed: bring it back from a copy")
+        raise SnapshotCorruptError(f"{path} is torn or was changed: restore it from a backup")
     body = cast(Document, document)
     seal = body.pop("seal", None)
     _check_seal(seal if isinstance(seal, dict) else {}, body, key, path)
@@ -68,8 +68,8 @@ def opened(data: bytes, key: bytes | None, path: str, shape: Shape) -> Document:
         shape(body)
     except ShapeError as error:
         raise SnapshotCorruptError(
-            f"{path} is sealed, and does not read as this version writes it: {error}; read it with the version that "
-            "wrote it, or bring it back from a copy"
+            f"{path} has a valid seal but not the fields that this version writes: {error}; read it with the version "
+            "that wrote it, or restore it from a backup"
         ) from error
     return body
 
@@ -94,7 +94,7 @@ def _check_seal(seal: Any, body: Document, key: bytes | None, path: str) -> None
             f"{path} is not signed with this key: it is forged, or the key is another one; nothing of it is read"
         )
     if seal.get("sha256") != right["sha256"]:
-        raise SnapshotCorruptError(f"{path} was changed: its digest does not hold; bring it back from a copy")
+        raise SnapshotCorruptError(f"{path} was changed: its digest is wrong; restore it from a backup")
 
 
 def _seal(body: Document, key: bytes | None) -> dict[str, str]:

@@ -146,7 +146,7 @@ def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deploy
             )
             raise ValueError(
                 f"epoch {entry.epoch} of attempt {entry.attempt} cannot be recorded: for task {task} it names epoch "
-                f"{epoch}, and given is {what}; give what write_task returned for it"
+                f"{epoch}, but was given {what}; pass what write_task returned for it"
             )
         if not is_a_list((*found.below, found.layer)):
             raise ValueError(
@@ -223,7 +223,7 @@ def description_in(document: Document, path: str) -> CutDescription:
     )
     if len(described.tasks) < len(tasks):
         raise SnapshotCorruptError(
-            f"{path} tells of a task twice: it is forged; bring it back from a copy, or restore another cut"
+            f"{path} lists a task twice: it is forged; restore it from a backup, or restore another cut"
         )
     return described
 

@@ -236,7 +236,7 @@ def _graph(value: Any) -> None:
     for place, edge in enumerate(value["edges"]):
         for end in ("sender", "receiver"):
             if edge[end] not in operators:
-                raise ShapeError(f"is {shown(edge[end])}, which is no operator", f".edges[{place}].{end}")
+                raise ShapeError(f"is {shown(edge[end])}, which is not an operator", f".edges[{place}].{end}")
 
 
 GRAPH = _document({"job_id": text, "graph_hash": text, "graph": _graph})

@@ -52,7 +52,7 @@ def text(value: Any) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ShapeError("holds half of a surrogate pair, which is no text") from None
+            raise ShapeError("holds half of a surrogate pair, which is not valid text") from None
 
 
 def boolean(value: Any) -> None:

@@ -63,8 +63,8 @@ def read_document(store: Store, name: str, bytes_max: int = DOCUMENT_BYTES_MAX) 
         is_too_large = False
     if is_too_large or len(data) > bytes_max:
         raise SnapshotCorruptError(
-            f"{full_name(store, name)} has more than {bytes_max:,} bytes, and no document is as large as that: it was "
-            "not written by this program; restore it from a backup"
+            f"{full_name(store, name)} has more than {bytes_max:,} bytes, more than any document of a job: it was not "
+            "written by this program; restore it from a backup"
         )
     return data
 

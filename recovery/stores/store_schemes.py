@@ -70,8 +70,8 @@ def store_at(location: str | os.PathLike[str]) -> Store:
     store: Any = store_opener(place)(place)
     if not isinstance(store, Store):
         raise StoreError(
-            f"{place} cannot be opened: what is registered for {scheme_of(place)}:// returned {store!r}, which is no "
-            "Store; return an instance of a subclass of backedge.Store"
+            f"{place} cannot be opened: what is registered for {scheme_of(place)}:// returned {store!r}, which is not "
+            "a Store; return an instance of a subclass of backedge.Store"
         )
     return store
 

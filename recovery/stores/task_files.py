@@ -229,8 +229,8 @@ def write_files(
     folder, task, written = attempt_folder(attempt, filed), snapshot.task, _Written(write)
     if any(state.deltas for state in snapshot.operators.values()):
         raise ValueError(
-            f"the snapshot of task {task} has deltas on top of its state, and one file takes one of both: write each "
-            "when it is captured, and name the files in the manifest; or put them together first"
+            f"the snapshot of task {task} has deltas on top of its state, but a file holds one layer: write each "
+            "layer when it is captured and name all files in the manifest, or merge the layers first"
         )
     state_rows = _write_operators(folder, snapshot, written)
     by_loop: dict[str, list[InputRecord]] = {}

@@ -304,7 +304,7 @@ class ActorLoop:
         return has_more or any(map(TaskDriver.can_go_on, self.turns))
 
     def _on_lost_link(self) -> None:
-        """Messages on the link are lost, and nobody has a copy: fail the attempt.
+        """Messages on the link are lost and cannot be sent again: fail the attempt.
 
         Wait a moment first: if the process at the other end has died, its death is the better reason.
         """

@@ -52,7 +52,7 @@ class WatchedProcess:
             if struct.unpack_from("=Q", info, 0)[0] & _HAS_EXITED:
                 return os.waitstatus_to_exitcode(struct.unpack_from("=i", info, _STATUS_AT)[0])
             if time.monotonic() > deadline_s:
-                return None  # nobody has waited for it yet
+                return None  # not waited for yet
             time.sleep(_LOOK_S)
         return None
 
