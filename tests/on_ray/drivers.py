@@ -24,11 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 COUNT = 600
 RESULT_KEPT_S = 3.0
 LONG = {"count": 500, "trips": 200, "rate": 100.0}
+# More than Ray keeps with the description of an actor, unless it comes in pieces.
+CARRIED_BYTES = 1_000_000
 
 
 def long_trips() -> Flow:
     """`trips` that take five seconds, most of them with hundreds of records in the loop."""
-    return trips(**LONG)
+    return trips(**LONG, carried_bytes=CARRIED_BYTES)
 
 
 def say(**said: Any) -> None:

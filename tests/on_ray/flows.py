@@ -28,15 +28,19 @@ def trips(
     rate: float | None = 150,
     name: str = "trips",
     sink: Sink[Any] | None = None,
+    carried_bytes: int = 0,
     **placing: Any,
 ) -> Flow:
-    """Every number goes round so often, under state by number; source, head, body and sink are tasks of their own.
+    """Every number makes `trips` trips, under state by number; source, head, body and sink are tasks of their own.
 
-    `placing` says what head and body need of a machine.
+    `carried_bytes`: the size of what a function carries along. `placing` says what head and body need of a machine.
     """
+    carried = bytes(carried_bytes)
     flow = Flow(name)
     again = flow.loop("again")
-    numbers = flow.read(Range(count, rate=rate), name="numbers").map(lambda number: (number, 0), name="begin")
+    numbers = flow.read(Range(count, rate=rate), name="numbers").map(
+        lambda number: (number, 0 * len(carried)), name="begin"
+    )
     keyed = numbers.merge(again).key_by(lambda record: record[0])
     grown = keyed.stateful_map(grow, initial=0, name="grow", **placing)
     done, rest = grown.rebalance().split(lambda record: record[1] >= trips, name="enough", **placing)

@@ -28,6 +28,7 @@ from backedge import (
 )
 from backedge.command import main
 from engine.on_ray import cluster
+from engine.on_ray.api import starting
 from engine.on_ray.api.detached_runs import SPACE
 from tests.jobs.rays import last_json
 from tests.on_ray.drivers import LONG, ROOT, driver, long_trips, next_line
@@ -162,6 +163,14 @@ def test_what_only_a_driver_supplies_is_refused():
         run(long_trips(), detached=True)
     with pytest.raises(BadOptionError, match=r"audit='final' and detached=True.*backedge audit"):
         run(long_trips(), snapshots="cuts", audit="final", detached=True)
+
+
+def test_more_data_in_a_flow_than_outlives_the_driver_is_refused():
+    most = bytes(starting.DETACHED_BYTES_MAX)
+    assert b"".join(starting._pieces(most, is_detached=True)) == most
+    with pytest.raises(BadOptionError, match=r"carries 8,000,001 bytes.*read the data from files"):
+        starting._pieces(most + b"1", is_detached=True)
+    assert sum(map(len, starting._pieces(most + b"1", is_detached=False))) == len(most) + 1
 
 
 def test_a_detached_run_keeps_the_last_lines_for_all_who_ask():

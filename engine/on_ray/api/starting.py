@@ -45,6 +45,14 @@ NEVER_MS = 10**12
 STATE_FILES_MAX = 32
 """Limit of the files that make up the keyed state of a task. Compaction begins at half of it."""
 
+PIECE_BYTES_MAX = 64 * 1024
+DETACHED_BYTES_MAX = 8_000_000
+"""A detached run must outlive the memory of the process that starts it.
+
+Ray keeps the arguments of an actor with its description, where a successor finds them, if each has less than 100 kB and
+all of them less than 10 MB. Larger ones stay in the memory of the process that starts the actor.
+"""
+
 
 @with_keywords_of(RunOptions)
 def start(flow: Flow, options: RunOptions) -> Job:
@@ -170,7 +178,7 @@ def _start_supervisor(spec: RunSpec) -> cluster.Actor:
     return cluster.start_actor(
         SupervisorActor,
         FirstActors(spec.options.job, spec.run.placement, needs_of(spec.deployment)),
-        cluster.pickled(spec),
+        *_pieces(cluster.pickled(spec), is_detached),
         name=spec.options.job if is_detached else f"{spec.options.job}/supervisor",
         space=SPACE if is_detached else f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}",
         needs=cluster.Needs(),
@@ -179,3 +187,13 @@ def _start_supervisor(spec: RunSpec) -> cluster.Actor:
         groups={FOLLOWERS: FOLLOWERS_MAX},
         is_detached=is_detached,
     )
+
+
+def _pieces(pickled: bytes, is_detached: bool) -> list[bytes]:
+    """A pickled run in pieces that Ray keeps with the description of an actor."""
+    if is_detached and len(pickled) > DETACHED_BYTES_MAX:
+        raise BadOptionError(
+            f"the flow has detached=True and carries {len(pickled):,} bytes in its sources and functions, more than "
+            f"the {DETACHED_BYTES_MAX:,} that outlive this process: read the data from files"
+        )
+    return [pickled[start : start + PIECE_BYTES_MAX] for start in range(0, len(pickled), PIECE_BYTES_MAX)]

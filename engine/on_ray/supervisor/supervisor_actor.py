@@ -42,14 +42,14 @@ class About:
 
 
 class SupervisorActor:
-    """One run, pickled by the driver as a `RunSpec`. It owns its actors: they die with it."""
+    """One run, pickled by the driver as a `RunSpec`, in pieces. It owns its actors: they die with it."""
 
-    def __init__(self, first: FirstActors, pickled: bytes) -> None:
+    def __init__(self, first: FirstActors, *pickled: bytes) -> None:
         starter = ActorStarter.with_first(first)
         # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
         from engine.on_ray.supervisor.supervising import Supervising
 
-        spec: RunSpec = pickle.loads(pickled)
+        spec: RunSpec = pickle.loads(b"".join(pickled))
         is_successor = cluster.is_restarted()
         self._supervising = Supervising(spec.for_successor() if is_successor else spec, starter)
         if is_successor:
