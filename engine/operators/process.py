@@ -7,7 +7,6 @@
     capture() -> state         restore(state)          the class's own state, for the whole task
     split(state, parts), merge(states)                 static methods that convert it to another number of tasks
     close()                                            when the task is over, successful or not: close connections
-    close()                                            when the task is over, well or not: close connections
 
 A hook that raises fails the run. on_error="dead_letter" covers on_record and on_batch: what the call emitted is dropped
 and its records are set aside as they arrived, but changes to the state remain.

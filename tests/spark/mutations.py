@@ -405,9 +405,8 @@ def route_an_edge_otherwise(cut: Subject) -> tuple[int, str]:
 def say_that_state_has_another_version(cut: Subject) -> tuple[int, str]:
     (file,) = cut.path.glob("graph-*.json")
     document = plain(file)
-    next(operator for operator in document["graph"]["operators"] if operator["kind"] == "stateful_map")[
-        "state_version"
-    ] = 2
+    counting = next(operator for operator in document["graph"]["operators"] if operator["kind"] == "stateful_map")
+    counting["state_version"] = 2
     file.write_bytes(sealed(document, None))
     return 5, "the stored graph has hash"
 
@@ -468,6 +467,7 @@ MUTATIONS = [
     say_another_mode,
     say_that_it_is_a_savepoint,
     route_an_edge_otherwise,
+    say_that_state_has_another_version,
     put_both_ends_of_a_channel_into_one_actor,
     name_another_file_as_the_manifest,
     link_to_the_same_bytes_outside,
