@@ -13,6 +13,7 @@ import pytest
 
 from backedge.command import main
 from engine.on_ray.api.launch_checks import RunExistsError
+from tests.jobs.rays import SharedRay
 
 MODULE = """
 from backedge import Collect, Flow, Items
@@ -124,6 +125,13 @@ def test_a_key_that_is_not_there_is_refused_by_its_option(name: str, capsys: pyt
     assert f"--key-file {name} " in said and "No such file or directory" in said
 
 
+@pytest.fixture
+def unconnected(shared_ray: SharedRay) -> None:
+    """A process that is connected to no Ray looks for the one in RAY_ADDRESS."""
+    shared_ray.end()
+
+
+@pytest.mark.usefixtures("unconnected")
 def test_a_cluster_where_nothing_listens_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -135,6 +143,7 @@ def test_a_cluster_where_nothing_listens_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unconnected")
 def test_a_port_where_something_else_listens_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
