@@ -18,6 +18,7 @@ from graphs.deployment import Deployment
 from graphs.describing import describe_plan
 from recovery.coordinator import SnapshotOptions
 from recovery.graph_change import change_from, fitted
+from recovery.requests import Sizes
 from recovery.rescale import fitting
 from recovery.supervisor import RestartOptions
 
@@ -67,9 +68,9 @@ class UpgradedWorld(ToldWorld):
             deployment = self.placement.deployment(self.options.parallelism)
         return super()._new_driver(deployment)
 
-    def place(self, cut: SimulatedCut | None) -> Placed:
+    def place(self, cut: SimulatedCut | None, sizes: Sizes) -> Placed:
         if cut is None or self.plan is FORMER or cut.outline.graph_hash == LATER.hash:
-            return super().place(cut)
+            return super().place(cut, sizes)
         self.count("upgraded_again" if self.counts["upgraded"] else "upgraded")
         change = change_from(FORMER.hash, describe_plan(FORMER), {}, frozenset())
         outline = fitted(cut.outline, LATER, change)
