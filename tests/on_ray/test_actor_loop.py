@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import Event
 from typing import Any
 
@@ -55,6 +55,11 @@ def hops_of(run: Attending) -> int:
 def records_of(run: Attending, task: TaskId) -> int:
     """What a task has taken or read so far."""
     return run.loops[run.deployment.tasks[task].actor].counts.records
+
+
+def counted(run: Attending, actor: str) -> list[Mapping[TaskId, int]]:
+    """The counts of records that an actor has reported so far."""
+    return [report.counts.by_task for sender, report in run.reports if sender == actor and isinstance(report, Progress)]
 
 
 def position_in(store: Snapshots, epoch: int) -> int:
@@ -306,12 +311,14 @@ def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run():
         run.until(lambda: any(isinstance(report, FaultReached) for _, report in run.reports), "the fault is due")
         run.trigger(1)
         run.until(lambda: (SOURCE, 1) in run.acknowledged(), "the source goes on")
+        run.until(lambda: records_of(run, SINK) == 300, "the sink has counted the last part of its batch")
+        run.until(lambda: {SINK: 300} in counted(run, "kept/0"), "it has told so")
         told = [report for actor, report in run.reports if actor == "kept/0"]
         run.stop()
         assert records_of(run, SINK) == 300
         assert records_of(run, SOURCE) > 300, "more had been sent"
         assert [report.task for report in told if isinstance(report, FaultReached)] == [SINK]
-        assert [report.counts.by_task for report in told if isinstance(report, Progress)][-1] == {SINK: 300}
+        assert counted(run, "kept/0")[-1] == {SINK: 300}
         assert (SINK, Epoch(1)) not in run.acknowledged(), "what it dropped of the batch must be in no cut"
 
 

@@ -28,9 +28,9 @@ LINKING = (
 )
 
 
-def run_example(page: str, folder: Path) -> str:
-    """Run the only Python example of a page as it stands; returns what it prints."""
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+def run_example(page: str, folder: Path, number: int = 0) -> str:
+    """Run a Python example of a page as it stands; returns what it prints."""
+    example = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)[number]
     (folder / "example.py").write_text(example)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "error", "example.py"]
@@ -48,6 +48,10 @@ def test_readme_example_runs_as_it_stands(tmp_path: Path):
 def test_the_example_of_cuts_on_demand_runs_as_it_stands(tmp_path: Path):
     run_example("docs/recovery.md", tmp_path)
     assert list((tmp_path / "cuts" / "doubled").glob("**/manifest.json"))
+
+
+def test_the_example_of_state_versions_runs_as_it_stands(tmp_path: Path):
+    run_example("docs/recovery.md", tmp_path, 1)
 
 
 def test_the_page_of_cuts_and_restarts_has_their_options_with_their_defaults():
