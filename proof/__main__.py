@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from engine.simulation.breaks import BREAKS
 from proof.explorer import Exploration, Explorer
 from proof.runner import RESCALES, Summary, run_in_parallel, run_seed
 from proof.schedule_story import tell
-from proof.tiny_graphs import graphs
+from proof.tiny_graphs import TinyGraph, graphs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,38 +104,46 @@ def _progress(seeds: int) -> Any:
 def _explore(options: argparse.Namespace) -> int:
     started = time.monotonic()
     names = [options.graph] if options.graph else [graph.name for graph in graphs()]
-    found: list[Exploration] = []
+    explored: dict[str, dict[str, Any]] = {}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for exploration in pool.map(_explore_one, names):
-            found.append(exploration)
-            print(
-                f"{exploration.graph}: {exploration.states} states, {exploration.transitions} transitions, "
-                f"{exploration.cuts} cuts, {exploration.cuts_with_log} with a log, {exploration.ends} ends",
-                file=sys.stderr,
-                flush=True,
-            )
-    violations = [violation for exploration in found for violation in exploration.violations]
-    for violation in violations:
+        for name, (found, seconds) in zip(names, pool.map(_explore_one, names), strict=True):
+            explored[name] = {**asdict(found), "bounds": dict(_graph(name).bounds), "seconds": seconds}
+            del explored[name]["graph"]
+            print(_told(name, explored[name]), file=sys.stderr, flush=True)
+    for violation in [violation for of_graph in explored.values() for violation in of_graph["violations"]]:
         print(violation, file=sys.stderr)
+    for of_graph in explored.values():
+        of_graph["violations"] = len(of_graph["violations"])
+    summed = ("states", "transitions", "crash_points", "cuts", "cuts_with_log", "ends", "violations")
     result = {
-        "graphs": len(found),
-        "states": sum(e.states for e in found),
-        "transitions": sum(e.transitions for e in found),
-        "crash_points": sum(e.crash_points for e in found),
-        "cuts": sum(e.cuts for e in found),
-        "cuts_with_log": sum(e.cuts_with_log for e in found),
-        "ends": sum(e.ends for e in found),
-        "bounds": {graph.name: dict(graph.bounds) for graph in graphs() if graph.name in names},
-        "violations": len(violations),
-        "complete": all(e.complete for e in found),
+        "graphs": len(explored),
+        **{key: sum(of_graph[key] for of_graph in explored.values()) for key in summed},
+        "complete": all(of_graph["complete"] for of_graph in explored.values()),
         "seconds": round(time.monotonic() - started, 1),
+        "explored": explored,
     }
     print(json.dumps(result))
-    return 0 if result["complete"] and not violations else 1
+    return 0 if result["complete"] and not result["violations"] else 1
 
 
-def _explore_one(name: str) -> Exploration:
-    return Explorer(next(graph for graph in graphs() if graph.name == name)).run()
+def _told(name: str, explored: dict[str, Any]) -> str:
+    """What was explored of a graph, in a line."""
+    counts = ", ".join(f"{explored[key]:,} {key.replace('_', ' ')}" for key in ("states", "transitions", "cuts", "ends"))
+    bounds = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in explored["bounds"].items() if count)
+    exercised = "".join(f", {count:,} {what.replace('_', ' ')}" for what, count in explored["exercised"].items())
+    whole = "every schedule" if explored["complete"] else "NOT every schedule"
+    return f"{name}: {whole} with at most {bounds}: {counts}{exercised}; {explored['seconds']} s"
+
+
+def _graph(name: str) -> TinyGraph:
+    return next(graph for graph in graphs() if graph.name == name)
+
+
+def _explore_one(name: str) -> tuple[Exploration, float]:
+    """The findings for a graph, and the processor time in seconds."""
+    started = time.process_time()
+    found = Explorer(_graph(name)).run()
+    return found, round(time.process_time() - started, 1)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, cast
 
+from engine.channel_ends import RemoteBackEdge, RemoteChannel
+from engine.driver_ports import FlowLimits
 from engine.simulation.host import Host
 from engine.simulation.world import WorldOptions
+from engine.task_driver import TaskDriver
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
 from graphs.plan import Edge, Operator, Plan
@@ -32,7 +35,7 @@ from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.termination import Termination
 
-_BY_IDENTITY = (Plan, Deployment, Task, Channel, Component, Edge, Operator, SnapshotOptions, WorldOptions)
+_BY_IDENTITY = (Plan, Deployment, Task, Channel, Component, Edge, Operator, SnapshotOptions, WorldOptions, FlowLimits)
 _BY_CONTENT = (
     Cut,
     TaskSnapshot,
@@ -123,7 +126,7 @@ def _inbox(inbox: Inbox) -> tuple[Any, ...]:
 
 
 def _host(host: Host) -> tuple[Any, ...]:
-    """Leaves out the driver's counts: in the explorer, channels are unbounded and no time passes in a turn."""
+    """Leaves out most of the driver's counts: in the explorer, no time passes in a turn."""
     driver, snapshots = host.driver, host.driver.snapshots
     encoding = snapshots.captures, snapshots.encoded, snapshots.records, tuple(host.writes)
     return (
@@ -136,7 +139,17 @@ def _host(host: Host) -> tuple[Any, ...]:
         host.runtime,
         encoding,
         driver.room.drain,
+        _bounded_ends(driver) if driver.limits.credit_bytes is not None else (),
     )
+
+
+def _bounded_ends(driver: TaskDriver) -> tuple[Any, ...]:
+    """What the ends of the task's channels know. Credit arrives at once, so only differences of the counts matter."""
+    ends = [out for out in driver.outputs.values() if isinstance(out, RemoteChannel)]
+    waiting = [tuple(end.waiting) if isinstance(end, RemoteBackEdge) else () for end in ends]
+    spending = [(end.sent - end.consumed, end.window, end.batch_records_max) for end in ends]
+    granting = [(end.consumed - end.said.consumed, end.window - end.said.window) for end in driver.arrivals.values()]
+    return spending, waiting, granting
 
 
 _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {

@@ -40,8 +40,9 @@ class Alone:
         self.places = places
         self.centres = centres
         self.is_used = graph.writes_at_once and graph.bounds["epochs"] < 2 and not graph.bounds["aborts"]
-        # A task that may capture at any time is never alone.
-        self.is_used = self.is_used and not graph.overtakes and len(deployment.components) == 1
+        # A task that may capture at any time is never alone, and neither is one whose next steps depend on credit.
+        self.is_used = self.is_used and not graph.overtakes and graph.flow.credit_bytes is None
+        self.is_used = self.is_used and len(deployment.components) == 1
         self.sources = [number for number, task in tasks if task.is_source]
         self.heads = [number for number, task in tasks if task.is_head]
         self.between = [number for number, task in tasks if task.id in in_loops and not task.is_head]

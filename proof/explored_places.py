@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, cast
 
 from engine.simulation.host import Host
 from engine.simulation.simulated_store import FileId
-from engine.simulation.world import Happening, World
+from engine.simulation.world import Happening
 from graphs.ids import ChannelId, TaskId
 from proof.cloning import dump, essence, load
-from proof.tiny_graphs import TinyGraph
+from proof.tiny_graphs import ExploredWorld, TinyGraph
+from recovery.credit import Credit
 from recovery.cut import TaskSnapshot
 from recovery.messages import Barrier, Data, End
 from recovery.orders import Abort, Complete, Order, StartTasks
@@ -47,6 +48,7 @@ class Place:
     """A task's process, if it runs, and the files of that task.
 
     - steps: what can happen here, each with the channel that must be empty for it, or -1.
+    - is_full: an output channel is full, so the task processes nothing.
     - reads: the channels that may be received from; awaits: those of them that have not ended.
     - notes_barriers, notes_ends: the channels whose barrier, or END, is received at once.
     - at_once: what happens here before anything else.
@@ -58,6 +60,7 @@ class Place:
         self.essence = 0
         self.is_present = False
         self.is_started = False
+        self.is_full = False
         self.steps: tuple[tuple[Happening, int], ...] = ()
         self.reads: frozenset[int] = frozenset()
         self.notes_barriers: frozenset[int] = frozenset()
@@ -67,11 +70,12 @@ class Place:
 
 
 class Outcome(NamedTuple):
-    """The consequence of an event at a place: its new number, items sent, reports; or what went wrong."""
+    """The consequence of an event at a place: its new number, items, reports and credit sent; or what went wrong."""
 
     place: int
     sent: tuple[tuple[int, int], ...] = ()
     reported: tuple[int, ...] = ()
+    credited: tuple[tuple[int, Credit], ...] = ()
     error: Exception | None = None
 
 
@@ -122,7 +126,7 @@ class Wires:
 class Places:
     """All places encountered, and the consequences of events at them."""
 
-    def __init__(self, graph: TinyGraph, scene: World, wires: Wires) -> None:
+    def __init__(self, graph: TinyGraph, scene: ExploredWorld, wires: Wires) -> None:
         self.graph = graph
         self.scene = scene
         self.wires = wires
@@ -133,6 +137,7 @@ class Places:
         self.is_logged = [graph.logs_regular or c.is_back for c in scene.deployment.channels.values()]
         self.is_back = [c.is_back for c in scene.deployment.channels.values()]
         self.receivers = [self.number_of_task[channel.receiver] for channel in self.channels]
+        self.senders = [self.number_of_task[channel.sender] for channel in self.channels]
         self.reports: list[Reported] = []
         self._report_numbers = Numbers()
         self.files: list[Files] = []
@@ -170,6 +175,7 @@ class Places:
         gate = self._gate(host)
         place.steps = tuple((event, gate if event[0] in ("produce", "exhaust", "order") else -1) for event in events)
         if host.is_started:
+            place.is_full = host.driver.room.is_full()
             into = [self.number_of_channel[c.id] for c in host.core.task.inputs]
             place.reads = frozenset(c for c in into if self._reads(host, c))
             place.awaits = tuple(c for c in into if c in place.reads and not self._has_ended(host, c))
@@ -250,12 +256,17 @@ class Places:
                 for attempt, item in wire
             )
             reported = tuple(map(self._report, scene.reports))
+            credited = tuple((self.number_of_channel[channel], credit) for channel, credit in scene.credits)
             files = tuple(sorted(scene.store.files.items(), key=_file_order))
         finally:
             scene.hosts, scene.wires, scene.reports, scene.store.files = {}, {}, [], {}
-        return Outcome(self.number(host, files), sent, reported)
+            scene.credits = []
+        return Outcome(self.number(host, files), sent, reported, credited)
 
     def _apply(self, host: Host, event: Happening) -> None:
+        if event[0] == "credit":
+            host.driver.on_credit(*event[1:])
+            return
         self.scene.apply(event)
         is_step = event[0] == "receive" and not self.is_logged[self.number_of_channel[event[1]]]
         if is_step and event[1] in host.core.ready():

@@ -88,6 +88,9 @@ class Step:
         self.places[task] = outcome.place
         for channel, sent in outcome.sent:
             self.wires[channel] = self.all_wires.push(self.wires[channel], sent)
+        for channel, credit in outcome.credited:
+            credited = ("credit", self.all_places.channels[channel], credit)
+            self._at_place(self.all_places.senders[channel], credited)
         for report in outcome.reported:
             self.reports.append(("report", report))
 

@@ -11,6 +11,8 @@ The walk is shortened as follows, without leaving anything out:
   mailbox as on the wire; a held channel is not read.
 - Tasks start at once, reports reach the coordinator at once, and so does the news of a complete cut; files are written
   at once if the graph says so. A slow task is equivalent to one that gets no turn, a late report to a late append.
+- Credit reaches its sender at once. Late credit for a regular channel is equivalent to a sender that gets no turn; for
+  a back edge, whose sender goes on, to items that are late themselves.
 - A barrier or END that completes nothing is received at once: it is noted for its channel, and other events at that
   task lead to the same state before or after it. The same holds for a barrier of a back edge, because the log has the
   same content either way. It does not hold for an END that makes a difference: on a back edge, because its head may be
@@ -37,7 +39,7 @@ from engine.simulation.cut_checks import check_cut
 from engine.simulation.world import Happening, Parts
 from proof.explored_alone import Alone
 from proof.explored_centre import Centres
-from proof.explored_places import Places, Wires
+from proof.explored_places import DATA, Place, Places, Wires
 from proof.explored_steps import Left, RefusedError, State, Step
 from proof.tiny_graphs import TinyGraph
 from recovery.cut import Cut
@@ -48,7 +50,10 @@ Story = tuple[Any, Happening] | None
 
 @dataclass
 class Exploration:
-    """The findings of the walk."""
+    """The findings of the walk.
+
+    - exercised: what its steps did to channels: batches that were split, for example. Equal steps are counted once.
+    """
 
     graph: str
     states: int = 0
@@ -58,6 +63,7 @@ class Exploration:
     cuts_with_log: int = 0
     ends: int = 0
     complete: bool = False
+    exercised: dict[str, int] = field(default_factory=dict[str, int])
     violations: list[str] = field(default_factory=list[str])
 
 
@@ -102,6 +108,7 @@ class Explorer:
                 reported = self.found.states // 10_000
                 progress(self.found)
         self.found.complete = not stack
+        self.found.exercised = dict(sorted((+self.places.scene.counts).items()))
         return self.found
 
     # -- what can happen -----------------------------------------------------------------------------------------
@@ -117,11 +124,17 @@ class Explorer:
         steps += [
             ("receive", self.places.channels[channel])
             for channel, queue in enumerate(wires)
-            if queue and channel in met[state.places[self.places.receivers[channel]]].reads
+            if queue and self._may_receive(channel, queue, met[state.places[self.places.receivers[channel]]])
         ]
         for place in state.places:
             steps += [event for event, gate in met[place].steps if gate < 0 or not wires[gate]]
         return steps
+
+    def _may_receive(self, channel: int, queue: int, place: Place) -> bool:
+        """Whether to receive the next item. A full task would not process a batch, and that is a part of this step."""
+        if channel not in place.reads:
+            return False
+        return not place.is_full or self.places.is_logged[channel] or self.wires.fronts[queue] != DATA
 
     def _injected(self, state: State, *, is_quiet: bool) -> list[Happening]:
         """The events that the walk injects."""

@@ -9,20 +9,27 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.batch import decode
 from engine.driver_ports import FlowLimits
 from engine.simulation.world import Parts, World, WorldOptions
+from graphs.ids import Attempt, ChannelId
 from graphs.plan import Operator, Plan, Routing
 from proof.tiny import PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
 from recovery.coordinator import SnapshotOptions
+from recovery.credit import Credit
 from recovery.cut import Cut
 from recovery.messages import Mode, marker_in
 
 Record = tuple[int, int, int]
 NEVER_MS = 10**9
+UNBOUNDED = FlowLimits()
+SPILLING = FlowLimits(loop_bytes_max=0)
+"""All waiting batches of a loop but the first are spilled."""
+ONE_BATCH = FlowLimits(credit_bytes=1, back_edge_bytes_min=1, loop_bytes_max=0)
+"""Every channel has room for one batch. On a back edge the next ones wait at the sender, spilled."""
 
 
 def pass_on(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
@@ -60,12 +67,25 @@ def keep(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
     return []
 
 
+class ExploredWorld(World):
+    """A world whose tasks' credit waits in `credits` for the explorer to deliver it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.credits: list[tuple[ChannelId, Credit]] = []
+        super().__init__(*arguments)
+
+    def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
+        """Keep it, unless channels have no bounds."""
+        if self.options.flow.credit_bytes is not None:
+            self.credits.append((channel, credit))
+
+
 @dataclass(frozen=True)
 class TinyGraph:
     """A plan, its input, and the bounds of its walk.
 
     - logs_regular: regular channels may be logged too; overtakes: tasks may capture past their queues at any moment.
-    - spills: all waiting batches of a loop but the first are spilled, and batches may be taken together.
+    - together: batches may be taken together. flow: the limits on what waits in channels.
     """
 
     name: str
@@ -77,13 +97,13 @@ class TinyGraph:
     writes_at_once: bool = True
     logs_regular: bool = False
     overtakes: bool = False
-    spills: bool = False
+    together: bool = False
+    flow: FlowLimits = field(default=UNBOUNDED)
     records_max: int = 1
     runtime: Callable[..., Any] = field(default=TinyRuntime)
 
-    def world(self, parts: Parts | None = None) -> World:
+    def world(self, parts: Parts | None = None) -> ExploredWorld:
         """A new world of this graph; epochs begin only on request."""
-        parts = parts or Parts()
         patience_ms = 0 if self.overtakes else None
         snapshots = SnapshotOptions(
             self.mode, NEVER_MS, NEVER_MS, patience_ms=patience_ms, probe_pause_ms=0, keep=10**6
@@ -94,10 +114,10 @@ class TinyGraph:
             records_max=self.records_max,
             traces=False,
             slices=self.overtakes,
-            together=self.spills,
-            flow=FlowLimits(loop_bytes_max=0) if self.spills else FlowLimits(),
+            together=self.together,
+            flow=self.flow,
         )
-        return World(self.plan, {}, options, Parts(parts.core, parts.coordinator, parts.keyed_state, self.runtime))
+        return ExploredWorld(self.plan, {}, options, replace(parts or Parts(), runtime=self.runtime))
 
     def wrong_in(self, cut: Cut) -> str:
         """What is wrong with the places of the records in this cut; empty if nothing is."""
@@ -231,7 +251,16 @@ def graphs() -> tuple[TinyGraph, ...]:
             records_max=2,
             runtime=PairsRuntime,
         ),
-        _loop("a spilled loop, batches together", one, (0, 2, 0), (1, 2, 0), spills=True),
+        _loop("a spilled loop, batches together", one, (0, 2, 0), (1, 2, 0), together=True, flow=SPILLING),
+        _loop(
+            "channels with room for one batch",
+            one,
+            (0, 2, 0),
+            (1, 2, 0),
+            together=True,
+            flow=ONE_BATCH,
+            runtime=PairsRuntime,
+        ),
         _loop("a late write", one, *items, writes_at_once=False),
         _loop("a probe too early", {**one, "early_probes": 1}, *items),
         _loop("a death during the restore", {**one, "crashes": 2}, *items),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel
+from engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel, SendCredit
 from engine.iteration import Iteration
 from engine.run_driver import RunDriver
 from engine.simulation.world import Parts
@@ -696,16 +696,27 @@ class _RoomForLoops(Room):
         self._bounded.append(out)
 
 
-class _BlockingBackEdge(RemoteBackEdge):
+class _BoundedBackEdge(RemoteBackEdge):
     __slots__ = ()
 
-    def is_full(self) -> bool:
-        return bool(self.waiting)
+    send = RemoteChannel.send
+    is_full = RemoteChannel.is_full
+    on_credit = RemoteChannel.on_credit
+
+
+class _GrantsWhatIsConsumed(Arrivals):
+    __slots__ = ()
+
+    def __init__(self, tell: SendCredit | None, **options: Any) -> None:
+        super().__init__(tell, **{**options, "is_back": False})
 
 
 class BackEdgeWaitsForCredit(TaskDriver):
+    """Bounds back edges like other channels."""
+
     room_class = _RoomForLoops
-    back_edge_class = _BlockingBackEdge
+    back_edge_class = _BoundedBackEdge
+    arrivals_class = _GrantsWhatIsConsumed
 
 
 class _RoomInDrains(Room):
@@ -828,7 +839,7 @@ BREAKS = {
     "order-not-repeated": Break("lost orders and reports are not repeated", lambda: Parts(line_end=OrderNotRepeated)),
     "repeated-order-obeyed": Break("repeated and late orders are obeyed", lambda: Parts(line_end=RepeatedOrderObeyed)),
     "credit-not-repeated": Break("lost credit is not repeated", _driver(CreditNotRepeated)),
-    "back-edge-waits-for-credit": Break("a back edge can be full", _driver(BackEdgeWaitsForCredit)),
+    "back-edge-waits-for-credit": Break("a back edge is bounded by credit", _driver(BackEdgeWaitsForCredit)),
     "no-drain-exemption": Break("a channel can be full during a drain", _driver(NoDrainExemption), "far_loop"),
     "credit-counts-barriers": Break("barriers spend credit", _driver(CreditCountsBarriers)),
     "credit-lost-after-an-abort": Break("an abort forgets what was consumed", _driver(CreditLostAfterAnAbort)),

@@ -19,6 +19,7 @@ LONG = ("two overlapping epochs, an abort", "rounds")
 """Walked by `python -m proof explore` alone: minutes."""
 
 SHORT = [graph.name for graph in graphs() if graph.name not in LONG]
+FULL = "channels with room for one batch"
 MINUTE = ("overtaking, batches in parts", "two heads, two bodies, shuffled")
 """Graphs whose whole walk takes a minute, left to the long tests."""
 
@@ -79,6 +80,24 @@ def test_a_broken_rule_is_found_with_its_story(rule: str):
     found = Explorer(graph("a death during the restore"), BREAKS[rule].parts()).run()
     assert found.violations
     assert " append\n" in found.violations[0]
+
+
+@pytest.mark.parametrize("rule", ["back-edge-waits-for-credit", "credit-counts-barriers", "marker-overtakes-a-batch"])
+def test_a_broken_rule_of_credit_is_found(rule: str):
+    found = Explorer(graph(FULL), BREAKS[rule].parts()).run()
+    assert found.violations
+
+
+def test_a_receiver_that_forgets_with_an_abort_what_it_has_granted_is_found():
+    found = Explorer(graph(FULL, aborts=1), BREAKS["credit-lost-after-an-abort"].parts()).run()
+    assert found.violations and "abort_epoch" in found.violations[0]
+
+
+@pytest.mark.slow
+def test_channels_are_full_and_batches_wait_split_and_together():
+    found = Explorer(graph(FULL)).run()
+    assert found.complete and not found.violations
+    assert {"full_channels", "spilled", "split_batches", "taken_together"} <= found.exercised.keys()
 
 
 def test_a_log_that_misses_what_is_spilled_is_found():
