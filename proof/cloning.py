@@ -4,8 +4,8 @@ Immutable objects are not copied: plans, tasks and channels are shared by identi
 In the bytes, a number stands for each.
 
 The essence of an object is what decides what can happen to it: equal essence, equal future. It leaves out the number of
-batches that a channel has carried, and their digests, because they describe the past. It also leaves out the order in
-which a dict or set was filled: the core only uses it to iterate.
+batches that a channel has carried, and their digests, because they describe the past, and what is only a cache. It also
+leaves out the order in which a dict or set was filled: the core only uses it to iterate.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.driver_ports import FlowLimits
 from engine.simulation.host import Host
 from engine.simulation.world import WorldOptions
 from engine.task_driver import TaskDriver
+from engine.typed_state import Packing
 from graphs.deployment import Channel, Component, Deployment, Task
 from graphs.ids import ChannelId, TaskId
 from graphs.plan import Edge, Operator, Plan
@@ -156,6 +157,7 @@ _ESSENCES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Host: _host,
     Inbox: _inbox,
     Outlet: lambda outlet: (),
+    Packing: lambda packing: (),
     Data: lambda data: (data.payload,),
     Queued: lambda queued: (queued.payload,),
     LogEntry: lambda entry: (entry.payload, entry.skip),

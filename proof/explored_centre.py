@@ -148,7 +148,7 @@ class Centres:
                 world.store.forget_incomplete()
                 world.apply(("notice",))
             case ("forget",):
-                world.store.forget_complete(world.supervisor.attempt)
+                world.store.forget_complete(world.supervisor.attempt, may_be_base=self.graph.files_max > 1)
                 kept = world.supervisor.kept
                 world.supervisor.kept = {e: cut._replace(transactions=frozenset()) for e, cut in kept.items()}
             case ("epoch",):

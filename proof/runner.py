@@ -34,6 +34,9 @@ STEPS_EXPECTED = 400
 SEEDS_A_CHUNK = 20
 RESCALES = 2
 """How often `python -m proof run` may rescale a run while it runs."""
+COMPACTING_SHARE = 0.2
+COMPACTED_FILES_MAX = 5
+"""A list of three files is compacted, and two more may follow before the task writes everything again."""
 
 
 @dataclass
@@ -87,6 +90,11 @@ def case_of(seed: int, topology: str | None = None) -> Case:
     return generate(random.Random(seed), topology or NAMES[seed % len(NAMES)])
 
 
+def compacts(seed: int) -> bool:
+    """Whether the schedule of a seed is about compactions: cuts come often, and lists of files are short."""
+    return random.Random(f"compacts {seed}").random() < COMPACTING_SHARE
+
+
 def world_of(case: Case, seed: int, parts: Parts) -> World:
     """The world of a seed, with random options of the coordinator."""
     rng = random.Random(f"options {seed}")
@@ -103,6 +111,8 @@ def world_of(case: Case, seed: int, parts: Parts) -> World:
     )
     records_max = rng.choice((1, 2, 5))
     snapshots = replace(snapshots, patience_ms=rng.choice((None, 0, 10, 40)) if mode is Mode.ALIGNED else None)
+    if compacts(seed):
+        snapshots = replace(snapshots, interval_ms=10, pause_ms_min=0, files_max=COMPACTED_FILES_MAX)
     slices = rng.random() < 0.5
     options = WorldOptions(
         case.parallelism,
@@ -141,7 +151,13 @@ def run_case(case: Case, seed: int, crashes: int, rule: str | None = None, resca
     parts = Parts() if rule is None else BREAKS[rule].parts()
     rescales = rescales if rule is None else BREAKS[rule].rescales
     world = world_of(case, seed, parts)
-    plan = FaultPlan(crashes=crashes, rescale_to=case.rescale_to, rescales=rescales, go_backs=1)
+    plan = FaultPlan(
+        crashes=crashes,
+        rescale_to=case.rescale_to,
+        rescales=rescales,
+        go_backs=1,
+        slow_compactions=compacts(seed),
+    )
     schedule = Schedule(world, seed, plan, STEPS_SAFE, STEPS_LIVE, STEPS_EXPECTED)
     try:
         outcome = schedule.run()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.batch import Batch
+from engine.state import GroupEncoder, KeyedState, keyed_entries
 from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from graphs.operator_kind import OperatorKind
@@ -52,13 +53,12 @@ class TinyHead(OperatorKind):
 
 
 class TinyCapture:
-    """A state that is encoded as a whole, at once."""
+    """A state that is encoded at once. `base` and `keys` describe its keyed part, as in `engine.capture.Capture`."""
 
-    base: Epoch | None = None
-    keys = 0
-
-    def __init__(self, states: dict[str, OperatorState]) -> None:
+    def __init__(self, states: dict[str, OperatorState], base: Epoch | None = None, keys: int = 0) -> None:
         self.states = states
+        self.base = base
+        self.keys = keys
 
     def encode_some(self, entries_max: int) -> bool:
         """Do nothing: it is already encoded."""
@@ -181,6 +181,43 @@ class PairsRuntime(TinyRuntime):
                 batch = Batch([*together[channel].records, *batch.records])
             together[channel] = batch
         return list(together.items())
+
+
+class DeltaRuntime(TinyRuntime):
+    """Keeps what a body has counted in real keyed state, so a cut may hold what has changed since its base."""
+
+    def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
+        super().__init__(task, deployment, services, seed, keyed_state)
+        self.counts: KeyedState = keyed_state(self.operator.name)
+
+    def open(self, restored: Mapping[str, OperatorState] | None, base: Epoch | None = None) -> None:
+        """Take the state back."""
+        super().open(restored, base)
+        if restored:
+            self.counts.restore(keyed_entries(restored[self.operator.name]).values)
+        if base is not None:
+            self.counts.begin(base)
+
+    def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
+        """Run the function on a state that has all counts; keep those apart that it has changed."""
+        self.state |= self.counts.values
+        emitted = super().process(channel, batch, now_ms)
+        for id in [key for key in self.state if isinstance(key, int)]:
+            count = self.state.pop(id)
+            if count != self.counts.values.get(id):
+                self.counts.replace(id, count)
+        return emitted
+
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> TinyCapture:
+        """What was counted since the base, if that is known, and the rest of the state as a whole."""
+        whole = super().capture(epoch, attempt).states[self.operator.name].whole
+        base = base if base is not None and self.counts.has_base(base) else None
+        values = self.counts.capture(epoch, base)
+        keys = len(values.entries) + len(values.gone)
+        encoder = GroupEncoder(self.operator.name, values.entries, gone=values.gone)
+        encoder.encode_some(keys + 1)
+        values.release()
+        return TinyCapture({self.operator.name: OperatorState(dict(encoder.groups()), whole=whole)}, base, keys)
 
 
 def _width(deployment: Deployment, task: Task) -> int:

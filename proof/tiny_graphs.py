@@ -15,9 +15,10 @@ from typing import Any
 from engine.batch import decode
 from engine.driver_ports import FlowLimits
 from engine.simulation.world import Parts, World, WorldOptions
+from engine.state import keyed_entries
 from graphs.ids import Attempt, ChannelId
 from graphs.plan import Operator, Plan, Routing
-from proof.tiny import PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
+from proof.tiny import DeltaRuntime, PairsRuntime, TinyHead, TinyRuntime, TinySource, TinyStep, tiny_plan
 from recovery.coordinator import SnapshotOptions
 from recovery.credit import Credit
 from recovery.cut import Cut
@@ -86,6 +87,7 @@ class TinyGraph:
 
     - logs_regular: regular channels may be logged too; overtakes: tasks may capture past their queues at any moment.
     - together: batches may be taken together. flow: the limits on what waits in channels.
+    - files_max: how many files may make up the keyed state of a task; with more than 1, cuts hold what has changed.
     """
 
     name: str
@@ -100,13 +102,20 @@ class TinyGraph:
     together: bool = False
     flow: FlowLimits = field(default=UNBOUNDED)
     records_max: int = 1
+    files_max: int = 1
     runtime: Callable[..., Any] = field(default=TinyRuntime)
 
     def world(self, parts: Parts | None = None) -> ExploredWorld:
         """A new world of this graph; epochs begin only on request."""
         patience_ms = 0 if self.overtakes else None
         snapshots = SnapshotOptions(
-            self.mode, NEVER_MS, NEVER_MS, patience_ms=patience_ms, probe_pause_ms=0, keep=10**6
+            self.mode,
+            NEVER_MS,
+            NEVER_MS,
+            patience_ms=patience_ms,
+            probe_pause_ms=0,
+            keep=10**6,
+            files_max=self.files_max,
         )
         options = WorldOptions(
             self.parallelism,
@@ -168,7 +177,7 @@ def _states(cut: Cut) -> Iterator[dict[Any, Any]]:
     for snapshot in cut.snapshots.values():
         for state in snapshot.operators.values():
             if state.whole is not None:
-                yield pickle.loads(state.whole)
+                yield {**pickle.loads(state.whole), **keyed_entries(state).values}
 
 
 def _source(name: str, *records: Record) -> Operator:
@@ -261,6 +270,7 @@ def graphs() -> tuple[TinyGraph, ...]:
             flow=ONE_BATCH,
             runtime=PairsRuntime,
         ),
+        _loop("deltas", {**one, "epochs": 2, "aborts": 1}, (0, 2, 0), files_max=4, runtime=DeltaRuntime),
         _loop("a late write", one, *items, writes_at_once=False),
         _loop("a probe too early", {**one, "early_probes": 1}, *items),
         _loop("a death during the restore", {**one, "crashes": 2}, *items),

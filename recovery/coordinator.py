@@ -127,7 +127,9 @@ def why_never_dry(deployment: Deployment) -> str | None:
 
 
 class Coordinator:
-    """The epochs of one attempt."""
+    """The epochs of one attempt. To break a rule for a test, a subclass replaces `state_files_class`."""
+
+    state_files_class = StateFiles
 
     def __init__(
         self,
@@ -156,7 +158,7 @@ class Coordinator:
         self.completed = list(completed)
         # The cut that would be restored if the attempt failed now.
         self.latest = restored
-        self.state_files = StateFiles(attempt, options.files_max, restored, {} if states is None else states)
+        self.state_files = self.state_files_class(attempt, options.files_max, restored, {} if states is None else states)
         self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
         # When a request for a cut between two rounds that has failed is tried again, by its id.

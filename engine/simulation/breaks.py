@@ -43,12 +43,14 @@ from recovery.orders import (
     Numbered,
     Order,
     RestoreTasks,
+    StateFile,
     Sweep,
 )
 from recovery.outline import CutOutline
 from recovery.requests import Requests, Sizes
 from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
 from recovery.restored import RestoredLog, TaskRestore
+from recovery.state_files import StateFiles
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import Stage, Supervisor
 from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
@@ -456,6 +458,30 @@ class BaseGivenUpMeanwhile(Coordinator):
         if mode.is_probe or mode is Mode.BETWEEN_ROUNDS or latest is None:
             return None
         return latest if self.state_files.may_be_base(latest) else None
+
+
+class _GreedyStateFiles(StateFiles):
+    def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
+        replaced = super()._replaced(task, files)
+        return files if replaced == files else replaced[:1]
+
+
+class CompactionReplacesTooMuch(Coordinator):
+    """Puts a compacted file in place of the files that came after those it was made from, too."""
+
+    state_files_class = _GreedyStateFiles
+
+
+class _UnsparedStateFiles(StateFiles):
+    @property
+    def outputs(self) -> frozenset[FileId]:
+        return frozenset()
+
+
+class CompactionSwept(Coordinator):
+    """Lets a sweep remove a compacted file that no manifest names yet."""
+
+    state_files_class = _UnsparedStateFiles
 
 
 class BaseNotComplete(KeyedState):
@@ -871,6 +897,13 @@ BREAKS = {
         "an epoch has a base that a manifest on its way gives up",
         lambda: Parts(coordinator=BaseGivenUpMeanwhile),
         "rounds",
+    ),
+    "compaction-replaces-too-much": Break(
+        "a compacted file replaces deltas that it does not contain",
+        lambda: Parts(coordinator=CompactionReplacesTooMuch),
+    ),
+    "compaction-swept": Break(
+        "a sweep removes a compacted file that a later manifest names", lambda: Parts(coordinator=CompactionSwept)
     ),
     "base-not-complete": Break(
         "a delta is relative to a capture that is in no complete cut", lambda: Parts(keyed_state=BaseNotComplete)

@@ -48,7 +48,7 @@ class FaultPlan:
     """How many faults of each kind may happen in one run. How many do happen, and when, is drawn.
 
     Crashes are planned for steps within the expected length of the run. A crash that waits for a cut may come later,
-    and does not happen if the run is over by then.
+    and does not happen if the run is over by then. `slow_compactions`: compactions take long, and crashes wait for one.
     """
 
     crashes: int = 3
@@ -67,6 +67,7 @@ class FaultPlan:
     lost_append_replies: int = 1
     hung_appends: int = 1
     compactions: int = 2
+    slow_compactions: bool = False
     failed_claims: int = 2
     unreadable_chains: int = 2
     unreadable_cuts: int = 1
@@ -125,6 +126,8 @@ class Schedule:
         # All back edges lag, or none, or some; if some do, one head is far ahead of the other.
         self.lagging_share = self.rng.choice((0.0, 0.4, 0.4, 1.0, 1.0))
         self.waits_for_cut = self.rng.choice(("not", "any", "own"))
+        if plan.slow_compactions:
+            self.waits_for_cut = "compaction"
         self.has_rounds = any(task.iteration is not None for task in world.deployment.tasks.values())
         self.tick_share = self.rng.choice((0.02, 0.05, 0.1, 0.2))
         self.left = {
@@ -334,6 +337,7 @@ class Schedule:
                 return LAGGING[-1]
             is_back = event[0] in ("receive", "take", "together") and self._is_back(event[-1])
             lags = event[0] == "remove" or (is_back and self.rng.random() < self.lagging_share)
+            lags |= self.plan.slow_compactions and event[0] in ("compact", "compacted")
             speed = self.speeds[key] = self.rng.choice(LAGGING if lags else SPEEDS)
         return speed
 
@@ -371,6 +375,7 @@ class Schedule:
         if busy and self.rng.random() < 0.5:
             candidates = sorted(busy)
         count = 1 if self.rng.random() < 0.8 else min(2, len(candidates))
+        self.outcome.faults["crash_during_compaction"] += self._is_compacting()
         last = self.world.store.history[-1:]
         if last and isinstance(last[0].entry, AttemptStart) and last[0].entry.claimant in self.world.record.asked:
             self.outcome.faults["crash_after_going_back"] += 1
@@ -428,11 +433,16 @@ class Schedule:
         return self.cuts_with_request[epoch]
 
     def _has_waited(self) -> bool:
-        """Whether the cut exists that crashes wait for: any cut, or one that the current attempt has taken."""
+        """Whether there is what crashes wait for: a compaction, any cut, or one that the current attempt has taken."""
         cuts = self.world.record.cuts
+        if self.waits_for_cut == "compaction":
+            return self._is_compacting()
         if self.waits_for_cut == "not" or not cuts:
             return self.waits_for_cut == "not"
         return self.waits_for_cut == "any" or cuts[max(cuts)].attempt == self.world.supervisor.attempt
+
+    def _is_compacting(self) -> bool:
+        return bool(self.world.compactions or self.world.compaction_reports)
 
     def _notice(self) -> Happening:
         self._keep_zombies()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
@@ -149,14 +150,23 @@ class SimulatedStore:
         named = self._named()
         self.files = {name: file for name, file in self.files.items() if name in named}
 
-    def forget_complete(self, attempt: Attempt) -> None:
-        """Remove what no restore will need, because none will come before the next cut of this attempt."""
+    def forget_complete(self, attempt: Attempt, *, may_be_base: bool) -> None:
+        """Remove what no restore will need, because none will come before the next cut of this attempt.
+
+        If the latest cut may be the base of the next one, the files with its keyed state stay.
+        """
         named = {name for name in self._named() if name.epoch is not None}
-        self.files = {name: f for name, f in self.files.items() if name.attempt == attempt and name not in named}
+        listed = self._listed() if may_be_base else frozenset[FileId]()
+        self.files = {n: f for n, f in self.files.items() if n in listed or (n.attempt == attempt and n not in named)}
+        forgotten: dict[str, Any] = {"files": {}, "transactions": {}, **({} if may_be_base else {"states": {}})}
         self.history = [
-            Numbered(n, replace(e, files={}, transactions={}, states={})) if isinstance(e, Manifest) else Numbered(n, e)
-            for n, e in self.history
+            Numbered(n, replace(e, **forgotten)) if isinstance(e, Manifest) else Numbered(n, e) for n, e in self.history
         ]
+
+    def _listed(self) -> frozenset[FileId]:
+        """The files with the keyed state of the latest cut."""
+        states = self._manifests()[-1].states
+        return frozenset(FileId(file.attempt, file.epoch, task) for task, files in states.items() for file in files)
 
     def _named(self) -> frozenset[FileId]:
         return frozenset[FileId]().union(*(manifest.named for manifest in self._manifests()))

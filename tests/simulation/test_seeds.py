@@ -54,6 +54,13 @@ def test_batches_are_taken_together_and_split_and_spilled_and_drivers_have_whole
 
 
 @pytest.mark.slow
+def test_files_are_compacted_while_processes_die_and_cuts_that_name_them_are_restored(summary):
+    assert summary.faults["crash_during_compaction"] > 0
+    expected = {"compactions", "compactions_failed", "cuts_with_compactions", "restored_from_compactions"}
+    assert expected <= {what for what, count in summary.happened.items() if count}
+
+
+@pytest.mark.slow
 def test_channels_are_full_and_messages_come_late_and_twice(summary):
     expected = {"full_channels", "late_credit", "credit_sent_again", "repeated_orders", "early_orders"}
     assert expected <= {what for what, count in summary.happened.items() if count}
