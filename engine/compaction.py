@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.state import encode_groups, keyed_entries
+from graphs.ids import Epoch
 from recovery.cut import OperatorState
+from recovery.orders import Compact
+from recovery.protocol_errors import ProtocolError
+
+
+def cut_of(order: Compact) -> Epoch:
+    """The cut whose list of files is to be put into one: the last file is its own."""
+    epoch = order.files[-1].epoch
+    if epoch is None:
+        raise ProtocolError(f"task {order.task} has ended, so its state is in one file and need not be put into one")
+    return epoch
 
 
 def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, OperatorState], int]:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from engine.compaction import put_together
+from engine.compaction import cut_of, put_together
 from engine.files.services import FileServices
 from engine.moving import move_whole
 from engine.on_ray.transport.control_messages import TaskOptions
@@ -18,7 +18,6 @@ from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
 from recovery.cut import TaskSnapshot
 from recovery.orders import Compact, Entry, Manifest, Numbered, Sweep
-from recovery.protocol_errors import ProtocolError
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 from recovery.run_status import RunStatus
@@ -195,8 +194,7 @@ class TasksInFolder:
 
     def compact(self, attempt: Attempt, order: Compact) -> tuple[TaskFiles, int]:
         """Put the keyed state of a task into one file; return what describes it, and how many entries it has."""
-        # The last file of such a list is the own one of the cut whose list it is.
-        cut = not_a_last_state(order)
+        cut = cut_of(order)
         files = self._store.manifest_of(cut).tasks[order.task]
         found = self._store.files_of({order.task: files})
         states, keys = put_together({facts.name: found.state(order.task, facts.name) for facts in files.operators})
@@ -207,14 +205,6 @@ class TasksInFolder:
         """Restore the task of a plan from the files of former tasks."""
         files = upgraded(self._store.files_of(tasks), plan, deployment.plan)
         return take_back(plan, files, deployment, reroute, move_whole)
-
-
-def not_a_last_state(order: Compact) -> Epoch:
-    """The cut whose list of files is to be put into one."""
-    epoch = order.files[-1].epoch
-    if epoch is None:
-        raise ProtocolError(f"task {order.task} has ended, so its state is in one file and need not be put into one")
-    return epoch
 
 
 def open_store(options: TaskOptions, plan: Plan, is_beside: bool) -> TasksInFolder | None:

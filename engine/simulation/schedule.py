@@ -28,6 +28,7 @@ from recovery.orders import AttemptStart, Manifest
 from recovery.protocol_errors import ChannelIntegrityError
 from recovery.requests import Request, RequestKind
 from recovery.rounds import Phase
+from recovery.stores.store_errors import StoreError
 from recovery.supervisor import Supervisor
 
 LIVE_TICK_SHARE = 0.02
@@ -209,7 +210,7 @@ class Schedule:
                 self._begin_liveness()
                 self._run_to_a_cut()
                 self._run_phase(self.steps_live, is_live=True)
-        except (RuntimeError, LookupError, ValueError) as error:
+        except (RuntimeError, LookupError, ValueError, StoreError) as error:
             self.outcome.violations.append(Violation("the protocol was broken", f"{type(error).__name__}: {error}"))
             return self.outcome
         if self.world.is_fenced:

@@ -86,6 +86,7 @@ def simulate(
     parallelism: int | Sequence[int] = (1, 2),
     policy: Policy = "aligned",
     check_outputs: bool = True,
+    snapshots: str | None = None,
 ) -> SimulationResult:
     """Run a flow in this process under one seeded schedule after another; the first bad one raises `ScheduleError`.
 
@@ -100,6 +101,8 @@ def simulate(
       first.
     - check_outputs: False for a flow whose output legitimately depends on the order in which streams are merged, or on
       when `stop_when` stops it. Use an invariant then.
+    - snapshots: a folder, or the URI of a store. Every run keeps its chain and its cuts there, restores from them, and
+      removes them at its end. Without it they are kept in memory, which is faster.
 
     The same arguments give the same result. Exceptions of the flow's own functions are raised.
 
@@ -114,8 +117,8 @@ def simulate(
     >>> sorted(result.outputs["odd"]), result.schedules
     ([3, 5, 7], 20)
     """
-    simulation = Simulation(flow, inputs, crashes, parallelism, policy, invariant)
-    call = _Call(inputs, crashes, invariant, parallelism, policy, check_outputs)
+    simulation = Simulation(flow, inputs, crashes, parallelism, policy, invariant, snapshots)
+    call = _Call(inputs, crashes, invariant, parallelism, policy, check_outputs, snapshots)
     faithful = simulation.faithful
     _drive(faithful, call)
     expected = faithful.outputs()
@@ -142,6 +145,7 @@ class _Call:
     parallelism: int | Sequence[int]
     policy: Policy
     check_outputs: bool
+    snapshots: str | None
 
     def with_seed(self, seed: int | None) -> str:
         """The call, for one seed."""
@@ -151,6 +155,7 @@ class _Call:
         words += [f"parallelism={self.parallelism!r}"] * (self.parallelism != (1, 2))
         words += [f"policy={self.policy!r}"] * (self.policy != "aligned")
         words += ["check_outputs=False"] * (not self.check_outputs)
+        words += [f"snapshots={self.snapshots!r}"] * (self.snapshots is not None)
         return f"simulate({', '.join(words)})"
 
 

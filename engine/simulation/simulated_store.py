@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -17,6 +17,7 @@ from recovery.messages import Mode
 from recovery.orders import AppendEntry, AttemptStart, Entry, FileId, Manifest, Numbered, StateFile, Sweep
 from recovery.outline import CutOutline, outline_of
 from recovery.stores.store_errors import OutcomeUnknownError
+from recovery.taking_back import CutFiles, SnapshotsInMemory
 
 
 class CreateFault(Enum):
@@ -83,19 +84,32 @@ class SimulatedStore:
         """Let nothing fail from now on that has not failed yet."""
         self.create_fault, self.unreadable_chains, self.unreadable_cuts = None, 0, 0
 
-    def try_to_create(self, append: AppendEntry) -> bool:
+    def reopen(self) -> None:
+        """Another supervisor uses it."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+    def try_to_create(self, append: AppendEntry, deployment: Deployment) -> bool:
         """Create an entry, which may fail."""
         fault, self.create_fault = self.create_fault, None
+        self._count_failed_claim(append, fault)
         if fault is None:
             return self.create(append.number, append.entry)
         if fault is CreateFault.FAILS:
-            self.failed["failed_claim"] += isinstance(append.entry, AttemptStart)
             raise _disk_error(errno.ENOSPC)
         if fault is CreateFault.HANGS:
             self.hanging.append(append)
         else:
             self.create(append.number, append.entry)
         raise OutcomeUnknownError(errno.EIO, f"no reply came for entry {append.number}")
+
+    def _count_failed_claim(self, append: AppendEntry, fault: CreateFault | None) -> None:
+        self.failed["failed_claim"] += fault is CreateFault.FAILS and isinstance(append.entry, AttemptStart)
+
+    def land(self, index: int) -> None:
+        """Carry out a creation that hung."""
+        self.create(*self.hanging.pop(index))
 
     def create(self, number: int, entry: Entry) -> bool:
         """Create an entry exclusively; False if another entry has its number. To repeat this changes nothing."""
@@ -129,6 +143,21 @@ class SimulatedStore:
             snapshots,
             deployment.parallelism,
         )
+
+    def write(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
+        """Make a snapshot durable."""
+        self.files[FileId(attempt, epoch, snapshot.task)] = snapshot
+
+    def discard(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        """Remove the file of an aborted epoch."""
+        self.files.pop(FileId(attempt, epoch, task), None)
+
+    def on_compacted(self, name: FileId) -> None:
+        """The supervisor hears of a compaction: the manifest of a later cut may name its file."""
+
+    def files_of(self, cut: Cut, tasks: Iterable[TaskId]) -> CutFiles:
+        """The files that these tasks wrote for a cut."""
+        return SnapshotsInMemory({task: cut.snapshots[task] for task in tasks})
 
     def snapshot(self, task: TaskId, files: Sequence[StateFile]) -> TaskSnapshot:
         """The snapshot of a task that these files make up, oldest first."""

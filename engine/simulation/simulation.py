@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from operator import length_hint
 from typing import Any, Literal, get_args
@@ -14,6 +16,7 @@ from engine.cut_view import CutView
 from engine.files.checks import check_source
 from engine.files.file_errors import NoInputError
 from engine.simulation.checker import check_protocol
+from engine.simulation.cuts_in_store import CutsInStore
 from engine.simulation.record import Record, Started
 from engine.simulation.schedule import FaultPlan, Schedule
 from engine.simulation.telling import ToldWorld, records_in_loops
@@ -27,6 +30,7 @@ from graphs.options import check_function, is_whole
 from graphs.plan import Operator, Plan
 from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
+from recovery.stores.store_schemes import store_at
 from recovery.supervisor import RestartOptions
 
 Policy = Literal["aligned", "unaligned", "drain"]
@@ -64,6 +68,7 @@ class Run:
         finally:
             self.world.calls.close()
             self.world.services.close()
+            self.world.store.close()
         if self.never_ends():
             return (
                 f"the flow has not ended after {FAITHFUL_STEPS_MAX:,} steps without any fault{self._held_in_loops()}: "
@@ -133,6 +138,7 @@ class Simulation:
         parallelism: int | Sequence[int],
         policy: Policy,
         invariant: Invariant | None = None,
+        snapshots: str | None = None,
     ) -> None:
         plan = checked_flow(flow, "simulate").plan()
         # Nothing is pickled here, but what simulate accepts must also run on Ray.
@@ -150,6 +156,9 @@ class Simulation:
         self.batch_min = sum(_count(source, self.inputs) for source in sources) // _BATCHES
         endless = [s for s in sources if s.name not in self.inputs and not s.function.bounded]
         self.world = _CreditedWorld if endless else ToldWorld
+        self.snapshots = None if snapshots is None else store_at(snapshots)
+        # What another process has left behind, which was killed, must not be taken for a run of this one.
+        self.jobs = f"simulated-{secrets.token_hex(4)}"
         self.faithful = self._run_faithfully()
 
     def _run_faithfully(self) -> Run:
@@ -195,6 +204,9 @@ class Simulation:
         parts: Parts,
         steps_expected: int = FAITHFUL_STEPS_MAX,
     ) -> Run:
+        if self.snapshots is not None:
+            job = f"{self.jobs}-{'no-faults' if seed is None else seed}"
+            parts = replace(parts, store=partial(CutsInStore, store=self.snapshots, job=job, plan=self.plan))
         world = self.world(self.plan, self.inputs, options, parts)
         schedule = Schedule(world, seed or 0, faults, steps_safe, steps_live, steps_expected)
         world.story = schedule.outcome.story

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from engine.answering import Answer, Call
 from engine.batch import encode
 from engine.channel_ends import Arrivals
-from engine.compaction import put_together
+from engine.compaction import cut_of, put_together
 from engine.cut_view import CutView
 from engine.moving import move_whole
 from engine.rerouting import reroute
@@ -26,7 +26,7 @@ from engine.simulation.placement import Placement
 from engine.simulation.record import Aborted, Completed, Event, Record, Restored, Started
 from engine.simulation.record import Finished as FinishedEvent
 from engine.simulation.rehearsal import SimulatedServices
-from engine.simulation.simulated_store import CreateFault, SimulatedCut, SimulatedStore
+from engine.simulation.simulated_store import CreateFault, SimulatedCut
 from engine.simulation.world_options import Parts, WorldOptions
 from engine.slices import SLICE_NS
 from engine.upgrading import upgraded
@@ -90,7 +90,7 @@ class World(RunObserver[SimulatedCut]):
         self.traces = options.traces
         self.services = SimulatedServices(inputs)
         self.counts: Counter[str] = Counter()
-        self.store = SimulatedStore(self.counts)
+        self.store = parts.store(self.counts)
         self.placement = Placement(plan, options.actors, parts.plan_restore)
         self.wanted_parallelism: int | None = None
         self.claimants = 0
@@ -183,11 +183,11 @@ class World(RunObserver[SimulatedCut]):
 
     def store_file(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
         """Make a snapshot durable."""
-        self.store.files[FileId(attempt, epoch, snapshot.task)] = snapshot
+        self.store.write(attempt, epoch, snapshot)
 
     def drop_file(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the file of an aborted epoch."""
-        self.store.files.pop(FileId(attempt, epoch, task), None)
+        self.store.discard(attempt, epoch, task)
 
     def note(self, event: Event) -> None:
         """Keep the trace of the live attempt."""
@@ -450,7 +450,7 @@ class World(RunObserver[SimulatedCut]):
 
     def _do_land(self, index: int) -> None:
         known = len(self.store.history)
-        self.store.create(*self.store.hanging.pop(index))
+        self.store.land(index)
         self._note_new(known)
 
     def _note_new(self, known: int) -> None:
@@ -481,6 +481,8 @@ class World(RunObserver[SimulatedCut]):
 
     def _do_compacted(self, index: int) -> None:
         attempt, order, keys = self.compaction_reports.pop(index)
+        if keys is not None and attempt == self.supervisor.attempt:
+            self.store.on_compacted(FileId(attempt, order.epoch, order.task))
         self.driver.on_compacted(order.task, attempt, order.epoch, keys)
 
     def _do_fail_compaction(self, index: int) -> None:
@@ -497,7 +499,7 @@ class World(RunObserver[SimulatedCut]):
         if any(FileId(file.attempt, file.epoch, task) not in self.store.files for file in files):
             return None
         states, keys = put_together(self.store.snapshot(task, files).operators)
-        self.store_file(attempt, epoch, TaskSnapshot(task, epoch, attempt, states, (), ()))
+        self.store_file(attempt, epoch, TaskSnapshot(task, cut_of(order), attempt, states, (), ()))
         self.compacted[FileId(attempt, epoch, task)] = files
         return keys
 
@@ -523,7 +525,7 @@ class World(RunObserver[SimulatedCut]):
     def _take_back(self, plan: RestorePlan) -> TaskRestore:
         cut = self.restored_cut
         # Only the files that the plan names, so that a plan that forgets one fails.
-        files = SnapshotsInMemory({} if cut is None else {task: cut.snapshots[task] for task in plan.tasks})
+        files = SnapshotsInMemory({}) if cut is None else self.store.files_of(cut, plan.tasks)
         files = upgraded(files, plan, self.deployment.plan)
         return self.parts.take_back(plan, files, self.deployment, reroute, move_whole)
 
@@ -569,7 +571,7 @@ class World(RunObserver[SimulatedCut]):
         """Create an entry of the chain."""
         known = len(self.store.history)
         try:
-            return self.store.try_to_create(AppendEntry(number, entry))
+            return self.store.try_to_create(AppendEntry(number, entry), deployment)
         finally:
             self._note_new(known)
 
@@ -723,6 +725,7 @@ class World(RunObserver[SimulatedCut]):
         """Another supervisor takes over. It has no tasks yet, so deaths of earlier ones are not its failures."""
         self.dead.clear()
         self.unrestored.clear()
+        self.store.reopen()
         self.driver = self._new_driver(self.deployment)
         if epoch is not None:
             self.record.asked[self.supervisor.claimant] = epoch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from engine.driver_ports import FlowLimits
 from engine.run_driver import RunDriver, StoreRetries
 from engine.runtime import TaskRuntime
 from engine.simulation.placement import PlanRestore, TakeBack
+from engine.simulation.simulated_store import SimulatedStore
 from engine.state import KeyedState
 from engine.task import TaskCore
 from engine.task_driver import TaskDriver
@@ -23,7 +25,10 @@ from recovery.taking_back import take_back
 
 @dataclass
 class Parts:
-    """The classes and functions that a world is built from. To break a rule for a test, replace one by a subclass."""
+    """The classes and functions that a world is built from. To break a rule for a test, replace one by a subclass.
+
+    `store` gets the counts of what has failed.
+    """
 
     core: type[TaskCore] = TaskCore
     coordinator: type[Coordinator] = Coordinator
@@ -35,6 +40,7 @@ class Parts:
     supervisor: type[Supervisor] = Supervisor
     run_driver: type[RunDriver] = RunDriver
     line_end: type[LineEnd] = LineEnd
+    store: Callable[[Counter[str]], SimulatedStore] = SimulatedStore
 
 
 @dataclass

@@ -1,10 +1,11 @@
-"""A source and a sink from outside, exactly once: in the simulator, and on Ray while processes are killed."""
+"""A source, a sink and a store from outside, exactly once in the simulator."""
 
 from __future__ import annotations
 
 import ast
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from backedge import Flow, ScheduleError, SinkPlace, simulate
 from tests.extending.outside.sqlite_sink import SqliteSink, SqliteWriter, transaction
 from tests.extending.outside.sqlite_source import SqliteTable
+from tests.extending.outside.sqlite_store import SqliteStore
 
 
 def table_of(path: Path, numbers: range) -> str:
@@ -62,11 +64,36 @@ def test_the_page_on_extending_shows_the_code_that_is_tested():
 @pytest.mark.parametrize("schedules", [40, pytest.param(300, marks=pytest.mark.long)])
 def test_every_schedule_writes_each_record_once(tmp_path: Path, schedules: int):
     source = SqliteTable(table_of(tmp_path / "in.db", range(1, 51)), "numbers")
-    result = simulate(halving(source, SqliteSink(str(tmp_path / "out.db"))), seeds=range(schedules), crashes=3)
+    flow = halving(source, SqliteSink(str(tmp_path / "out.db")))
+    result = simulate(flow, seeds=range(schedules), crashes=3, snapshots=f"sqlite://{tmp_path}/cuts.db")
     assert sorted(result.outputs["odd"]) == sorted(halved(n) for n in range(1, 51))
     assert result.schedules == schedules and result.crashes > schedules and result.restores_with_log > 0
     assert result.rescaled > 0, "splits moved to other tasks, with their positions"
     assert not (tmp_path / "out.db").exists(), "what is simulated is written elsewhere"
+    assert list(SqliteStore(f"sqlite://{tmp_path}/cuts.db").list()) == [], "each run removes what it has kept"
+
+
+class Tears(SqliteStore):
+    """Loses the last byte of large files."""
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        super().write({name: data[:-1] if name.endswith(".parquet") else data for name, data in files.items()})
+
+
+class Forgets(SqliteStore):
+    """Forgets the start of the second attempt, after it has said that it is there."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        return name == "chain/00000003.json" or super().create(name, data)
+
+
+@pytest.mark.parametrize("kind", [Tears, Forgets])
+def test_a_store_that_breaks_its_promise_is_found(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("engine.simulation.simulation.store_at", kind)
+    source = SqliteTable(table_of(tmp_path / "in.db", range(1, 31)), "numbers")
+    flow = halving(source, SqliteSink(str(tmp_path / "out.db")))
+    with pytest.raises(ScheduleError, match="cuts.db"):
+        simulate(flow, seeds=range(100), crashes=3, snapshots=f"sqlite://{tmp_path}/cuts.db")
 
 
 class Doubling(SqliteSink):
