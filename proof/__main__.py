@@ -128,7 +128,9 @@ def _explore(options: argparse.Namespace) -> int:
 
 def _told(name: str, explored: dict[str, Any]) -> str:
     """What was explored of a graph, in a line."""
-    counts = ", ".join(f"{explored[key]:,} {key.replace('_', ' ')}" for key in ("states", "transitions", "cuts", "ends"))
+    counts = ", ".join(
+        f"{explored[key]:,} {key.replace('_', ' ')}" for key in ("states", "transitions", "cuts", "ends")
+    )
     bounds = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in explored["bounds"].items() if count)
     exercised = "".join(f", {count:,} {what.replace('_', ' ')}" for what, count in explored["exercised"].items())
     whole = "every schedule" if explored["complete"] else "NOT every schedule"

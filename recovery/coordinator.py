@@ -158,7 +158,8 @@ class Coordinator:
         self.completed = list(completed)
         # The cut that would be restored if the attempt failed now.
         self.latest = restored
-        self.state_files = self.state_files_class(attempt, options.files_max, restored, {} if states is None else states)
+        states = {} if states is None else states
+        self.state_files = self.state_files_class(attempt, options.files_max, restored, states)
         self.savepoints: set[Epoch] = set()
         self.unpublished: dict[Epoch, dict[TaskId, tuple[str, ...]]] = {}
         # When a request for a cut between two rounds that has failed is tried again, by its id.

@@ -2,7 +2,7 @@
 
 `world.py` lists what can happen next and carries it out; `host.py` is one process in it. `schedule.py` chooses with a
 seeded generator. `checker.py` judges what a run leaves behind (`record.py`), and shares no code with what it judges:
-`plain.py` and its neighbours interpret a flow without parallelism, batches or snapshots. `breaks.py` breaks the rules
+`plain.py` and its neighbours interpret a flow without parallelism, batches or snapshots. `breaks/` breaks the rules
 one by one.
 
 `simulate.py` and `narrate.py` are for users. The package `proof`, which is not installed, runs the same world with

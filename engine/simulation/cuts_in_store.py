@@ -1,7 +1,7 @@
 """Keeps the chain and the cuts of a simulated run in a `Store`, so that its schedules test the store.
 
-What a run restores comes from the store alone: the chain, the outline of a cut and the files of each task, verified as on
-a cluster. The copy in memory is for the checker. A file that should be in the store and is not fails the run.
+What a run restores comes from the store alone: the chain, the outline of a cut and the files of each task, verified as
+on a cluster. The copy in memory is for the checker. A file that should be in the store and is not fails the run.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_a_store_that_breaks_its_promise_is_found(tmp_path: Path, kind: Any, mon
     monkeypatch.setattr("engine.simulation.simulation.store_at", kind)
     source = SqliteTable(table_of(tmp_path / "in.db", range(1, 31)), "numbers")
     flow = halving(source, SqliteSink(str(tmp_path / "out.db")))
-    with pytest.raises(ScheduleError, match="cuts.db"):
+    with pytest.raises(ScheduleError, match=r"cuts\.db"):
         simulate(flow, seeds=range(100), crashes=3, snapshots=f"sqlite://{tmp_path}/cuts.db")
 
 

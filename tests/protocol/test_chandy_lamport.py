@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.simulation.breaks import BlockingVariant
+from engine.simulation.breaks.broken_alignment import BlockingVariant
 from engine.task import TaskCore
 from graphs.ids import Epoch, TaskId
 from recovery.effects import Capture, Effect, Send

@@ -14,6 +14,7 @@ NAMED = {
     "duplicate-barrier", "end-not-counted-as-barrier", "terminate-while-in-flight", "wrong-key-group-on-rescale",
     "restores-another-tasks-key-groups",
     "delta-applied-twice", "base-removed-too-early", "base-given-up-meanwhile", "base-not-complete",
+    "compaction-replaces-too-much", "compaction-swept",
     "touched-keys-dropped-on-abort", "reads-not-noted", "deletions-not-noted", "base-kept-under-another-parallelism",
     "mutated-while-encoding", "output-shares-state", "wall-clock-capture", "hold-at-round-markers",
     "heads-choose-the-cut-between-rounds", "blocking-variant", "source-skips-a-record",

@@ -1,0 +1,51 @@
+"""A break: a rule of the protocol that is switched off by replacing parts of the simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.run_driver import RunDriver
+from engine.simulation.world import Parts
+from engine.task import TaskCore
+from engine.task_driver import TaskDriver
+from recovery.coordinator import Coordinator
+from recovery.supervisor import Supervisor
+
+
+@dataclass(frozen=True)
+class Break:
+    """A rule: what breaking it means, and the parts that break it.
+
+    `topology`: where it shows; None: in many. `rescales`: how often a run may be rescaled, if that is what shows it.
+    """
+
+    meaning: str
+    parts: Callable[[], Parts]
+    topology: str | None = None
+    rescales: int = 0
+
+
+def core(core: type[TaskCore]) -> Callable[[], Parts]:
+    """The parts of a world whose tasks have this core."""
+    return lambda: Parts(core=core)
+
+
+def driver(driver: type[TaskDriver]) -> Callable[[], Parts]:
+    """The parts of a world whose tasks have this driver."""
+    return lambda: Parts(driver=driver)
+
+
+def coordinator(coordinator: type[Coordinator]) -> Callable[[], Parts]:
+    """The parts of a world with this coordinator."""
+    return lambda: Parts(coordinator=coordinator)
+
+
+def supervisor(supervisor: type[Supervisor]) -> Callable[[], Parts]:
+    """The parts of a world with this supervisor."""
+    return lambda: Parts(supervisor=supervisor)
+
+
+def run_driver(driver: type[RunDriver]) -> Callable[[], Parts]:
+    """The parts of a world with this driver of the run."""
+    return lambda: Parts(run_driver=driver)

@@ -1,0 +1,166 @@
+"""The chain of a job: claims, entries that may exist, and removals (rule 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from engine.run_driver import RunDriver
+from engine.simulation.breaks.break_parts import Break, run_driver, supervisor
+from graphs.ids import Attempt, Epoch
+from recovery.orders import (
+    Abort,
+    AppendEntry,
+    AttemptStart,
+    Entry,
+    FailAttempt,
+    Fenced,
+    FileId,
+    Manifest,
+    Numbered,
+    Order,
+    RestoreTasks,
+    Sweep,
+)
+from recovery.requests import Sizes
+from recovery.stores.store_errors import OutcomeUnknownError
+from recovery.supervisor import Stage, Supervisor
+
+
+class _BoldSweep(Sweep):
+    def _is_earlier(self, attempt: Attempt) -> bool:
+        return True
+
+
+class SupersededRunRemoves(Supervisor):
+    """Removes everything that it does not know, even of later attempts."""
+
+    def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
+        sweep = super().sweep(spared=spared, is_over=is_over)
+        return _BoldSweep(**{of.name: getattr(sweep, of.name) for of in fields(sweep)})
+
+
+class UnknownEntryGivenUp(Supervisor):
+    """Assumes that an entry whose reply was lost was not created."""
+
+    def on_unknown(self, append: AppendEntry) -> list[Order]:
+        entry = append.entry
+        if not isinstance(entry, Manifest):
+            return super().on_unknown(append)
+        return [*(Abort(task, entry.epoch, entry.mode) for task in entry.files), FailAttempt("the reply was lost")]
+
+
+class OwnEntryTakenForAnothers(Supervisor):
+    """Is fenced by any entry that has the number it wanted."""
+
+    def on_taken(self, number: int, chain: Sequence[Numbered]) -> list[Order]:
+        return super().on_taken(number, chain) if not self.restarts else [Fenced(number)]
+
+
+class GoesOnFromTheLatestCut(Supervisor):
+    """Forgets the request for an older cut when an attempt fails."""
+
+    def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
+        orders = super().begin(chain, epoch, anew=anew)
+        if epoch is not None or not self.cuts:
+            return orders
+        self.restored_from = self.cuts[-1]
+        return self.append(AttemptStart(self.attempt, self.restored_from))
+
+
+class RetentionOutsideTheChain(Supervisor):
+    """Drops cuts without recording it in the chain, so that others still restore them."""
+
+    def append(self, entry: Entry) -> list[Order]:
+        return super().append(replace(entry, kept=None) if isinstance(entry, Manifest) else entry)
+
+
+class GoingBackDropsOutput(Supervisor):
+    """Publishes no output of the latest cut when it goes back to an older one."""
+
+    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
+        orders = super().on_appended(entry, spared)
+        return [order._replace(unpublished=()) if isinstance(order, RestoreTasks) else order for order in orders]
+
+
+class LaterErrorSettlesUnknown(RunDriver):
+    """Takes the error of a repetition for the answer, though the first try may still take effect."""
+
+    def _on_create_error(self, append: AppendEntry, error: OSError) -> None:
+        if not isinstance(error, OutcomeUnknownError):
+            self.is_unknown = False
+        super()._on_create_error(append, error)
+
+
+class ActsWithoutAClaim(RunDriver):
+    """Has the actors restored without an entry that says so: two supervisors may both do that."""
+
+    def _append(self, append: AppendEntry) -> None:
+        if isinstance(append.entry, AttemptStart) and append.number > 1:
+            self.obey(self.supervisor.on_appended(append.entry))
+        else:
+            super()._append(append)
+
+
+class ClaimsFromAnOldChain(RunDriver):
+    """Claims again and again from what it has read of the chain at first."""
+
+    def _chain(self) -> Sequence[Numbered]:
+        old: Sequence[Numbered] | None = getattr(self, "old_chain", None)
+        self.old_chain = super()._chain() if old is None else old
+        return self.old_chain
+
+
+class RescaleRestoresAnOlderCut(Supervisor):
+    """Begins the attempt of a rescale with the cut before the one that was taken for it."""
+
+    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
+        orders = super().on_rescale(sizes, chain)
+        if len(self.cuts) < 2:
+            return orders
+        self.restored_from = self.cuts[-2]
+        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=sizes))
+
+
+class RescaleWithinTheAttempt(Supervisor):
+    """Gives the new tasks the number of the attempt that was left, so that nothing fences the old ones."""
+
+    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
+        self.requests.on_attempt_over()
+        self.sizes, self.stage, self.restored_from = sizes, Stage.RESTORING, self.last_cut
+        return [RestoreTasks(self.attempt, self.last_cut)]
+
+
+CHAIN = {
+    "superseded-run-removes": Break(
+        "a run that lost the job removes files of its successor", supervisor(SupersededRunRemoves)
+    ),
+    "unknown-entry-given-up": Break(
+        "an epoch is aborted although its entry may exist", supervisor(UnknownEntryGivenUp)
+    ),
+    "own-entry-taken-for-anothers": Break("a run is fenced by its own entry", supervisor(OwnEntryTakenForAnothers)),
+    "goes-on-from-the-latest-cut": Break("a run forgets that it went back", supervisor(GoesOnFromTheLatestCut)),
+    "retention-outside-the-chain": Break(
+        "cuts are dropped that others may restore", supervisor(RetentionOutsideTheChain)
+    ),
+    "going-back-drops-output": Break(
+        "output of a complete cut is dropped by a run that goes back", supervisor(GoingBackDropsOutput)
+    ),
+    "later-error-settles-unknown": Break(
+        "an entry that may exist is given up when its repetition fails", run_driver(LaterErrorSettlesUnknown)
+    ),
+    "acts-without-a-claim": Break(
+        "two supervisors: a successor acts before it has claimed the job", run_driver(ActsWithoutAClaim)
+    ),
+    "rescale-restores-an-older-cut": Break(
+        "a rescale begins with the cut before the one taken for it", supervisor(RescaleRestoresAnOlderCut), rescales=2
+    ),
+    "rescale-within-the-attempt": Break(
+        "the tasks from before a rescale go on, and nothing fences them",
+        supervisor(RescaleWithinTheAttempt),
+        rescales=2,
+    ),
+    "claims-from-an-old-chain": Break(
+        "a claim that is repeated does not read the chain again", run_driver(ClaimsFromAnOldChain)
+    ),
+}

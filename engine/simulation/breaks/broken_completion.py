@@ -1,0 +1,98 @@
+"""What counts as written, asked for and ended (rules 7 and 10), and how messages about it travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from engine.simulation.breaks.break_parts import Break, coordinator, core, driver, supervisor
+from engine.simulation.world import Parts
+from engine.task import TaskCore
+from engine.task_driver import TaskDriver
+from graphs.deployment import Component
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from recovery.coordinator import Coordinator
+from recovery.effects import Acknowledge, Effect, Report, Write
+from recovery.lines import LineEnd, Said
+from recovery.messages import Item
+from recovery.requests import Requests
+from recovery.supervisor import Supervisor
+
+
+class HastyDriver(TaskDriver):
+    """Acknowledges before the files are durable."""
+
+    def _carry_out_one(self, effect: Effect) -> Iterable[Effect]:
+        following = super()._carry_out_one(effect)
+        if isinstance(effect, Write) and effect.epoch is not None:
+            report = self.core.logs.epochs[effect.epoch].report()
+            self.ports.reporter.report(self.id, Acknowledge(effect.epoch, report))
+        return following
+
+
+class ForgetfulDriver(TaskDriver):
+    """Drops the transactions that its sinks prepared for an epoch when the epoch is aborted."""
+
+    def _discard(self, epoch: Epoch) -> None:
+        super()._discard(epoch)
+        for sink in self.runtime._sinks:  # pyright: ignore[reportPrivateUsage]
+            for name in [name for name, transaction in sink.transactions.items() if transaction.epoch == epoch]:
+                del sink.transactions[name]
+
+
+class StaleAttemptAccepted(TaskCore):
+    def receive(self, channel: ChannelId, attempt: Attempt, item: Item, kept: Any = None) -> Sequence[Effect]:
+        return super().receive(channel, self.attempt, item, kept)
+
+
+class _EpochRequests(Requests):
+    def on_closed(self, epoch: Epoch, reason: str) -> None:
+        return
+
+
+class RequestLostWithItsEpoch(Supervisor):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.requests = _EpochRequests()
+
+
+class _AttemptRequests(Requests):
+    def on_attempt_over(self) -> None:
+        return
+
+
+class RequestLostWithItsAttempt(Supervisor):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.requests = _AttemptRequests()
+
+
+class OrderNotRepeated(LineEnd):
+    def due(self, now_ms: int) -> list[Said]:
+        return []
+
+
+class RepeatedOrderObeyed(LineEnd):
+    def accepts(self, message: Said) -> bool:
+        return super().accepts(message) or message.number > 0
+
+
+class TerminateWhileInFlight(Coordinator):
+    def _is_dry(self, component: Component, reports: dict[TaskId, Report], *, for_drain: bool) -> bool:
+        return True
+
+
+COMPLETION = {
+    "acknowledged-before-durable": Break("a task acknowledges a snapshot that is not written", driver(HastyDriver)),
+    "prepared-dropped-on-abort": Break("an abort drops prepared output", driver(ForgetfulDriver)),
+    "stale-attempt-accepted": Break("messages of a dead attempt count", core(StaleAttemptAccepted)),
+    "request-lost-with-its-epoch": Break(
+        "an aborted savepoint is not taken again", supervisor(RequestLostWithItsEpoch)
+    ),
+    "request-lost-with-its-attempt": Break(
+        "a savepoint is forgotten when the attempt fails", supervisor(RequestLostWithItsAttempt)
+    ),
+    "order-not-repeated": Break("lost orders and reports are not repeated", lambda: Parts(line_end=OrderNotRepeated)),
+    "repeated-order-obeyed": Break("repeated and late orders are obeyed", lambda: Parts(line_end=RepeatedOrderObeyed)),
+    "terminate-while-in-flight": Break("a loop ends with records in it", coordinator(TerminateWhileInFlight)),
+}

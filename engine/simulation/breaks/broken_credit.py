@@ -1,0 +1,118 @@
+"""Credit, and what waits for it (rule 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.channel_ends import Arrivals, RemoteBackEdge, RemoteChannel, SendCredit
+from engine.simulation.breaks.break_parts import Break, driver
+from engine.task_driver import TaskDriver
+from graphs.deployment import Channel
+from recovery.credit import Bounded, Room
+from recovery.messages import Barrier, Data, Item
+from recovery.orders import Abort, Order
+
+
+class _UnrepeatedArrivals(Arrivals):
+    __slots__ = ()
+
+    def repeat_credit(self, now_ms: int) -> None:
+        pass
+
+
+class CreditNotRepeated(TaskDriver):
+    arrivals_class = _UnrepeatedArrivals
+
+
+class _RoomForLoops(Room):
+    __slots__ = ()
+
+    def add(self, channel: Channel, out: Bounded) -> None:
+        self._bounded.append(out)
+
+
+class _BoundedBackEdge(RemoteBackEdge):
+    __slots__ = ()
+
+    send = RemoteChannel.send
+    is_full = RemoteChannel.is_full
+    on_credit = RemoteChannel.on_credit
+
+
+class _GrantsWhatIsConsumed(Arrivals):
+    __slots__ = ()
+
+    def __init__(self, tell: SendCredit | None, **options: Any) -> None:
+        super().__init__(tell, **{**options, "is_back": False})
+
+
+class BackEdgeWaitsForCredit(TaskDriver):
+    """Bounds back edges like other channels."""
+
+    room_class = _RoomForLoops
+    back_edge_class = _BoundedBackEdge
+    arrivals_class = _GrantsWhatIsConsumed
+
+
+class _RoomInDrains(Room):
+    __slots__ = ()
+
+    def on_sent(self, barrier: Barrier) -> None:
+        pass
+
+
+class NoDrainExemption(TaskDriver):
+    room_class = _RoomInDrains
+
+
+class _BarriersSpend(RemoteChannel):
+    __slots__ = ()
+
+    def send(self, item: Item) -> None:
+        if isinstance(item, Barrier):
+            self.sent += 100
+        super().send(item)
+
+
+class CreditCountsBarriers(TaskDriver):
+    """The sender spends credit for barriers, which the receiver never grants back."""
+
+    remote_class = _BarriersSpend
+
+
+class _HastyBackEdge(RemoteBackEdge):
+    __slots__ = ()
+
+    def send(self, item: Item) -> None:
+        if self.waiting and not (isinstance(item, Data) and item.marker is None):
+            self._send(item)
+        else:
+            super().send(item)
+
+
+class MarkerOvertakesABatch(TaskDriver):
+    """Sends barriers and markers at once, although batches before them wait for credit."""
+
+    back_edge_class = _HastyBackEdge
+
+
+class CreditLostAfterAnAbort(TaskDriver):
+    """Resets its count of consumed bytes when an epoch is aborted. Its senders do not."""
+
+    def obey(self, order: Order) -> None:
+        if isinstance(order, Abort):
+            for arrivals in self.arrivals.values():
+                arrivals.consumed = 0
+        super().obey(order)
+
+
+CREDIT = {
+    "credit-not-repeated": Break("lost credit is not repeated", driver(CreditNotRepeated)),
+    "back-edge-waits-for-credit": Break("a back edge is bounded by credit", driver(BackEdgeWaitsForCredit)),
+    "no-drain-exemption": Break("a channel can be full during a drain", driver(NoDrainExemption), "far_loop"),
+    "credit-counts-barriers": Break("barriers spend credit", driver(CreditCountsBarriers)),
+    "credit-lost-after-an-abort": Break("an abort forgets what was consumed", driver(CreditLostAfterAnAbort)),
+    "marker-overtakes-a-batch": Break(
+        "a barrier or marker does not wait behind earlier batches", driver(MarkerOvertakesABatch)
+    ),
+}

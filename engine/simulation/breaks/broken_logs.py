@@ -1,0 +1,117 @@
+"""What the logs of channels hold, and when they are complete (rules 2 and 13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.simulation.breaks.break_parts import Break, core
+from engine.task import TaskCore
+from graphs.ids import ChannelId, Epoch
+from recovery.channel_log import ChannelLogs, OpenEpoch
+from recovery.channels import Inbox, Stored
+from recovery.effects import Effect
+from recovery.messages import Mode
+
+
+class NoLoopLog(TaskCore):
+    def _is_logged(self, inbox: Inbox, mode: Mode) -> bool:
+        # A probe that ignored circulating records would end the run early, which is a different error.
+        return mode.is_probe and super()._is_logged(inbox, mode)
+
+
+class _QueuelessLogs(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        super().start(log, logged)
+        for entries in log.entries.values():
+            entries.clear()
+
+
+class LogWithoutTheQueue(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _QueuelessLogs()
+
+
+class _HastyLogs(ChannelLogs):
+    def seal(self, channel: ChannelId, epoch: Epoch) -> OpenEpoch | None:
+        log = self.epochs.get(epoch)
+        sealed = None
+        for open_channel in sorted(log.open) if log is not None else ():
+            sealed = super().seal(open_channel, epoch)
+        return sealed
+
+
+class LogStopsAtFirstBarrier(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _HastyLogs()
+
+
+class _TruncatedLogs(ChannelLogs):
+    def _grow(self, log: OpenEpoch, size: int) -> None:
+        super()._grow(log, size)
+        log.exceeds_budget = False
+
+
+class TruncatedLogWritten(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _TruncatedLogs()
+
+
+class _LogsOfMemory(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        super().start(log, logged)
+        for entries in log.entries.values():
+            entries[:] = [entry for entry in entries if not isinstance(entry.payload, Stored)]
+
+
+class SpilledBatchesUnlogged(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _LogsOfMemory()
+
+
+class _DoublingLogs(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        super().start(log, logged)
+        for entries in log.entries.values():
+            entries[:1] = [entry._replace(skip=0) for entry in entries[:1]]
+
+
+class PartialBatchDoubled(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _DoublingLogs()
+
+
+class _LosingLogs(ChannelLogs):
+    def start(self, log: OpenEpoch, logged: list[Inbox]) -> None:
+        super().start(log, logged)
+        for entries in log.entries.values():
+            entries[:1] = [entry for entry in entries[:1] if not entry.skip]
+
+
+class PartialBatchLost(TaskCore):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logs = self.snapshots.logs = _LosingLogs()
+
+
+class OvertakesUnlogged(TaskCore):
+    def _capture(self, epoch: Epoch, mode: Mode, effects: list[Effect], overtakes: bool = False) -> None:
+        super()._capture(epoch, mode, effects)
+
+
+LOGS = {
+    "no-loop-log": Break("a head logs nothing", core(NoLoopLog)),
+    "log-without-the-queue": Break("the log misses the batches queued at the capture", core(LogWithoutTheQueue)),
+    "truncated-log-written": Break("a log that exceeds its budget is written", core(TruncatedLogWritten)),
+    "log-stops-at-first-barrier": Break("one barrier seals all channels", core(LogStopsAtFirstBarrier)),
+    "spilled-batches-unlogged": Break("a log misses the batches on disk", core(SpilledBatchesUnlogged)),
+    "partial-batch-doubled": Break(
+        "a log includes the processed records of its first batch", core(PartialBatchDoubled)
+    ),
+    "partial-batch-lost": Break("a log misses the rest of a batch in progress", core(PartialBatchLost)),
+    "overtakes-unlogged": Break("a task captures past a queue and does not log it", core(OvertakesUnlogged)),
+}

@@ -1,0 +1,113 @@
+"""What a restore takes back from a cut (rule 8)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine.simulation.breaks.break_parts import Break, core
+from engine.simulation.world import Parts
+from engine.task import TaskCore
+from graphs.deployment import Deployment
+from graphs.ids import Attempt, TaskId
+from recovery.channels import Inbox
+from recovery.cut import OperatorState
+from recovery.messages import Mode
+from recovery.outline import CutOutline
+from recovery.rescale import KeptState, MovedState, RestorePlan, plan_restore
+from recovery.restored import RestoredLog, TaskRestore
+from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
+
+
+class LogNotReplayed(TaskCore):
+    def __init__(self, task: Any, attempt: Attempt, encode: Any, restored: TaskRestore | None = None) -> None:
+        super().__init__(task, attempt, encode, None if restored is None else replace(restored, logs=()))
+
+
+class ReplayLostInNewSnapshot(TaskCore):
+    def _is_logged(self, inbox: Inbox, mode: Mode) -> bool:
+        return super()._is_logged(inbox, mode) and not inbox.id.restored
+
+
+def rest_behind_live_log(
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
+    """In a restored run a log is the restored rest, then the live part. Here it is read in the opposite order."""
+    restored = take_back(plan, files, deployment, reroute, move_whole)
+    rests = {channel: len(log) for channel, log in files.logs(plan.task).items()} if plan.kept_logs else {}
+    return replace(restored, logs=tuple(_turned(log, rests.get(log.channel, 0)) for log in restored.logs))
+
+
+def _turned(log: RestoredLog, rest: int) -> RestoredLog:
+    return replace(log, payloads=(*log.payloads[rest:], *log.payloads[:rest]))
+
+
+def wrong_key_group(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
+    """Under another parallelism each task restores the key groups of its neighbour."""
+    plans = plan_restore(cut, deployment)
+    turned: dict[TaskId, RestorePlan] = {}
+    for task, plan in plans.items():
+        width = deployment.parallelism[task.name]
+        neighbour = plans[TaskId(task.name, (task.index + 1) % width)]
+        turned[task] = replace(
+            plan, states={name: _with_groups(state, neighbour.states[name]) for name, state in plan.states.items()}
+        )
+    return turned
+
+
+def _with_groups(state: KeptState | MovedState, other: KeptState | MovedState) -> KeptState | MovedState:
+    if isinstance(state, KeptState) or isinstance(other, KeptState):
+        return state
+    return replace(state, groups=other.groups, keyed=other.keyed, waiting=other.waiting)
+
+
+class _UnfilteredFiles:
+    """Returns all key groups of a file, regardless of the request."""
+
+    def __init__(self, files: CutFiles) -> None:
+        self.logs, self.rounds = files.logs, files.rounds
+        self._files = files
+
+    def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
+        return self._files.state(task, operator)
+
+
+def restores_another_tasks_key_groups(
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
+    """Under another parallelism each task restores all key groups of the files that it reads."""
+    return take_back(plan, _UnfilteredFiles(files), deployment, reroute, move_whole)
+
+
+def source_skips_a_record(
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
+    """A source resumes after the record that it should send next."""
+    restored = take_back(plan, files, deployment, reroute, move_whole)
+    return replace(restored, operators=_shifted(restored.operators))
+
+
+def _shifted(operators: Mapping[str, OperatorState]) -> dict[str, OperatorState]:
+    return {
+        name: replace(state, splits={split: pickle.dumps(pickle.loads(at) + 1) for split, at in state.splits.items()})
+        for name, state in operators.items()
+    }
+
+
+RESTORES = {
+    "log-not-replayed": Break("a restore forgets the logs", core(LogNotReplayed)),
+    "replay-lost-in-new-snapshot": Break("a new log misses the restored rest", core(ReplayLostInNewSnapshot)),
+    "restored-rest-behind-live-log": Break(
+        "the restored rest follows the live log", lambda: Parts(take_back=rest_behind_live_log)
+    ),
+    "wrong-key-group-on-rescale": Break("keys go to the wrong task", lambda: Parts(plan_restore=wrong_key_group)),
+    "restores-another-tasks-key-groups": Break(
+        "a task takes all key groups of the files that it reads",
+        lambda: Parts(take_back=restores_another_tasks_key_groups),
+    ),
+    "source-skips-a-record": Break(
+        "a source is restored one record too far", lambda: Parts(take_back=source_skips_a_record)
+    ),
+}

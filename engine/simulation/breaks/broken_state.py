@@ -1,0 +1,167 @@
+"""What is captured of the state while it changes (rule 8), deltas, and compactions of them (rule 14)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from engine.simulation.breaks.break_parts import Break, coordinator, driver
+from engine.simulation.world import Parts
+from engine.state import LAST_STATE, KeyedState, StateCapture
+from engine.task_driver import TaskDriver
+from engine.touched_keys import TouchedKeys
+from graphs.deployment import Deployment
+from graphs.ids import Epoch, TaskId
+from recovery.coordinator import Coordinator, OpenCut
+from recovery.messages import Mode
+from recovery.orders import FileId, StateFile
+from recovery.outline import CutOutline
+from recovery.rescale import RestorePlan, plan_restore
+from recovery.restored import TaskRestore
+from recovery.state_files import StateFiles
+from recovery.taking_back import CutFiles, MoveWhole, Reroute, take_back
+
+
+class SharedWhileEncoding(KeyedState):
+    def must_copy(self, value: Any) -> bool:
+        return False
+
+
+class SharedWithTheReceiver(KeyedState):
+    def sent(self, record: Any) -> Any:
+        return record
+
+
+def delta_applied_twice(
+    plan: RestorePlan, files: CutFiles, deployment: Deployment, reroute: Reroute, move_whole: MoveWhole
+) -> TaskRestore:
+    """The first delta is applied again behind the last one, and brings old values back."""
+    restored = take_back(plan, files, deployment, reroute, move_whole)
+    twice = {name: replace(s, deltas=(*s.deltas, *s.deltas[:1])) for name, s in restored.operators.items()}
+    return replace(restored, operators=twice)
+
+
+class BaseRemovedTooEarly(Coordinator):
+    """Keeps no cut for being the base of an open epoch."""
+
+    def _kept_with(self, cut: OpenCut) -> tuple[Epoch, ...]:
+        bases = {later.base for later in self.open.values() if later is not cut}
+        return tuple(epoch for epoch in super()._kept_with(cut) if epoch == cut.epoch or epoch not in bases)
+
+
+class BaseGivenUpMeanwhile(Coordinator):
+    """Names a base that a manifest on its way gives up."""
+
+    def _base(self, mode: Mode) -> Epoch | None:
+        latest = self.latest
+        if mode.is_probe or mode is Mode.BETWEEN_ROUNDS or latest is None:
+            return None
+        return latest if self.state_files.may_be_base(latest) else None
+
+
+class _GreedyStateFiles(StateFiles):
+    def _replaced(self, task: TaskId, files: tuple[StateFile, ...]) -> tuple[StateFile, ...]:
+        replaced = super()._replaced(task, files)
+        return files if replaced == files else replaced[:1]
+
+
+class CompactionReplacesTooMuch(Coordinator):
+    """Puts a compacted file in place of the files that came after those it was made from, too."""
+
+    state_files_class = _GreedyStateFiles
+
+
+class _UnsparedStateFiles(StateFiles):
+    @property
+    def outputs(self) -> frozenset[FileId]:
+        return frozenset()
+
+
+class CompactionSwept(Coordinator):
+    """Lets a sweep remove a compacted file that no manifest names yet."""
+
+    state_files_class = _UnsparedStateFiles
+
+
+class BaseNotComplete(KeyedState):
+    """Writes what changed since the last capture, whether that is part of a complete cut or not."""
+
+    class touched_class(TouchedKeys):
+        def _sets_from(self, base: Epoch) -> list[dict[Any, None]]:
+            return super()._sets_from(base)[-1:]
+
+
+class TouchedDroppedOnAbort(TaskDriver):
+    """Drops, with an aborted epoch, the keys that were touched since its capture."""
+
+    def _discard(self, epoch: Epoch) -> None:
+        super()._discard(epoch)
+        for operator in self.runtime._wiring.operators.values():  # pyright: ignore[reportPrivateUsage]
+            if operator.keyed_state is not None:
+                operator.keyed_state._touched._since.pop(epoch, None)  # pyright: ignore[reportPrivateUsage]
+
+
+class ReadsNotNoted(KeyedState):
+    """Takes no read for a change, though the value that was read may be changed in place."""
+
+    def touch(self, key: Any, default: Any = None) -> Any:
+        touched, self._touched = self._touched, TouchedKeys()
+        try:
+            return super().touch(key, default)
+        finally:
+            self._touched = touched
+
+
+class DeletionsNotNoted(KeyedState):
+    """A delta does not say which keys are gone."""
+
+    def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> StateCapture:
+        capture = super().capture(epoch, base)
+        capture.gone = ()
+        return capture
+
+
+def base_kept_under_another_parallelism(cut: CutOutline, deployment: Deployment) -> dict[TaskId, RestorePlan]:
+    """Continues the files of a cut after a restore under another parallelism."""
+    former = cut.tasks.keys()
+    plans = plan_restore(cut, deployment)
+    return {task: replace(plan, base=cut.epoch if task in former else None) for task, plan in plans.items()}
+
+
+STATE = {
+    "mutated-while-encoding": Break(
+        "user code changes values that are being encoded", lambda: Parts(keyed_state=SharedWhileEncoding)
+    ),
+    "output-shares-state": Break(
+        "a receiver changes objects in the sender's state", lambda: Parts(keyed_state=SharedWithTheReceiver)
+    ),
+    "delta-applied-twice": Break(
+        "an old delta is applied again behind a new one", lambda: Parts(take_back=delta_applied_twice)
+    ),
+    "base-removed-too-early": Break("retention drops the base of an open epoch", coordinator(BaseRemovedTooEarly)),
+    "base-given-up-meanwhile": Break(
+        "an epoch has a base that a manifest on its way gives up",
+        coordinator(BaseGivenUpMeanwhile),
+        "rounds",
+    ),
+    "compaction-replaces-too-much": Break(
+        "a compacted file replaces deltas that it does not contain",
+        coordinator(CompactionReplacesTooMuch),
+    ),
+    "compaction-swept": Break(
+        "a sweep removes a compacted file that a later manifest names", coordinator(CompactionSwept)
+    ),
+    "base-not-complete": Break(
+        "a delta is relative to a capture that is in no complete cut", lambda: Parts(keyed_state=BaseNotComplete)
+    ),
+    "touched-keys-dropped-on-abort": Break("an abort drops touched keys", driver(TouchedDroppedOnAbort), "nested"),
+    "reads-not-noted": Break(
+        "what is read and changed in place is in no delta", lambda: Parts(keyed_state=ReadsNotNoted)
+    ),
+    "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted), "chain"),
+    "base-kept-under-another-parallelism": Break(
+        "a delta is relative to the files of other tasks",
+        lambda: Parts(plan_restore=base_kept_under_another_parallelism),
+        "two_back_edges",
+    ),
+}
