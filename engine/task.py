@@ -1,7 +1,8 @@
 """The core of one task: its reaction to batches, barriers, END, triggers and aborts. No clock, no I/O, no randomness.
 
 It combines the sub-machines: `alignment.py` decides when to capture, `channel_log.py` logs channels, `rounds.py` and
-`iteration.py` handle markers, `channels.py` counts. This file says how they interact:
+`iteration.py` handle markers, `channels.py` counts, `task_inputs.py` says what may be processed next, and
+`task_life.py` what the life cycle is. This file says how they interact:
 
 - Receiving and processing are separate: `on_...` receives; `take` and `take_more` process what `ready` offers.
 - Nothing is received before `start`; the driver keeps earlier arrivals.
@@ -12,7 +13,6 @@ It combines the sub-machines: `alignment.py` decides when to capture, `channel_l
   receipt: a log is sealed, and an epoch that captures on receipt (`unaligned`) is captured.
 - A source ends when exhausted, a head when told to, any other task when all its inputs have ended and it is not busy.
 - An ended task ignores triggers; its last state acknowledges every epoch that it had not captured.
-- `Life` has its life cycle and the legal transitions.
 - Items with another attempt's number are counted and dropped.
 
 A driver makes no decision: it calls these methods and carries out the effects (`recovery/effects.py`).
@@ -20,13 +20,14 @@ A driver makes no decision: it calls these methods and carries out the effects (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
-from enum import Enum
-from typing import Any, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from engine.iteration import Iteration
 from engine.snapshots import Snapshots
 from engine.task_errors import MisuseError
+from engine.task_inputs import TaskInputs
+from engine.task_life import TRANSITIONS, Life
 from graphs.deployment import Channel, Task
 from graphs.ids import RESTORED_SENDER, Attempt, ChannelId, Epoch
 from recovery.alignment import Alignment
@@ -42,73 +43,35 @@ NOTHING: Sequence[Effect] = ()
 LATE_IN_ROUNDS = "on_end (or on_timer, for a timer that the last on_round_end set)"
 
 
-class Life(Enum):
-    """The life cycle of a task.
-
-    | from | by | to |
-    | --- | --- | --- |
-    | NEW | `start` | RUNNING |
-    | RUNNING | exhausted, told to end, inputs ended, iteration over: `RunEnd` follows | ENDING |
-    | ENDING | `on_end_hooks_ran` | ENDED |
-    | HAD_ENDED | `start`: only says END again, and runs no hooks | ENDED_AGAIN |
-
-    HAD_ENDED is the state of a task that had ended in the restored cut.
-
-    - takes: whether inputs are processed. is_over: whether it has ended, so that triggers have no effect.
-    """
-
-    NEW = ("new", False, False)
-    RUNNING = ("running", True, False)
-    ENDING = ("ending", False, False)
-    ENDED = ("ended", False, True)
-    HAD_ENDED = ("had ended", False, True)
-    ENDED_AGAIN = ("ended again", False, True)
-
-    def __init__(self, label: str, takes: bool, is_over: bool) -> None:
-        self.label = label
-        self.takes = takes
-        self.is_over = is_over
-
-
-TRANSITIONS = {
-    (Life.NEW, Life.RUNNING),
-    (Life.RUNNING, Life.ENDING),
-    (Life.ENDING, Life.ENDED),
-    (Life.HAD_ENDED, Life.ENDED_AGAIN),
-}
-
-
-class TaskCore:
+class TaskCore(TaskInputs):
     """One task's part of the protocol.
 
-    - inboxes, outlets: the receiving and the sending ends, including the inboxes of restored logs.
+    - outlets: the sending ends.
     - alignment, logs, snapshots: when to capture, what was in the channels, and what is not acknowledged yet.
-    - rounds, iteration: the task's rounds, and its actions at their ends; None outside of iterations.
-    - life: see `Life`. busy: timers are set or calls are unanswered, so the task must not end.
+    - iteration: what the task does at the ends of its rounds; None outside of iterations.
+    - busy: timers are set or calls are unanswered, so the task must not end.
     - now_ms: the driver's clock as last reported; it only matters for the patience of epochs.
     - declined: the last cut between two rounds that was declined, so that this is reported once.
     - stale_items: the number of items of other attempts that were dropped.
     """
 
     def __init__(self, task: Task, attempt: Attempt, encode: Encode, restored: TaskRestore | None = None) -> None:
-        self.task = task
+        super().__init__(task, encode)
         self.attempt = attempt
         self.encode = encode
-        self.inboxes = {c.id: _inbox(c, encode) for c in task.inputs}
         self.outlets = {c.id: _outlet(c) for c in task.outputs}
         self.alignment = Alignment(task.is_source or task.is_head)
         self.logs = ChannelLogs()
         self.snapshots = Snapshots(task.id, self.logs, self.alignment)
-        self.rounds = Rounds(task) if task.depth else None
         self.iteration = (
             Iteration(task, self.rounds, self.outlets.values(), self.alignment) if self.rounds is not None else None
         )
-        self.life = Life.HAD_ENDED if restored is not None and restored.ended else Life.NEW
+        if restored is not None and restored.ended:
+            self.life = Life.HAD_ENDED
         self.now_ms = 0
         self.busy = False
         self.declined: Epoch | None = None
         self.stale_items = 0
-        self._queues: list[Sized] = []
         if restored is not None:
             self._take_back(restored)
 
@@ -288,40 +251,10 @@ class TaskCore:
 
     # -- processing ----------------------------------------------------------------------------------------------
 
-    def has_queued(self) -> bool:
-        """Whether any item is queued. Usually none is, which is faster to check than `ready`."""
-        return any(self._queues)
-
-    def consumed(self, channel: ChannelId) -> int:
-        """The number of the last batch of this channel that was consumed."""
-        return self.inboxes[channel].consumed
-
-    def is_marker_next(self, channel: ChannelId) -> bool:
-        """Whether the next item of this channel is a round marker."""
-        return self.inboxes[channel].has_marker()
-
-    def has_several(self, channel: ChannelId) -> bool:
-        """Whether the first two items of this channel are batches."""
-        queue = self.inboxes[channel].queue
-        return len(queue) > 1 and type(queue[0]) is Queued and type(queue[1]) is Queued
-
     @property
     def last_captured(self) -> Epoch:
         """The last epoch captured here, except probes; 0 if none was."""
         return self.alignment.captured[False]
-
-    def ready(self) -> list[ChannelId]:
-        """The channels that `take` may be called with, each once, in any order."""
-        if not self.life.takes:
-            return []
-        ready = [inbox.id for inbox in self.inboxes.values() if inbox.queue and inbox.has_batch()]
-        if self.rounds is not None and self.rounds.aside:
-            # Batches set aside must be offered once: through the restored channel if it is ready. A rerouted log has no
-            # other.
-            listed = {channel._replace(restored=False) for channel in ready}
-            aside = [channel for channel in self.rounds.drainable() if channel not in listed]
-            ready += [c if c in self.inboxes else c._replace(restored=True) for c in aside]
-        return ready
 
     def take(self, channel: ChannelId) -> Sequence[Effect]:
         """Process one batch of a ready channel."""
@@ -332,51 +265,6 @@ class TaskCore:
             skip = inbox.skip
             return [Process(channel, inbox.consume().payload, skip)]
         return self._take_in_rounds(inbox, self.rounds)
-
-    def front(self, channel: ChannelId) -> tuple[Any, int] | None:
-        """The payload that `take` would process and its number of processed records; None if it is not a batch.
-
-        A driver may process some of the records with `take_part`, but must leave the last one to `take`.
-        """
-        inbox = self.inboxes.get(channel) or self._no_inbox(channel)
-        rounds = self.rounds
-        if rounds is None:
-            return inbox.front().payload, inbox.skip
-        live = inbox.live_id
-        if not rounds.is_readable(live):
-            return None
-        is_aside = live in rounds.aside
-        queued = rounds.aside[live][0] if is_aside else inbox.front()
-        if queued.marker is not None:
-            return None
-        return queued.payload, rounds.skips.get(live, 0) if is_aside else inbox.skip
-
-    def take_part(self, channel: ChannelId, records: int) -> Sequence[Effect]:
-        """Process this many more records of the front batch, but not its last one. The batch stays at the front."""
-        if records < 1 or not self.life.takes or (front := self.front(channel)) is None:
-            raise ProtocolError(f"channel {channel}: {records} records of a batch cannot be taken now")
-        payload, skip = front
-        inbox = self.inboxes[channel]
-        if self.rounds is not None and inbox.live_id in self.rounds.aside:
-            self.rounds.skips[inbox.live_id] = skip + records
-        else:
-            inbox.skip = skip + records
-        return [Process(channel, payload, skip, skip + records)]
-
-    def take_more(self, channel: ChannelId) -> Any | None:
-        """The payload of the next batch, to be processed with the last one; None if another item comes first."""
-        inbox = self.inboxes[channel]
-        return inbox.consume().payload if self._has_more(inbox) else None
-
-    def more(self, channel: ChannelId) -> Any | None:
-        """The payload that `take_more` would return."""
-        inbox = self.inboxes[channel]
-        return inbox.front().payload if self._has_more(inbox) else None
-
-    def _has_more(self, inbox: Inbox) -> bool:
-        if not self.life.takes or not inbox.has_batch():
-            return False
-        return self.rounds is None or not (inbox.has_marker() or self.rounds.must_wait(inbox.live_id))
 
     def _take_in_rounds(self, inbox: Inbox, rounds: Rounds) -> Sequence[Effect]:
         live = inbox.live_id
@@ -446,9 +334,6 @@ class TaskCore:
             raise ProtocolError(f"task {self.task.id} was not running end hooks")
         self._become(Life.ENDED)
         return self._say_end()
-
-    def _no_inbox(self, channel: ChannelId) -> NoReturn:
-        raise ProtocolError(f"task {self.task.id} has no input channel {channel}")
 
     def _on_barrier(self, inbox: Inbox, barrier: Barrier) -> Sequence[Effect]:
         inbox.verify(barrier)
@@ -646,11 +531,6 @@ class TaskCore:
         if self.iteration is None:
             raise ProtocolError(f"task {self.task.id} is not in an iteration")
         return self.iteration
-
-
-def _inbox(channel: Channel, encode: Encode) -> Inbox:
-    within = channel.within_actor
-    return Inbox(channel.id, is_back=channel.is_back, depth=channel.depth, within_actor=within, encode=encode)
 
 
 def _outlet(channel: Channel) -> Outlet:

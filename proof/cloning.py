@@ -20,7 +20,7 @@ from typing import Any, cast
 from engine.channel_ends import RemoteBackEdge, RemoteChannel
 from engine.driver_ports import FlowLimits
 from engine.simulation.host import Host
-from engine.simulation.world import WorldOptions
+from engine.simulation.world_options import WorldOptions
 from engine.task_driver import TaskDriver
 from engine.typed_state import Packing
 from graphs.deployment import Channel, Component, Deployment, Task

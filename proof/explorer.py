@@ -36,7 +36,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.simulation.cut_checks import check_cut
-from engine.simulation.world import Happening, Parts
+from engine.simulation.world import Happening
+from engine.simulation.world_options import Parts
 from proof.explored_alone import Alone
 from proof.explored_centre import Centres
 from proof.explored_places import DATA, Place, Places, Wires

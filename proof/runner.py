@@ -18,7 +18,8 @@ from engine.simulation.checker import check
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
 from engine.simulation.schedule import FaultPlan, Outcome, Schedule
 from engine.simulation.windows import WindowedWorld
-from engine.simulation.world import Parts, World, WorldOptions
+from engine.simulation.world import World
+from engine.simulation.world_options import Parts, WorldOptions
 from engine.state import KeyedState
 from engine.task_errors import TaskError
 from engine.touched_keys import TouchedKeys

@@ -14,7 +14,8 @@ from typing import Any
 
 from engine.batch import decode
 from engine.driver_ports import FlowLimits
-from engine.simulation.world import Parts, World, WorldOptions
+from engine.simulation.world import World
+from engine.simulation.world_options import Parts, WorldOptions
 from engine.state import keyed_entries
 from graphs.ids import Attempt, ChannelId
 from graphs.plan import Operator, Plan, Routing

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from engine.simulation.record import Started
-from engine.simulation.world import Parts, World, WorldOptions
+from engine.simulation.world import World
+from engine.simulation.world_options import Parts, WorldOptions
 from graphs import Collect, Flow, Items
 from recovery.coordinator import SnapshotOptions
 from recovery.cut import Cut, TaskSnapshot

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from engine.batch import encode
-from engine.task import TRANSITIONS, Life
+from engine.task_life import TRANSITIONS, Life
 from engine.task_driver import TaskDriver
 from graphs.ids import ChannelId, Epoch
 from proof.cloning import dump

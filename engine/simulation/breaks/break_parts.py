@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.run_driver import RunDriver
-from engine.simulation.world import Parts
+from engine.simulation.world_options import Parts
 from engine.task import TaskCore
 from engine.task_driver import TaskDriver
 from recovery.coordinator import Coordinator

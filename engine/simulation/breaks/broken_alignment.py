@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.simulation.breaks.break_parts import Break, core
-from engine.simulation.world import Parts
+from engine.simulation.world_options import Parts
 from engine.task import NOTHING, TaskCore
 from graphs.ids import ChannelId, Epoch
 from recovery.alignment import Alignment

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from engine.simulation.breaks.break_parts import Break, coordinator, core, driver, supervisor
-from engine.simulation.world import Parts
+from engine.simulation.world_options import Parts
 from engine.task import TaskCore
 from engine.task_driver import TaskDriver
 from graphs.deployment import Component

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.simulation.breaks.break_parts import Break, core
-from engine.simulation.world import Parts
+from engine.simulation.world_options import Parts
 from engine.task import TaskCore
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, TaskId

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.simulation.breaks.break_parts import Break, coordinator, driver
-from engine.simulation.world import Parts
+from engine.simulation.world_options import Parts
 from engine.state import LAST_STATE, KeyedState, StateCapture
 from engine.task_driver import TaskDriver
 from engine.touched_keys import TouchedKeys

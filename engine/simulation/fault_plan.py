@@ -1,0 +1,74 @@
+"""What may go wrong in a schedule, and what has gone wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from engine.simulation.record import Violation
+from engine.simulation.world import Happening
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """How many faults of each kind may happen in one run. How many do happen, and when, is drawn.
+
+    Crashes are planned for steps within the expected length of the run. A crash that waits for a cut may come later,
+    and does not happen if the run is over by then. `slow_compactions`: compactions take long, and crashes wait for one.
+    """
+
+    crashes: int = 3
+    coordinator_deaths: int = 1
+    transport: int = 1
+    write_failures: int = 2
+    lost_reports: int = 2
+    aborts: int = 3
+    savepoints: int = 2
+    stops: int = 1
+    lines: int = 6
+    credits: int = 6
+    zombies: bool = True
+    rescale_to: int | None = None
+    rescales: int = 0
+    lost_append_replies: int = 1
+    hung_appends: int = 1
+    compactions: int = 2
+    slow_compactions: bool = False
+    failed_claims: int = 2
+    unreadable_chains: int = 2
+    unreadable_cuts: int = 1
+    go_backs: int = 0
+
+    @staticmethod
+    def none() -> FaultPlan:
+        """No faults."""
+        return FaultPlan(
+            crashes=0,
+            coordinator_deaths=0,
+            transport=0,
+            write_failures=0,
+            lost_reports=0,
+            aborts=0,
+            savepoints=0,
+            stops=0,
+            lines=0,
+            credits=0,
+            zombies=False,
+            lost_append_replies=0,
+            hung_appends=0,
+            compactions=0,
+            failed_claims=0,
+            unreadable_chains=0,
+            unreadable_cuts=0,
+        )
+
+
+@dataclass
+class Outcome:
+    """The result of one schedule."""
+
+    seed: int
+    steps: int = 0
+    faults: Counter[str] = field(default_factory=Counter[str])
+    violations: list[Violation] = field(default_factory=list[Violation])
+    story: list[Happening] = field(default_factory=list[Happening])

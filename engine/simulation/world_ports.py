@@ -1,0 +1,444 @@
+"""A simulated job: its processes, network and store, and the ports through which tasks and the run's driver use them.
+
+What tasks send, write and report waits here until the schedule lets it happen (`world.py`). The runs of the job follow
+one another: a successor takes over from a supervisor that has died, and a user starts another run after a stop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from engine.answering import Answer, Call
+from engine.batch import encode
+from engine.channel_ends import Arrivals
+from engine.cut_view import CutView
+from engine.run_driver import RunDriver
+from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
+from engine.simulation.calling import Calls
+from engine.simulation.host import Host
+from engine.simulation.placement import Placement
+from engine.simulation.record import Aborted, Completed, Event, Record, Started
+from engine.simulation.record import Finished as FinishedEvent
+from engine.simulation.rehearsal import SimulatedServices
+from engine.simulation.simulated_store import SimulatedCut
+from engine.simulation.world_options import Parts, WorldOptions
+from graphs.deployment import Deployment, Task
+from graphs.ids import Attempt, ChannelId, Epoch, TaskId
+from graphs.plan import Plan
+from recovery.coordinator import Coordinator
+from recovery.credit import Credit
+from recovery.cut import Cut, TaskSnapshot
+from recovery.effects import Effect
+from recovery.messages import Item
+from recovery.orders import (
+    Abort,
+    AppendEntry,
+    Compact,
+    Complete,
+    DropCut,
+    Entry,
+    FileId,
+    Manifest,
+    Numbered,
+    Order,
+    StartTasks,
+    StateFile,
+    Sweep,
+    TellToEnd,
+    Trigger,
+)
+from recovery.outline import outline_of
+from recovery.requests import Reply, Request, RequestKind, Sizes
+from recovery.rescale import RestorePlan
+from recovery.restored import TaskRestore
+from recovery.supervisor import Supervisor, claimant_of
+from recovery.taking_back import SnapshotsInMemory
+
+
+class Removal(NamedTuple):
+    """A removal that an attempt has ordered, of files or of output. It may happen at any later time."""
+
+    attempt: Attempt
+    order: Sweep | DropCut
+    is_of_output: bool = False
+
+
+class WorldPorts(RunObserver[SimulatedCut]):
+    """One job, from the start of its first run until a run is finished, failed or fenced.
+
+    - counts: what the schedule has exercised.
+    - claimants, runs: the number of supervisors and of runs so far.
+    - hosts: the processes of the attempt. zombies: processes that were presumed dead and go on. dead: tasks whose death
+      nobody has noticed yet. unrestored: tasks that are not restored yet.
+    - wires, reports: items in transit, by channel, and reports in transit.
+    - removals, compactions: those that are ordered and not carried out yet. compaction_reports: those that are carried
+      out and not reported yet. compacted: what each compacted file was made from.
+    - unanswered: requests that their clients repeat.
+    - watched: the cuts that the user's predicate has seen.
+    """
+
+    def __init__(self, plan: Plan, inputs: Mapping[str, Sequence[Any]], options: WorldOptions, parts: Parts) -> None:
+        self.plan = plan
+        self.options = options
+        self.parts = parts
+        self.traces = options.traces
+        self.services = SimulatedServices(inputs)
+        self.counts: Counter[str] = Counter()
+        self.store = parts.store(self.counts)
+        self.placement = Placement(plan, options.actors, parts.plan_restore)
+        self.wanted_parallelism: int | None = None
+        self.claimants = 0
+        self.runs = 1
+        self.hosts: dict[TaskId, Host] = {}
+        self.zombies: list[Host] = []
+        self.dead: set[TaskId] = set()
+        self.wires: dict[ChannelId, deque[tuple[Attempt, Item]]] = {}
+        self.reports: list[tuple[Attempt, TaskId, Any]] = []
+        self.removals: list[Removal] = []
+        self.compactions: list[tuple[Attempt, Compact]] = []
+        self.compaction_reports: list[tuple[Attempt, Compact, int | None]] = []
+        self.compacted: dict[FileId, tuple[StateFile, ...]] = {}
+        self.unrestored: dict[TaskId, RestorePlan | None] = {}
+        self.restored_cut: Cut | None = None
+        self.calls = Calls()
+        self.unanswered: dict[str, Request] = {}
+        self.now_ms = 0
+        self.watched: set[Epoch] = set()
+        self.is_finished = False
+        self.failure: str | None = None
+        self.is_fenced = False
+        self.why_ended = ""
+        store = self.services.store
+        self.record = Record(
+            plan=plan,
+            inputs=dict(inputs),
+            policy=options.snapshots.mode.value,
+            committed=store.committed,
+            prepared=store.prepared,
+            chain=self.store.history,
+        )
+        self.driver = self._new_driver(self.placement.deployment(options.parallelism))
+        self.driver.begin()
+        self._settle()
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """That of the current run."""
+        return self.driver.supervisor
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """That of the running attempt."""
+        return self.driver.coordinator
+
+    @property
+    def deployment(self) -> Deployment:
+        """The tasks of the current or the latest attempt."""
+        return self.driver.deployment
+
+    @property
+    def pending(self) -> AppendEntry | None:
+        """The entry of the chain that may be created now."""
+        step = self.driver.step
+        return step if isinstance(step, AppendEntry) and self.driver.is_due else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, well or badly."""
+        return self.is_finished or self.is_fenced or self.failure is not None
+
+    # -- surroundings of the hosts -------------------------------------------------------------------------------------
+
+    def send(self, attempt: Attempt, channel: ChannelId, item: Item) -> None:
+        """Put something on the wire."""
+        self.wires.setdefault(channel, deque()).append((attempt, item))
+
+    def send_credit(self, attempt: Attempt, channel: ChannelId, credit: Credit) -> None:
+        """Ignore it: channels have no bounds here."""
+
+    def receiving_end(self, attempt: Attempt, channel: ChannelId) -> Arrivals | None:
+        """The receiving end of a channel within an actor, if its receiver is there."""
+        receiver = self.hosts.get(channel.receiver)
+        return None if receiver is None or receiver.attempt != attempt else receiver.driver.arrivals[channel]
+
+    def is_going_round(self, actor: str) -> bool:
+        """Whether a batch waits in a loop within this actor."""
+        return any(
+            host.driver.arrivals[channel.id].batches_waiting()
+            for host in self.hosts.values()
+            if host.core.task.actor == actor
+            for channel in host.core.task.inputs
+            if channel.is_back and channel.within_actor
+        )
+
+    def count(self, what: str) -> None:
+        """Count what a schedule has exercised."""
+        self.counts[what] += 1
+
+    def report(self, attempt: Attempt, task: TaskId, effect: Effect) -> None:
+        """Send a report to the coordinator."""
+        self.reports.append((attempt, task, effect))
+
+    def store_file(self, attempt: Attempt, epoch: Epoch | None, snapshot: TaskSnapshot) -> None:
+        """Make a snapshot durable."""
+        self.store.write(attempt, epoch, snapshot)
+
+    def drop_file(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
+        """Remove the file of an aborted epoch."""
+        self.store.discard(attempt, epoch, task)
+
+    def note(self, event: Event) -> None:
+        """Keep the trace of the live attempt."""
+        if event.attempt == self.supervisor.attempt:
+            self._note_always(event)
+
+    def _note_always(self, event: Event) -> None:
+        if self.traces:
+            self.record.trace.append(event)
+
+    def answer(self, call: Call) -> Answer:
+        """Make a call outside."""
+        return self.calls.answer(call)
+
+    # -- ports of the run's driver -------------------------------------------------------------------------------------
+
+    def chain(self) -> list[Numbered]:
+        """Read the chain."""
+        return self.store.read_chain()
+
+    def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
+        """Create an entry of the chain."""
+        known = len(self.store.history)
+        try:
+            return self.store.try_to_create(AppendEntry(number, entry), deployment)
+        finally:
+            self._note_new(known)
+
+    def _note_new(self, known: int) -> None:
+        """Note new entries: a cut is complete as soon as its manifest is in the chain, whether the run knows or not."""
+        for _, entry in self.store.history[known:]:
+            if isinstance(entry, Manifest):
+                self.record.cuts[entry.epoch] = self.store.cut(entry)
+                self.counts["cuts_with_compactions"] += self._names_compaction(entry)
+                note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
+                note(Completed(entry.attempt, entry.epoch))
+
+    def manifest(self, epoch: Epoch) -> SimulatedCut:
+        """Read a complete cut."""
+        return self.store.read_cut(epoch)
+
+    def compact(self, order: Compact) -> None:
+        """Compact files when the schedule says so."""
+        self.compactions.append((self.supervisor.attempt, order))
+
+    def drop(self, epoch: Epoch) -> None:
+        """Remove a cut when the schedule says so."""
+        self.removals.append(Removal(self.supervisor.attempt, DropCut(epoch)))
+
+    def sweep(self, sweep: Sweep) -> None:
+        """Remove files when the schedule says so."""
+        self.removals.append(Removal(self.supervisor.attempt, sweep))
+
+    def roll_back(self, sweep: Sweep) -> None:
+        """Remove output when the schedule says so."""
+        self.removals.append(Removal(self.supervisor.attempt, sweep, is_of_output=True))
+
+    def place(self, cut: SimulatedCut | None, sizes: Sizes) -> Placed:
+        """Deploy the attempt, as a rescale asks for, or with another parallelism if one is wanted and possible."""
+        if sizes and cut is not None:
+            return self.placement.place_rescaled(cut.outline, sizes)
+        wanted, self.wanted_parallelism = self.wanted_parallelism, None
+        return self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
+
+    def restore(self, attempt: Attempt, placed: Placed, cut: SimulatedCut | None) -> None:
+        """Restore each task when the schedule says so."""
+        if attempt in self.record.deployments:
+            raise RuntimeError(f"attempt {attempt} is restored a second time: its number no longer fences the first")
+        self.restored_cut = None if cut is None else cut.cut
+        if cut is not None:
+            self._count_restore(self.store.manifest(cut.cut.epoch))
+        self.unrestored = dict(placed.restores)
+        for task in self.hosts.keys() - placed.deployment.tasks.keys():
+            del self.hosts[task]
+        self.store.note_deployment(attempt, placed.deployment)
+        self.record.deployments[attempt] = placed.deployment
+        if self.restored_cut is not None and self.restored_cut.epoch not in self.watched:
+            # The reply was lost, and only the chain shows that it is complete. The next cut may stop the run.
+            self._is_to_stop_at(self.restored_cut)
+        self.note(Started(attempt, None if cut is None else cut.cut.epoch))
+        self.dead.clear()
+
+    def _count_restore(self, manifest: Manifest) -> None:
+        lists = manifest.states.values()
+        self.counts["restored_from_deltas"] += any(len(files) > 1 for files in lists)
+        self.counts["restored_from_earlier_attempts"] += any(f[0].attempt < f[-1].attempt for f in lists)
+        self.counts["restored_from_compactions"] += self._names_compaction(manifest)
+
+    def _names_compaction(self, manifest: Manifest) -> bool:
+        first = (FileId(files[0].attempt, files[0].epoch, task) for task, files in manifest.states.items())
+        return any(name in self.compacted for name in first)
+
+    def start(self, order: StartTasks) -> None:
+        """Tell all tasks to start."""
+        for host in self.hosts.values():
+            self._give(host, order)
+
+    def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
+        """Send an order to its task, if its process is there."""
+        if isinstance(order, Abort):
+            self.note(Aborted(self.supervisor.attempt, order.epoch))
+            if order.task in self.hosts:
+                self._give(self._at(order.task), order, is_abort=True)
+        elif order.task in self.hosts:
+            self._give(self.hosts[order.task], order)
+
+    def _at(self, task: TaskId) -> Host:
+        """The host at which an event happens; what it offers is listed again after that."""
+        host = self.hosts[task]
+        host.offers = None
+        return host
+
+    def _give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
+        """Send an order to a process."""
+        (host.aborts if is_abort else host.orders).append(order)
+
+    def stop(self) -> None:
+        """Restore no more tasks. Processes that run go on until the next attempt replaces them."""
+        self.unrestored.clear()
+
+    def holds(self, manifest: Manifest) -> bool:
+        """Ask the user's predicate about a complete cut."""
+        return self._is_to_stop_at(self.record.cuts[manifest.epoch])
+
+    # -- what the run's driver tells -----------------------------------------------------------------------------------
+
+    def on_cut(self, manifest: Manifest, files: Mapping[TaskId, Any]) -> None:
+        """Show every cut to the user's predicate, the final one included: it may check an invariant."""
+        if manifest.epoch not in self.watched:
+            self._is_to_stop_at(self.record.cuts[manifest.epoch])
+
+    def on_rescale(self, sizes: Mapping[str, int]) -> None:
+        """Count it."""
+        self.counts["rescaled_live"] += 1
+
+    def on_pause(self, pause_ms: int) -> None:
+        """Count it."""
+        self.counts["restarts_put_off"] += 1
+
+    def on_end(self, ending: RunEnding, reason: str) -> None:
+        """Keep the reason; `_settle` does the rest."""
+        self.why_ended = reason
+
+    # -- clients of the run --------------------------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> None:
+        """Make a request. Its client repeats it with every tick until it has an answer."""
+        self.unanswered[request.id] = request
+        self.counts["requests"] += 1
+        self.counts["requests_without_coordinator"] += self.coordinator is None
+        self.driver.ask(request)
+        self._settle()
+
+    def _repeat_requests(self) -> None:
+        requests = self.supervisor.requests
+        for request in list(self.unanswered.values()):
+            tries = requests.failed_tries.get(request.id, 0)
+            answer = requests.ask(request)
+            if answer is not None:
+                del self.unanswered[request.id]
+                self._check_rescaled(request, answer)
+                self.counts["answers" if answer.error is None else "refusals"] += 1
+                self.counts["answers_after_failed_tries"] += tries > 0
+
+    def _check_rescaled(self, request: Request, answer: Reply) -> None:
+        """Check that an attempt had the numbers of tasks that a rescale asked for."""
+        if request.kind is RequestKind.RESCALE and answer.error is None:
+            self.counts["rescales_answered"] += 1
+            if all(deployment.parallelism != dict(request.sizes) for deployment in self.record.deployments.values()):
+                raise RuntimeError(f"the rescale to {dict(request.sizes)} was answered, and no attempt had these tasks")
+
+    # -- runs of the job -----------------------------------------------------------------------------------------------
+
+    def _is_to_stop_at(self, cut: Cut) -> bool:
+        if self.plan.stop_when is None:
+            return False
+        self.watched.add(cut.epoch)
+        output = self.services.store
+        files = SnapshotsInMemory(cut.snapshots)
+        return self.plan.stop_when(CutView(outline_of(cut), files, self.plan, output.committed, output.prepared))
+
+    def _settle(self) -> None:
+        """If a run has ended, do what its user does then."""
+        while (ending := self.driver.ending) is not None and not self.is_over:
+            match ending:
+                case RunEnding.FINISHED:
+                    self._repeat_requests()
+                    self.is_finished = True
+                    self.record.finished = True
+                    self.driver.clean_up()
+                    self.note(FinishedEvent(self.supervisor.attempt))
+                case RunEnding.STOPPED:
+                    self._repeat_requests()
+                    self.driver.clean_up()
+                    self._go_on_after_stop()
+                case RunEnding.FENCED:
+                    self.is_fenced = True
+                case _:
+                    self._on_failed()
+
+    def _on_failed(self) -> None:
+        """The run has failed. If the cut that it was asked for is gone, its user asks for the latest instead."""
+        claimant = self.supervisor.claimant
+        if claimant in self.record.asked and all(entry.claimant != claimant for _, entry in self.store.history):
+            del self.record.asked[claimant]
+            self._begin_again()
+        else:
+            self.failure = self.why_ended
+
+    def _go_on_after_stop(self) -> None:
+        """The run was stopped and every process has ended: another run continues from its last cut."""
+        self.counts["stops"] += 1
+        self.hosts.clear()
+        self.reports.clear()
+        self._begin_again()
+
+    def _begin_again(self, epoch: Epoch | None = None) -> None:
+        """Another run takes over."""
+        self.runs += 1
+        self._hand_over(epoch)
+
+    def _hand_over(self, epoch: Epoch | None = None) -> None:
+        """Another supervisor takes over. It has no tasks yet, so deaths of earlier ones are not its failures."""
+        self.dead.clear()
+        self.unrestored.clear()
+        self.store.reopen()
+        self.driver = self._new_driver(self.deployment)
+        if epoch is not None:
+            self.record.asked[self.supervisor.claimant] = epoch
+        self.driver.begin(epoch)
+
+    def _new_driver(self, deployment: Deployment) -> RunDriver:
+        self.claimants += 1
+        options = self.options
+        claimant = claimant_of(f"run {self.runs}", f"claimant {self.claimants} of {options.seed}")
+        supervisor = self.parts.supervisor(claimant, options.restarts)
+        ports = RunPorts(self, self, self, self, self, self)
+        driver = self.parts.run_driver(supervisor, ports, deployment, options.snapshots, options.retries)
+        driver.coordinator_class = self.parts.coordinator
+        return driver
+
+    def _new_host(self, task: Task, restored: TaskRestore | None) -> Host:
+        attempt = self.supervisor.attempt
+        core = self.parts.core(task, attempt, encode, restored)
+        self.services.attempt = attempt
+        runtime = self.parts.runtime(
+            task, self.deployment, self.services, seed=self.options.seed, keyed_state=self.parts.keyed_state
+        )
+        if restored is None:
+            runtime.open(None)
+        else:
+            runtime.open(restored.operators, restored.base)
+            runtime.commit(restored.transactions)
+        return Host(core, runtime, self.deployment, self, self.options.flow, self.parts.driver)
