@@ -1,7 +1,8 @@
 """What a `RunDriver` needs of the world around it: the ports.
 
-The supervisor on Ray (`engine/on_ray/supervisor/supervising.py`) and the simulated world (`engine/simulation/world.py`)
-implement these and nothing else; the driver between them and the pure core is the same.
+The supervisor on Ray (`engine/on_ray/supervisor/supervising.py`) and the simulated world
+(`engine/simulation/world_ports.py`) implement these and nothing else; the driver between them and the pure core is the
+same.
 """
 
 from __future__ import annotations

@@ -147,10 +147,11 @@ def run_seed(seed: int, crashes: int, rule: str | None = None, rescales: int = 0
     return *run_case(case, seed, crashes, rule, rescales), case
 
 
-def run_case(case: Case, seed: int, crashes: int, rule: str | None = None, rescales: int = 0) -> tuple[Outcome, World]:
-    """Run and judge one schedule of a case."""
-    parts = Parts() if rule is None else BREAKS[rule].parts()
-    rescales = rescales if rule is None else BREAKS[rule].rescales
+def run_case(
+    case: Case, seed: int, crashes: int, rule: str | None = None, rescales: int = 0, parts: Parts | None = None
+) -> tuple[Outcome, World]:
+    """Run and judge one schedule of a case. A rule replaces the parts of the world."""
+    parts = parts or Parts() if rule is None else BREAKS[rule].parts()
     world = world_of(case, seed, parts)
     plan = FaultPlan(
         crashes=crashes,

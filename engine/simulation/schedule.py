@@ -88,7 +88,10 @@ class Schedule:
                 self._begin_liveness()
                 self._run_to_a_cut()
                 self._run_phase(self.steps_live, is_live=True)
-        except (RuntimeError, LookupError, ValueError, StoreError) as error:
+        except StoreError as error:
+            self.outcome.violations.append(Violation("the store keeps what it was given", str(error)))
+            return self.outcome
+        except (RuntimeError, LookupError, ValueError) as error:
             self.outcome.violations.append(Violation("the protocol was broken", f"{type(error).__name__}: {error}"))
             return self.outcome
         if self.world.is_fenced:

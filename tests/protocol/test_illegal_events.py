@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from engine.batch import encode
-from engine.task_life import TRANSITIONS, Life
 from engine.task_driver import TaskDriver
+from engine.task_life import TRANSITIONS, Life
 from graphs.ids import ChannelId, Epoch
 from proof.cloning import dump
 from recovery.channels import Inbox

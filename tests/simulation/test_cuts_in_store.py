@@ -1,0 +1,31 @@
+"""Schedules whose chain and cuts are in a real store: deltas, compactions, lost replies and removals included."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine.simulation.cuts_in_store import CutsInStore
+from engine.simulation.world_options import Parts
+from proof.runner import case_of, compacts, run_case
+from recovery.stores.folder_store import FolderStore
+
+
+@pytest.mark.slow
+def test_generated_flows_restore_from_a_store_what_they_have_written(tmp_path: Path):
+    store, happened, faults = FolderStore(str(tmp_path)), Counter[str](), Counter[str]()
+    # Half of them are about compactions.
+    for seed in [*range(12), *[seed for seed in range(100) if compacts(seed)][:12]]:
+        case = case_of(seed)
+        parts = Parts(store=partial(CutsInStore, store=store, job=f"seed-{seed}", plan=case.plan))
+        outcome, world = run_case(case, seed, crashes=3, parts=parts)
+        assert outcome.violations == [], seed
+        world.store.close()
+        happened += world.counts
+        faults += outcome.faults
+    assert list(store.list()) == []
+    assert {"restored_from_deltas", "restored_from_compactions", "cuts_with_compactions"} <= (+happened).keys()
+    assert {"lose_append_reply", "hang_append", "superseded_removal", "crash"} <= (+faults).keys()
