@@ -107,7 +107,8 @@ def _explore(options: argparse.Namespace) -> int:
     explored: dict[str, dict[str, Any]] = {}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for name, (found, seconds) in zip(names, pool.map(_explore_one, names), strict=True):
-            explored[name] = {**asdict(found), "bounds": dict(_graph(name).bounds), "seconds": seconds}
+            bounds = {"records": len(_graph(name).counted_at_end), **_graph(name).bounds}
+            explored[name] = {**asdict(found), "bounds": bounds, "seconds": seconds}
             del explored[name]["graph"]
             print(_told(name, explored[name]), file=sys.stderr, flush=True)
     for violation in [violation for of_graph in explored.values() for violation in of_graph["violations"]]:

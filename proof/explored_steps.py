@@ -13,12 +13,13 @@ from recovery.cut import Cut
 
 
 class Left(NamedTuple):
-    """The events that may still be injected."""
+    """The events that may still be injected. `ticks`: where nothing else can happen; no run needs that many."""
 
     epochs: int
     aborts: int
     crashes: int
     early_probes: int
+    ticks: int = 12
 
 
 class State(NamedTuple):
@@ -66,7 +67,10 @@ class Step:
             case "early_tick":
                 self.left = self.left._replace(early_probes=self.left.early_probes - 1)
                 self._in_centre(event)
-            case "append" | "restore" | "tick":
+            case "tick":
+                self.left = self.left._replace(ticks=self.left.ticks - 1)
+                self._in_centre(event)
+            case "append" | "restore":
                 self._in_centre(event)
             case "receive":
                 self._receive(self.all_places.number_of_channel[event[1]], event)

@@ -187,8 +187,8 @@ class Explorer:
         stack.append((state, steps + self._injected(state, is_quiet=not steps), story))
 
     def _is_stuck(self, state: State) -> bool:
-        if not self.centres.met[state.centre].has_coordinator:
-            return True
+        if not self.centres.met[state.centre].has_coordinator or not state.left.ticks:
+            return True  # otherwise probes would find for ever that records wait in a loop
         after = Step(self.graph, self.places, self.centres, state).take(("tick",))
         return not self._steps(after) and not self.centres.met[after.centre].is_over
 

@@ -61,8 +61,15 @@ CONSERVED = Conserved(weight_of, weight_of_state)
 LEFT_MAX = 6
 
 
-def generate(rng: random.Random, name: str | None = None, policy: Policy | None = None, small: bool = False) -> Case:
-    """A case of this topology, or of a random one.
+def generate(
+    rng: random.Random,
+    name: str | None = None,
+    policy: Policy | None = None,
+    *,
+    small: bool = False,
+    long: bool = False,
+) -> Case:
+    """A case of this topology, or of a random one. `small`, `long`: with few records, or with many.
 
     >>> generate(random.Random(1), "self_loop").is_cyclic
     True
@@ -79,7 +86,7 @@ def generate(rng: random.Random, name: str | None = None, policy: Policy | None 
         name=name,
         flow=flow,
         plan=plan,
-        inputs=_inputs(rng, plan, in_rounds=in_rounds, small=small),
+        inputs=_inputs(rng, plan, in_rounds=in_rounds, small=small, long=long),
         parallelism=rng.choice((1, 2, 2, 3, 4)[: 3 if widest == 2 else 5]),
         rescale_to=rng.randint(1, 3) if rng.random() < 0.3 else None,
         actors=rng.choice(("task", "slice")),
@@ -102,13 +109,13 @@ def _built(name: str, variant: int) -> tuple[Flow, Plan]:
     return flow, flow.plan()
 
 
-def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool) -> dict[str, list[Any]]:
+def _inputs(rng: random.Random, plan: Plan, *, in_rounds: bool, small: bool, long: bool) -> dict[str, list[Any]]:
     """Records for each source: a few, one, or none at all; the ids are unique."""
     sources = [name for name, operator in plan.operators.items() if operator.kind.word == "source"]
     # Side inputs of an iteration are long, so that snapshots find them still arriving.
-    long = [not (small or in_rounds) or name == "samples" for name in sources]
-    several = (16, 24) if plan.name in _DRAINED else (4, 6, 8)
-    lengths = [rng.choice(several if is_long else (2, 3)) for is_long in long]
+    are_long = [not (small or in_rounds) or name == "samples" for name in sources]
+    several = (16, 24) if long or plan.name in _DRAINED else (4, 6, 8)
+    lengths = [rng.choice(several if is_long else (2, 3)) for is_long in are_long]
     if len(sources) > 1 and rng.random() < 0.3:
         lengths[rng.randrange(len(lengths))] = rng.choice((0, 1))
     ids = iter(range(1000))

@@ -184,7 +184,7 @@ class PairsRuntime(TinyRuntime):
 
 
 class DeltaRuntime(TinyRuntime):
-    """Keeps what a body has counted in real keyed state, so a cut may hold what has changed since its base."""
+    """Keeps each count in a list in real keyed state and changes it in place. A cut may hold what has changed since."""
 
     def __init__(self, task: Task, deployment: Deployment, services: Any, seed: int, keyed_state: type) -> None:
         super().__init__(task, deployment, services, seed, keyed_state)
@@ -200,12 +200,15 @@ class DeltaRuntime(TinyRuntime):
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
         """Run the function on a state that has all counts; keep those apart that it has changed."""
-        self.state |= self.counts.values
+        before = {id: count for id, (count,) in self.counts.values.items()}
+        self.state |= before
         emitted = super().process(channel, batch, now_ms)
         for id in [key for key in self.state if isinstance(key, int)]:
             count = self.state.pop(id)
-            if count != self.counts.values.get(id):
-                self.counts.replace(id, count)
+            if id not in before:
+                self.counts.replace(id, [count])
+            elif count != before[id]:
+                self.counts.touch(id)[0] = count
         return emitted
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> TinyCapture:

@@ -178,7 +178,8 @@ def _states(cut: Cut) -> Iterator[dict[Any, Any]]:
     for snapshot in cut.snapshots.values():
         for state in snapshot.operators.values():
             if state.whole is not None:
-                yield {**pickle.loads(state.whole), **keyed_entries(state).values}
+                counts = {id: count for id, (count,) in keyed_entries(state).values.items()}
+                yield {**pickle.loads(state.whole), **counts}
 
 
 def _source(name: str, *records: Record) -> Operator:
@@ -201,6 +202,36 @@ def _loop(name: str, bounds: Mapping[str, int], *items: Record, parallelism: int
     ]
     counted = {id: hops for id, hops, _ in (*items, side)}
     return TinyGraph(name, tiny_plan(name, operators, edges), bounds, counted, parallelism, **options)
+
+
+def _far(name: str, bounds: Mapping[str, int], *items: Record, **options: Any) -> TinyGraph:
+    """A task between the source and the loop: what it sends waits while a drain holds the head's input."""
+    operators = [
+        _source("items", *items),
+        _step("near", pass_on),
+        _step("head", pass_on),
+        _step("body", count, "again"),
+    ]
+    edges = [
+        ("items.out", "near.in", None, Routing.HASH),
+        ("near.out", "head.in", None, Routing.HASH),
+        ("head.out", "body.in", None, Routing.HASH),
+        ("body.again", "head.in", "again", Routing.HASH),
+    ]
+    counted = {id: hops for id, hops, _ in items}
+    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, counted, **options)
+
+
+def _narrow(name: str, bounds: Mapping[str, int], *items: Record, **options: Any) -> TinyGraph:
+    """A loop with nothing beside it: few channels, so that more epochs can be walked."""
+    operators = [_source("items", *items), _step("head", pass_on), _step("body", count, "again")]
+    edges = [
+        ("items.out", "head.in", None, Routing.HASH),
+        ("head.out", "body.in", None, Routing.HASH),
+        ("body.again", "head.in", "again", Routing.HASH),
+    ]
+    counted = {id: hops for id, hops, _ in items}
+    return TinyGraph(name, tiny_plan(name, operators, edges), bounds, counted, **options)
 
 
 def _nested(name: str, bounds: Mapping[str, int]) -> TinyGraph:
@@ -271,7 +302,16 @@ def graphs() -> tuple[TinyGraph, ...]:
             flow=ONE_BATCH,
             runtime=PairsRuntime,
         ),
-        _loop("deltas", {**one, "epochs": 2, "aborts": 1}, (0, 2, 0), files_max=4, runtime=DeltaRuntime),
+        _narrow("deltas", {**one, "epochs": 2}, (0, 2, 0), files_max=4, runtime=DeltaRuntime),
+        _far(
+            "a drain, channels with room for one batch",
+            one,
+            (0, 2, 0),
+            (1, 1, 0),
+            (2, 1, 0),
+            mode=Mode.DRAIN,
+            flow=ONE_BATCH,
+        ),
         _loop("a late write", one, *items, writes_at_once=False),
         _loop("a probe too early", {**one, "early_probes": 1}, *items),
         _loop("a death during the restore", {**one, "crashes": 2}, *items),

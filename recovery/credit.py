@@ -94,7 +94,7 @@ class Grant:
     __slots__ = ("_repeat_at_ms", "_repeat_ms", "_repeat_ms_min", "_repeated", "consumed", "said", "window")
 
     def __init__(self, window: int, repeat_ms: int = REPEAT_MS) -> None:
-        self.consumed = 0
+        self.consumed: int = 0
         self.window = window
         self.said = Credit(0, 0, window)
         self._repeated = 0

@@ -19,14 +19,16 @@ from engine.simulation.simulated_store import CreateFault, SimulatedCut, Simulat
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Plan
-from recovery.cut import Cut, TaskSnapshot
+from recovery.cut import Cut, OperatorState, TaskSnapshot
 from recovery.orders import AppendEntry, FileId, Manifest, Numbered, Sweep
+from recovery.rounds import RoundsSnapshot
+from recovery.stored_groups import StoredGroups
 from recovery.stores.cut_store import CutStore
 from recovery.stores.store_calls import remove_below
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.stores.store_protocol import FileFacts, Store
-from recovery.stores.task_files import TaskFiles
-from recovery.taking_back import CutFiles
+from recovery.stores.task_files import StoredCut, TaskFiles
+from recovery.taking_back import CutFiles, Logs
 
 
 @dataclass
@@ -105,6 +107,30 @@ class FaultyStore(Store):
     def remove(self, names: Collection[str]) -> None:
         """Remove files."""
         self._store.remove(names)
+
+
+@dataclass(frozen=True)
+class ReadOnce:
+    """Files of a cut, read when a task asks for them: the checker looks at what was restored when they may be gone."""
+
+    files: StoredCut
+
+    def state(self, task: TaskId, operator: str, groups: range | None = None) -> OperatorState:
+        """The state of an operator in a task."""
+        state = self.files.state(task, operator, groups)
+        return replace(state, groups=_in_memory(state.groups), deltas=tuple(map(_in_memory, state.deltas)))
+
+    def logs(self, task: TaskId) -> Logs:
+        """The log of each input channel of a task, empty ones left out."""
+        return self.files.logs(task)
+
+    def rounds(self, task: TaskId) -> RoundsSnapshot | None:
+        """The state of rounds in a task."""
+        return self.files.rounds(task)
+
+
+def _in_memory(groups: Mapping[int, bytes]) -> Mapping[int, bytes]:
+    return StoredGroups(tuple(groups.parts)) if isinstance(groups, StoredGroups) else groups
 
 
 class CutsInStore(SimulatedStore):
@@ -188,7 +214,7 @@ class CutsInStore(SimulatedStore):
     def files_of(self, cut: Cut, tasks: Iterable[TaskId]) -> CutFiles:
         """The files that these tasks wrote for a cut."""
         described = self._cuts.manifest_of(cut.epoch).tasks
-        return self._cuts.files_of({task: described[task] for task in tasks})
+        return ReadOnce(self._cuts.files_of({task: described[task] for task in tasks}))
 
     # -- removals ------------------------------------------------------------------------------------------------
 

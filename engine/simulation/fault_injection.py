@@ -51,7 +51,9 @@ class Faults:
         self.plan = plan
         self.outcome = outcome
         self.requests = requests
-        self.waits_for_cut = "compaction" if plan.slow_compactions else waits_for_cut
+        self.waits_for_cut = waits_for_cut
+        if plan.slow_compactions:
+            self.waits_for_cut = random.Random(f"compactions {outcome.seed}").choice(("compaction", "compacted"))
         self.left = {
             "kill_coordinator": self.rng.randint(0, plan.coordinator_deaths) if self.rng.random() < 0.3 else 0,
             "transport": plan.transport if self.rng.random() < 0.15 else 0,
@@ -106,11 +108,11 @@ class Faults:
         self.crash_steps = sorted((self.rng.randrange(within) for _ in range(self.plan.crashes)), reverse=True)
 
     def inject(self) -> None:
-        kinds = [kind for kind in self.faults if self.left[kind]]
+        kinds = [kind for kind in self.kinds if self.left[kind]]
         if not kinds:
             return
         kind = self.rng.choice(kinds)
-        if self.faults[kind]():
+        if self.kinds[kind]():
             self.left[kind] -= 1
             self.outcome.faults[kind] += 1
 
@@ -158,6 +160,8 @@ class Faults:
         cuts = self.world.record.cuts
         if self.waits_for_cut == "compaction":
             return self._is_compacting()
+        if self.waits_for_cut == "compacted":
+            return self.world.counts["cuts_with_compactions"] > 0
         if self.waits_for_cut == "not" or not cuts:
             return self.waits_for_cut == "not"
         return self.waits_for_cut == "any" or cuts[max(cuts)].attempt == self.world.supervisor.attempt

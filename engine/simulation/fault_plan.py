@@ -14,7 +14,9 @@ class FaultPlan:
     """How many faults of each kind may happen in one run. How many do happen, and when, is drawn.
 
     Crashes are planned for steps within the expected length of the run. A crash that waits for a cut may come later,
-    and does not happen if the run is over by then. `slow_compactions`: compactions take long, and crashes wait for one.
+    and does not happen if the run is over by then.
+
+    - slow_compactions: compactions take long, and crashes wait for one, or for a cut that names one.
     """
 
     crashes: int = 3

@@ -25,6 +25,7 @@ LIVE_TICK_SHARE = 0.02
 NEVER_MS = 10**9
 ANSWERED = "every request is answered"
 LAGGING = (0.1, 0.03, 0.01)
+COMPACTION = ("compact", "compacted")
 COUNTED = {"part": "batch_in_parts", "patience": "overtaking", "turn": "turn"}
 USES_RECORDS = ("take", "part", "together", "turn")
 SLOW_SHARE = 0.002
@@ -39,6 +40,7 @@ class Schedule:
     - speeds: the share of the picks of an event, or a kind of events, that are kept. patience: how often another event
       may be picked instead.
     - lagging_share: the share of back edges that lag. tick_share: the share of steps in which only time passes.
+      compacting_share: the share of the picks of a slow compaction that are kept.
     - requests, faults: what makes requests, and what injects faults.
     - slow: the task whose user code takes long for a record.
     """
@@ -58,7 +60,8 @@ class Schedule:
         # All back edges lag, or none, or some; if some do, one head is far ahead of the other.
         self.lagging_share = self.rng.choice((0.0, 0.4, 0.4, 1.0, 1.0))
         waits_for_cut = self.rng.choice(("not", "any", "own"))
-        self.tick_share = self.rng.choice((0.02, 0.05, 0.1, 0.2))
+        self.tick_share = 0.2 if plan.slow_compactions else self.rng.choice((0.02, 0.05, 0.1, 0.2))
+        self.compacting_share = random.Random(f"compacting {seed}").choice((0.3, 0.1, 0.03))
         self.requests = RequestedCuts(world, self.rng, self.outcome)
         self.faults = Faults(world, self.rng, plan, self.outcome, self.requests, waits_for_cut)
         if self.steps_safe and plan.crashes:
@@ -209,6 +212,9 @@ class Schedule:
                 if rng.random() < self._speed(event):
                     break
                 event = rng.choice(events)
+            if self.plan.slow_compactions:
+                while event[0] in COMPACTION and rng.random() >= self.compacting_share:
+                    event = rng.choice(events)
         return event
 
     def _speed(self, event: Happening) -> float:
@@ -219,7 +225,6 @@ class Schedule:
                 return LAGGING[-1]
             is_back = event[0] in ("receive", "take", "together") and self._is_back(event[-1])
             lags = event[0] == "remove" or (is_back and self.rng.random() < self.lagging_share)
-            lags |= self.plan.slow_compactions and event[0] in ("compact", "compacted")
             speed = self.speeds[key] = self.rng.choice(LAGGING if lags else SPEEDS)
         return speed
 

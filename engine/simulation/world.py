@@ -311,8 +311,8 @@ class World(WorldPorts):
         cut = self.restored_cut
         # Only the files that the plan names, so that a plan that forgets one fails.
         files = SnapshotsInMemory({}) if cut is None else self.store.files_of(cut, plan.tasks)
-        files = upgraded(files, plan, self.deployment.plan)
-        return self.parts.take_back(plan, files, self.deployment, reroute, move_whole)
+        of_this_version = upgraded(files, plan, self.deployment.plan)
+        return self.parts.take_back(plan, of_this_version, self.deployment, reroute, move_whole)
 
     def _do_crash(self, tasks: tuple[TaskId, ...]) -> None:
         for task in tasks:

@@ -104,7 +104,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.restored_cut: Cut | None = None
         self.calls = Calls()
         self.unanswered: dict[str, Request] = {}
-        self.now_ms = 0
+        self.now_ms: int = 0
         self.watched: set[Epoch] = set()
         self.is_finished = False
         self.failure: str | None = None

@@ -20,6 +20,7 @@ LONG = ("two overlapping epochs, an abort", "rounds")
 
 SHORT = [graph.name for graph in graphs() if graph.name not in LONG]
 FULL = "channels with room for one batch"
+DRAIN = "a drain, channels with room for one batch"
 MINUTE = ("overtaking, batches in parts", "two heads, two bodies, shuffled")
 """Graphs whose whole walk takes a minute, left to the long tests."""
 
@@ -61,7 +62,7 @@ def test_every_schedule_of_a_small_graph_is_right(name: str):
     found = Explorer(graph(name)).run()
     assert found.complete
     assert found.violations == []
-    assert found.cuts_with_log > 0
+    assert (found.cuts_with_log > 0) == (name != DRAIN)
     assert found.ends > 0
     assert found.crash_points > 500
 
@@ -98,6 +99,16 @@ def test_channels_are_full_and_batches_wait_split_and_together():
     found = Explorer(graph(FULL)).run()
     assert found.complete and not found.violations
     assert {"full_channels", "spilled", "split_batches", "taken_together"} <= found.exercised.keys()
+
+
+def test_a_drain_without_its_exemption_from_credit_is_found():
+    found = Explorer(graph(DRAIN), BREAKS["no-drain-exemption"].parts()).run()
+    assert "nothing can happen any more" in found.violations[0]
+
+
+def test_a_delta_that_misses_what_was_changed_in_place_is_found():
+    found = Explorer(graph("deltas"), BREAKS["reads-not-noted"].parts()).run()
+    assert "was counted" in found.violations[0]
 
 
 def test_a_log_that_misses_what_is_spilled_is_found():

@@ -14,6 +14,6 @@ from engine.simulation.breaks.broken_restores import RESTORES
 from engine.simulation.breaks.broken_rounds import ROUNDS
 from engine.simulation.breaks.broken_state import STATE
 
-BREAKS: dict[str, Break] = ALIGNMENT | LOGS | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN
+BREAKS: dict[str, Break] = LOGS | ALIGNMENT | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN
 
 __all__ = ["BREAKS", "Break"]

@@ -147,6 +147,7 @@ STATE = {
     "compaction-replaces-too-much": Break(
         "a compacted file replaces deltas that it does not contain",
         coordinator(CompactionReplacesTooMuch),
+        "overlapping",
     ),
     "compaction-swept": Break(
         "a sweep removes a compacted file that a later manifest names", coordinator(CompactionSwept)
