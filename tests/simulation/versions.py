@@ -93,6 +93,6 @@ def taken_over(seed: int, parts: Parts | None = None) -> Run:
     options = WorldOptions(chance.choice((1, 2)), snapshots=snapshots, restarts=restarts, seed=seed)
     world = UpgradedWorld(FORMER, {}, options, parts or Parts())
     schedule = Schedule(world, seed, replace(FaultPlan(), crashes=6), 1_500, 20_000, 600)
-    schedule.left |= {"stop": 1, "kill_coordinator": 2}
+    schedule.faults.left |= {"stop": 1, "kill_coordinator": 2}
     world.story = schedule.outcome.story
     return Run(seed, world, schedule)
