@@ -15,7 +15,7 @@ from backedge.arguments import key_from
 from backedge.flows import WrongCallError
 from backedge.inspecting.cut_contents import CutContents, NoSuchNameError, StateEntry, key_matcher
 from backedge.inspecting.jobs import Jobs, cut_of, living
-from backedge.printing import print_table
+from backedge.printing import print_table, refuse, shortened
 from graphs.graph_errors import GraphError
 from graphs.wording import counted, one_line
 from recovery.stores.store_errors import StoreError
@@ -42,7 +42,7 @@ def show_state(options: argparse.Namespace) -> int:
         entries = (e for e in contents.state(options.operator) if wanted is None or e.key in wanted)
         found = _print_state(contents, options, entries)
     except REFUSED as refused:
-        return _refuse("state", refused)
+        return refuse("state", refused)
     if found or wanted is None:
         return DONE
     where = f"cut {contents.cut.epoch} of {options.job}"
@@ -62,7 +62,8 @@ def _print_state(contents: CutContents, options: argparse.Namespace, entries: It
     for entry in entries:
         count += 1
         if count <= SHOWN_MAX:
-            rows.append((_shown(entry.key), _shown(entry.value), entry.task, entry.kind))
+            key, value = (shortened(text, SHOWN_CHARACTERS) for text in (entry.key, entry.value))
+            rows.append((key, value, entry.task, entry.kind))
     if count or options.key is None:
         print(f"cut {contents.cut.epoch}: {'1 entry' if count == 1 else f'{count:,} entries'}")
     if count:
@@ -86,7 +87,7 @@ def show_in_flight(options: argparse.Namespace) -> int:
         contents = contents_of(options)
         records = list(contents.in_flight(options.loop))
     except REFUSED as refused:
-        return _refuse("inflight", refused)
+        return refuse("inflight", refused)
     if options.json:
         told = [
             {"receiver": r.receiver, "sender": r.sender, "edge": r.edge, "rounds": r.rounds, "record": _value(r.record)}
@@ -98,7 +99,7 @@ def show_in_flight(options: argparse.Namespace) -> int:
     # Those that have gone round most often are the oldest.
     oldest = sorted(records, key=lambda record: record.rounds or 0, reverse=True)[:SHOWN_MAX]
     if oldest:
-        rows = [(_rounds(r.rounds), _shown(r.record), r.sender or "-", r.receiver) for r in oldest]
+        rows = [(_rounds(r.rounds), shortened(r.record, SHOWN_CHARACTERS), r.sender or "-", r.receiver) for r in oldest]
         print_table([("rounds", "record", "sender", "receiver"), *rows])
     if len(records) > SHOWN_MAX:
         print(f"and {len(records) - SHOWN_MAX:,} more; --json prints all")
@@ -107,14 +108,3 @@ def show_in_flight(options: argparse.Namespace) -> int:
 
 def _rounds(rounds: int | None) -> str:
     return "-" if rounds is None else str(rounds)
-
-
-def _shown(text: str | None) -> str:
-    if text is None:
-        return "-"
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
-
-
-def _refuse(command: str, refused: Exception) -> int:
-    print(f"backedge {command}: {one_line(refused)}", file=sys.stderr)
-    return WRONG_CALL

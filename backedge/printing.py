@@ -1,11 +1,12 @@
-"""Tables and amounts, as the command prints them for people."""
+"""Tables, amounts and refusals, as the command prints them for people."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
-from graphs.wording import printable
+from graphs.wording import one_line, printable
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -14,6 +15,23 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def refuse(command: str, refused: Exception) -> int:
+    """Say on standard error, in one line, why a command cannot do what it was asked for. Returns the exit code, 2."""
+    print(f"backedge {command}: {one_line(refused)}", file=sys.stderr)
+    return 2
+
+
+def shortened(text: str | None, characters_max: int) -> str:
+    """A text, or its beginning if it is long, or a dash where there is none.
+
+    >>> shortened("four", 4), shortened("fives", 4), shortened(None, 4)
+    ('four', 'fiv…', '-')
+    """
+    if text is None:
+        return "-"
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
 def amount(number: float | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
@@ -15,18 +14,17 @@ from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.inspecting.cut_contents import CutContents
 from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, living
-from backedge.printing import print_table
+from backedge.printing import print_table, refuse, shortened
 from backedge.run_flags import new_names
 from engine.on_ray.api.cut_lookup import last_cut
 from graphs.graph_errors import GraphError
 from graphs.ids import Epoch, TaskId
-from graphs.wording import counted, one_line, printable
+from graphs.wording import counted, printable
 from recovery.graph_change import Difference, change_from, difference
 from recovery.orders import Manifest
 from recovery.stores.cut_store import CutStore
+from recovery.stores.job_identity import jobs_in
 from recovery.stores.manifests import CutDescription
-from recovery.stores.names import JOB
-from recovery.stores.store_calls import exists
 from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import store_at
 from recovery.stores.task_files import StoredFile
@@ -53,9 +51,9 @@ def list_cuts(options: argparse.Namespace) -> int:
                 # The cuts of other jobs are no worse for it.
                 faults.append(fault)
     except REFUSED as refused:
-        return _refuse(refused)
+        return refuse("snapshots", refused)
     for fault in faults:
-        _refuse(fault)
+        refuse("snapshots", fault)
     if faults and not cuts:
         return 2
     _print_cuts(cuts, options)
@@ -90,7 +88,7 @@ def show_cut(options: argparse.Namespace) -> int:
         except StoreError as fault:
             facts.update(restorable=False, fault=str(fault))
     except REFUSED as refused:
-        return _refuse(refused)
+        return refuse("snapshots", refused)
     facts["of_tasks"] = [_of_task(described, task) for task in described.tasks]
     if options.json:
         print(json.dumps(facts))
@@ -113,7 +111,7 @@ def check_flow(options: argparse.Namespace) -> int:
         change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
         found = difference(cut.outline, plan, change)
     except REFUSED as refused:
-        return _refuse(refused)
+        return refuse("snapshots", refused)
     if options.json:
         print(json.dumps({"job": plan.name, "epoch": cut.epoch, "restorable": not found.problems, **asdict(found)}))
     else:
@@ -129,7 +127,7 @@ def compare_cuts(options: argparse.Namespace) -> int:
         store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
         found = diff_of(*(CutContents(store, cut_of(store, epoch)) for epoch in (options.before, options.after)))
     except REFUSED as refused:
-        return _refuse(refused)
+        return refuse("snapshots", refused)
     if options.json:
         print(json.dumps({"job": options.job, **asdict(found)}))
     else:
@@ -153,13 +151,14 @@ def _print_diff(diff: CutDiff) -> None:
         print(printable(f"{state.operator}: {keys}{other}"))
         listed = list(state.keys.items())[:KEYS_SHOWN]
         if listed:
-            print_table([("  key", "before", "after"), *((f"  {key}", *map(_shown, ends)) for key, ends in listed)])
+            print_table(
+                [
+                    ("  key", "before", "after"),
+                    *((f"  {key}", *(shortened(end, SHOWN_CHARACTERS) for end in ends)) for key, ends in listed),
+                ]
+            )
         if len(state.keys) > KEYS_SHOWN:
             print(f"  and others; --json lists the first {len(state.keys):,}")
-
-
-def _shown(text: str | None) -> str:
-    return "-" if text is None else text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _known(number: int | None) -> str:
@@ -176,8 +175,8 @@ def delete_cut(options: argparse.Namespace) -> int:
         _check_deletable(jobs, store, cut, is_forced=options.force)
         store.drop(cut.epoch)
     except REFUSED as refused:
-        return _refuse(refused)
-    left = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)]
+        return refuse("snapshots", refused)
+    left = store.cuts()
     if options.json:
         print(json.dumps({"job": options.job, "deleted": cut.epoch, "cuts": left}))
     else:
@@ -225,9 +224,8 @@ def _difference_lines(job: str, epoch: Epoch, found: Difference) -> Iterator[str
 
 
 def _jobs(options: argparse.Namespace) -> list[str]:
-    """The job that is asked for, or all that there are; a job has a folder of its name."""
-    root = store_at(options.snapshots)
-    jobs = [name for name in root.folders() if exists(root.below(name), JOB)]
+    """The job that is asked for, or all that there are."""
+    jobs = jobs_in(store_at(options.snapshots))
     if not jobs:
         raise WrongCallError(
             f"--snapshots {options.snapshots} holds no job: give the folder or URI that `backedge run` wrote to"
@@ -324,8 +322,3 @@ def _print_cut(facts: Facts) -> None:
         size = sum(file["size"] for file in task["files"])
         rows.append((task["task"], _rows(task), loops or "-", f"{size:,}", "ended" if task["ended"] else ""))
     print_table(rows)
-
-
-def _refuse(refused: Exception) -> int:
-    print(f"backedge snapshots: {one_line(refused)}", file=sys.stderr)
-    return 2

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
 from backedge.inspecting.jobs import Jobs, living
-from backedge.printing import amount, duration, local_time, print_table, share, size
+from backedge.printing import amount, duration, local_time, print_table, refuse, share, size
 from graphs.graph_errors import GraphError
 from graphs.wording import counted, one_line, printable
 from recovery.run_status import ChannelStatus, EpochStatus, LoopStatus, OperatorStatus, RunStatus
@@ -32,9 +31,9 @@ def list_jobs(options: argparse.Namespace) -> int:
         jobs = Jobs(options.snapshots, key_from(options.key_file), living(is_needed=options.snapshots is None))
         found, faults = jobs.all()
     except REFUSED as refused:
-        return _refuse("jobs", refused)
+        return refuse("jobs", refused)
     for fault in faults:
-        _refuse("jobs", fault)
+        refuse("jobs", fault)
     if options.json:
         print(json.dumps({"jobs": [_facts(status) for status in found]}))
     elif found:
@@ -61,7 +60,7 @@ def show_status(options: argparse.Namespace) -> int:
         alive = living(is_needed=options.snapshots is None)
         status = Jobs(options.snapshots, key_from(options.key_file), alive).one(options.job)
     except REFUSED as refused:
-        return _refuse("status", refused)
+        return refuse("status", refused)
     if options.json:
         print(json.dumps(status.to_json()))
     else:
@@ -184,8 +183,3 @@ def _of_failures(status: RunStatus) -> Iterator[str]:
         in_loops = f" with {counted(failure.in_loops, 'record')} in loops" if failure.in_loops else ""
         when, why = local_time(failure.at_s), one_line(failure.reason)
         yield f"{when}: attempt {failure.attempt} failed: {why}; {healed}, from {restored}{in_loops}"
-
-
-def _refuse(command: str, refused: Exception) -> int:
-    print(f"backedge {command}: {one_line(refused)}", file=sys.stderr)
-    return WRONG_CALL

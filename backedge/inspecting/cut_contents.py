@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -120,7 +121,7 @@ def _first(pair: str | None) -> str | None:
 
 
 def compact(value: Any) -> str:
-    """JSON in the form in which keys and values are told here."""
+    """JSON in the form of the keys and values of a `StateEntry`."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -186,8 +187,6 @@ def key_matcher(wanted: str) -> set[str]:
     (['"7"', '7'], ['"[\\\\"a\\\\", 1]"', '["a",1]'], ['"a b"'])
     """
     found = {compact(wanted)}
-    try:
+    with suppress(ValueError):
         found.add(compact(json.loads(wanted)))
-    except ValueError:
-        return found
     return found

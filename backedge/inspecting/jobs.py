@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from backedge.flows import WrongCallError
 from graphs.ids import Epoch
 from graphs.naming import check_name
-from recovery.orders import Manifest
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
+from recovery.stores.job_identity import jobs_in
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import JOB
 from recovery.stores.store_calls import exists
@@ -63,9 +63,8 @@ class Jobs:
         return [status for status in alive if status.snapshots in (None, location)]
 
     def stored(self) -> list[str]:
-        """The names of the jobs in the store. A job has a folder of its name."""
-        root = store_at(self.snapshots or "")
-        return [name for name in root.folders() if exists(root.below(name), JOB)]
+        """The names of the jobs in the store."""
+        return jobs_in(store_at(self.snapshots or ""))
 
     def store(self, job: str) -> CutStore:
         """The store of a job. Unlike opening one directly, creates nothing."""
@@ -88,7 +87,7 @@ class Jobs:
 
 def cut_of(store: CutStore, epoch: int | None) -> CutDescription:
     """The cut of an epoch, or the last one."""
-    kept = [entry.epoch for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)]
+    kept = store.cuts()
     if not kept:
         raise WrongCallError(f"no cut is complete in {store.path}")
     if epoch is not None and epoch not in kept:

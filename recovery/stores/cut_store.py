@@ -396,6 +396,10 @@ class CutStore:
             )
         return name
 
+    def cuts(self) -> list[Epoch]:
+        """The complete cuts that still exist, in order. The chain also records those that retention has dropped."""
+        return [entry.epoch for entry in self.chain() if isinstance(entry, Manifest) and self.keeps(entry)]
+
     def keeps(self, entry: Manifest) -> bool:
         """Whether a complete cut still exists. Retention removes its manifest first."""
         return exists(self._store, _manifest_file(entry))

@@ -17,6 +17,11 @@ from recovery.stores.store_errors import SnapshotCorruptError, StoreError
 from recovery.stores.store_protocol import Store
 
 
+def jobs_in(root: Store) -> list[str]:
+    """The names of the jobs in a store. Each has a folder of its name."""
+    return [name for name in root.folders() if exists(root.below(name), JOB)]
+
+
 def identity_of(store: Store, job: str, key: bytes | None) -> str:
     """The id of the job. Created if there is none yet."""
     if not exists(store, JOB):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from graphs.ids import Epoch
 from graphs.naming import check_name
-from recovery.orders import Manifest
 from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import JOB
@@ -33,7 +32,7 @@ def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDe
             "or resume from another cut; `backedge snapshots list` shows the cuts of a folder"
         )
     store = CutStore(root, job, key)
-    kept = {entry.epoch for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)}
+    kept = set(store.cuts())
     there = [str(cut) for cut in _read(store).cuts if cut in kept]
     if str(epoch) not in there:
         others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"

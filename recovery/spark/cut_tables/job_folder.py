@@ -16,6 +16,7 @@ from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sha256
 from recovery.stores.folder_store import FolderStore, local_path
+from recovery.stores.job_identity import jobs_in
 from recovery.stores.links import Link
 from recovery.stores.manifests import check_codecs
 from recovery.stores.names import JOB, MANIFEST, attempt_folder, graph_file, number_in, parts_of, path_of
@@ -179,7 +180,7 @@ def _store_of_job(location: str) -> Store:
     store = store_at(location)
     if exists(store, JOB):
         return store
-    jobs = [name for name in store.folders() if exists(store.below(name), JOB)]
+    jobs = jobs_in(store)
     if len(jobs) != 1:
         found = f"holds {len(jobs)} jobs ({', '.join(jobs)})" if jobs else "holds no job"
         raise UnreadableError(f"{location} {found}: give the location of one, SNAPSHOTS/JOB")
