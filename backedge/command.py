@@ -248,7 +248,7 @@ def _add_looking(commands: Any) -> None:
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    """Where jobs are looked for, and how they are told."""
+    """Where to look for jobs, and in which form to print them."""
     where = "the folder or URI of the cuts; default: where the run that is alive on the cluster keeps them"
     parser.add_argument("--snapshots", type=place, metavar="DIR", help=where)
     add_key_file(parser.add_argument)

@@ -5,8 +5,8 @@
 
 - A commit moves a part from `prepared/` into a roll. What is in a roll will be published, whatever becomes of the
   attempt: no cut names rolls, and to publish one late or twice does no harm.
-- Renaming the folder of a roll ends it and gives it to whoever has renamed it. No part is added after that, so
-  everyone who joins its parts gets the same bytes. Whoever had it before finds the folder gone, and stops.
+- Renaming the folder of a roll ends it and hands it to the process that renames it. No part is added after that, so
+  every process that joins its parts gets the same bytes. The former owner finds the folder gone, and stops.
 - The joined file is created in that folder by an exclusive link, and published by an exclusive link under the name of
   the first part. Then the other parts become their notes, and the joined file that of the first part. A consumer that
   takes only what is noted therefore never takes a file that would be published again.
@@ -39,7 +39,7 @@ _JOINED = "joined."
 
 @dataclass(frozen=True)
 class RollLimits:
-    """When a roll is published: once it holds so many bytes, or so long after its first part. None: not for that."""
+    """When a roll is published: at this size, or this long after its first part. None: no limit of that kind."""
 
     bytes: int | None
     seconds: float | None

@@ -187,8 +187,8 @@ class Job:
         that are missing are started; then the run takes a cut, between two rounds if it has iterations, and goes on
         from that cut with the new tasks. If it has these tasks already, nothing happens, and the result is 0.
 
-        Raises `RequestFailedError` if the cut cannot be restored with so many tasks, if the cluster has no room for
-        them in ten minutes, or if the run ends before. Except after its end, the run goes on as before.
+        Raises `RequestFailedError` if the cut cannot be restored with these numbers of tasks, if the cluster has no
+        room for them in ten minutes, or if the run ends before. Except after its end, the run goes on as before.
         """
         known = len(self.status().rescales)
         self._request(RequestKind.RESCALE, None, parallelism)

@@ -1,4 +1,4 @@
-"""The runs that are alive on the cluster that this process is connected to, whoever has started them."""
+"""The living runs on the cluster that this process is connected to, also those that other processes have started."""
 
 from __future__ import annotations
 

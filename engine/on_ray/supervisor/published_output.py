@@ -27,7 +27,7 @@ class Printed(NamedTuple):
 class Output:
     """All sinks of a run. Receives what they send to the driver; a transaction that arrives twice counts once.
 
-    A detached run has any number of followers, or none, so it keeps the last printed lines, whoever has read them.
+    A detached run has any number of followers, or none, so it keeps the last printed lines even if they were read.
     """
 
     def __init__(self, plan: Plan, options: TaskOptions, *, is_detached: bool = False) -> None:

@@ -39,7 +39,7 @@ class Preparation:
 
 
 class Rescaling:
-    """The rescales that are being prepared, by the ids of their requests. `say` tells the user what they wait for."""
+    """The rescales that are being prepared, by request id. `say` reports to the user what they wait for."""
 
     def __init__(self, crew: Crew, say: Callable[[str], None]) -> None:
         self._crew = crew
