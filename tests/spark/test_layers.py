@@ -22,7 +22,7 @@ from tests.stores.snapshots import entries_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SEED, EPOCH, TASK = 3, 16, ("count", 0)
+SEED, TASK = 3, ("count", 0)
 Facts = dict[str, Any]
 
 
@@ -30,6 +30,17 @@ Facts = dict[str, Any]
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _, world, _ = run_seed(SEED, crashes=1)
     return write_run(world, tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def epoch(job: Path) -> int:
+    """The first cut in which the state of the task has more than two layers below the last."""
+    folder = JobFolder.open(str(job))
+    return next(epoch for epoch in folder.cuts() if len(layers_below(folder, epoch)) > 2)
+
+
+def layers_below(folder: JobFolder, epoch: int) -> list[Facts]:
+    return next(t["below"] for t in folder.manifest(epoch)["tasks"] if (t["task"], t["index"]) == TASK)
 
 
 def leave_out(layers: list[Facts], states: list[Any]) -> None:
@@ -54,9 +65,9 @@ def name_files_of_another_epoch(layers: list[Facts], states: list[Any]) -> None:
     layers[1]["files"], layers[2]["files"] = layers[2]["files"], layers[1]["files"]
 
 
-def test_the_list_of_a_sound_cut_has_no_fault(job: Path):
+def test_the_list_of_a_sound_cut_has_no_fault(job: Path, epoch: int):
     found = judge_documents(read_documents(JobFolder.open(str(job)), "all"))
-    assert EPOCH in found and not [one for of_cut in found.values() for one in of_cut.findings]
+    assert epoch in found and not [one for of_cut in found.values() for one in of_cut.findings]
 
 
 @pytest.mark.parametrize(
@@ -70,20 +81,19 @@ def test_the_list_of_a_sound_cut_has_no_fault(job: Path):
     ],
 )
 def test_a_changed_list_breaks_statement_5(
-    job: Path, tmp_path: Path, forge: Callable[[list[Facts], list[Any]], None], told: str
+    job: Path, epoch: int, tmp_path: Path, forge: Callable[[list[Facts], list[Any]], None], told: str
 ):
     forged = Forged(job, tmp_path / "job")
-    task = forged.task(EPOCH, *TASK)
-    states = next(files for name, index, files in forged.entry(EPOCH)["states"] if (name, index) == TASK)
+    task = forged.task(epoch, *TASK)
+    states = next(files for name, index, files in forged.entry(epoch)["states"] if (name, index) == TASK)
     assert len(task["below"]) > 2
     forge(task["below"], states)
-    found = judge_documents(read_documents(JobFolder.open(str(forged.seal())), [EPOCH]))[EPOCH].findings
+    found = judge_documents(read_documents(JobFolder.open(str(forged.seal())), [epoch]))[epoch].findings
     assert any(one.statement == 5 and told in one.story and one.task == "count/0" for one in found)
 
 
-def test_a_missing_or_changed_file_below_is_not_read(job: Path):
-    task = next(t for t in JobFolder.open(str(job)).manifest(EPOCH)["tasks"] if (t["task"], t["index"]) == TASK)
-    file = next(file for layer in task["below"] for file in layer["files"])
+def test_a_missing_or_changed_file_below_is_not_read(job: Path, epoch: int):
+    file = next(file for layer in layers_below(JobFolder.open(str(job)), epoch) for file in layer["files"])
     facts = (file["size"], file["sha256"], tuple(file["groups"]))
     assert check_file(str(job), file["name"], *facts) is None
     assert "was changed" in str(check_file(str(job), file["name"], file["size"], "0" * 64, facts[2]))
