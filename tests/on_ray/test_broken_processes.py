@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.on_ray.leftovers import actors_below, has_ended
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 Change = Callable[[Message], list[Message]]
+STOPPED_S = 5.0
 
 # -- channels ------------------------------------------------------------------------------------------------------
 
@@ -141,6 +143,16 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def let_stand_still(pids: Iterable[int]) -> None:
+    """Stop processes, and wait until each has noticed: a signal takes a moment."""
+    deadline_s = time.monotonic() + STOPPED_S
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        while state_of(pid) != "T":
+            assert time.monotonic() < deadline_s, f"process {pid} does not stand still: {state_of(pid)}"
+
+
 def test_a_process_that_does_not_leave_in_time_is_replaced_as_well(tmp_path: Path):
     """One process stands still, another dies."""
     job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", spares=2, progress=False)
@@ -169,10 +181,8 @@ def test_a_zombie_that_wakes_up_when_another_run_is_through_changes_nothing(tmp_
     story = until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
     zombies = actors_below(os.getpid()).keys() - before.keys()
     assert set(story.pids.values()) < zombies, "the supervisor is one of them"
-    for pid in zombies:
-        os.kill(pid, signal.SIGSTOP)
-    assert [state_of(pid) for pid in zombies] == ["T"] * len(zombies)
     try:
+        let_stand_still(zombies)
         finish(trips(count=600, rate=None, sink=JsonLines(str(out))), resume="latest", **options)
     finally:
         for pid in zombies:
