@@ -24,13 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 COUNT = 600
 RESULT_KEPT_S = 3.0
 LONG = {"count": 500, "trips": 200, "rate": 100.0}
+GATE = "gate"
 # More than Ray keeps with the description of an actor, unless it comes in pieces.
 CARRIED_BYTES = 1_000_000
 
 
-def long_trips() -> Flow:
-    """`trips` that take five seconds, most of them with hundreds of records in the loop."""
-    return trips(**LONG, carried_bytes=CARRIED_BYTES)
+def long_trips(folder: Path) -> Flow:
+    """`trips` of hundreds of records, which last until the test opens the gate in this folder."""
+    return trips(**LONG, carried_bytes=CARRIED_BYTES, gate=str(folder / GATE))
 
 
 def say(**said: Any) -> None:
@@ -69,7 +70,7 @@ def resume(folder: str) -> None:
 def detach(folder: str) -> None:
     """Start a detached run whose records stay in the loop for long, tell of its first cuts, and wait for its end."""
     starting.RESULT_KEPT_S = RESULT_KEPT_S
-    job = start(long_trips(), snapshots=folder, every=0.2, actors="slice", detached=True, progress=False)
+    job = start(long_trips(Path(folder)), snapshots=folder, every=0.2, actors="slice", detached=True, progress=False)
     while not (story := job.status()).snapshots_with_log:
         cluster.is_over(job._over, LOOK_S)
     say(epoch=story.last_epoch, pids=story.pids)

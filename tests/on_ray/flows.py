@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from backedge import Collect, Flow, Job, Range, RunOptions, RunResult, Sink
@@ -13,6 +14,7 @@ from engine.on_ray.supervisor.run_story import Story
 
 DEADLINE_S = 120.0
 LOOK_S = 0.05
+PAUSE_S = 0.005
 Record = tuple[int, int]
 
 
@@ -22,6 +24,17 @@ def grow(rounds: int, record: Record) -> tuple[int, Record]:
     return rounds + 1, (number, rounds + 1)
 
 
+def held_back(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
+    """`grow`, slowly for as long as the file does not exist: so the run lasts until the test opens the gate."""
+
+    def held(rounds: int, record: Record) -> tuple[int, Record]:
+        if not gate.exists():
+            time.sleep(PAUSE_S)
+        return grow(rounds, record)
+
+    return held
+
+
 def trips(
     count: int,
     trips: int = 5,
@@ -29,20 +42,23 @@ def trips(
     name: str = "trips",
     sink: Sink[Any] | None = None,
     carried_bytes: int = 0,
+    gate: str | None = None,
     **placing: Any,
 ) -> Flow:
     """Every number makes `trips` trips, under state by number; source, head, body and sink are tasks of their own.
 
-    `carried_bytes`: the size of what a function carries along. `placing` says what head and body need of a machine.
+    `carried_bytes`: the size of what a function carries along. `gate`: a file without which trips are slow. `placing`
+    says what head and body need of a machine.
     """
     carried = bytes(carried_bytes)
+    step = grow if gate is None else held_back(Path(gate))
     flow = Flow(name)
     again = flow.loop("again")
     numbers = flow.read(Range(count, rate=rate), name="numbers").map(
         lambda number: (number, 0 * len(carried)), name="begin"
     )
     keyed = numbers.merge(again).key_by(lambda record: record[0])
-    grown = keyed.stateful_map(grow, initial=0, name="grow", **placing)
+    grown = keyed.stateful_map(step, initial=0, name="grow", **placing)
     done, rest = grown.rebalance().split(lambda record: record[1] >= trips, name="enough", **placing)
     again.feed(rest.rebalance())
     done.rebalance().write(sink or Collect(), name="done")

@@ -31,7 +31,7 @@ from engine.on_ray import cluster
 from engine.on_ray.api import starting
 from engine.on_ray.api.detached_runs import SPACE
 from tests.jobs.rays import last_json
-from tests.on_ray.drivers import LONG, ROOT, driver, long_trips, next_line
+from tests.on_ray.drivers import GATE, LONG, ROOT, driver, long_trips, next_line
 from tests.on_ray.flows import expect, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
 from tests.on_ray.test_recovery import supervisor_of
@@ -71,6 +71,7 @@ def test_a_run_outlives_its_driver_a_task_and_its_supervisor(spark: Any, address
     assert later.restores[0]["in_loop_records"] > 0, "records were in the loop"
     end(supervisor_of(before))
     until(job, lambda story: story.restarts == 2 and story.state == "running", "the supervisor is replaced")
+    (tmp_path / GATE).touch()
     result = job.wait()
     expect(result, MADE)
     again = attach("trips", progress=False).wait()
@@ -92,7 +93,7 @@ def living(address: str, tmp_path: Path) -> Iterator[Job]:
 def again(folder: Path, **options: Any) -> Job:
     """Start the same job again."""
     given = {"every": 0.2, "actors": "slice", "resume": "latest", "progress": False, **options}
-    return start(long_trips(), snapshots=folder, **given)
+    return start(long_trips(folder), snapshots=folder, **given)
 
 
 @pytest.mark.slow
@@ -109,6 +110,7 @@ def test_starting_the_same_job_again_joins_it(
         assert next_line(follower)["state"] == "running"
         joined = again(tmp_path, progress=True)
         assert "joined it, nothing was started" in capsys.readouterr().err
+        (tmp_path / GATE).touch()
         expect(joined.wait(), MADE)
         assert next_line(follower) == {"state": "finished", "done": len(MADE)}
         assert follower.wait() == 0
@@ -120,7 +122,8 @@ def test_commands_steer_a_run_from_any_terminal(
     living: Job, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     words = ["--snapshots", str(tmp_path), "--every", "0.2", "--actors", "slice", "--resume", "latest"]
-    settings = [word for name, value in LONG.items() for word in ("--set", f"{name}={value}")]
+    given = {**LONG, "gate": tmp_path / GATE}
+    settings = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     command = [sys.executable, "-m", "backedge", "run", "tests.on_ray.flows:trips", *settings, *words]
     environment = {**os.environ, "RAY_ADDRESS": address, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as joined:
@@ -154,15 +157,15 @@ def test_a_cancelled_run_leaves_its_cut_and_no_task(living: Job, capsys: pytest.
 @pytest.mark.usefixtures("on_ray")
 def test_a_cluster_that_ends_with_the_process_is_refused(tmp_path: Path):
     with pytest.raises(BadOptionError, match=r"this process has started the Ray .*ray start --head"):
-        run(long_trips(), snapshots=tmp_path, detached=True, progress=False)
+        run(long_trips(tmp_path), snapshots=tmp_path, detached=True, progress=False)
     assert main(["attach", "trips"]) == 2
 
 
-def test_what_only_a_driver_supplies_is_refused():
+def test_what_only_a_driver_supplies_is_refused(tmp_path: Path):
     with pytest.raises(BadOptionError, match=r"sink 'done', whose records would be lost .*snapshots="):
-        run(long_trips(), detached=True)
+        run(long_trips(tmp_path), detached=True)
     with pytest.raises(BadOptionError, match=r"audit='final' and detached=True.*backedge audit"):
-        run(long_trips(), snapshots="cuts", audit="final", detached=True)
+        run(long_trips(tmp_path), snapshots="cuts", audit="final", detached=True)
 
 
 def test_more_data_in_a_flow_than_outlives_the_driver_is_refused():

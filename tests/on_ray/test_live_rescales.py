@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,24 +11,13 @@ import pytest
 
 from backedge import Collect, Flow, Job, Range, RequestFailedError, Stream, start
 from backedge.command import main
-from tests.on_ray.flows import Record, expect, grow, trips_made, until
+from tests.on_ray.flows import Record, expect, held_back, trips_made, until
 from tests.on_ray.leftovers import actors_below, end
 from tests.on_ray.test_recovery import supervisor_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
-COUNT, TRIPS, PAUSE_S = 40, 150, 0.005
-
-
-def held_back(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
-    """`grow`, slowly for as long as the file does not exist: so the run lasts until the test opens the gate."""
-
-    def held(rounds: int, record: Record) -> tuple[int, Record]:
-        if not gate.exists():
-            time.sleep(PAUSE_S)
-        return grow(rounds, record)
-
-    return held
+COUNT, TRIPS = 40, 150
 
 
 def begun(flow: Flow) -> Stream[Record]:
