@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from engine.files.output_folders import STAGING, check_output_folder, claim_fold
 from engine.files.parquet_part import ParquetPart, join_parquet
 from engine.files.parquet_split import ParquetSplit
 from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, csv_header, join_bytes, read_pickles
-from engine.files.rolls import RollLimits, Rolls
+from engine.files.rolls import RollLimits, Rolls, TargetOf
 from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
 from engine.files.staging import Staging
 from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
@@ -215,14 +215,13 @@ class FileSink(Files, Sink[Any]):
     def _rolls(self, place: SinkPlace) -> Rolls:
         return Rolls(self._staging(place), self.disk, self.join, self._target_of(place))
 
-    def _target_of(self, place: SinkPlace) -> Callable[[str], Path]:
-        """The path of the file of a transaction."""
+    def _target_of(self, place: SinkPlace) -> TargetOf:
         folder = output_folder(place.operator, self.path)
-        return lambda name: folder / f"part-{place.run}.{path_name(name)}{self.ending}"
+        return lambda name, ending: folder / f"part-{place.run}.{path_name(name)}{ending}"
 
     def _staging(self, place: SinkPlace) -> Staging:
         above = output_folder(place.operator, self.path) / STAGING / path_name(place.job)
-        return Staging(above / path_name(place.operator), self.disk)
+        return Staging(above / path_name(place.operator), self.disk, self.ending)
 
 
 class RehearsedFiles(FileSink):

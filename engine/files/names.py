@@ -5,6 +5,8 @@ Every name that comes from a user or a cut becomes part of a path through `path_
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from engine.files.file_errors import DamagedOutputError
@@ -14,6 +16,8 @@ _BYTES_MAX = 210
 """File systems allow 255; the prefix and ending of a part are added."""
 
 _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
+
+_STAGED = re.compile(r"(.+\.epoch-\d+)(\.[^/]*)?", re.DOTALL)
 
 
 def path_name(name: str) -> str:
@@ -39,6 +43,25 @@ def name_of(path_name: str) -> str:
     '../x'
     """
     return unquote(path_name, errors="surrogatepass")
+
+
+class StagedName(NamedTuple):
+    """The name of a staged file: its transaction, and the ending of the format that it is written in."""
+
+    transaction: str
+    ending: str
+
+
+def staged_name(file: str) -> StagedName:
+    """Parse the name of a staged file.
+
+    >>> staged_name("done.0.attempt-1.epoch-12.jsonl")
+    StagedName(transaction='done.0.attempt-1.epoch-12', ending='.jsonl')
+    >>> staged_name("lost+found")
+    StagedName(transaction='lost+found', ending='')
+    """
+    found = _STAGED.fullmatch(file)
+    return StagedName(name_of(file), "") if found is None else StagedName(name_of(found[1]), found[2] or "")
 
 
 def _encoded(character: str) -> str:

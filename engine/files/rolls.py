@@ -10,6 +10,10 @@
 - The joined file is created in that folder by an exclusive link, and published by an exclusive link under the name of
   the first part. Then the other parts become their notes, and the joined file that of the first part. A consumer that
   takes only what is noted therefore never takes a file that would be published again.
+- The name of the joined file says how many parts it holds. A move into the roll that the system was carrying out while
+  its folder was renamed may end later; that part stays, and becomes a file of its own.
+- The parts of a roll have one format, which their ending names. A run whose sink has another format cannot join the
+  parts of its predecessor, so it publishes each as a file of its own, with that ending.
 - A part moves from `prepared/` to `rolls/`, `joining/` and `published/`, one step at a time. A lookup in the same order
   finds it.
 - A task that opens takes over the rolls of earlier attempts, and the end of a run those of all.
@@ -23,18 +27,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.files.disk import Disk
-from engine.files.names import name_of, path_name
+from engine.files.names import path_name, staged_name
 from engine.files.staging import Staging
 from graphs.ids import Attempt
 
 Join = Callable[[Sequence[Path], Path], None]
 """Writes the records of these files, in order, into a new file."""
 
+TargetOf = Callable[[str, str], Path]
+"""The path under which a transaction is published in the format that has this ending."""
+
 _ROLL = re.compile(r"attempt-(\d+)\.\d+-[0-9a-f]+")
-_JOINED = "joined."
-"""Sorts behind the numbers of parts."""
+_PART = re.compile(r"(joined\.)?(\d+)\.(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,9 @@ class RollLimits:
 
 
 class Rolls:
-    """The rolls of one sink. `target_of` gives the path under which a transaction is published."""
+    """The rolls of one sink."""
 
-    def __init__(self, staging: Staging, disk: Disk, join: Join, target_of: Callable[[str], Path]) -> None:
+    def __init__(self, staging: Staging, disk: Disk, join: Join, target_of: TargetOf) -> None:
         self._staging = staging
         self._disk = disk
         self._join = join
@@ -69,7 +76,7 @@ class Rolls:
     def settle(self, name: str, roll: Path, number: int) -> bool:
         """Move a prepared transaction into a roll, durably. False if there is no such transaction or roll any more."""
         try:
-            self._disk.rename(self._staging.path_of(name), roll / f"{number:06}.{path_name(name)}")
+            self._disk.rename(self._staging.path_of(name), roll / f"{number:06}.{self._staging.path_of(name).name}")
         except FileNotFoundError:
             return False
         try:
@@ -81,12 +88,10 @@ class Rolls:
 
     def hold(self, name: str) -> bool:
         """Whether a roll holds this transaction."""
-        wanted = path_name(name)
         while True:
             has_moved = False
             for roll in self._all():
-                parts = self._disk.names(roll)
-                if any(_transaction_in(part) == wanted for part in parts):
+                if any(part.transaction == name for part in self._parts_in(roll)):
                     # The task that settled it may have died before that was durable.
                     with suppress(FileNotFoundError):
                         self._disk.sync_folder(roll)
@@ -105,8 +110,8 @@ class Rolls:
 
     def publish(self, roll: Path, attempt: Attempt, index: int) -> None:
         """End a roll and publish its parts as one file, unless someone else has taken it over."""
-        self._disk.make_folder(self._joining, is_private=True)
         own = self._joining / _new_name(attempt, index)
+        self._disk.make_folder(self._joining, is_private=True)
         try:
             self._disk.rename(roll, own)
         except FileNotFoundError:
@@ -114,34 +119,35 @@ class Rolls:
         self._disk.sync_folder(self._joining)
         self._disk.sync_folder(roll.parent)
         try:
-            if names := self._disk.names(own):
-                self._publish(own, names, attempt, index)
+            while found := self._parts_in(own):
+                self._publish(own, found, attempt, index)
         except FileNotFoundError:
             if own.exists():
                 raise
             return  # it was taken over in turn
         self._disk.remove_empty(own)
 
-    def _publish(self, roll: Path, names: list[str], attempt: Attempt, index: int) -> None:
-        """Each step can be repeated: what is left in the folder says what is to be done."""
+    def _publish(self, roll: Path, found: list[_Part], attempt: Attempt, index: int) -> None:
+        """Publish one file. Each step can be repeated: what is left in the folder says what is to be done."""
         disk, staging = self._disk, self._staging
-        parts = [roll / name for name in names if not name.startswith(_JOINED)]
-        joined = roll / names[-1]
-        if parts and parts[-1] == joined:
+        joined = next((part for part in found if part.is_joined), None)
+        parts = [part for part in found if not part.is_joined]
+        if joined is None:
             # Its parts leave only after they were joined, so they are all here.
-            joined = roll / f"{_JOINED}{_transaction_in(names[0])}"
-            self._make_joined(joined, parts, attempt, index)
-        first = name_of(_transaction_in(joined.name))
-        staging.show(joined, self._target_of(first), first)
+            if parts[0].ending not in ("", staging.ending):
+                parts = parts[:1]
+            joined = parts[0].joining(parts[-1].number + 1)
+            self._make_joined(roll / joined.file, [roll / part.file for part in parts], attempt, index)
+        first = joined.transaction
+        staging.show(roll / joined.file, self._target_of(first, joined.ending or staging.ending), first)
         for part in parts:
-            name = _transaction_in(part.name)
-            if name == _transaction_in(joined.name):
-                disk.remove(part)
-            else:
-                staging.note(part, name_of(name))
+            if part.transaction == first:
+                disk.remove(roll / part.file)
+            elif part.number < joined.number:
+                staging.note(roll / part.file, part.transaction)
         staging.sync_notes()
         disk.sync_folder(roll)
-        staging.note(joined, first)
+        staging.note(roll / joined.file, first)
         staging.sync_notes()
 
     def _make_joined(self, joined: Path, parts: Sequence[Path], attempt: Attempt, index: int) -> None:
@@ -158,6 +164,11 @@ class Rolls:
                 disk.remove(made)
         disk.sync_folder(joined.parent)
 
+    def _parts_in(self, roll: Path) -> list[_Part]:
+        """The files of a roll, in the order of their numbers. Others are not ours, such as those of a network share."""
+        found = [_PART.fullmatch(name) for name in self._disk.names(roll)]
+        return [_Part(int(file[2]), *staged_name(file[3]), file[1] is not None) for file in found if file is not None]
+
     def _all(self) -> Iterable[Path]:
         for folder in (self._rolls, self._joining):
             yield from (folder / name for name in self._disk.names(folder))
@@ -167,6 +178,18 @@ def _new_name(attempt: Attempt, index: int) -> str:
     return f"attempt-{attempt}.{index}-{secrets.token_hex(8)}"
 
 
-def _transaction_in(part: str) -> str:
-    """The file name of a transaction, from that of its part in a roll."""
-    return part.partition(".")[2]
+class _Part(NamedTuple):
+    """A file in a roll: a part with its number, or the joined file of all parts with numbers below its own."""
+
+    number: int
+    transaction: str
+    ending: str
+    is_joined: bool = False
+
+    def joining(self, number: int) -> _Part:
+        """The joined file of which this is the first part."""
+        return self._replace(number=number, is_joined=True)
+
+    @property
+    def file(self) -> str:
+        return f"{'joined.' if self.is_joined else ''}{self.number:06}.{path_name(self.transaction)}{self.ending}"

@@ -1,7 +1,8 @@
 """Holds output until the cut that lists it is complete: one folder per sink, shared by its tasks.
 
     open/       parts that are being written, named after attempt and task
-    prepared/   durable parts, under the names of their transactions: any task of any attempt may commit them
+    prepared/   durable parts, under the names of their transactions: any task of any attempt may commit them. The
+                ending of a part is that of its format, which the run that resumes this one may have changed
     published/  notes of what was published, under the same names
     rolls/, joining/  parts that wait to be published together, if the sink does that (`rolls.py`)
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
-from engine.files.names import name_of, path_name
+from engine.files.names import path_name, staged_name
 from graphs.ids import Attempt
 from graphs.io import Rollback
 
@@ -31,7 +32,7 @@ _OPEN = re.compile(r"attempt-(\d+)\..*")
 
 
 class Staging:
-    """The staging folder of one sink.
+    """The staging folder of one sink. `ending` is that of the parts that it prepares.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,8 +44,9 @@ class Staging:
     ['done.0.attempt-1.epoch-1']
     """
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
+    def __init__(self, folder: Path, disk: Disk, ending: str = "") -> None:
         self.folder = folder
+        self.ending = ending
         self._disk = disk
         self._open = folder / "open"
         self._prepared = folder / "prepared"
@@ -65,19 +67,25 @@ class Staging:
         self._disk.sync_folder(self._prepared)
 
     def path_of(self, name: str) -> Path:
-        """The path of a prepared transaction."""
-        return self._prepared / path_name(name)
+        """The path of a transaction that is prepared in the format of this sink."""
+        return self._prepared / f"{path_name(name)}{self.ending}"
+
+    def other_form_of(self, name: str) -> Path | None:
+        """The path of a transaction that was prepared in another format, if it is there."""
+        for file in self._disk.names(self._prepared):
+            if staged_name(file).transaction == name and file != self.path_of(name).name:
+                return self._prepared / file
+        return None
 
     def is_noted(self, name: str) -> bool:
         """Whether a note says that this transaction was published."""
         return (self._noted / path_name(name)).exists()
 
-    def publish(self, name: str, target: Path) -> bool:
+    def publish(self, name: str, staged: Path, target: Path) -> bool:
         """Make a prepared transaction visible, then note that. Returns False if it is not found.
 
         Nothing is ever replaced. Repeating this has no effect, even if a consumer has moved the file away.
         """
-        staged = self.path_of(name)
         try:
             self.show(staged, target, name)
         except FileNotFoundError:
@@ -151,7 +159,7 @@ class Staging:
 
     def prepared_names(self) -> list[str]:
         """The transactions that are prepared but not committed."""
-        return [name_of(name) for name in self._disk.names(self._prepared)]
+        return [staged_name(file).transaction for file in self._disk.names(self._prepared)]
 
     def roll_back(self, rollback: Rollback, notes: Path | None = None) -> None:
         """Remove leftovers of attempts. If something cannot be removed, go on with the rest, then raise.
@@ -182,5 +190,5 @@ class Staging:
         if notes is not None:
             folders.append((notes, rollback.forgets))
         for folder, goes in folders:
-            dead += [folder / path for path in self._disk.names(folder) if goes(name_of(path))]
+            dead += [folder / path for path in self._disk.names(folder) if goes(staged_name(path).transaction)]
         return dead

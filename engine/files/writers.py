@@ -20,9 +20,9 @@ from typing import Any
 from engine.columns import Records
 from engine.files.disk import Disk
 from engine.files.file_errors import UnfinishedOutputError, UnknownTransactionError
-from engine.files.names import path_name
+from engine.files.names import path_name, staged_name
 from engine.files.parts import Part, PicklePart, read_pickles
-from engine.files.rolls import RollLimits, Rolls
+from engine.files.rolls import RollLimits, Rolls, TargetOf
 from engine.files.staging import Staging
 from engine.memory import ListStore, ListWriter
 from graphs.ids import Attempt
@@ -143,7 +143,7 @@ class FileWriter(StagedWriter):
         disk: Disk,
         new_part: Callable[[Path], Part],
         published: Path,
-        target_of: Callable[[str], Path],
+        target_of: TargetOf,
         rolls: Rolls,
         limits: RollLimits,
         form_of: Callable[[Path], Any],
@@ -169,13 +169,15 @@ class FileWriter(StagedWriter):
 
     def commit(self, name: str) -> None:
         """Make it visible, now or together with later ones, unless it already is."""
-        place = self._place_of(name)
+        staging, place = self._staging, self._place_of(name)
+        staged = staging.path_of(name)
         # A file of its own name was linked by an attempt that did not roll, and is not noted yet.
-        if self._limits.are_none or (place.exists() and self._staging.path_of(name).exists()):
-            is_found = self._staging.publish(name, place)
+        if self._limits.are_none or (place.exists() and staged.exists()):
+            is_found = staging.publish(name, staged, place)
         else:
             is_found = self._settle(name)
-        if not (is_found or self._rolls.hold(name) or self._staging.was_published(name, place)):
+        is_found = is_found or self._publish_other_form(name)
+        if not (is_found or self._rolls.hold(name) or staging.was_published(name, place)):
             raise self._unknown(name)
         self._publish_if_due()
 
@@ -185,7 +187,14 @@ class FileWriter(StagedWriter):
         self._publish_roll()
 
     def _place_of(self, name: str) -> Path:
-        return self._target_of(name)
+        return self._target_of(name, self._staging.ending)
+
+    def _publish_other_form(self, name: str) -> bool:
+        """Publish what the former format of this sink has prepared, as it is."""
+        other = self._staging.other_form_of(name)
+        if other is None:
+            return False
+        return self._staging.publish(name, other, self._target_of(name, staged_name(other.name).ending))
 
     def _settle(self, name: str) -> bool:
         staged = self._staging.path_of(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.files.disk import Disk, Stream
@@ -51,6 +52,35 @@ class CrashingDisk(Disk):
     def truncate(self, path: Path) -> None:
         self._step("truncate", path)
         super().truncate(path)
+
+
+class WatchedDisk(CrashingDisk):
+    """Calls a function before the n-th step, as if the process had been stopped there for a while."""
+
+    def __init__(self, before: int, call: Callable[[], object]) -> None:
+        super().__init__()
+        self._before = before
+        self._call = call
+        self.has_called = False
+
+    def _step(self, what: str, path: Path) -> None:
+        if len(self.steps) >= self._before and not self.has_called:
+            self.has_called = True
+            self._call()
+        super()._step(what, path)
+
+
+class FailingDisk(CrashingDisk):
+    """Has no room at the n-th step, and only then."""
+
+    def __init__(self, fails_at: int) -> None:
+        super().__init__()
+        self._fails_at = fails_at
+
+    def _step(self, what: str, path: Path) -> None:
+        super()._step(what, path)
+        if len(self.steps) - 1 == self._fails_at:
+            raise OSError(28, "No space left on device")
 
 
 class LossyDisk(CrashingDisk):

@@ -68,9 +68,9 @@ def swept(keep: Iterable[str] = (), noted: Iterable[str] = ()) -> Sweep:
     return Sweep(Attempt(99), True, frozenset(), None, frozenset(keep), frozenset({*keep, *noted}))
 
 
-def swept_by(attempt: int) -> Sweep:
-    """What the supervisor of an attempt removes when it has claimed it, and no cut lists anything."""
-    return Sweep(Attempt(attempt), False, frozenset(), None, frozenset(), frozenset())
+def swept_by(attempt: int, listed: Iterable[str] = ()) -> Sweep:
+    """What the supervisor of an attempt removes when it has claimed it, and cuts list only these transactions."""
+    return Sweep(Attempt(attempt), False, frozenset(), None, frozenset(listed), frozenset(listed))
 
 
 def reader(

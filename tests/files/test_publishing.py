@@ -134,7 +134,7 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path):
 def test_what_a_dead_attempt_has_linked_and_not_noted_is_taken_for_done(tmp_path: Path):
     opened = prepared(tmp_path, transaction(1))
     place = tmp_path / f"part-{RUN}.out.0.attempt-1.epoch-1.jsonl"
-    os.link(tmp_path / "_staging" / "job" / "out" / "prepared" / transaction(1), place)
+    os.link(tmp_path / "_staging" / "job" / "out" / "prepared" / f"{transaction(1)}.jsonl", place)
     opened.commit(transaction(1))
     assert visible(tmp_path) == [place.name]
     assert (tmp_path / NOTES / transaction(1)).exists()
@@ -200,7 +200,7 @@ def test_a_superseded_supervisor_that_wakes_late_removes_nothing_of_its_successo
 def test_a_sweep_goes_on_where_something_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for epoch in (1, 2, 3):
         prepared(tmp_path, transaction(epoch))
-    stuck = tmp_path / "_staging" / "job" / "out" / "prepared" / transaction(2)
+    stuck = tmp_path / "_staging" / "job" / "out" / "prepared" / f"{transaction(2)}.jsonl"
     unlink = Path.unlink
 
     def refuse(path: Path, missing_ok: bool = False) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from engine.files.file_errors import OutputError
 from engine.files.file_formats import CSV, JsonLines, Parquet
 from graphs.graph_errors import BadOptionError
 from graphs.ids import Attempt
-from tests.files.disks import Crash, CrashingDisk
+from tests.files.disks import Crash, CrashingDisk, FailingDisk, LossyDisk, WatchedDisk
 from tests.files.opened import (
     AT_ONCE,
     RUN,
@@ -212,6 +214,49 @@ def test_a_file_that_was_linked_by_an_attempt_that_did_not_roll_is_taken_for_don
     assert numbers(tmp_path) == [1, 2]
 
 
+# -- another format --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [BIG, AT_ONCE], ids=["rolls", "at once"])
+@pytest.mark.parametrize(("former", "now"), [(JsonLines, Parquet), (Parquet, CSV), (CSV, JsonLines)])
+def test_what_waits_in_a_former_format_is_published_in_that_format(
+    tmp_path: Path, former: Any, now: Any, limits: dict[str, Any]
+):
+    """Two parts in a roll, and one that is only prepared."""
+    old = writer(former(str(tmp_path), **BIG))
+    write(old, 1, 2)
+    old.write([{"n": 3}])
+    old.prepare(transaction(3))
+    new = writer(now(str(tmp_path), **limits), opened=services(attempt=Attempt(2)))
+    for epoch in (1, 2, 3):
+        new.commit(transaction(epoch))
+    write(new, 4, attempt=2)
+    new.close()
+    parts = [f"part-{RUN}.{transaction(n)}{former.ending}" for n in (1, 2, 3)]
+    assert visible(tmp_path) == [*parts, f"part-{RUN}.{transaction(4, 2)}{now.ending}"]
+    assert numbers(tmp_path, former) == [1, 2, 3] and numbers(tmp_path, now) == [4]
+    services().sweep(sink(now(str(tmp_path), **limits)), swept())
+    assert everything(tmp_path) == visible(tmp_path)
+
+
+def test_a_former_format_that_was_joined_but_not_published_is_published_once(tmp_path: Path):
+    for step in range(30):
+        out = tmp_path / str(step)
+        old = writer(JsonLines(str(out), **BIG), opened=services(disk=(disk := CrashingDisk())))
+        write(old, 1, 2, 3)
+        disk.dies_before = len(disk.steps) + step
+        with suppress(Crash):
+            old.close()
+        disk = CrashingDisk(dies_before=step // 2)
+        with suppress(Crash):
+            writer(Parquet(str(out), **BIG), opened=services(attempt=Attempt(2), disk=disk))
+        new = writer(Parquet(str(out), **BIG), opened=services(attempt=Attempt(3)))
+        for epoch in (1, 2, 3):
+            new.commit(transaction(epoch))
+        assert sorted(numbers(out)) == [1, 2, 3], f"step {step}"
+        assert not rolls_in(out)
+
+
 # -- crashes and consumers -------------------------------------------------------------------------------------------
 
 
@@ -275,3 +320,116 @@ def test_notes_that_are_forgotten_in_the_middle_do_no_harm(tmp_path: Path):
             services().sweep(sink(JsonLines(str(out), **BIG)), swept_by(2))
         writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(2)))
         assert numbers(out) == [1, 2], f"step {step}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_sleeps_at_any_step_while_others_go_on_neither_loses_nor_doubles_anything(
+    tmp_path: Path, kind: Any
+):
+    """The next attempt, its end, and the end of the run pass by; then the task goes on."""
+    slept = 0
+    for step in range(60):
+        out = tmp_path / str(step)
+
+        def others(out: Path = out) -> None:
+            new = writer(kind(str(out), **BIG), opened=services(attempt=Attempt(2)))
+            staged = {name.partition(".epoch-")[2] for name in everything(out) if "/prepared/" in name}
+            for epoch in (int(name.partition(".")[0]) for name in staged):
+                new.commit(transaction(epoch))
+            write(new, 9, attempt=2)
+            new.close()
+            services().sweep(sink(kind(str(out), **BIG)), swept_by(3, [transaction(n) for n in (1, 2, 3)]))
+
+        disk = WatchedDisk(step, others)
+        old = writer(kind(str(out), **BIG), opened=services(disk=disk))
+        committed = 0
+        try:
+            for epoch in (1, 2, 3):
+                old.write([{"n": epoch}])
+                old.prepare(transaction(epoch))
+                committed = epoch
+                old.commit(transaction(epoch))
+            old.close()
+        except (OSError, OutputError):  # fenced by what it does not find
+            pass
+        slept += disk.has_called
+        last = writer(kind(str(out), **BIG), opened=services(attempt=Attempt(3)))
+        for epoch in range(1, committed + 1):
+            last.commit(transaction(epoch))
+        last.close()
+        wanted = [*range(1, committed + 1), *([9] if disk.has_called else [])]
+        assert sorted(numbers(out, kind)) == wanted, f"step {step}"
+        assert not rolls_in(out)
+    assert slept > 40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_finds_no_room_loses_nothing(tmp_path: Path, kind: Any):
+    failures = 0
+    for step in range(60):
+        out = tmp_path / str(step)
+        opened = writer(kind(str(out), **BIG), opened=services(disk=FailingDisk(step)))
+        prepared = 0
+        try:
+            for epoch in (1, 2, 3):
+                opened.write([{"n": epoch}])
+                opened.prepare(transaction(epoch))
+                prepared = epoch
+                opened.commit(transaction(epoch))
+            opened.close()
+        except OSError:
+            failures += 1
+        last = writer(kind(str(out), **BIG), opened=services(attempt=Attempt(2)))
+        for epoch in range(1, prepared + 1):
+            last.commit(transaction(epoch))
+        last.close()
+        assert sorted(numbers(out, kind)) == list(range(1, prepared + 1)), f"step {step}"
+    assert failures > 40
+
+
+def test_what_a_failing_disk_has_not_made_durable_is_done_again(tmp_path: Path):
+    for step in range(100):
+        out = tmp_path / str(step)
+        chance = random.Random(step)
+        disk = LossyDisk(dies_before=step % 50)
+        committed = 0
+        with suppress(Crash):
+            opened = writer(JsonLines(str(out), **BIG), opened=services(disk=disk))
+            for epoch in (1, 2, 3):
+                opened.write([{"n": epoch}])
+                opened.prepare(transaction(epoch))
+                committed = epoch
+                opened.commit(transaction(epoch))
+            opened.close()
+        disk.lose_power(chance)
+        last = writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(2)))
+        for epoch in range(1, committed + 1):
+            last.commit(transaction(epoch))
+        last.close()
+        assert sorted(numbers(out)) == list(range(1, committed + 1)), f"step {step}"
+
+
+def test_a_part_whose_move_ends_after_its_roll_was_joined_becomes_a_file_of_its_own(tmp_path: Path):
+    """The system looks the folder up, the folder is renamed, and the part arrives in it under its new name."""
+    for step in range(30):
+        out = tmp_path / str(step)
+        opened = writer(JsonLines(str(out), **BIG))
+        write(opened, 1, 2)
+        opened.write([{"n": 3}])
+        opened.prepare(transaction(3))
+        staging = out / "_staging" / "job" / "out"
+
+        def arrive(staging: Path = staging) -> None:
+            for joined in staging.glob("joining/*/joined.*"):
+                part = f"{transaction(3)}.jsonl"
+                os.replace(staging / "prepared" / part, joined.parent / f"000002.{part}")
+
+        disk = WatchedDisk(step, arrive)
+        disk.dies_before = step + 1
+        with suppress(Crash):
+            writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(2), disk=disk))
+        last = writer(JsonLines(str(out), **BIG), opened=services(attempt=Attempt(3)))
+        for epoch in (1, 2, 3):
+            last.commit(transaction(epoch))
+        last.close()
+        assert sorted(numbers(out)) == [1, 2, 3], f"step {step}"
