@@ -320,6 +320,7 @@ class RunDriver:
             supervisor.requests,
             supervisor.restored_from,
             supervisor.restored_states,
+            supervisor.pipeline,
         )
         self.ports.observer.on_running()
 
@@ -441,7 +442,7 @@ class RunDriver:
             return
         self._set_step(None)
         if not is_ours:
-            self.obey(self.supervisor.on_taken(append.number, chain))
+            self.obey(self.supervisor.on_taken(append, chain))
         elif isinstance(entry, Manifest):
             self._on_cut(entry, files)
         else:

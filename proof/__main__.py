@@ -13,10 +13,14 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.simulation.breaks import BREAKS
+from engine.simulation.fault_plan import Outcome
+from engine.simulation.world import World
 from proof.explorer import Exploration, Explorer
+from proof.generated_flows import Case
 from proof.runner import RESCALES, Summary, run_in_parallel, run_seed
 from proof.schedule_story import tell
 from proof.tiny_graphs import TinyGraph, graphs
+from proof.two_pipelines import Ran, run_pipelines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--crashes", type=int, default=3, help="the most crashes of a schedule (default 3)")
     run.add_argument("--seed", type=int, help="run only this one, and print its story")
     run.add_argument("--break", dest="rule", choices=sorted(BREAKS), metavar="RULE", help="break a rule")
+    run.add_argument("--pipelines", action="store_true", help="only jobs with two pipelines")
     run.add_argument("--list-breaks", action="store_true", help="the rules that can be broken")
     run.set_defaults(command=_run)
     explore = commands.add_parser("explore", help="every schedule of small graphs, with every single crash point")
@@ -62,12 +67,15 @@ def _run(options: argparse.Namespace) -> int:
         return _run_one(options)
     started = time.monotonic()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    summary = run_in_parallel(seeds, options.crashes, options.rule, _progress(options.seeds))
+    summary = run_in_parallel(
+        seeds, options.crashes, options.rule, _progress(options.seeds), only_pipelines=options.pipelines
+    )
     result: dict[str, Any] = {**summary.as_json(), "seconds": round(time.monotonic() - started, 1)}
     if summary.failed:
-        seed, steps, violations = min(summary.failed, key=lambda failure: failure[1])
+        seed, steps, violations, of_pipelines = min(summary.failed, key=lambda failure: failure.steps)
         result |= {"shortest": {"seed": seed, "steps": steps, "violations": violations[:3]}}
         broken = f" --break {options.rule}" if options.rule else ""
+        broken += " --pipelines" if of_pipelines else ""
         call = f"python -m proof run --seed {seed} --crashes {options.crashes}{broken}"
         print(f"seed {seed}, {steps} steps: {violations[0]}\nits story: {call}", file=sys.stderr)
     print(json.dumps(result))
@@ -75,10 +83,19 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_one(options: argparse.Namespace) -> int:
-    outcome, world, case = run_seed(options.seed, options.crashes, options.rule, RESCALES)
-    print(tell(outcome.story), file=sys.stderr)
-    result = {
-        "seed": options.seed,
+    if options.pipelines or (options.rule is not None and BREAKS[options.rule].of_pipelines):
+        ran = run_pipelines(options.seed, options.crashes, options.rule)
+    else:
+        ran = [Ran(*run_seed(options.seed, options.crashes, options.rule, RESCALES))]
+    for one in ran:
+        print(tell(one.outcome.story), file=sys.stderr)
+    facts = [_facts(*one) for one in ran]
+    print(json.dumps({"seed": options.seed, **(facts[0] if len(facts) == 1 else {"pipelines": facts})}))
+    return 1 if any(one.outcome.violations for one in ran) else 0
+
+
+def _facts(outcome: Outcome, world: World, case: Case) -> dict[str, Any]:
+    return {
         "topology": case.name,
         "policy": case.policy,
         "parallelism": case.parallelism,
@@ -87,8 +104,6 @@ def _run_one(options: argparse.Namespace) -> int:
         "cuts": len(world.record.cuts),
         "violations": [str(violation) for violation in outcome.violations],
     }
-    print(json.dumps(result))
-    return 1 if outcome.violations else 0
 
 
 def _progress(seeds: int) -> Any:

@@ -49,6 +49,7 @@ from recovery.orders import (
     Trigger,
     WriteManifest,
 )
+from recovery.pipelines import THE_JOB, Pipeline
 from recovery.requests import Request, RequestKind, Requests
 from recovery.state_files import StateFiles, StateLists
 from recovery.termination import Termination
@@ -142,14 +143,16 @@ class Coordinator:
         requests: Requests | None = None,
         restored: Epoch | None = None,
         states: StateLists | None = None,
+        pipeline: Pipeline = THE_JOB,
     ) -> None:
         self.deployment = deployment
+        self.pipeline = pipeline
         self.attempt = attempt
         self.options = options
         self.termination = Termination(deployment)
         self.starts = [task.id for task in deployment.tasks.values() if task.is_source or task.is_head]
         self.senders = {task.id: {c.id.sender for c in task.inputs} for task in deployment.tasks.values()}
-        self.next_epoch = first_epoch
+        self.next_epoch = self.pipeline.first_epoch(first_epoch)
         self.open: dict[Epoch, OpenCut] = {}
         self.ended: dict[TaskId, AcknowledgeEnd] = {}
         self.told: set[str] = set()
@@ -330,7 +333,7 @@ class Coordinator:
         orders: list[Order] = []
         for task in self.state_files.due(cut.epoch):
             orders.append(self.state_files.compact(task, cut.epoch, self.next_epoch))
-            self.next_epoch = Epoch(self.next_epoch + 1)
+            self.next_epoch = self.pipeline.epoch_after(self.next_epoch)
         return orders
 
     def on_committed(self, task: TaskId, epoch: Epoch) -> list[Order]:
@@ -409,7 +412,7 @@ class Coordinator:
         cut = OpenCut(self.next_epoch, mode, now_ms, request, within=drain, base=self._base(mode))
         if request is not None:
             self.requests.on_opened(request, cut.epoch)
-        self.next_epoch = Epoch(self.next_epoch + 1)
+        self.next_epoch = self.pipeline.epoch_after(self.next_epoch)
         self.open[cut.epoch] = cut
         if not mode.is_probe:
             self.last_start_ms = now_ms

@@ -107,6 +107,7 @@ class Sweep:
 
     - cuts: the cuts that the chain keeps; only these can be restored.
     - files: what they name, and the outputs of compactions that run or wait to be named.
+    - others: the attempts of other pipelines, of which nothing is removed.
     - last: the last complete cut; earlier epochs will never complete.
     - prepared: transactions that must or may still be published.
     - noted: transactions listed by a restorable cut; a restore needs to know whether they were published.
@@ -119,6 +120,7 @@ class Sweep:
     prepared: frozenset[str]
     noted: frozenset[str]
     files: frozenset[FileId] = frozenset()
+    others: frozenset[Attempt] = frozenset()
 
     def removes_file(self, file: FileId) -> bool:
         """Whether to remove what a task has written. Nothing that is in no list of a kept cut comes into one later."""
@@ -155,6 +157,8 @@ class Sweep:
         return name not in self.noted and (self._is_earlier(attempt) or (attempt == self.attempt and is_settled))
 
     def _is_earlier(self, attempt: Attempt) -> bool:
+        if attempt in self.others:
+            return False
         return attempt <= self.attempt if self.is_over else attempt < self.attempt
 
 
@@ -169,6 +173,8 @@ class Manifest:
 
     `states` maps each task to the files that make up its keyed state, oldest first. The last one is its own of this
     cut; for each key the last file that holds it counts.
+
+    `pipeline` names the pipeline that the cut is of; None if the whole job is one.
     """
 
     epoch: Epoch
@@ -181,6 +187,7 @@ class Manifest:
     request: str | None = None
     kept: tuple[Epoch, ...] | None = None
     states: Mapping[TaskId, tuple[StateFile, ...]] = field(default_factory=dict[TaskId, tuple[StateFile, ...]])
+    pipeline: str | None = None
 
     @property
     def named(self) -> frozenset[FileId]:
@@ -195,12 +202,14 @@ class AttemptStart:
     """The start of an attempt, from the `restored` cut or from the beginning.
 
     `sizes` are the numbers of tasks, if the run was rescaled; otherwise they are those that the run began with.
+    `pipeline` names the pipeline that is started; None if the whole job is one.
     """
 
     attempt: Attempt
     restored: Epoch | None
     claimant: str = ""
     sizes: Sizes = ()
+    pipeline: str | None = None
 
 
 Entry = Manifest | AttemptStart

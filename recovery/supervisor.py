@@ -15,6 +15,8 @@ ever applied.
 - A run that resumes from an older cut first publishes the unpublished output of the latest one, which was complete.
 - The last entry says where to resume: a manifest names its own cut, a start the cut that it restored. So a run that was
   asked to go back to an older cut goes back to it again if it fails before its first cut.
+- If the job has several pipelines (`pipelines.py`), each has a supervisor, and "the last entry" is the last one of its
+  pipeline. Whether the job is lost, all entries decide.
 
 No task runs before all are restored.
 
@@ -49,6 +51,7 @@ from recovery.orders import (
     StartTasks,
     Sweep,
 )
+from recovery.pipelines import THE_JOB, Pipeline
 from recovery.requests import Requests, Sizes
 from recovery.state_files import StateLists
 
@@ -107,19 +110,22 @@ class RestartOptions:
 
 
 class Supervisor:
-    """The attempts of one run. `claimant` is a random number that no other supervisor of the job has (`claimant_of`).
+    """The attempts of one run. `claimant` is a random number that no other supervisor of the job has (`claimant_of`),
+    except those of the other pipelines of the run.
 
     - restarts: by this supervisor. failed_ms: the times of the failures that count against the limit.
     - failures_in_a_row: attempts that have failed since the last complete cut.
     - sizes: the numbers of tasks of the next attempt, if the run was rescaled. The claim has them, for successors.
-    - has_claimed: whether an entry in the chain is this supervisor's. has_job: or a predecessor's, so that the run has
-      had the job.
+    - has_claimed: whether an entry in the chain is this claimant's. has_job: or a predecessor's, so that the run has
+      had the job. follows: whether a predecessor has begun this pipeline, and this supervisor has not claimed it yet.
+    - highest: the highest attempt in the chain. others: the attempts of other pipelines.
     """
 
-    def __init__(self, claimant: str, options: RestartOptions | None = None) -> None:
+    def __init__(self, claimant: str, options: RestartOptions | None = None, pipeline: Pipeline = THE_JOB) -> None:
         self.claimant = claimant
         self.run = run_of(claimant)
         self.options = options or RestartOptions()
+        self.pipeline = pipeline
         self.requests = Requests()
         self.restarts = 0
         self.failed_ms: deque[int] = deque()
@@ -127,9 +133,12 @@ class Supervisor:
         self.sizes: Sizes = ()
         self.has_claimed = False
         self.has_job = False
+        self.follows = False
         self.resume_at_ms = 0
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(0)
+        self.highest = Attempt(0)
+        self.others: set[Attempt] = set()
         self.entries = 0
         self.next_epoch = Epoch(1)
         self.kept: dict[Epoch, KeptCut] = {}
@@ -151,7 +160,7 @@ class Supervisor:
             return self._fence(lost_with)
         foreign = self._foreign(chain)
         self.read(chain)
-        if self.has_job and not self.has_claimed:
+        if self.follows:
             epoch, anew = None, False
         self.anew = anew
         if anew and foreign:
@@ -165,7 +174,7 @@ class Supervisor:
             return [FailRun(f"{missing}: another run has removed it meanwhile")]
         self.wanted = epoch
         self.stage = Stage.CLAIMING
-        self.attempt = Attempt(self.attempt + 1)
+        self.attempt = Attempt(max(self.attempt, self.highest) + 1)
         self.restored_from = self.continues_from if epoch is None else epoch
         return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.sizes))
 
@@ -177,9 +186,16 @@ class Supervisor:
 
     def _learn(self, number: int, entry: Entry) -> None:
         self.entries = number
-        self.attempt = max(self.attempt, entry.attempt)
+        self.highest = max(self.highest, entry.attempt)
         self.has_claimed |= entry.claimant == self.claimant
         self.has_job |= self._is_of_this_run(entry)
+        if isinstance(entry, Manifest):
+            self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
+        if not self._is_own(entry):
+            self.others.add(entry.attempt)
+            return
+        if self._is_of_this_run(entry):
+            self.follows = entry.claimant != self.claimant
         if isinstance(entry, AttemptStart):
             self.continues_from = entry.restored
             if self._is_of_this_run(entry):
@@ -188,13 +204,16 @@ class Supervisor:
             self.continues_from = self.last_cut = entry.epoch
             if entry.request is not None:
                 self.requests.on_recorded(entry.request, entry.epoch)
-            self.next_epoch = Epoch(max(self.next_epoch, entry.epoch + 1))
             transactions = frozenset(name for names in entry.transactions.values() for name in names)
             self.kept[entry.epoch] = KeptCut(
                 entry.attempt, transactions, entry.savepoint is not None, entry.named, entry.states
             )
             if entry.kept is not None:
                 self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch in entry.kept}
+
+    def _is_own(self, entry: Entry) -> bool:
+        """Whether an entry is of this pipeline."""
+        return entry.pipeline == self.pipeline.name
 
     @property
     def cuts(self) -> list[Epoch]:
@@ -222,6 +241,7 @@ class Supervisor:
             prepared=unpublished | self._listed_by(self.restored_from),
             noted=frozenset(name for cut in self.kept.values() for name in cut.transactions),
             files=spared.union(*(cut.files for cut in self.kept.values())),
+            others=frozenset(self.others),
         )
 
     def _listed_by(self, epoch: Epoch | None) -> frozenset[str]:
@@ -241,16 +261,20 @@ class Supervisor:
         unpublished = () if self.last_cut == self.restored_from else sorted(self._listed_by(self.last_cut))
         return [self.sweep(), RestoreTasks(self.attempt, self.restored_from, tuple(unpublished))]
 
-    def on_taken(self, number: int, chain: Sequence[Numbered]) -> list[Order]:
-        """Another entry has that number.
+    def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
+        """Another entry has the number of this one.
 
         If another supervisor created it, a run that is beginning claims the next number, and a run that had the job has
         lost it. If an earlier attempt of this supervisor created it and gave it up before the answer was known, the
-        next attempt claims the number after it.
+        next attempt claims the number after it. If another pipeline of this run did, the entry gets the next number.
         """
-        if self.stage is Stage.CLAIMING and self._lost_with(chain) is None:
-            return self.begin(chain, self.wanted, anew=self.anew)
-        return self._fence(number)
+        if self._lost_with(chain) is None:
+            if self.stage is Stage.CLAIMING:
+                return self.begin(chain, self.wanted, anew=self.anew)
+            if chain and chain[-1].number >= append.number:
+                self.read(chain)
+                return self.append(append.entry)
+        return self._fence(append.number)
 
     def _lost_with(self, chain: Sequence[Numbered]) -> int | None:
         """The entry with which another supervisor took the job over; None if this one still has it, or never had it.
@@ -285,7 +309,8 @@ class Supervisor:
         if isinstance(entry, Manifest) and entry.kept is not None:
             savepoints = [epoch for epoch, cut in self.kept.items() if cut.is_savepoint and epoch not in entry.kept]
             entry = replace(entry, kept=tuple(sorted((*savepoints, *entry.kept))))
-        return [AppendEntry(self.entries + 1, replace(entry, claimant=self.claimant))]
+        entry = replace(entry, claimant=self.claimant, pipeline=self.pipeline.name)
+        return [AppendEntry(self.entries + 1, entry)]
 
     def on_unknown(self, append: AppendEntry) -> list[Order]:
         """It is unknown whether this entry exists: repeat its creation until the answer is known."""

@@ -1,9 +1,9 @@
 """Checks the chain of a job, from its first entry to its last.
 
-- 8. Entries are numbered without a gap. Attempts increase, and a manifest belongs to the attempt that started last,
-  with the same claimant.
-- 9. A start restores what the entry before it names, unless its supervisor was asked for another cut: a manifest names
-  its own cut, a start the cut that it restored.
+- 8. Entries are numbered without a gap. Attempts increase, and a manifest belongs to the attempt of its pipeline that
+  started last, with the same claimant. A claimant that was followed by another appends nothing more.
+- 9. A start restores what the last entry of its pipeline names, unless its supervisor was asked for another cut: a
+  manifest names its own cut, a start the cut that it restored.
 
 Also finds the output that belongs to the last cut: a run that went back to an older cut has published other output,
 too.
@@ -26,12 +26,21 @@ def check_chain(record: Record) -> Iterator[Violation]:
     """Statements 8 and 9."""
     asked = dict(record.asked)
     attempt, claimant, continues = Attempt(0), "", None
+    highest, claimants = Attempt(0), [""]
     for place, (number, entry) in enumerate(record.chain, start=1):
         if number != place:
             yield Violation(CHAIN, f"entry {number} is in place {place}")
+        if entry.claimant in claimants[:-1]:
+            yield Violation(CHAIN, f"entry {number} is by {entry.claimant!r}, and {claimants[-1]!r} has the job")
+        elif entry.claimant != claimants[-1]:
+            claimants.append(entry.claimant)
         if isinstance(entry, AttemptStart):
-            if entry.attempt <= attempt:
-                yield Violation(CHAIN, f"entry {number} starts attempt {entry.attempt}, after attempt {attempt}")
+            if entry.attempt <= highest:
+                yield Violation(CHAIN, f"entry {number} starts attempt {entry.attempt}, after attempt {highest}")
+            highest = entry.attempt
+        if entry.pipeline != record.pipeline:
+            continue
+        if isinstance(entry, AttemptStart):
             expected = asked.pop(entry.claimant, continues)
             if entry.restored != expected:
                 story = f"entry {number}, the start of attempt {entry.attempt}, restores {entry.restored}"

@@ -157,6 +157,7 @@ class Record:
     """A finished or stopped run. `prepared` are the transactions that exist but are not published.
 
     `chain` is the chain of the job, and `asked` the older cut that a supervisor was asked to restore, by claimant.
+    `pipeline` names the pipeline that was run, if the job has several.
     """
 
     plan: Plan
@@ -171,6 +172,7 @@ class Record:
     conserved: Conserved | None = None
     chain: Sequence[Numbered] = ()
     asked: dict[str, Epoch] = field(default_factory=dict[str, Epoch])
+    pipeline: str | None = None
 
 
 @dataclass(frozen=True)

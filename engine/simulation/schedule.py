@@ -8,6 +8,7 @@ has a budget of its own, because the delay of a cut must not depend on how long 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -85,18 +86,26 @@ class Schedule:
 
     def run(self) -> Outcome:
         """Run both phases. The outcome has the violations that show at once; the checker looks for others."""
+        for _ in self.steps():
+            pass
+        return self.outcome
+
+    def steps(self) -> Iterator[None]:
+        """Run both phases, a step at a time: other pipelines of the job may take steps in between."""
         try:
-            self._run_phase(self.steps_safe, is_live=False)
+            yield from self._phase(self.steps_safe, is_live=False)
             if not self.world.is_over:
                 self._begin_liveness()
-                self._run_to_a_cut()
-                self._run_phase(self.steps_live, is_live=True)
+                yield from self._to_a_cut()
+                yield from self._phase(self.steps_live, is_live=True)
         except StoreError as error:
             self.outcome.violations.append(Violation("the store keeps what it was given", str(error)))
-            return self.outcome
         except (RuntimeError, LookupError, ValueError) as error:
             self.outcome.violations.append(Violation("the protocol was broken", f"{type(error).__name__}: {error}"))
-            return self.outcome
+        else:
+            self._judge_end()
+
+    def _judge_end(self) -> None:
         if self.world.is_fenced:
             self.outcome.violations.append(Violation("a healthy run is fenced", "no other run has the job"))
         elif self.world.failure is not None:
@@ -108,9 +117,8 @@ class Schedule:
         elif self.world.unanswered:
             names = ", ".join(map(str, self.world.unanswered.values()))
             self.outcome.violations.append(Violation(ANSWERED, f"the run has ended, and not answered {names}"))
-        return self.outcome
 
-    def _run_phase(self, steps: int, *, is_live: bool) -> None:
+    def _phase(self, steps: int, *, is_live: bool) -> Iterator[None]:
         world, rng, faults, requests = self.world, self.rng, self.faults, self.requests
         for _ in range(steps):
             if world.is_over:
@@ -140,6 +148,7 @@ class Schedule:
                 self.faults.recover(event, error)
             if event[0] == "tick" and self.world.unanswered:
                 self.requests.check_requests()
+            yield
 
     def _begin_liveness(self) -> None:
         """Stop all faults. Open epochs are given up once; from here on epochs complete without a timeout."""
@@ -170,7 +179,7 @@ class Schedule:
             if world.coordinator is not coordinator:
                 return
 
-    def _run_to_a_cut(self) -> None:
+    def _to_a_cut(self) -> Iterator[None]:
         """Run until a cut completes, however slow a task is. A requested cut between rounds would wait for the task."""
         world = self.world
         modes = {mode for mode, _ in world.coordinator.requested} if world.coordinator is not None else set[Mode]()
@@ -187,7 +196,7 @@ class Schedule:
             if world.is_over or len(world.record.cuts) > before:
                 self.slow, self.faults.left["late_savepoint"] = None, late
                 return
-            self._run_phase(1, is_live=True)
+            yield from self._phase(1, is_live=True)
         story = f"none is complete {steps_max} steps after the last fault, and task {self.slow} is slow"
         self.outcome.violations.append(Violation("a cut completes in time", story))
 

@@ -62,7 +62,7 @@ class World(WorldPorts):
         found += [("remove", index) for index in range(len(self.removals))]
         found += [("compact", index) for index in range(len(self.compactions))]
         found += [("compacted", index) for index in range(len(self.compaction_reports))]
-        found += [("land", index) for index in range(len(self.store.hanging))]
+        found += [("land", index) for index, one in enumerate(self.store.hanging) if self.is_own(one.entry)]
         return found
 
     def _enabled_at(self, task: TaskId, host: Host) -> list[Happening]:
@@ -325,10 +325,10 @@ class World(WorldPorts):
         self.driver.on_failure(self.supervisor.attempt, "a process died")
 
     def _do_kill_coordinator(self) -> None:
-        """The supervisor dies, and a successor of the same run takes over."""
-        self.reports.clear()
-        self.count("takeovers")
-        self._hand_over()
+        """The process of the supervisor dies, which leads all pipelines."""
+        for world in (self, *self.siblings):
+            if not world.is_over:
+                world.take_over()
 
     def _do_zombie(self, index: int, event: Happening) -> None:
         host = self.zombies[index]

@@ -18,6 +18,7 @@ from engine.task_driver import TaskDriver
 from graphs.expansion import Actors
 from recovery.coordinator import Coordinator, SnapshotOptions
 from recovery.lines import LineEnd
+from recovery.pipelines import THE_JOB, Pipeline
 from recovery.rescale import plan_restore
 from recovery.supervisor import RestartOptions, Supervisor
 from recovery.taking_back import take_back
@@ -49,7 +50,7 @@ class WorldOptions:
 
     `slices`: batches may be processed in parts, one record at a time. `together`: several batches may be taken at once.
     `turns`: drivers may take whole turns, in which time passes. `flow`: the limits on what waits in channels.
-    `retries`: how the run's driver repeats what the store refused.
+    `retries`: how the run's driver repeats what the store refused. `pipeline`: the one that this world is.
     """
 
     parallelism: int = 1
@@ -60,6 +61,7 @@ class WorldOptions:
     restarts: RestartOptions = field(default_factory=lambda: RestartOptions(restarts_max=50, pause_ms=0))
     retries: StoreRetries = field(default_factory=lambda: StoreRetries(pause_ms=20))
     seed: int = 0
+    pipeline: Pipeline = THE_JOB
     traces: bool = True
     slices: bool = False
     together: bool = False

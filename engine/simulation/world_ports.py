@@ -66,7 +66,7 @@ class Removal(NamedTuple):
 
 
 class WorldPorts(RunObserver[SimulatedCut]):
-    """One job, from the start of its first run until a run is finished, failed or fenced.
+    """One job, or one pipeline of a job, from the start of its first run until a run is finished, failed or fenced.
 
     - counts: what the schedule has exercised.
     - claimants, runs: the number of supervisors and of runs so far.
@@ -77,6 +77,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
       out and not reported yet. compacted: what each compacted file was made from.
     - unanswered: requests that their clients repeat.
     - watched: the cuts that the user's predicate has seen.
+    - siblings: the other pipelines of the job. They share its store and its supervisor's process.
     """
 
     def __init__(self, plan: Plan, inputs: Mapping[str, Sequence[Any]], options: WorldOptions, parts: Parts) -> None:
@@ -106,6 +107,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.unanswered: dict[str, Request] = {}
         self.now_ms: int = 0
         self.watched: set[Epoch] = set()
+        self.siblings: list[WorldPorts] = []
         self.is_finished = False
         self.failure: str | None = None
         self.is_fenced = False
@@ -118,6 +120,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
             committed=store.committed,
             prepared=store.prepared,
             chain=self.store.history,
+            pipeline=options.pipeline.name,
         )
         self.driver = self._new_driver(self.placement.deployment(options.parallelism))
         self.driver.begin()
@@ -219,11 +222,15 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def _note_new(self, known: int) -> None:
         """Note new entries: a cut is complete as soon as its manifest is in the chain, whether the run knows or not."""
         for _, entry in self.store.history[known:]:
-            if isinstance(entry, Manifest):
+            if isinstance(entry, Manifest) and self.is_own(entry):
                 self.record.cuts[entry.epoch] = self.store.cut(entry)
                 self.counts["cuts_with_compactions"] += self._names_compaction(entry)
                 note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
                 note(Completed(entry.attempt, entry.epoch))
+
+    def is_own(self, entry: Entry) -> bool:
+        """Whether an entry is of this pipeline."""
+        return entry.pipeline == self.options.pipeline.name
 
     def manifest(self, epoch: Epoch) -> SimulatedCut:
         """Read a complete cut."""
@@ -419,11 +426,17 @@ class WorldPorts(RunObserver[SimulatedCut]):
             self.record.asked[self.supervisor.claimant] = epoch
         self.driver.begin(epoch)
 
+    def take_over(self) -> None:
+        """The supervisor has died, and a successor of the same run takes over."""
+        self.reports.clear()
+        self.count("takeovers")
+        self._hand_over()
+
     def _new_driver(self, deployment: Deployment) -> RunDriver:
         self.claimants += 1
         options = self.options
         claimant = claimant_of(f"run {self.runs}", f"claimant {self.claimants} of {options.seed}")
-        supervisor = self.parts.supervisor(claimant, options.restarts)
+        supervisor = self.parts.supervisor(claimant, options.restarts, options.pipeline)
         ports = RunPorts(self, self, self, self, self, self)
         driver = self.parts.run_driver(supervisor, ports, deployment, options.snapshots, options.retries)
         driver.coordinator_class = self.parts.coordinator

@@ -10,6 +10,7 @@ from graphs.ids import Attempt, Epoch
 from recovery.coordinator import RETRY_PAUSE_MS, Coordinator, SnapshotOptions
 from recovery.messages import Mode
 from recovery.orders import (
+    AppendEntry,
     AttemptStart,
     DropCut,
     FailAttempt,
@@ -270,7 +271,9 @@ def test_a_run_that_fails_answers_with_its_error(request_: Request):
 def test_a_run_that_is_fenced_answers_that_another_has_the_job():
     supervisor = running()
     supervisor.requests.ask(MINE)
-    assert supervisor.on_taken(2, chain(AttemptStart(Attempt(2), None))) == [Fenced(2)]
+    assert supervisor.on_taken(
+        AppendEntry(2, AttemptStart(Attempt(1), None)), chain(AttemptStart(Attempt(2), None))
+    ) == [Fenced(2)]
     answer = supervisor.requests.ask(MINE)
     assert answer is not None and answer.error is not None and "another run has taken over" in answer.error
 

@@ -114,14 +114,14 @@ def test_a_task_that_was_restored_for_an_earlier_attempt_does_not_count():
 def test_a_claim_whose_place_is_taken_is_tried_behind_it():
     supervisor = Supervisor(OURS)
     supervisor.begin(numbered([start(1)]))
-    orders = supervisor.on_taken(2, numbered([start(1), start(2), manifest(1, attempt=2)]))
+    orders = supervisor.on_taken(AppendEntry(2, start(1)), numbered([start(1), start(2), manifest(1, attempt=2)]))
     assert orders == [AppendEntry(4, ours(start(3, restored=1)))]
 
 
 def test_a_run_that_is_to_begin_anew_does_not_take_over_one_that_was_faster():
     supervisor = Supervisor(OURS)
     assert supervisor.begin(numbered([]), anew=True) == [AppendEntry(1, ours(start(1)))]
-    (fail,) = supervisor.on_taken(1, numbered([start(1)]))
+    (fail,) = supervisor.on_taken(AppendEntry(1, start(1)), numbered([start(1)]))
     assert isinstance(fail, FailRun) and "another run of this job has begun" in fail.reason
     assert supervisor.stage is Stage.OVER
     (fail,) = Supervisor(OURS).begin(numbered([start(1)]), anew=True)
@@ -132,14 +132,16 @@ def test_a_claim_from_an_earlier_cut_that_is_tried_again_keeps_to_that_cut():
     supervisor = Supervisor(OURS)
     chain: list[Entry] = [start(1), manifest(3), manifest(5)]
     supervisor.begin(numbered(chain), Epoch(3))
-    assert supervisor.on_taken(4, numbered([*chain, start(2, 5)])) == [AppendEntry(5, ours(start(3, restored=3)))]
+    assert supervisor.on_taken(AppendEntry(4, start(1)), numbered([*chain, start(2, 5)])) == [
+        AppendEntry(5, ours(start(3, restored=3)))
+    ]
 
 
 def test_a_coordinator_that_wakes_late_finds_its_place_taken_and_stops():
     chain: list[Entry] = []
     supervisor = running(chain)
     assert supervisor.append(manifest(1)) == [AppendEntry(2, ours(manifest(1)))]
-    assert supervisor.on_taken(2, numbered([*chain, start(2)])) == [Fenced(2)]
+    assert supervisor.on_taken(AppendEntry(2, start(1)), numbered([*chain, start(2)])) == [Fenced(2)]
     assert supervisor.stage is Stage.OVER
     assert supervisor.on_failure("a process died", numbered(chain), 0) == []
 
@@ -170,7 +172,7 @@ def test_a_takeover_between_a_failure_and_its_claim_fences_the_claim():
     chain: list[Entry] = []
     supervisor = running(chain)
     assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
-    assert supervisor.on_taken(2, numbered([*chain, start(2)])) == [Fenced(2)]
+    assert supervisor.on_taken(AppendEntry(2, start(1)), numbered([*chain, start(2)])) == [Fenced(2)]
 
 
 def test_a_manifest_that_is_appended_is_where_the_next_attempt_starts():
@@ -257,7 +259,7 @@ def test_a_cut_that_another_run_drops_while_it_is_asked_for_fails_the_run_in_wor
     supervisor = Supervisor(OURS)
     supervisor.begin(numbered(chain), Epoch(2))
     chain += [start(2, restored=6), replace(manifest(7, attempt=2), kept=(Epoch(7),))]
-    (fail,) = supervisor.on_taken(4, numbered(chain))
+    (fail,) = supervisor.on_taken(AppendEntry(4, start(1)), numbered(chain))
     assert isinstance(fail, FailRun) and "epoch 2 is not a complete cut" in fail.reason
     assert "another run has removed it meanwhile" in fail.reason
 
@@ -350,7 +352,7 @@ def test_an_entry_of_its_own_that_landed_late_does_not_fence_a_supervisor():
     supervisor = running(chain)
     assert supervisor.on_failure("a process died", numbered(chain), 0) == [AppendEntry(2, ours(start(2)))]
     late = [*chain, ours(manifest(1))]
-    assert supervisor.on_taken(2, numbered(late)) == [AppendEntry(3, ours(start(3, restored=1)))]
+    assert supervisor.on_taken(AppendEntry(2, start(1)), numbered(late)) == [AppendEntry(3, ours(start(3, restored=1)))]
 
 
 def test_a_claim_of_its_own_that_landed_late_does_not_keep_a_run_from_beginning_anew():

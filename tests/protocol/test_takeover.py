@@ -54,7 +54,7 @@ def test_a_successor_whose_claim_comes_behind_a_last_cut_of_its_predecessor_rest
     chain = numbered(start(1, FIRST))
     successor.begin(chain)
     chain = numbered(start(1, FIRST), manifest(1, 1, FIRST))
-    assert successor.on_taken(2, chain) == [AppendEntry(3, start(3, SECOND, restored=1))]
+    assert successor.on_taken(AppendEntry(2, start(1, FIRST)), chain) == [AppendEntry(3, start(3, SECOND, restored=1))]
 
 
 @pytest.mark.parametrize("happens", ["taken", "failure", "resume"])
@@ -64,7 +64,7 @@ def test_a_supervisor_that_slept_through_a_takeover_is_fenced_by_its_successor(h
     sleeper.on_appended(claim.entry)
     chain = numbered(start(1, FIRST), start(2, SECOND))
     orders = {
-        "taken": lambda: sleeper.on_taken(2, chain),
+        "taken": lambda: sleeper.on_taken(AppendEntry(2, start(1, FIRST)), chain),
         "failure": lambda: sleeper.on_failure("a process died", chain, 0),
         "resume": lambda: sleeper.resume(chain),
     }[happens]()
@@ -82,4 +82,4 @@ def test_a_claim_of_a_dead_predecessor_that_lands_late_is_continued():
     chain = numbered(start(1, OTHER), manifest(2, 1, OTHER), manifest(3, 1, OTHER))
     successor.begin(chain, Epoch(2))
     landed = [*chain, Numbered(4, start(2, FIRST, restored=2))]
-    assert successor.on_taken(4, landed) == [AppendEntry(5, start(3, SECOND, restored=2))]
+    assert successor.on_taken(AppendEntry(4, start(1, FIRST)), landed) == [AppendEntry(5, start(3, SECOND, restored=2))]

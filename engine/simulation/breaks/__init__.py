@@ -10,10 +10,11 @@ from engine.simulation.breaks.broken_chain import CHAIN
 from engine.simulation.breaks.broken_completion import COMPLETION
 from engine.simulation.breaks.broken_credit import CREDIT
 from engine.simulation.breaks.broken_logs import LOGS
+from engine.simulation.breaks.broken_pipelines import PIPELINES
 from engine.simulation.breaks.broken_restores import RESTORES
 from engine.simulation.breaks.broken_rounds import ROUNDS
 from engine.simulation.breaks.broken_state import STATE
 
-BREAKS: dict[str, Break] = LOGS | ALIGNMENT | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN
+BREAKS: dict[str, Break] = LOGS | ALIGNMENT | COMPLETION | RESTORES | STATE | CREDIT | ROUNDS | CHAIN | PIPELINES
 
 __all__ = ["BREAKS", "Break"]

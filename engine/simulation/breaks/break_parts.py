@@ -18,12 +18,14 @@ class Break:
     """A rule: what breaking it means, and the parts that break it.
 
     `topology`: where it shows; None: in many. `rescales`: how often a run may be rescaled, if that is what shows it.
+    `of_pipelines`: it shows in a job with several pipelines.
     """
 
     meaning: str
     parts: Callable[[], Parts]
     topology: str | None = None
     rescales: int = 0
+    of_pipelines: bool = False
 
 
 def core(core: type[TaskCore]) -> Callable[[], Parts]:

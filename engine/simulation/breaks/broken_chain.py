@@ -53,8 +53,8 @@ class UnknownEntryGivenUp(Supervisor):
 class OwnEntryTakenForAnothers(Supervisor):
     """Is fenced by any entry that has the number it wanted."""
 
-    def on_taken(self, number: int, chain: Sequence[Numbered]) -> list[Order]:
-        return super().on_taken(number, chain) if not self.restarts else [Fenced(number)]
+    def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
+        return super().on_taken(append, chain) if not self.restarts else [Fenced(append.number)]
 
 
 class GoesOnFromTheLatestCut(Supervisor):

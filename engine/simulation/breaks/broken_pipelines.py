@@ -1,0 +1,64 @@
+"""Pipelines of a job that are not independent (rule 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.simulation.breaks.break_parts import Break, supervisor
+from graphs.ids import Attempt, Epoch
+from recovery.orders import AppendEntry, Entry, Fenced, FileId, Manifest, Numbered, Order, Sweep
+from recovery.supervisor import Supervisor
+
+
+class PipelineSharesACompletion(Supervisor):
+    """Takes the cut of any pipeline for its own."""
+
+    def _is_own(self, entry: Entry) -> bool:
+        return isinstance(entry, Manifest) or super()._is_own(entry)
+
+
+class PipelineFencesAnother(Supervisor):
+    """Is fenced by an entry of another pipeline of its run."""
+
+    def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
+        is_others = any(number == append.number and entry.pipeline != self.pipeline.name for number, entry in chain)
+        return [Fenced(append.number)] if is_others else super().on_taken(append, chain)
+
+
+class PipelineSweepsAnother(Supervisor):
+    """Removes what earlier attempts have left behind, whichever pipeline they are of."""
+
+    def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
+        return replace(super().sweep(spared=spared, is_over=is_over), others=frozenset())
+
+
+class PipelinesCountAttemptsApart(Supervisor):
+    """Numbers its attempts without regard to those of the other pipelines."""
+
+    def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
+        own = [Numbered(number, entry) for number, entry in chain if self._is_own(entry)]
+        orders = super().begin(chain, epoch, anew=anew)
+        attempt = Attempt(max((entry.attempt for _, entry in own), default=0) + 1)
+        if orders and isinstance(orders[0], AppendEntry):
+            self.attempt = attempt
+            return [orders[0]._replace(entry=replace(orders[0].entry, attempt=attempt))]
+        return orders
+
+
+PIPELINES = {
+    "pipeline-shares-a-completion": Break(
+        "a cut of one pipeline counts for another", supervisor(PipelineSharesACompletion), of_pipelines=True
+    ),
+    "pipeline-fences-another": Break(
+        "an entry of another pipeline is taken for one of another run",
+        supervisor(PipelineFencesAnother),
+        of_pipelines=True,
+    ),
+    "pipeline-sweeps-another": Break(
+        "a restart removes files of the pipelines that go on", supervisor(PipelineSweepsAnother), of_pipelines=True
+    ),
+    "pipelines-count-attempts-apart": Break(
+        "two pipelines use the same number of an attempt", supervisor(PipelinesCountAttemptsApart), of_pipelines=True
+    ),
+}

@@ -1,0 +1,103 @@
+"""The case and the world of a seed: a flow, its options, and the options of its coordinator."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from engine.driver_ports import FlowLimits
+from engine.run_driver import StoreRetries
+from engine.simulation.windows import WindowedWorld
+from engine.simulation.world import World
+from engine.simulation.world_options import Parts, WorldOptions
+from engine.state import KeyedState
+from engine.touched_keys import TouchedKeys
+from proof.generated_flows import NAMES, Case, generate
+from recovery.coordinator import SnapshotOptions
+from recovery.messages import Mode
+from recovery.pipelines import THE_JOB, Pipeline
+from recovery.supervisor import RestartOptions
+
+STEPS_SAFE = 3_000
+STEPS_LIVE = 20_000
+STEPS_EXPECTED = 400
+COMPACTING_SHARE = 0.2
+
+
+class _FewTracked(TouchedKeys):
+    tracked_min = 1
+    share = 2
+
+
+class FewTracked(KeyedState):
+    """A state that soon has too many touched keys for a delta: it writes everything again."""
+
+    touched_class = _FewTracked
+
+
+def case_of(seed: int, topology: str | None = None) -> Case:
+    """The case of a seed. Without a given topology they take turns, so that each occurs."""
+    topology = topology or NAMES[seed % len(NAMES)]
+    if not compacts(seed):
+        return generate(random.Random(seed), topology)
+    # With few tasks, many cuts complete.
+    return replace(generate(random.Random(seed), topology, long=True), parallelism=1)
+
+
+def compacts(seed: int) -> bool:
+    """Whether the schedule of a seed is about compactions: cuts come often, and lists of files are short."""
+    return random.Random(f"compacts {seed}").random() < COMPACTING_SHARE
+
+
+def world_of(
+    case: Case, seed: int, parts: Parts, pipeline: Pipeline = THE_JOB, seed_of_job: int | None = None
+) -> World:
+    """The world of a seed, with random options of the coordinator. Pipelines of a job also have one of the job."""
+    rng = random.Random(f"options {seed}")
+    mode = Mode(case.policy)
+    snapshots = SnapshotOptions(
+        mode,
+        interval_ms=rng.choice((10, 20, 40)),
+        timeout_ms=rng.choice((200, 500, 1000)),
+        pause_ms_min=rng.choice((0, 0, 10)),
+        open_epochs_max=1 if mode is Mode.DRAIN else rng.choice((1, 2, 3)),
+        failures_tolerated=rng.choice((3, 1000)),
+        keep=rng.choice((1, 3)),
+        files_max=random.Random(f"files {seed}").choice((1, 3, 3, 4, 8)),
+    )
+    records_max = rng.choice((1, 2, 5))
+    snapshots = replace(snapshots, patience_ms=rng.choice((None, 0, 10, 40)) if mode is Mode.ALIGNED else None)
+    if compacts(seed):
+        snapshots = replace(
+            snapshots,
+            interval_ms=10,
+            pause_ms_min=0,
+            open_epochs_max=1,
+            files_max=random.Random(f"files {seed}").choice((5, 7)),
+        )
+    slices = rng.random() < 0.5
+    options = WorldOptions(
+        case.parallelism,
+        case.actors,
+        snapshots,
+        records_max=records_max,
+        restarts=RestartOptions(restarts_max=1000, pause_ms=rng.choice((0, 20, 100)), pause_ms_max=400),
+        retries=StoreRetries(pause_ms=20, tries_max=2 if seed % 2 else 20),
+        seed=seed if seed_of_job is None else seed_of_job,
+        pipeline=pipeline,
+        slices=slices,
+        together=rng.random() < 0.5,
+        turns=rng.random() < 0.5,
+        flow=FlowLimits(
+            credit_bytes=rng.choice((None, 1, 1, 300, 1_500)),
+            back_edge_bytes_min=rng.choice((1, 400, 1_000_000)),
+            loop_bytes_max=rng.choice((0, 400, 1_000_000)),
+            credit_repeat_ms=60,
+            log_budget_bytes=random.Random(f"log budget {seed}").choice((None, None, 1, 200, 400)),
+        ),
+    )
+    if parts.keyed_state is KeyedState and not compacts(seed) and random.Random(f"tracked {seed}").random() < 0.3:
+        parts = replace(parts, keyed_state=FewTracked)
+    world = WindowedWorld(case.plan, case.inputs, options, parts)
+    world.record.conserved = case.conserved
+    return world

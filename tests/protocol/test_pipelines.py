@@ -1,0 +1,182 @@
+"""Pipelines of a job have one chain: each reads its own entries, and another run fences all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from graphs.ids import Attempt, Epoch, TaskId
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.messages import Mode
+from recovery.orders import (
+    AppendEntry,
+    AttemptStart,
+    Entry,
+    Fenced,
+    FileId,
+    Manifest,
+    Numbered,
+    RestoreTasks,
+    Sweep,
+    Trigger,
+    WriteManifest,
+)
+from recovery.pipelines import Pipeline
+from recovery.supervisor import Supervisor, claimant_of
+from tests.protocol.bench_of_cores import graph
+
+OURS = claimant_of("our run", "first")
+SUCCESSOR = claimant_of("our run", "second")
+ORDERS, PRICES = Pipeline("orders", 0, 2), Pipeline("prices", 1, 2)
+TASK = TaskId("count", 0)
+LOOP = graph("items -> head", "head -> body", "body => head")
+
+
+def numbered(*entries: Entry) -> list[Numbered]:
+    return [Numbered(number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def start(pipeline: Pipeline, attempt: int, restored: int | None = None, claimant: str = OURS) -> AttemptStart:
+    epoch = None if restored is None else Epoch(restored)
+    return AttemptStart(Attempt(attempt), epoch, claimant, pipeline=pipeline.name)
+
+
+def cut(pipeline: Pipeline, epoch: int, attempt: int, claimant: str = OURS, kept: tuple[int, ...] | None = None):
+    files = {TASK: Epoch(epoch)}
+    listed = None if kept is None else tuple(map(Epoch, kept))
+    return Manifest(
+        Epoch(epoch), Attempt(attempt), Mode.ALIGNED, files, {}, claimant=claimant, kept=listed, pipeline=pipeline.name
+    )
+
+
+def running(pipeline: Pipeline, *chain: Entry) -> tuple[Supervisor, Sweep]:
+    """A supervisor behind its claim, and what it has removed."""
+    supervisor = Supervisor(OURS, pipeline=pipeline)
+    (append,) = supervisor.begin(numbered(*chain))
+    assert isinstance(append, AppendEntry)
+    sweep, restore = supervisor.on_appended(append.entry)
+    assert isinstance(sweep, Sweep) and isinstance(restore, RestoreTasks)
+    return supervisor, sweep
+
+
+def test_each_pipeline_continues_from_its_own_last_entry():
+    chain = (start(ORDERS, 1), start(PRICES, 2), cut(ORDERS, 2, 1), cut(PRICES, 3, 2), cut(ORDERS, 4, 1))
+    for pipeline, epoch in ((ORDERS, 4), (PRICES, 3)):
+        supervisor = Supervisor(SUCCESSOR, pipeline=pipeline)
+        assert supervisor.begin(numbered(*chain)) == [AppendEntry(6, start(pipeline, 3, epoch, SUCCESSOR))]
+
+
+def test_an_attempt_has_the_next_number_of_the_whole_chain():
+    supervisor, _ = running(ORDERS)
+    chain = (start(ORDERS, 1), start(PRICES, 2), start(PRICES, 3))
+    assert supervisor.on_failure("a process died", numbered(*chain), 0) == [AppendEntry(4, start(ORDERS, 4))]
+
+
+def test_an_entry_of_another_pipeline_moves_an_entry_to_the_next_number_and_changes_no_attempt():
+    supervisor, _ = running(ORDERS)
+    (append,) = supervisor.append(cut(ORDERS, 2, 1))
+    assert isinstance(append, AppendEntry) and append.number == 2
+    chain = numbered(start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 3, 2))
+    assert supervisor.on_taken(append, chain) == [AppendEntry(4, append.entry)]
+    assert supervisor.attempt == 1 and supervisor.cuts == []
+
+
+def test_an_entry_moves_behind_entries_of_another_pipeline_whose_cuts_were_removed():
+    """The entries of removed cuts may be missing when the chain is read, but not the last one."""
+    supervisor, _ = running(ORDERS)
+    (append,) = supervisor.append(cut(ORDERS, 2, 1))
+    assert isinstance(append, AppendEntry)
+    chain = [Numbered(1, start(ORDERS, 1)), Numbered(4, cut(PRICES, 5, 2))]
+    assert supervisor.on_taken(append, chain) == [AppendEntry(5, append.entry)]
+
+
+def test_another_run_that_claims_one_pipeline_fences_all():
+    claimed = numbered(start(ORDERS, 1), start(PRICES, 2), start(PRICES, 3, claimant="another run"))
+    orders, _ = running(ORDERS)
+    assert orders.on_taken(AppendEntry(3, cut(ORDERS, 2, 1)), claimed) == [Fenced(3)]
+    orders, _ = running(ORDERS)
+    assert orders.on_failure("a process died", claimed, 0) == [Fenced(3)]
+
+
+def test_a_pipeline_that_has_not_claimed_yet_is_fenced_when_its_run_has_lost_the_job():
+    chain = numbered(start(ORDERS, 1), start(ORDERS, 2, claimant="another run"))
+    assert Supervisor(OURS, pipeline=PRICES).begin(chain) == [Fenced(2)]
+
+
+def test_of_two_runs_that_race_one_loses_all_pipelines_and_the_other_none():
+    first = numbered(start(ORDERS, 1, claimant="first run"), start(ORDERS, 2, claimant="second run"))
+    assert Supervisor("first run", pipeline=PRICES).begin(first) == [Fenced(2)]
+    second = Supervisor("second run", pipeline=PRICES)
+    assert second.begin(first) == [AppendEntry(3, start(PRICES, 3, claimant="second run"))]
+
+
+def test_a_successor_continues_what_a_pipeline_has_begun_and_begins_the_others_as_the_run_was_asked_to():
+    chain = [start(ORDERS, 1, claimant="earlier"), start(PRICES, 2, claimant="earlier")]
+    chain = numbered(*chain, cut(ORDERS, 2, 1, "earlier"), cut(PRICES, 3, 2, "earlier"), cut(ORDERS, 4, 1, "earlier"),
+                     cut(PRICES, 5, 2, "earlier"), start(ORDERS, 3, 2), cut(ORDERS, 6, 3))  # fmt: skip
+    orders = Supervisor(SUCCESSOR, pipeline=ORDERS)
+    assert orders.begin(chain, Epoch(2)) == [AppendEntry(9, start(ORDERS, 4, 6, SUCCESSOR))]
+    prices = Supervisor(SUCCESSOR, pipeline=PRICES)
+    behind = [*chain, Numbered(9, start(ORDERS, 4, 6, SUCCESSOR))]
+    assert prices.begin(behind, Epoch(3)) == [AppendEntry(10, start(PRICES, 5, 3, SUCCESSOR))]
+
+
+def test_a_pipeline_that_fails_again_continues_although_others_have_claimed_for_the_run():
+    """The claim of one pipeline says nothing about where another one is to continue."""
+    chain = numbered(start(PRICES, 1, 3), cut(PRICES, 5, 1), start(ORDERS, 2, claimant=SUCCESSOR))
+    prices = Supervisor(SUCCESSOR, pipeline=PRICES)
+    assert prices.begin(chain, Epoch(3)) == [AppendEntry(4, start(PRICES, 3, 5, SUCCESSOR))]
+
+
+def test_a_pipeline_removes_nothing_of_the_attempts_of_others():
+    chain = (start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 3, 2), start(ORDERS, 3))
+    _, sweep = running(ORDERS, *chain)
+    assert sweep.attempt == 4 and sweep.others == {2}
+    for attempt, is_removed in ((1, True), (2, False), (3, True)):
+        assert sweep.removes_file(FileId(Attempt(attempt), Epoch(9), TASK)) is is_removed
+        assert sweep.removes_epoch(Epoch(9), Attempt(attempt)) is is_removed
+        assert sweep.removes_prepared("a", Attempt(attempt)) is is_removed
+        assert sweep.removes_note("a", Attempt(attempt), Epoch(9)) is is_removed
+
+
+def test_retention_of_one_pipeline_leaves_the_cuts_of_others_alone():
+    chain = (start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 3, 2, kept=(3,)), cut(ORDERS, 4, 1, kept=(4,)))
+    reader = Supervisor("", pipeline=PRICES)
+    reader.read(numbered(*chain))
+    assert reader.cuts == [3]
+
+
+def test_pipelines_are_dealt_the_numbers_of_epochs_in_turns():
+    chain = numbered(start(ORDERS, 1), start(PRICES, 2), cut(PRICES, 7, 2))
+    numbers: dict[str, list[Epoch]] = {}
+    for pipeline in (ORDERS, PRICES):
+        supervisor = Supervisor("", pipeline=pipeline)
+        supervisor.read(chain)
+        coordinator = Coordinator(
+            LOOP,
+            Attempt(2),
+            SnapshotOptions(interval_ms=10, open_epochs_max=3),
+            supervisor.next_epoch,
+            pipeline=pipeline,
+        )
+        orders = [order for now_ms in (10, 20) for order in coordinator.on_tick(now_ms)]
+        triggers = {order.epoch: None for order in orders if isinstance(order, Trigger)}
+        numbers[str(pipeline.name)] = list(triggers)
+    assert numbers == {"orders": [8, 10], "prices": [9, 11]}
+
+
+def test_a_cut_of_another_pipeline_completes_no_epoch_and_answers_no_request():
+    supervisor, _ = running(ORDERS)
+    supervisor.read([Numbered(2, start(PRICES, 2)), Numbered(3, replace(cut(PRICES, 3, 2), request="a1"))])
+    assert supervisor.requests.recorded == {} and supervisor.last_cut is None
+    assert supervisor.next_epoch == 4
+
+
+@pytest.mark.parametrize("pipeline", [ORDERS, PRICES])
+def test_every_entry_names_its_pipeline(pipeline: Pipeline):
+    supervisor, _ = running(pipeline)
+    unnamed = replace(cut(pipeline, 2, 1), pipeline=None)
+    (append,) = supervisor.append(unnamed)
+    assert isinstance(append, AppendEntry) and append.entry.pipeline == pipeline.name
+    assert WriteManifest(unnamed).manifest.pipeline is None
