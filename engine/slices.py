@@ -4,6 +4,9 @@ A turn of an actor ends after `SLICE_NS`, at a record boundary. User code gets r
 `CHUNK_NS` at the current pace, at first one, and at most twice as many each time. So cheap records are processed in
 whole batches, as if there were no clock, and expensive ones one by one. If the pace changes in the middle of a chunk,
 that chunk takes as long as it takes, and the next one is small.
+
+Where more threads than cores have work, a task loses its core for some milliseconds again and again. Such a chunk only
+halves the next one: small chunks become small batches, which stay small on their way round a loop.
 """
 
 from __future__ import annotations
@@ -45,8 +48,10 @@ class Pace:
     def note(self, records: int, took_ns: int) -> None:
         """Adapt the pace: processing `records` took `took_ns`."""
         fit = records * CHUNK_NS // max(took_ns, 1)
-        if took_ns > CHUNK_NS:
+        if took_ns > SLICE_NS:
             self._records = max(1, fit)
+        elif took_ns > CHUNK_NS:
+            self._records = max(1, fit, min(records, self._records) // 2)
         else:
             # A few records say little about the cost of many, so they do not slow the pace down.
             self._records = max(self._records, min(fit, 2 * max(records, self._records), CHEAP_RECORDS * 8))

@@ -58,6 +58,7 @@ class TaskDriver:
     - outputs, bounded: the sending ends, and those of them that can be full. arrivals: the receiving ends of the live
       inputs. looping: those of the back edges.
     - room: whether the task may send. calls_max: the maximum number of open calls; 0 if no operator calls outside.
+    - waits, acts_by_itself: whether there may be timers or calls, and whether the task may do anything without input.
     - called: the calls that were made and have no answer yet.
     - paces, read_pace: how many records to pass to user code at a time, per input and for the source.
     - opened: the front batch of an input, decoded once for all its parts, with its payload.
@@ -98,6 +99,7 @@ class TaskDriver:
         self.calls_max = min((kind.calls_max for kind in kinds if kind.calls_max), default=0)
         self.called: set[int] = set()
         self.waits = runtime.waits
+        self.acts_by_itself = self.is_source or self.waits
         self.turns = InputTurns(in_rounds=core.rounds is not None)
         self.paces = {channel: Pace(unit) for channel in self.inputs}
         self.read_pace = Pace(unit)
@@ -219,6 +221,13 @@ class TaskDriver:
             self._call()
         return has_more
 
+    def has_work(self) -> bool:
+        """Whether a turn may have anything to do, or to report as held up."""
+        core = self.core
+        if self.acts_by_itself or self.is_held or core.has_queued():
+            return True
+        return bool(self.snapshots.captures) or core.awaits_time
+
     def has_no_room(self) -> bool:
         """Whether one of the task's output channels is full, or the maximum number of calls is open."""
         if self.room.is_full():
@@ -272,7 +281,7 @@ class TaskDriver:
 
     def take_part(self, channel: ChannelId, records_max: int) -> None:
         """Take up to `records_max` more records of the channel; its front is a batch."""
-        records, emitted = self._chunk(channel, records_max)
+        records, emitted = self._chunk(channel, self.core.front(channel), records_max)
         self._on_consumed(channel, self.ports.clock.clock_ns())
         self._took(channel, records, emitted)
 
@@ -282,30 +291,30 @@ class TaskDriver:
         if pace.is_cheap and not self.calls_max:
             self.take(channel, pace.chunk(records_max))
             return
-        if core.front(channel) is None:
+        front = core.front(channel)
+        if front is None:
             self.take(channel, 1)
             return
         emitted: Emitted = []
         records, began_ns = 0, clock_ns()
         while True:
-            count, out = self._chunk(channel, pace.chunk(self._within_calls(records_max - records)))
+            count, out = self._chunk(channel, front, pace.chunk(self._within_calls(records_max)))
             emitted += out
             records += count
             now_ns = clock_ns()
             pace.note(count, now_ns - began_ns)
             if now_ns >= until_ns or self._within_calls(records_max - records) <= 0 or core.more(channel) is None:
                 break
-            began_ns = now_ns
+            front, began_ns = core.front(channel), now_ns
         self._on_consumed(channel, now_ns)
         self._took(channel, records, _merged(emitted))
 
-    def _chunk(self, channel: ChannelId, records_max: int) -> tuple[int, Emitted]:
-        """Run user code on the next records of a channel that has some: as many batches as fit, or a part of one.
+    def _chunk(self, channel: ChannelId, front: tuple[Any, int] | None, records_max: int) -> tuple[int, Emitted]:
+        """Run user code on the next records of a channel: as many batches as fit, or a part of the one at its front.
 
         Returns how many records there were, and what user code emitted.
         """
         core = self.core
-        front = core.front(channel)
         if front is None:
             raise ProtocolError(f"task {self.id}: no batch of channel {channel} may be processed now")
         payload, skip = front
@@ -617,6 +626,8 @@ class TaskDriver:
 
 def _merged(emitted: Emitted) -> Emitted:
     """Combine the output of several chunks into as few batches as one chunk would have produced."""
+    if len(emitted) < 2:
+        return emitted
     by_channel: dict[ChannelId, list[Batch]] = {}
     for channel, batch in emitted:
         by_channel.setdefault(channel, []).append(batch)

@@ -113,6 +113,19 @@ def test_cheap_records_travel_in_batches_as_large_as_they_came():
     assert [len(_batch(item.payload)) for out in task.outputs for item in out] == [2_500, 2_500]
 
 
+def test_a_batch_is_not_cut_to_make_up_a_turn():
+    task = Task(1_000, records=700)
+    for seq in range(2, 40):
+        task.receive(Data(seq, encode(Batch(task.records, 0))))
+    seen: list[int] = []
+    while task.inbox.queue:
+        task.driver.turn(1_024, 1_024, task.around.time_ns + SLICE_NS)
+        seen.append(len(task.slow.seen))
+    assert not task.driver.paces[task.channel].is_cheap
+    assert len(seen) > 10
+    assert {records % 700 for records in seen[-10:]} == {0}, "two whole batches a turn, not 1,024 records"
+
+
 def test_records_of_a_slice_leave_in_one_batch_for_each_channel():
     task = Task(1 * MS, records=100)
     task.turn()
@@ -219,6 +232,16 @@ def test_a_jump_in_cost_is_noticed_with_the_first_chunk_behind_it():
     pace.note(8_192, 8_192 * 50 * MS)
     assert not pace.is_cheap
     assert pace.chunk(8_192) == 1
+
+
+def test_a_chunk_that_lost_its_core_for_a_moment_only_halves_the_next_one():
+    pace = Pace(1)
+    for _ in range(20):
+        pace.note(pace.chunk(8_192), 1_000)
+    pace.note(1_024, SLICE_NS)
+    assert pace.chunk(8_192) == 512
+    pace.note(512, 4 * CHUNK_NS)
+    assert pace.chunk(8_192) == 256
 
 
 def test_a_few_records_that_take_their_time_to_begin_with_do_not_slow_the_pace():
