@@ -83,7 +83,7 @@ class TaskCore(TaskInputs):
         for inbox in restored_inboxes(restored.logs, list(self.inboxes.values()), self.encode):
             self.inboxes[inbox.id] = inbox
             if self.rounds is not None and inbox.id.sender == RESTORED_SENDER:
-                self.rounds.depths[inbox.live_id] = inbox.depth
+                self.rounds.add_channel(inbox.live_id, inbox.depth)
         if self.rounds is not None and restored.rounds is not None:
             self.rounds.restore(restored.rounds)
 
@@ -424,9 +424,10 @@ class TaskCore(TaskInputs):
 
     def _capture_due(self, effects: list[Effect]) -> bool:
         """Capture every epoch whose barrier all inputs have given; return whether there was one."""
+        if self.alignment.is_idle:
+            return False
         captured = False
-        if not self.alignment.is_idle:
-            self._decline_in_a_round(effects)
+        self._decline_in_a_round(effects)
         while not (self.ended or self.alignment.is_idle):
             epoch = self.alignment.due(self._live_regular())
             if epoch is None or epoch == self.declined:

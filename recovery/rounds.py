@@ -83,7 +83,11 @@ class Rounds:
 
     def __init__(self, task: Task) -> None:
         self.depth = task.depth
-        self.depths = {channel.id: channel.depth for channel in task.inputs}
+        self.depths: dict[ChannelId, int] = {}
+        self._before: dict[ChannelId, tuple[ChannelId, ...]] = {}
+        self._outer: tuple[ChannelId, ...] = ()
+        self._innermost: tuple[ChannelId, ...] = ()
+        self._know({channel.id: channel.depth for channel in task.inputs})
         self.is_head = task.iteration is not None
         self.current: Path = (0,) * self.depth
         self.phase = Phase.START if self.is_head else Phase.ROUND
@@ -97,13 +101,24 @@ class Rounds:
         self.enclosing: dict[TaskId, Any] = {}
         self.enclosing_cut: Epoch | None = None
 
+    def add_channel(self, channel: ChannelId, depth: int) -> None:
+        """Add a channel that only this attempt has: a log whose channel is gone."""
+        self._know(self.depths | {channel: depth})
+
+    def _know(self, depths: dict[ChannelId, int]) -> None:
+        self.depths = depths
+        self._before = {c: tuple(o for o, d in depths.items() if d < depth) for c, depth in depths.items()}
+        self._outer = tuple(c for c, d in depths.items() if d < self.depth)
+        self._innermost = tuple(c for c, d in depths.items() if d == self.depth)
+
     def is_readable(self, channel: ChannelId) -> bool:
         """Whether the queued batches of this channel belong to the task's current round."""
-        if channel in self.given:
+        given = self.given
+        if channel in given:
             return False
-        depth = self.depths[channel]
-        for other, other_depth in self.depths.items():
-            if other_depth < depth and other not in self.given and other not in self.closed:
+        # Usually a single channel or none: a loop is faster than a generator.
+        for other in self._before[channel]:  # noqa: SIM110
+            if other not in given and other not in self.closed:
                 return False
         return True
 
@@ -162,8 +177,8 @@ class Rounds:
     def complete_path(self) -> Path | None:
         """The path of the marker that all channels concerned have given, if any."""
         if self.phase is Phase.START:
-            return self._common([c for c, d in self.depths.items() if d < self.depth])
-        path = self._common([c for c, d in self.depths.items() if d == self.depth])
+            return self._common(self._outer)
+        path = self._common(self._innermost)
         if path is None or self.is_head or len(path) == self.depth:
             return path
         lower = [c for c, d in self.depths.items() if len(path) <= d < self.depth and c not in self.closed]
@@ -171,7 +186,7 @@ class Rounds:
 
     def start_is_over(self) -> bool:
         """Whether all channels that enter at this head have ended."""
-        return self.phase is Phase.START and all(c in self.closed for c, d in self.depths.items() if d < self.depth)
+        return self.phase is Phase.START and self.closed.issuperset(self._outer)
 
     def _common(self, channels: Iterable[ChannelId]) -> Path | None:
         paths: set[Path] = set()

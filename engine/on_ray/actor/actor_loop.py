@@ -321,6 +321,8 @@ class ActorLoop:
         now_ns = self.clock_ns()
         for place in range(first, first + len(turns)):
             began_ns, driver = now_ns, turns[place % len(turns)]
+            if not driver.has_work():
+                continue
             has_more |= driver.turn(self.take_max, self.read_max, until_ns)
             self._deliver()
             # Receivers of this output need not wait for the other tasks of this actor.
