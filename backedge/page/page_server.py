@@ -3,6 +3,7 @@
 - It listens on the loopback address. The address that is printed contains a random token; opening it sets a cookie, and
   nothing is served without one of the two.
 - Requests that name another host are refused, so that no foreign page can reach it under a name of its own.
+- No request is logged, because it may hold the token.
 - Nothing here changes a run or a cut. The page loads nothing from anywhere else (Content-Security-Policy).
 - Statuses are pushed as server-sent events. What blocks runs in threads.
 """
@@ -71,7 +72,8 @@ class PageServer:
             self._loop.close()
 
     async def _serve(self, started: threading.Event) -> None:
-        runner = web.AppRunner(self._app(), shutdown_timeout=1.0)
+        # The first line of a request may hold the token, and would be in the log of whoever logs at level INFO.
+        runner = web.AppRunner(self._app(), shutdown_timeout=1.0, access_log=None)
         await runner.setup()
         try:
             site = web.TCPSite(runner, HOST, self._port)
@@ -111,7 +113,8 @@ class PageServer:
             raise web.HTTPForbidden(text="this page is served under its own address only\n")
         cookie = f"backedge-{self._port}"
         given = request.query.get("token") or request.cookies.get(cookie, "")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        # A header may hold bytes that are no text.
+        if not hmac.compare_digest(given.encode(errors="surrogateescape"), self._token.encode()):
             raise web.HTTPForbidden(text="open the address that `backedge` has printed: it contains the token\n")
         if "token" in request.query and request.path == "/":
             # The token leaves the address, and with it the history of the browser.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from socket import create_connection
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
@@ -105,6 +107,21 @@ def test_the_address_with_the_token_sets_a_cookie_and_leaves_the_token_out(page:
 def test_a_request_under_another_name_is_refused_even_with_the_token(page: Page):
     assert page.ask("/", Host="backedge.example:80", Cookie=page.cookie).status == 403
     assert page.ask("/", Host=f"localhost:{page.address.port}", Cookie=page.cookie).status == 200
+
+
+def test_bytes_that_are_no_text_are_no_token(page: Page):
+    with create_connection(("127.0.0.1", page.address.port or 0), timeout=20) as connection:
+        head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{page.address.port}\r\nConnection: close\r\n".encode()
+        connection.sendall(head + f"Cookie: backedge-{page.address.port}=".encode() + b"\xff\xfe\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 403")
+
+
+def test_the_token_is_in_no_log(page: Page, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("DEBUG"):
+        assert page.ask(f"/?token={page.token}").status == 303
+        assert page.ask(f"/api/jobs?token={page.token}").status == 200
+        logging.getLogger("aiohttp.access").info("the log is read")
+    assert "the log is read" in caplog.text and page.token not in caplog.text
 
 
 def test_the_page_asks_nobody_else(page: Page):

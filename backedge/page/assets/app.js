@@ -95,8 +95,9 @@ async function showJobs() {
     item.firstChild.setAttribute("aria-current", String(found.job === job));
   });
   if (job === null && jobs.length) {
-    const named = decodeURIComponent(location.hash.slice(1));
-    choose(jobs.some((found) => found.job === named) ? named : (jobs.find((found) => found.is_live) ?? jobs[0]).job);
+    // The address may name anything, also what cannot be decoded.
+    const named = jobs.find((found) => location.hash === `#${encodeURIComponent(found.job)}`);
+    choose((named ?? jobs.find((found) => found.is_live) ?? jobs[0]).job);
   }
 }
 
