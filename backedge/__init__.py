@@ -47,7 +47,7 @@ from engine.files.file_errors import (
     UnwritableRecordError,
 )
 from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
-from engine.on_ray.api.detached_runs import NoSuchRunError, RunAliveError, attach
+from engine.on_ray.api.detached_runs import NoAnswerError, NoSuchRunError, RunAliveError, attach
 from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.starting import run, start
@@ -188,6 +188,7 @@ __all__ = [
     "MissingNameError",
     "MisuseError",
     "Narration",
+    "NoAnswerError",
     "NoCycleError",
     "NoInputError",
     "NoSinkError",

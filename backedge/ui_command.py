@@ -22,6 +22,7 @@ from recovery.stores.store_errors import StoreError
 
 if TYPE_CHECKING:
     from backedge.page.page_server import PageServer
+    from backedge.page.page_source import Living
 
 WRONG_CALL = 2
 
@@ -68,7 +69,7 @@ def _server(snapshots: str | None, key: bytes | None, port: int) -> PageServer:
     from backedge.page.page_server import PageServer
     from backedge.page.page_source import PageSource
 
-    source = PageSource(snapshots, key, _living)
+    source = PageSource(snapshots, key, _living())
     source.jobs()
     server = PageServer(source, port)
     server.start()
@@ -76,14 +77,20 @@ def _server(snapshots: str | None, key: bytes | None, port: int) -> PageServer:
     return server
 
 
-def _living() -> Sequence[RunStatus]:
+def _living() -> Living:
+    """Asks the cluster for the runs that are alive, if this process is connected to one."""
     from engine.on_ray import cluster
-    from engine.on_ray.api.living_runs import living_runs
+    from engine.on_ray.api.living_runs import LivingRuns
 
-    try:
-        return living_runs() if cluster.is_connected() else ()
-    except (cluster.RayError, ConnectionError):
-        return ()  # the cluster has ended; what the store knows is shown
+    runs = LivingRuns()
+
+    def ask() -> Sequence[RunStatus]:
+        try:
+            return runs.ask() if cluster.is_connected() else ()
+        except (cluster.RayError, ConnectionError):
+            return ()  # the cluster has ended; what the store knows is shown
+
+    return ask
 
 
 def _join_cluster(*, is_needed: bool) -> None:

@@ -77,6 +77,20 @@ def detach(folder: str) -> None:
     say(state=job.wait().state)
 
 
+def race(folder: str) -> None:
+    """Start a short detached run as soon as the test says so, or join the one that another process has started."""
+    starting.RESULT_KEPT_S = RESULT_KEPT_S
+    cluster.connect(must_exist=True)
+    say(ready=True)
+    sys.stdin.readline()
+    flow = trips(**LONG, gate=str(Path(folder) / GATE))
+    options = {"every": 0.2, "actors": "slice", "detached": True, "resume": "latest", "progress": False}
+    job = start(flow, snapshots=folder, **options)
+    say(attempt=job.status().attempt)
+    result = job.wait()
+    say(state=result.state, done=sorted(result.outputs["done"]))
+
+
 def follow_detached(job: str) -> None:
     """Follow a detached run from another process, and tell what came of it."""
     following = attach(job, progress=False)
@@ -92,14 +106,16 @@ def driver(module: str, *arguments: str, address: str | None) -> Iterator[subpro
     if address is not None:
         environment["RAY_ADDRESS"] = address
     command = [sys.executable, "-m", module, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -113,5 +129,5 @@ def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    scenarios = (follow, resume, wait, detach, follow_detached)
+    scenarios = (follow, resume, wait, detach, race, follow_detached)
     {scenario.__name__: scenario for scenario in scenarios}[sys.argv[1]](sys.argv[2])

@@ -28,8 +28,9 @@ from backedge import (
 )
 from backedge.command import main
 from engine.on_ray import cluster
-from engine.on_ray.api import starting
-from engine.on_ray.api.detached_runs import SPACE
+from engine.on_ray.api import detached_runs, starting
+from engine.on_ray.api.detached_runs import SPACE, NoAnswerError
+from engine.on_ray.api.living_runs import LivingRuns
 from tests.jobs.rays import last_json
 from tests.on_ray.drivers import GATE, LONG, ROOT, driver, long_trips, next_line
 from tests.on_ray.flows import expect, trips_made, until
@@ -152,6 +153,84 @@ def test_a_cancelled_run_leaves_its_cut_and_no_task(living: Job, capsys: pytest.
     assert main(["cancel", "trips"]) == 0
     assert "trips: cancelled" in capsys.readouterr().out
     assert all(has_ended(pid) for pid in pids.values())
+
+
+@pytest.mark.slow
+def test_of_two_processes_that_start_a_job_at_once_one_joins_the_other(address: str, tmp_path: Path):
+    """First when there is no run, then when one has just ended and its supervisor still has the name."""
+    for gate in (False, True):
+        (tmp_path / GATE).touch() if gate else None
+        with (
+            driver("tests.on_ray.drivers", "race", str(tmp_path), address=address) as one,
+            driver("tests.on_ray.drivers", "race", str(tmp_path), address=address) as other,
+        ):
+            for process in (one, other):
+                next_line(process)
+            for process in (one, other):
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            attempts = [next_line(process)["attempt"] for process in (one, other)]
+            (tmp_path / GATE).touch()
+            for process in (one, other):
+                end = next_line(process)
+                assert (end["state"], len(end["done"])) == ("finished", len(MADE))
+                assert process.wait() == 0
+        assert len(set(attempts)) == 1, "they follow the same run"
+    expect_gone("trips")
+
+
+def test_a_name_that_another_process_has_taken_meanwhile_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
+    ended: list[Any] = []
+    names = iter(["the one that has ended", "the one that another process has started"])
+    monkeypatch.setattr(cluster, "kill", ended.append)
+    monkeypatch.setattr(cluster, "find_actor", lambda name, space: next(names))
+    detached_runs._free_name("trips", "the one that has ended")
+    assert ended == ["the one that has ended"] and not list(names)
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_dies_after_the_end_does_not_begin_the_run_again(address: str, tmp_path: Path):
+    before = actors_below(os.getpid())
+    with driver("tests.on_ray.drivers", "detach", str(tmp_path), address=address) as started:
+        next_line(started)
+        job = attach("trips", progress=False)
+        assert job.stop().state == "stopped"
+        last = job.status()
+        end(supervisor_of(before))
+        ended = attach("trips", progress=False)
+        story = until(ended, lambda story: story.restarts == 1, "its successor answers")
+        assert (story.state, story.last_epoch, story.pids) == ("stopped", last.last_epoch, {})
+        assert ended.wait().state == "stopped"
+    expect_gone("trips")
+    assert again(tmp_path).stop().state == "stopped", "and a later start continues it"
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_hangs_is_told_of(
+    living: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(detached_runs, "ANSWER_TOLD_S", 0.2)
+    monkeypatch.setattr(detached_runs, "ANSWER_TIMEOUT_S", 1.0)
+    (supervisor,) = [pid for pid, name in actors_below(os.getpid()).items() if name.startswith("ray::Supervisor")]
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        runs = LivingRuns(timeout_s=1.0)
+        assert runs.ask() == []
+        began_s = time.monotonic()
+        assert runs.ask() == [], "and it is not waited for again"
+        assert time.monotonic() - began_s < 1.0
+        assert main(["attach", "trips"]) == 2
+        told = capsys.readouterr().err
+        assert "waiting for 1 s at most" in told and "its process is stopped or waits for a machine" in told
+        with pytest.raises(NoAnswerError):
+            again(tmp_path)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    until(living, lambda story: story.state == "running", "it goes on")
+    assert [status.job for status in LivingRuns().ask()] == ["trips"]
+    (tmp_path / GATE).touch()
+    assert living.wait().restores == ()
 
 
 @pytest.mark.usefixtures("on_ray")

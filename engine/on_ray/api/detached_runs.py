@@ -11,6 +11,7 @@ from typing import cast
 
 from engine.on_ray import cluster
 from engine.on_ray.api.job_handle import REPEAT_S, Job
+from engine.on_ray.api.progress_line import Display
 from engine.on_ray.planned_faults import Faults
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RunIdentity
@@ -23,6 +24,8 @@ from graphs.plan import Plan
 SPACE = "backedge"
 """Ray's namespace of the supervisors of detached runs."""
 
+ANSWER_LOOK_S, ANSWER_TOLD_S, ANSWER_TIMEOUT_S = 0.25, 5.0, 60.0
+
 
 class NoSuchRunError(LookupError):
     """No detached run of this job is alive on the cluster."""
@@ -32,11 +35,16 @@ class RunAliveError(ValueError):
     """A run of this job is alive, and this call cannot join it."""
 
 
+class NoAnswerError(TimeoutError):
+    """The supervisor of a run gives no answer: it is stopped, or waits for a machine."""
+
+
 def attach(job: str, *, progress: bool = True) -> Job:
     """Find the detached run of a job, to follow it, to take savepoints, or to end it.
 
     A run that has ended is found for another minute. `progress`: whether to show its progress, and print what its
-    `Print` sinks write, from the last thousand lines on. Raises `NoSuchRunError` if there is none.
+    `Print` sinks write, from the last thousand lines on. Raises `NoSuchRunError` if there is none, `NoAnswerError` if
+    its supervisor does not answer for a minute.
     """
     check_name(job, "job")
     cluster.connect(must_exist=True)
@@ -56,19 +64,18 @@ def attach(job: str, *, progress: bool = True) -> Job:
 def join(identity: RunIdentity, job: str, options: RunOptions, faults: Faults) -> Job | None:
     """The living run that this call joins, or None if there is none and the call starts one.
 
-    Raises `RunAliveError` if the call cannot join the run and would fight it.
+    Raises `RunAliveError` if the call cannot join the run and would fight it, `NoAnswerError` if its supervisor does
+    not answer for a minute.
     """
     found = _find(job)
-    if found is None:
+    while options.detached and found is not None and found[1].has_ended:
+        # The new run needs its name; those who followed the old one have its result.
+        _free_name(job, found[0])
+        # Another process may have started the job in this moment.
+        found = _find(job)
+    if found is None or found[1].has_ended:
         return None
     supervisor, about = found
-    if about.has_ended:
-        if options.detached:
-            # The new run needs its name; those who followed the old one have its result.
-            cluster.kill(supervisor)
-            while cluster.find_actor(job, SPACE) is not None:
-                time.sleep(REPEAT_S)
-        return None
     is_same_place = identity.root is not None and identity.root == about.identity.root
     if not (is_same_place or options.detached):
         return None  # two runs that share nothing but a name
@@ -90,14 +97,36 @@ def join(identity: RunIdentity, job: str, options: RunOptions, faults: Faults) -
 def _find(job: str) -> tuple[cluster.Actor, About] | None:
     """The supervisor of a job's detached run, and its run."""
     supervisor = cluster.find_actor(job, SPACE)
+    asked: cluster.Pending | None = None
+    began_s, is_told = time.monotonic(), False
     while supervisor is not None:
+        asked = asked or supervisor.about.remote()
         try:
-            return supervisor, cast(About, cluster.get(supervisor.about.remote()))
+            if cluster.is_over(asked, ANSWER_LOOK_S):
+                return supervisor, cast(About, cluster.get(asked))
         except cluster.ActorDiedError:
             return None
         except cluster.ActorUnavailableError:
-            time.sleep(REPEAT_S)  # it is being replaced
+            asked = None  # it is being replaced
+            time.sleep(REPEAT_S)
+        waited_s = time.monotonic() - began_s
+        silent = f"the supervisor of job {job!r} has not answered for {waited_s:.0f} s"
+        if waited_s >= ANSWER_TIMEOUT_S:
+            raise NoAnswerError(
+                f"{silent}: its process is stopped or waits for a machine, see `ray list actors`; call again when it "
+                "goes on, or end that process for a successor"
+            )
+        if waited_s >= ANSWER_TOLD_S and not is_told:
+            is_told = True
+            Display(True).say(f"{silent}: waiting for {ANSWER_TIMEOUT_S:.0f} s at most")
     return None
+
+
+def _free_name(job: str, supervisor: cluster.Actor) -> None:
+    """End the supervisor of a run that has ended, and wait until its name is free or belongs to another one."""
+    cluster.kill(supervisor)
+    while cluster.find_actor(job, SPACE) == supervisor:
+        time.sleep(REPEAT_S)
 
 
 def check_detached(plan: Plan, options: RunOptions, what: str) -> None:

@@ -23,6 +23,7 @@ from recovery.requests import Reply, RequestKind, wanted
 
 LOOK_S = 0.25
 REPEAT_S = 0.05
+SILENCE_TOLD_S = 10.0
 CANCEL_TIMEOUT_S = 30.0
 
 
@@ -128,7 +129,7 @@ class Job:
     def _look(self, lines_from: int, printed_from: int) -> Story:
         while True:
             try:
-                story = cast(Story, cluster.get(self._supervisor.look.remote(lines_from, printed_from)))
+                story = cast(Story, self._answer(self._supervisor.look.remote(lines_from, printed_from)))
             except cluster.ActorUnavailableError:
                 if self._follow_successor():
                     lines_from = printed_from = 0
@@ -137,6 +138,12 @@ class Job:
                 continue
             self._seen = story
             return story if self._earlier is None else _continued(story, self._earlier)
+
+    def _answer(self, asked: cluster.Pending) -> Any:
+        """The answer of the supervisor. Says so if it takes long: its process may be stopped, or be replaced."""
+        if not cluster.is_over(asked, SILENCE_TOLD_S):
+            self._progress.say(f"the supervisor of the run has not answered for {SILENCE_TOLD_S:.0f} s; waiting for it")
+        return cluster.get(asked)
 
     def _is_over(self, timeout_s: float) -> bool:
         """Whether the run ends within that time. It goes on if its supervisor was replaced."""
@@ -217,7 +224,7 @@ class Job:
             answer: Reply | None
             try:
                 if self.result is None:
-                    answer = cluster.get(self._supervisor.ask.remote(request_id, kind, name, parallelism))
+                    answer = self._answer(self._supervisor.ask.remote(request_id, kind, name, parallelism))
                 else:
                     # The supervisor is being ended, and may or may not still answer.
                     answer = self._last_answer(request_id, kind, name, "")

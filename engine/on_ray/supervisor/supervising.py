@@ -84,6 +84,7 @@ class Supervising(RunObserver[CutDescription]):
     - asked: requests of clients that the loop has not handled yet.
     - asking: lock of `asked` and `has_ended`, because requests come from any thread.
     - has_ended: whether the loop has ended, so that requests are answered at once.
+    - earlier: the status that a former supervisor of this run has kept.
     - heard_ms: time of each actor's last progress report in this attempt.
     - looks: open questions to silent actors about what they are doing.
     - status_kept_at_ms: when the status was kept last.
@@ -113,7 +114,8 @@ class Supervising(RunObserver[CutDescription]):
         self.heard_ms: dict[str, int] = {}
         self.silences = Silences(spec.silence_ms)
         self.looks: dict[str, Look] = {}
-        self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), self._earlier())
+        self.earlier = self._earlier()
+        self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), self.earlier)
         self.status_kept_at_ms: int | None = None
         self.wait_told_at_s = WAIT_TOLD_S
         self.has_ended = False
@@ -133,9 +135,13 @@ class Supervising(RunObserver[CutDescription]):
         """Run until the run has ended, successfully or not; return its story."""
         driver = self.driver
         try:
-            driver.begin(self.spec.resume_from, anew=self.spec.anew)
-            while not driver.is_over:
-                self._turn()
+            if self.earlier is not None and self.earlier.is_over:
+                # The supervisor of a detached run stays for a while after its end. If it dies then, nothing goes on.
+                self._tell_end_of(self.earlier)
+            else:
+                driver.begin(self.spec.resume_from, anew=self.spec.anew)
+                while not driver.is_over:
+                    self._turn()
         except REFUSALS as refusal:
             self._fail(refusal)
         finally:
@@ -153,6 +159,13 @@ class Supervising(RunObserver[CutDescription]):
             self._release_output()
         self.story.printed_before, self.story.printed = self.output.printed_from(0)
         return self.story
+
+    def _tell_end_of(self, earlier: RunStatus) -> None:
+        """The run has ended under a former supervisor."""
+        error = RunFailedError(earlier.reason) if earlier.state == "failed" else None
+        self.story.finish(earlier.state, error)
+        self.story.last_epoch = None if earlier.last_epoch is None else Epoch(earlier.last_epoch)
+        self.driver.supervisor.requests.on_failed(f"it has {earlier.state}")
 
     def status(self) -> RunStatus:
         """What is known about the run. Called from any thread."""
