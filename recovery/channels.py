@@ -5,14 +5,17 @@ not to a state. An inbox therefore keeps two positions: the last batch received,
 
 A batch may be processed in parts. It stays at the front, unconsumed, until its last record has been processed; `skip`
 counts the records processed so far, and is part of a log that begins with the batch.
+
+Digests are the CRC-32 of zlib. zlib-ng computes the same values in a tenth of the time.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+from zlib_ng.zlib_ng import crc32 as untyped_crc32  # pyright: ignore[reportUnknownVariableType]
 
 from graphs.ids import ChannelId, Epoch
 from recovery.cut import InputRecord, LogEntry, OutputRecord
@@ -20,6 +23,7 @@ from recovery.messages import Barrier, Data, End, Marker, Mode
 from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 
 Encode = Callable[[Any], bytes]
+crc32 = cast("Callable[[bytes, int], int]", untyped_crc32)
 
 
 class Stored:
@@ -109,7 +113,7 @@ class Inbox:
                 "doubled or swapped; the attempt must be restored from its last cut"
             )
         before = self.received_digest
-        after = before if self.within_actor else zlib.crc32(data.payload, before)
+        after = before if self.within_actor else crc32(data.payload, before)
         payload = data.payload if kept is None else kept
         # `_make` takes a third of the time of the constructor, which is Python code.
         queued = Queued._make((data.seq, payload, data.marker, before, after))
@@ -210,7 +214,7 @@ class Outlet:
         """Count and digest a batch that is about to be sent."""
         self.sent += 1
         if not self.within_actor:
-            self.digest = zlib.crc32(payload, self.digest)
+            self.digest = crc32(payload, self.digest)
         return Data(self.sent, payload, marker)
 
     def record(self) -> OutputRecord:

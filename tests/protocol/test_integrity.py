@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -109,6 +110,16 @@ def test_count_and_digest_of_both_ends_go_into_the_cut():
     consumed = bench.records[1, task_id("sink")].inputs[0]
     assert (sent.sent, sent.digest) == (consumed.consumed, consumed.digest)
     assert sent.sent == 2 and sent.digest != 0
+
+
+def test_digests_are_the_crc_of_zlib():
+    bench = Bench(PIPE)
+    bench.pass_on(CHANNEL, "one", "two" * 10_000)
+    inbox = bench.core("sink").inboxes[bench.channel(CHANNEL)]
+    found = 0
+    for record in ("one", "two" * 10_000):
+        found = zlib.crc32(encode(Batch([record])), found)
+    assert inbox.consumed_digest == found
 
 
 def test_each_log_entry_carries_the_digest_before_and_after_it():
