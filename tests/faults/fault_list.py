@@ -15,6 +15,7 @@ RESUMING = "tests/on_ray/test_resuming.py::test_"
 USER_CODE = "tests/on_ray/test_user_code.py::test_"
 FULL_DISK = "tests/on_ray/test_full_disk.py::test_"
 LOOPS = "tests/on_ray/test_loops.py::test_"
+SHARED = "tests/on_ray/test_shared_ring.py::test_"
 STORES = "tests/stores/test_faults.py::test_"
 OPENING = "tests/stores/test_opening.py::test_"
 OBJECTS = "tests/objects/test_object_faults.py::test_"
@@ -178,6 +179,15 @@ FAULTS = (
         "driver",
         "the driver is interrupted",
         (f"{RESUMING}a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut",),
+    ),
+    Fault(
+        "memory",
+        "deaths and damage while processes share memory",
+        (
+            f"{SHARED}a_sender_that_is_killed_leaves_no_file_behind",
+            f"{SHARED}memory_that_somebody_writes_to_fails_the_attempt",
+            f"{SHARED}processes_that_die_while_they_share_memory_lose_nothing",
+        ),
     ),
     Fault("host", "a host is lost with all its processes", (f"{DAEMONS}[host]",)),
     Fault("gcs", "the GCS is lost with the whole cluster", (f"{CLUSTER}[everything]",)),

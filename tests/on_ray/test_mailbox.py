@@ -110,6 +110,52 @@ def test_a_payload_of_many_megabytes_arrives_whole(opened: list[Mailbox]):
     assert received(other, 1) == [message(1, payload)]
 
 
+def test_large_payloads_go_through_shared_memory_once_it_is_opened_in_order_with_the_others(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address, sender=1)
+    payload = os.urandom(100_000)
+    sizes: list[int] = []
+    send = link._send
+
+    def counted(frame: bytes, *flags: int, **options: bool) -> None:
+        sizes.append(len(frame))
+        send(frame, *flags, **options)
+
+    link._send = counted
+    for start in (1, 101):
+        sizes.clear()
+        sent = [message(number, payload if number % 3 else b"small") for number in range(start, start + 100)]
+        for posted in sent:
+            link.post(posted)
+        one.flush()
+        assert received(other, 100) == sent
+    assert len(sizes) == 1 and sizes[0] < 10_000, "notes alone, all of them together"
+
+
+def test_what_finds_no_room_in_shared_memory_goes_over_the_link_in_order(
+    opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("engine.on_ray.transport.shared_ring.RING_BYTES", 250_000)
+    one, other = here(opened), here(opened)
+    link = one.link(other.address, sender=1)
+    for start in (1, 101):
+        sent = [message(number, bytes([number]) * 100_000) for number in range(start, start + 20)]
+        for posted in sent:
+            link.post(posted)
+        one.flush()
+        assert received(other, 20) == sent
+    assert other.lost == []
+
+
+def test_no_memory_is_offered_to_another_host_or_to_the_supervisor(opened: list[Mailbox]):
+    one, other = here(opened, "here", HOST), here(opened, "there", HOST)
+    links = one.link(other.address, sender=1), one.link(here(opened).address)
+    for link in links:
+        link.post(message(1, b"x" * 100_000))
+        assert link._ring is None
+    assert received(other, 1) == [message(1, b"x" * 100_000)]
+
+
 def test_sending_never_waits_for_the_receiver(opened: list[Mailbox]):
     one, other = here(opened), here(opened)
     link = one.link(other.address)

@@ -2,7 +2,8 @@
 
     sender | link number | kind | attempt | channel | number        then the payload
 
-Small messages that are sent to one actor together travel as one bundle: each after its length.
+Small messages that are sent to one actor together travel as one bundle: each after its length. The payload of a large
+one travels through shared memory (`shared_ring.py`), and a note of its place in the bundle.
 
 `sender` and `link number` count the frames of a link, so that its receiver notices missing ones. Both are 0 on the
 links to and from the supervisor, which may lose frames (`recovery/lines.py`).
@@ -46,6 +47,8 @@ class Kind(IntEnum):
     WAKE = 8
     BUNDLE = 9
     HEARTBEAT = 10
+    OFFER = 11
+    SHARED = 12
 
 
 NO_CHANNEL = 0xFFFFFFFF
@@ -57,6 +60,11 @@ Message = tuple[bytes, bytes]
 WAKE: Message = (_HEADER.pack(Kind.WAKE, 0, NO_CHANNEL, 0), b"")
 BUNDLE = int(Kind.BUNDLE)
 _BUNDLE_HEADER = _HEADER.pack(Kind.BUNDLE, 0, NO_CHANNEL, 0)
+OFFER = int(Kind.OFFER)
+SHARED = int(Kind.SHARED)
+_OFFER_HEADER = _HEADER.pack(Kind.OFFER, 0, NO_CHANNEL, 0)
+_SHARED_HEADER = _HEADER.pack(Kind.SHARED, 0, NO_CHANNEL, 0)
+_PLACE = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<I")
 _CREDIT = struct.Struct("<QQ")
 
@@ -101,6 +109,26 @@ def unbundle(frame: bytes) -> Iterator[Message]:
         start = at + _LENGTH.size
         header_end, at = start + HEADER_BYTES, start + _LENGTH.unpack_from(frame, at)[0]
         yield frame[start:header_end], frame[header_end:at]
+
+
+def pack_offer(offer: str) -> bytes:
+    """Pack what a receiver needs to open shared memory."""
+    return _OFFER_HEADER + offer.encode()
+
+
+def pack_shared(header: bytes, place: tuple[int, int]) -> bytes:
+    """Pack the header of a message and the place of its payload in shared memory.
+
+    >>> unpack_shared(pack_shared(b"h" * 17, (1, 2))[HEADER_BYTES:])
+    (b'hhhhhhhhhhhhhhhhh', (1, 2))
+    """
+    return _SHARED_HEADER + header + _PLACE.pack(*place)
+
+
+def unpack_shared(payload: bytes) -> tuple[bytes, tuple[int, int]]:
+    """Unpack the header of a message and the place of its payload."""
+    start, end = _PLACE.unpack_from(payload, HEADER_BYTES)
+    return payload[:HEADER_BYTES], (start, end)
 
 
 def pack_note(kind: Kind, attempt: Attempt, value: Any = None, number: int = 0) -> Message:

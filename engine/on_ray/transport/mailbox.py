@@ -5,6 +5,8 @@ connection per pair and direction, the order between two processes is kept, and 
 
 - Within a host, messages travel over a Unix socket in a folder that only this user can enter. The folder is removed as
   soon as everyone is connected, so a process that is killed leaves nothing behind.
+- Large payloads travel through shared memory between the actors of a host, which offer it to each other on their links
+  (`shared_ring.py`).
 - Between hosts, they travel over TCP with CURVE, on the host's own address. A mailbox only admits peers that know the
   key of this attempt, which Ray hands out; without that check CURVE would admit any key.
 
@@ -36,14 +38,20 @@ from engine.on_ray.transport.frames import (
     BUNDLE,
     HEADERS_BYTES,
     LINK_BYTES,
+    OFFER,
+    SHARED,
     WAKE,
     Message,
     bundle,
     pack_heartbeat,
     pack_link,
+    pack_offer,
+    pack_shared,
     unbundle,
     unpack_link,
+    unpack_shared,
 )
+from engine.on_ray.transport.shared_ring import RingReceiver, RingSender, can_share_memory
 from graphs.ids import Attempt
 
 ONE_FRAME_BYTES_MAX = 65_536
@@ -134,6 +142,8 @@ class Mailbox:
         self._links: list[Link] = []
         self._posted: list[Link] = []
         self._heard: dict[int, int] = {}
+        # The shared memory of each sender that this process could open.
+        self._rings: dict[int, RingReceiver] = {}
         self.lost: list[str] = []
         self._closing = threading.Lock()
         self._is_closed = False
@@ -171,7 +181,8 @@ class Mailbox:
                 socket.reconnect_ivl = -1
                 monitor = socket.get_monitor_socket(BROKEN)
         socket.connect(address)
-        link = Link(socket, self._posted, sender, name, self.lost, monitor)
+        shares_memory = bool(sender) and address == to.local and can_share_memory()
+        link = Link(socket, self._posted, sender, name, self.lost, monitor, shares_memory=shares_memory)
         self._links.append(link)
         return link
 
@@ -224,8 +235,19 @@ class Mailbox:
             if number != self._heard.get(sender, 0) + 1:
                 self._on_gap(sender, number)
             self._heard[sender] = number
-        if frame[LINK_BYTES] == BUNDLE:
-            found += unbundle(frame)
+        kind = frame[LINK_BYTES]
+        if kind == BUNDLE:
+            bundled = unbundle(frame)
+            ring = self._rings.get(sender)
+            found += bundled if ring is None else (_whole(message, ring) for message in bundled)
+        elif kind == SHARED:
+            found.append(_whole((frame[LINK_BYTES:HEADERS_BYTES], frame[HEADERS_BYTES:]), self._rings[sender]))
+        elif kind == OFFER:
+            ring = RingReceiver.opened(frame[HEADERS_BYTES:].decode())
+            if ring is not None:
+                self._rings[sender] = ring
+            # Callers wait for a message, and take an empty list for a timeout.
+            found.append(WAKE)
         elif len(frame) == HEADERS_BYTES and self._box.get(zmq.RCVMORE):
             found.append((frame[LINK_BYTES:], self._box.recv()))
         else:
@@ -264,16 +286,28 @@ class Mailbox:
         self.all_are_connected()
         for link in self._links:
             link.close(LAST_WORDS_MS if link is last else 0)
+        for ring in self._rings.values():
+            ring.close()
         self._box.close(0)
         if self._authenticator is not None:
             self._authenticator.stop()
         self._context.term()
 
 
+def _whole(message: Message, ring: RingReceiver) -> Message:
+    """The message, with its payload if that is in shared memory."""
+    header, payload = message
+    if header[0] != SHARED:
+        return message
+    header, place = unpack_shared(payload)
+    return header, ring.take(place)
+
+
 class Link:
     """A connection to one mailbox. Sending never blocks.
 
     `lost` receives notes of broken connections; `monitor` detects them, on links that do not reconnect.
+    `shares_memory`: whether to offer shared memory to the receiver once there is a large payload for it.
     """
 
     __slots__ = (
@@ -284,8 +318,10 @@ class Link:
         "_name",
         "_number",
         "_posted",
+        "_ring",
         "_send",
         "_sender",
+        "_shares_memory",
         "_socket",
     )
 
@@ -297,6 +333,8 @@ class Link:
         name: str,
         lost: list[str],
         monitor: zmq.Socket[bytes] | None,
+        *,
+        shares_memory: bool,
     ) -> None:
         self._socket = socket
         self._send = socket.send
@@ -308,6 +346,8 @@ class Link:
         self._name = name
         self._lost = lost
         self._monitor = monitor
+        self._shares_memory = shares_memory
+        self._ring: RingSender | None = None
 
     def send(self, message: Message) -> None:
         """Send one message: small ones in one frame, which takes half the time.
@@ -349,15 +389,30 @@ class Link:
             self._note_broken()
 
     def post(self, message: Message) -> None:
-        """Send a message when the mailbox is flushed, together with others posted until then; a large one at once."""
+        """Send a message when the mailbox is flushed, together with others posted until then.
+
+        A large one is sent at once, unless its payload finds a place in shared memory.
+        """
         header, payload = message
         if len(payload) > BUNDLED_BYTES_MAX:
-            self.flush()
-            self.send(message)
-            return
+            place = self._put(payload) if self._shares_memory else None
+            if place is None:
+                self.flush()
+                self.send(message)
+                return
+            frame = pack_shared(header, place)
+        else:
+            frame = header + payload
         if not self._frames:
             self._posted.append(self)
-        self._frames.append(header + payload)
+        self._frames.append(frame)
+
+    def _put(self, payload: bytes) -> tuple[int, int] | None:
+        """Put a payload into shared memory, if the receiver has opened it and there is room."""
+        if self._ring is None:
+            self._ring = RingSender()
+            self._send_frame(pack_offer(self._ring.offer))
+        return self._ring.put(payload)
 
     def flush(self) -> None:
         """Send the posted messages."""
@@ -372,4 +427,6 @@ class Link:
         if self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close(0)
+        if self._ring is not None:
+            self._ring.close()
         self._socket.close(linger_ms)
