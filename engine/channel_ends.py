@@ -8,8 +8,8 @@ of credit; this file applies them to batches.
 - A back edge is never full: batches that the receiver cannot accept yet wait at the sender, in memory and then on disk,
   and batches that it has no time for wait at the receiver in the same way. Barriers and END wait behind earlier data.
 - Between tasks of one actor a channel is a queue that passes batches by reference; its window is the receiver's.
-- A batch fills at most half a window. The sender splits larger ones, and estimates the size of records from those it
-  has sent.
+- A batch fills at most half a window, unless a function emits many windows at once (`TaskDriver.emit`). The sender
+  splits larger ones, and estimates the size of records from those it has sent.
 """
 
 from __future__ import annotations

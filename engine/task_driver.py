@@ -49,6 +49,7 @@ from recovery.orders import Abort, Complete, Order, TellToEnd, Trigger
 from recovery.protocol_errors import ChannelIntegrityError, ProtocolError
 
 UNBOUNDED = 2**62
+PARTS = 64
 
 
 class TaskDriver:
@@ -596,7 +597,11 @@ class TaskDriver:
                 raise ProtocolError(f"task {self.id}: {effect} is not an effect that a driver knows")
 
     def emit(self, emitted: Iterable[tuple[ChannelId, Batch]]) -> None:
-        """Send the output of user code, in batches of at most half a window."""
+        """Send the output of user code, in batches of at most half a window.
+
+        But what a function emitted at once travels in 64 parts at most, or in parts of `SENT_RECORDS_MAX` records. All
+        of it is sent now in any case, and a million batches of one row would take long.
+        """
         sent, outputs, observer = self.core.sent, self.outputs, self.ports.observer
         for channel, batch in emitted:
             out, records = outputs[channel], len(batch)
@@ -608,7 +613,7 @@ class TaskDriver:
                 out.send(item)
                 continue
             observer.on_split(self.id, channel)
-            for part in _parts(batch, records_max):
+            for part in _parts(batch, max(records_max, min(records // PARTS, SENT_RECORDS_MAX))):
                 item = sent(channel, part if out.is_local else encode(part))
                 observer.on_sent(self.id, channel, item)
                 out.send(item)

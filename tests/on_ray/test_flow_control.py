@@ -22,13 +22,16 @@ from engine.channel_ends import (
     RemoteChannel,
 )
 from engine.on_ray.transport.spill_space import SEGMENTS, SpillSpace
+from engine.task_driver import PARTS
 from engine.task_errors import LoopOverflowError
 from graphs import Collect, Flow, Items, expand
 from graphs.deployment import Channel
+from graphs.expansion import Actors
 from graphs.ids import Epoch
 from recovery.channels import Inbox, Stored
 from recovery.credit import REPEAT_MS_MAX, Credit
 from recovery.messages import Barrier, Data, End, Item, Mode
+from tests.on_ray.in_process import Attending
 
 KB = 1_000
 
@@ -228,6 +231,19 @@ def test_a_sender_knows_how_many_records_fit_into_a_window():
     out.send(data(1))
     out.on_credit(Credit(1, KB, 6 * KB))
     assert (out.room_records(), out.batch_records_max) == (60, 30), "100 bytes a record; a batch is half a window"
+
+
+@pytest.mark.parametrize("actors", ["task", "slice"])
+def test_many_records_that_a_function_emits_at_once_travel_in_few_batches(actors: Actors):
+    flow = Flow("burst")
+    many = flow.read(Items([50_000]), name="one").flat_map(range, name="many")
+    many.rebalance().filter(lambda number: number < 0, name="none").rebalance().write(Collect(), name="kept")
+    with Attending(flow, actors=actors) as run:
+        run.begin()
+        run.until(lambda: sum(loop.counts.records for loop in run.loops.values()) >= 50_001, "all are processed")
+        drivers = {id.name: driver for loop in run.loops.values() for id, driver in loop.drivers.items()}
+        (inbox,) = drivers["none"].core.inboxes.values()
+        assert inbox.received <= PARTS + 1
 
 
 def test_a_channel_within_an_actor_is_bounded_as_others_are(space: SpillSpace):
