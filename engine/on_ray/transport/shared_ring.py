@@ -21,7 +21,7 @@ import secrets
 from collections import deque
 from pathlib import Path
 
-RING_BYTES = 64 << 20
+RING_BYTES = 16 << 20
 _HEAD_BYTES = mmap.PAGESIZE
 _IS_OPENED, _TAKEN = 0, 1
 """The words at the beginning, both written by the receiver."""
