@@ -16,6 +16,7 @@ BENCHES = {
     "core": "what the protocol core costs a batch, and a step of the simulator",
     "loop": "a loop under load on Ray, beside two processes by hand",
     "hop": "one record alone in a loop on Ray, beside ping-pongs",
+    "columns": "a keyed sum of columns on Ray, beside pyarrow in one process and Ray Data",
     "count": "a keyed count on Ray, beside two processes by hand and bytewax",
     "snapshot": "a run on Ray with cuts, beside the same without, and its stall beside dict.copy()",
     "increments": "a cut that writes what changed in one process, beside one that writes everything",

@@ -11,6 +11,10 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 LoopRecord = tuple[int, int]
 """An id, and the number of hops left."""
@@ -205,3 +209,25 @@ class AuditWorkload:
 
     job: str
     rows: int
+
+
+@dataclass(frozen=True)
+class SumWorkload:
+    """Unit: millions of rows a second. `file("keys")` and `file("values")` are arrays of integers, one item a row: add
+    the values by key. `check` raises if the sums are wrong.
+    """
+
+    folder: str
+    rows: int
+    keys: int
+
+    def file(self, name: str) -> str:
+        """The file of an array."""
+        return f"{self.folder}/{name}.npy"
+
+    def check(self, case: str, keys: npt.NDArray[Any], sums: npt.NDArray[Any]) -> None:
+        """Raise unless these are the sums of all keys, each once."""
+        found = np.zeros(self.keys, np.int64)
+        found[keys] = sums
+        if len(keys) != len(np.unique(keys)) or not np.array_equal(found, np.load(self.file("sums"))):
+            raise ValueError(f"the sums of {case} are wrong")

@@ -18,6 +18,7 @@ PEERS = {
     "loop": {"bare", "bare_task"},
     "hop": {"bare", "ray", "bare_apart"},
     "count": {"bare"},
+    "columns": {"arrow"},
     "snapshot": {"none", "none_100ms", "dict_copy"},
     "start": {"actor_start"},
     "recover": {"actor_start", "actor_start_without_spare"},
@@ -25,6 +26,7 @@ PEERS = {
     "pagerank": {"ray", "scipy", "spark"},
 }
 MORE = {
+    "columns": {"rows"},
     "loop": {"epochs", "epochs_with_log", "ours_task"},
     "pagerank": {"scale", "edges", "cuts_min"},
     "snapshot": {"epochs_requested", "epochs_completed", "epochs_requested_100ms", "epochs_completed_100ms"},

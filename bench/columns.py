@@ -1,0 +1,148 @@
+"""A keyed sum of columns with an exchange: chunks of rows -> by key -> a table of sums, in two tasks.
+
+Parallelism 2, a process per slice, with a cut every second. Rows are not combined before the exchange, so all of them
+travel, half of them to the other process. The time is from the first chunk to the last sum, at the slower task; files
+are in the page cache. All cases must end with the same sums.
+
+Peers: arrow, pyarrow's group_by on a table in memory, in one process with all cores; ray_data, Ray Data's groupby on
+blocks in memory, if pandas is installed, which it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.measuring import Report, Samples, at_least, interleaved
+from bench.options import Options
+from bench.ours import run_to_end
+from bench.peers import columns_arrow, columns_ray_data, peers
+from bench.session import session
+from bench.workloads import SumWorkload
+from engine.files.arrow import arrow, parquet
+from engine.files.file_formats import Parquet
+from graphs import Flow, Items
+
+LIMITS = {"arrow": 0.8, "ray_data": 10.0}
+ROWS, KEYS = 20_000_000, 1_000_000
+CHUNK_ROWS = 1_000_000
+FOLDED_ROWS_MIN = 2_000_000
+
+
+def run(options: Options) -> Report:
+    """Measure ours and the peers in turns."""
+    known = peers({"arrow": columns_arrow.run, "ray_data": columns_ray_data.run}, options.peer)
+    if known["ray_data"] is columns_ray_data.run and not columns_ray_data.is_installed():
+        del known["ray_data"]
+    with tempfile.TemporaryDirectory(prefix="bench-columns-") as folder, session():
+        workload = SumWorkload(folder, options.records or ROWS, KEYS)
+        write_rows(workload, options.seed)
+        cases: dict[str, Callable[[], float]] = {
+            "ours": lambda: measure(workload),
+            **{name: lambda run=run: run(workload) for name, run in known.items()},
+        }
+        found = interleaved(cases, options.turns)
+    return compare(found, workload.rows)
+
+
+def compare(found: dict[str, Samples], rows: int) -> Report:
+    """How many times faster ours is than the peers."""
+    others = {name: samples for name, samples in found.items() if name != "ours"}
+    ratios = {name: found["ours"].over(samples) for name, samples in others.items()}
+    absent = {} if "ray_data" in others else {"absent": {"ray_data": "not installed; make bench installs it"}}
+    return Report(
+        bench="columns",
+        unit="M rows/s",
+        turns=len(found["ours"].figures),
+        figures={"ours": found["ours"]},
+        peers=others,
+        ratios=ratios,
+        limits=at_least(ratios, LIMITS),
+        ours="ours",
+        more={"rows": rows, **absent},
+    )
+
+
+def write_rows(workload: SumWorkload, seed: int) -> None:
+    """Draw the rows, and compute the sum of each key."""
+    generator = np.random.default_rng(seed)
+    keys = generator.integers(0, workload.keys, workload.rows)
+    values = generator.integers(0, 1_000, workload.rows)
+    np.save(workload.file("keys"), keys)
+    np.save(workload.file("values"), values)
+    np.save(workload.file("sums"), np.bincount(keys, values, workload.keys).astype(np.int64))
+
+
+def measure(workload: SumWorkload) -> float:
+    """Millions of rows a second."""
+    output = tempfile.mkdtemp(dir=workload.folder)
+    run_to_end(make_flow(workload, output), every=1.0, parallelism=2, actors="slice")
+    rows = parquet().read_table(f"{output}/sums")
+    workload.check("ours", rows["key"].to_numpy(), rows["sum"].to_numpy())
+    began_s = min(float(file.read_text()) for file in Path(output).glob("began-*"))
+    return workload.rows / (arrow().compute.max(rows["ended_s"]).as_py() - began_s) / 1e6
+
+
+def make_flow(workload: SumWorkload, output: str) -> Flow:
+    """Reads the rows, sums them by key, and writes the sums."""
+
+    def rows_from(batch: dict[str, Any]) -> dict[str, Any]:
+        began = Path(output) / f"began-{os.getpid()}"
+        if not began.exists():
+            began.write_text(str(time.perf_counter()))
+        (start,) = batch["start"].tolist()
+        return {
+            name: np.load(workload.file(file), mmap_mode="r")[start : start + CHUNK_ROWS]
+            for name, file in (("key", "keys"), ("value", "values"))
+        }
+
+    flow = Flow("columns")
+    starts = flow.read(Items([{"start": start} for start in range(0, workload.rows, CHUNK_ROWS)]), name="starts")
+    rows = starts.map_batches(rows_from, batch_format="numpy", batch_size=1, name="rows")
+    sums = rows.key_by("key").process(Sums, batch_format="pyarrow", name="sums")
+    sums.write(Parquet(f"{output}/sums"), name="written")
+    return flow
+
+
+class Sums:
+    """The sum of each key, as a table; rows are added to it when there are many."""
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.folded_rows = 0
+
+    def on_batch(self, ctx: Any, rows: Any) -> None:
+        """Keep the rows, and fold them into the table when there are twice as many as keys."""
+        self.parts.append(rows)
+        if sum(map(len, self.parts)) > max(FOLDED_ROWS_MIN, 3 * self.folded_rows):
+            self.fold()
+
+    def fold(self) -> Any:
+        """The table of sums so far."""
+        table = arrow().concat_tables(self.parts)
+        folded = table.group_by("key", use_threads=False).aggregate([("value", "sum")])
+        folded = folded.select(["key", "value_sum"]).rename_columns(["key", "value"])
+        self.parts, self.folded_rows = [folded], len(folded)
+        return folded
+
+    def on_end(self, ctx: Any) -> None:
+        """Emit the sums, each with the time at which all were known."""
+        if self.parts:
+            table = self.fold()
+            ended_s = np.full(len(table), time.perf_counter())
+            ctx.emit_batch({"key": table["key"].to_numpy(), "sum": table["value"].to_numpy(), "ended_s": ended_s})
+
+    def capture(self) -> Any:
+        """The sums so far."""
+        return self.fold() if self.parts else None
+
+    def restore(self, state: Any) -> None:
+        """Go on from there."""
+        if state is not None:
+            self.parts, self.folded_rows = [state], len(state)
