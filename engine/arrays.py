@@ -42,7 +42,10 @@ def to_arrow(column: Any) -> Any | None:
     >>> to_arrow(np.array([1.5, 2.5])).to_pylist(), to_arrow(np.array([1j]))
     ([1.5, 2.5], None)
     """
+    if type(column) is np.memmap:
+        column = np.asarray(column)
     if type(column) is not np.ndarray:
+        # Subclasses may have a meaning of their own, such as the missing values of a masked array.
         return values_to_arrow(list(column))
     array: npt.NDArray[Any] = column
     kind = array.dtype.kind

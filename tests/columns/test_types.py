@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,6 +111,19 @@ def test_an_array_keeps_its_type_and_its_values(kind: str):
     found: Any = to_format(made, "numpy")["v"]
     assert found.dtype == array.dtype.newbyteorder("=")
     assert made.to_records() == [{"v": value} for value in array.tolist()]
+
+
+def test_an_array_in_a_file_is_a_column_like_any_other_and_copied_from_there(tmp_path: Path):
+    np.save(tmp_path / "numbers.npy", np.arange(5))
+    mapped = np.load(tmp_path / "numbers.npy", mmap_mode="r+")
+    found = from_format({"n": mapped[1:4]})
+    mapped[:] = 0
+    assert found == columns(n=[1, 2, 3])
+
+
+def test_what_a_masked_array_hides_is_missing():
+    found = from_format({"n": np.ma.masked_array([1, 2], mask=[False, True])})
+    assert [record["n"] for record in as_records(found)] == [1, None]
 
 
 def test_arrays_of_text_and_bytes_of_numpy_are_text_and_bytes():
