@@ -119,7 +119,7 @@ from graphs.plan import Edge, Plan
 from graphs.process_class import Context, Process, ProcessInputs
 from graphs.routing import tasks_of_keys
 from graphs.stream import KeyedStream, Stream
-from graphs.vertex_program import VertexProgram, Vertices
+from graphs.vertex_program import Received, VertexProgram, Vertices
 from recovery.graph_change import GraphMismatchError
 from recovery.protocol_errors import FencedError, RescaleError
 from recovery.spark.prepare.prepare_input import Prepared, prepare, read_output
@@ -213,6 +213,7 @@ __all__ = [
     "Process",
     "ProcessInputs",
     "Range",
+    "Received",
     "RecordSerializationError",
     "RequestFailedError",
     "RescaleError",

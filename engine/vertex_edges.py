@@ -76,16 +76,26 @@ class Lookup:
 class OutEdges:
     """Edges from vertices at these positions to these targets.
 
-    - rows: the distinct targets. starts: where each key group begins among them.
+    - rows: the distinct targets; one for each edge if nothing is combined. starts: where each key group begins among
+      them.
     """
 
-    def __init__(self, vertices: int, positions: Array, targets: Array, weights: Array | None) -> None:
-        self.rows, self.starts = in_group_order(targets)
+    def __init__(
+        self, vertices: int, positions: Array, targets: Array, weights: Array | None, *, combines: bool = True
+    ) -> None:
         self.degrees = np.bincount(positions, minlength=vertices)
-        row = Lookup(self.rows).of(targets)
-        order = np.lexsort((positions, row))
+        if combines:
+            self.rows, self.starts = in_group_order(targets)
+            row = Lookup(self.rows).of(targets)
+            order = np.lexsort((positions, row))
+            counts = np.bincount(row, minlength=len(self.rows))
+        else:
+            groups = key_groups(targets)
+            order = np.lexsort((positions, targets, groups))
+            self.rows, self.starts = targets[order], np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
+            counts = np.ones(len(order), np.int64)
         self._sources = positions[order].astype(np.int32)
-        self._row_starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(self.rows)))])
+        self._row_starts = np.concatenate([[0], np.cumsum(counts)])
         self._weights = None if weights is None else weights[order]
 
     def combined(
@@ -109,6 +119,22 @@ class OutEdges:
             if active is not None:
                 carried = np.where(active[self._sources], carried, identity(combine, carried.dtype))
         return None, COMBINES[combine].reduceat(carried, self._row_starts[:-1])
+
+    def each(self, sent: Array, active: Array | None, along: Along | None) -> tuple[Array | None, Array]:
+        """What goes along each edge, if nothing is combined; and the rows, if not all of them."""
+        rows = None if active is None else np.flatnonzero(active[self._sources])
+        carried = sent[self._sources if rows is None else self._sources[rows]]
+        if along is None:
+            return rows, carried
+        weights = self._weights if rows is None or self._weights is None else self._weights[rows]
+        return rows, along(carried, weights)
+
+    def neighbours(self) -> tuple[Array, Array]:
+        """The targets of each vertex, in order: where those of each begin, and the last ones end; and their numbers."""
+        rows = np.repeat(np.arange(len(self.rows)), np.diff(self._row_starts))
+        targets = self.rows[rows]
+        starts = np.concatenate([[0], np.cumsum(self.degrees)])
+        return starts, targets[np.lexsort((targets, self._sources))]
 
     def _from_few(self, sent: Array, senders: Array, combine: str, along: Along | None) -> tuple[Array, Array]:
         edges, row = self._by_source

@@ -78,7 +78,7 @@ from graphs.plan import Edge, Operator, Plan, Resources, Routing
 from graphs.process_class import Context, Process, ProcessInputs
 from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group, tasks_of_keys
 from graphs.stream import KeyedStream, Stream
-from graphs.vertex_program import VertexProgram, Vertices
+from graphs.vertex_program import Received, VertexProgram, Vertices
 
 __all__ = [
     "KEY_GROUPS",
@@ -130,6 +130,7 @@ __all__ = [
     "Process",
     "ProcessInputs",
     "Range",
+    "Received",
     "Resources",
     "Rollback",
     "Routing",

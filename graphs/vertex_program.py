@@ -14,7 +14,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,19 @@ from graphs.process_class import check_arguments
 from graphs.stream import Stream, add_step, check_stream
 
 Array = npt.NDArray[Any]
-Combine = Literal["sum", "min", "max"]
+Combine = Literal["sum", "min", "max", "all"]
+BACKWARDS = "is_backwards"
+"""The column of the edges that says whether an edge is there for what is sent backwards."""
+
+
+class Received(NamedTuple):
+    """What the vertices of a task have received if nothing is combined, in the order of vertices, then of values.
+
+    - at: the positions of the vertices. values: what each of these has received.
+    """
+
+    at: Array
+    values: Array
 
 
 class Vertices:
@@ -40,15 +53,30 @@ class Vertices:
     - change: the task's part of the sum that `until` is called with. `apply` may set it; otherwise the number of active
       vertices.
     - round: the number of the round, counted from 1; 0 in `start` and in the `send` after it.
+    - senders: how many vertices of the whole graph have sent in this round, if the program has `phases`. If it is 0,
+      the phase has come to rest.
+    - backwards: whether the next `send`, and all after it, go against the direction of edges. `start` and `apply` may
+      change it if the program `reverses`. It must be the same in all tasks, so let it depend on `senders` or `round`.
     """
 
-    def __init__(self, ids: Array, degrees: Array) -> None:
+    def __init__(self, ids: Array, degrees: Array, find_neighbours: Callable[[], tuple[Array, Array]]) -> None:
         self.ids = ids
         self.degrees = degrees
+        self._find_neighbours = find_neighbours
         self.values: Mapping[str, Array] = {}
         self.active: Array | None = None
         self.change: float | None = None
         self.round = 0
+        self.senders = 0
+        self.backwards = False
+
+    @cached_property
+    def neighbours(self) -> tuple[Array, Array]:
+        """The ends of the outgoing edges: where those of each vertex begin, and the last ones end; and their numbers.
+
+        Those of one vertex are in the order of their numbers.
+        """
+        return self._find_neighbours()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -60,8 +88,10 @@ class Vertices:
 class VertexProgram:
     """The base class of vertex programs. Values are the only state: attributes of the program are lost in a restore.
 
-    - combine: how the values that a vertex receives in a round become one.
+    - combine: how the values that a vertex receives in a round become one; "all" if they do not.
     - message: the type of these values.
+    - phases: whether the program must know when nothing is sent any more, to begin something else: `vertices.senders`.
+    - reverses: whether the program may send against the direction of edges: `vertices.backwards`.
 
     >>> class Hops(VertexProgram):
     ...     combine, message = "min", np.float64
@@ -83,6 +113,8 @@ class VertexProgram:
 
     combine: ClassVar[Combine] = "sum"
     message: ClassVar[type[Any]] = np.float64
+    phases: ClassVar[bool] = False
+    reverses: ClassVar[bool] = False
 
     def start(self, vertices: Vertices) -> Mapping[str, Array]:
         """The values of the vertices before the first round, by name."""
@@ -98,8 +130,11 @@ class VertexProgram:
         """What arrives at the ends of some edges, from what was sent into them and from their weights."""
         return sent
 
-    def apply(self, vertices: Vertices, received: Array) -> Mapping[str, Array]:
-        """The new values. A vertex that received nothing finds 0 (sum), or the largest or smallest value (min, max)."""
+    def apply(self, vertices: Vertices, received: Any) -> Mapping[str, Array]:
+        """The new values. A vertex that received nothing finds 0 (sum), or the largest or smallest value (min, max).
+
+        `received` is an array with one item for each vertex, or `Received` if nothing is combined.
+        """
         raise NotImplementedError(
             f"vertex program {type(self).__name__} has no apply(vertices, received): return a dict of arrays"
         )
@@ -137,7 +172,7 @@ class OfVertexProgram(BuiltIn):
         return None
 
     def check(self, what: str) -> None:
-        check_choice(self.program.combine, ("sum", "min", "max"), "combine", what)
+        check_choice(self.program.combine, ("sum", "min", "max", "all"), "combine", what)
         if np.dtype(self.program.message).kind not in "iuf":
             raise BadOptionError(f"{what} has message={self.program.message!r}: give a numpy type of numbers")
 
@@ -172,6 +207,8 @@ def add_vertex_program(
     source, target, _ = kind.edge_columns
     if undirected:
         edges = edges.map_batches(BothWays(source, target), batch_format="numpy", name=f"{name}_both_ways")
+    if program.reverses:
+        edges = edges.map_batches(WithBackwards(source, target), batch_format="numpy", name=f"{name}_backwards")
     ends = edges.map_batches(EndsOf(source, target), batch_format="numpy", name=f"{name}_ends")
     if vertices is not None:
         check_stream(draft, vertices, what)
@@ -219,3 +256,15 @@ class BothWays:
         both = {name: np.concatenate([column, column]) for name, column in edges.items()}
         one, other = edges[self.source], edges[self.target]
         return both | {self.source: np.concatenate([one, other]), self.target: np.concatenate([other, one])}
+
+
+@dataclass(frozen=True)
+class WithBackwards:
+    """Returns each edge of a batch in both directions, and which of them is against its own."""
+
+    source: str
+    target: str
+
+    def __call__(self, edges: dict[str, Array]) -> dict[str, Array]:
+        count = len(edges[self.source])
+        return BothWays(self.source, self.target)(edges) | {BACKWARDS: np.repeat([False, True], count)}

@@ -7,8 +7,9 @@ end of each round it applies what was received, and sends one batch, with a row 
     sender     which vertices it comes from: the task, and the number of tasks (`sender_number`)
     ids        the vertices that its edges reach in this group, in order; only the first time
     at         the positions in `ids` that the values are for; empty for all of them
-    values     the combined values, as the bytes of an array
+    values     the combined values, as the bytes of an array; if nothing is combined, one for each edge
     change     the task's part of the sum that decides about another round, in one of the rows
+    senders    if the program has phases: how many vertices of the sender have sent. Then there is a row for each group.
 
 So the number of a vertex travels once from each sender. Both ends keep it as state: whether it was announced, and what
 is known of each sender. A row is understood wherever its group goes. After a restore with another number of tasks, each
@@ -21,6 +22,7 @@ once, because deltas leave out what did not change; and what is known of the sen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any, cast
@@ -37,11 +39,12 @@ from engine.formats import from_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from engine.task_errors import USER_RAISED, MisuseError, show, user_error
-from engine.vertex_edges import COMBINES, Array, Lookup, OutEdges, identity, in_group_order
+from engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
+from engine.vertex_received import CombinedInbox, Inbox, UncombinedInbox
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
 from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
-from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices
+from graphs.vertex_program import BACKWARDS, OfVertexProgram, VertexProgram, Vertices
 from recovery.cut import OperatorState
 
 VALUES, GRAPH, KNOWN = range(3)
@@ -49,6 +52,15 @@ _KEYS_TRIED = 64 * KEY_GROUPS
 
 Known = dict[int, dict[int, Array]]
 """Sender -> key group -> the positions, among this group's vertices, of those that it reaches."""
+
+
+@dataclass
+class _Direction:
+    """The edges of one direction, under which number their values travel, and whether their ends are announced."""
+
+    edges: OutEdges
+    sender: int
+    is_announced: bool = False
 
 
 class VerticesOperator(OperatorRuntime):
@@ -62,23 +74,20 @@ class VerticesOperator(OperatorRuntime):
         self._send_values = self.send_to("values")
         self._program: VertexProgram = kind.new_instance()
         of_class = type(self._program)
-        self._combine: np.ufunc = COMBINES[of_class.combine]
         self._message = np.dtype(of_class.message)
-        self._nothing = identity(of_class.combine, self._message)
         self._along = None if of_class.along is VertexProgram.along else self._program.along
-        self._sender = sender_number(place.task.index, place.parallelism)
         # What has arrived in round 0, by columns.
         self._ids: list[Array] = []
         self._edges: list[dict[str, Array]] = []
         # The graph, once round 0 is over.
         self._vertices: Vertices | None = None
         self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
-        self._out_edges = OutEdges(0, np.empty(0, np.int64), np.empty(0, np.int64), None)
-        # What was received in this round, combined.
-        self._received: Array = np.empty(0, self._message)
+        self._directions: list[_Direction] = []
+        # What was received in this round, and how many vertices have sent it, by group.
+        self._inbox = self._new_inbox(0)
+        self._senders = np.zeros(KEY_GROUPS, np.int64)
         self._known: Known = {}
         self._places: dict[int, tuple[Array, Array]] = {}
-        self._announced = False
         # What differs from the filed state.
         self._is_changed = {VALUES: False, GRAPH: False, KNOWN: False}
 
@@ -92,6 +101,8 @@ class VerticesOperator(OperatorRuntime):
         source, target, weight = self._kind.edge_columns
         columns = as_columns(records)
         names = {"sources": source, "targets": target} | ({} if weight is None else {"weights": weight})
+        if self._program.reverses:
+            names["backwards"] = BACKWARDS
         if missing := [name for name in names.values() if name not in columns.names]:
             raise MisuseError(
                 f"operator {self.name!r}: the edges have the columns {', '.join(columns.names)} but no "
@@ -104,15 +115,33 @@ class VerticesOperator(OperatorRuntime):
         """Round 0 is over, or a later one is restored: all vertices and edges are here."""
         ids, self._starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
         edges = self._edges_together()
-        positions = Lookup(ids).of(edges["sources"])
-        self._out_edges = OutEdges(len(ids), positions, edges["targets"], edges.get("weights"))
+        backwards = edges.get("backwards")
+        selections = [slice(None)] if backwards is None else [~backwards, backwards]
+        self._directions = [self._direction(ids, edges, rows, way) for way, rows in enumerate(selections)]
         self._ids, self._edges = [], [edges]
-        self._vertices = Vertices(_frozen(ids), _frozen(self._out_edges.degrees))
-        self._received = np.full(len(ids), self._nothing)
+        forwards = self._directions[0].edges
+        self._vertices = Vertices(_frozen(ids), _frozen(forwards.degrees), forwards.neighbours)
+        self._inbox = self._new_inbox(len(ids))
+
+    def _direction(self, ids: Array, edges: dict[str, Array], rows: Any, way: int) -> _Direction:
+        positions = Lookup(ids).of(edges["sources"][rows])
+        weights = edges["weights"][rows] if "weights" in edges else None
+        out = OutEdges(len(ids), positions, edges["targets"][rows], weights, combines=self._combines)
+        return _Direction(out, sender_number(self.place.task.index, self.place.parallelism, way))
+
+    def _new_inbox(self, vertices: int) -> Inbox:
+        if self._combines:
+            return CombinedInbox(vertices, self._program.combine, self._message)
+        return UncombinedInbox(self._message)
+
+    @property
+    def _combines(self) -> bool:
+        return self._program.combine != "all"
 
     def _edges_together(self) -> dict[str, Array]:
         if not self._edges:
-            return {"sources": np.empty(0, np.int64), "targets": np.empty(0, np.int64)}
+            none: dict[str, Array] = {"sources": np.empty(0, np.int64), "targets": np.empty(0, np.int64)}
+            return none | ({"backwards": np.empty(0, np.bool_)} if self._program.reverses else {})
         return {part: np.concatenate([edges[part] for edges in self._edges]) for part in self._edges[0]}
 
     # -- rounds --------------------------------------------------------------------------------------------------
@@ -136,6 +165,8 @@ class VerticesOperator(OperatorRuntime):
         ids, ids_starts = _arrays_in(batch.column("ids"), np.dtype(np.int64))
         if len(ids):
             self._learn(sender, groups, [ids[a:b] for a, b in pairwise(ids_starts.tolist())])
+        if "senders" in batch.schema.names:
+            self._senders[groups] += batch.column("senders").to_numpy()
         values, starts = _arrays_in(batch.column("values"), self._message)
         at, _ = _arrays_in(batch.column("at"), np.dtype(np.int32))
         if not len(values):
@@ -146,11 +177,8 @@ class VerticesOperator(OperatorRuntime):
         elif len(values) < len(places):
             # The rows of some groups have arrived in another batch.
             places = np.concatenate([places[offsets[group] : offsets[group + 1]] for group in groups])
-        if len(places) == len(self._received) and len(at) == 0 and places[0] == 0 and places[-1] == len(places) - 1:
-            # Every vertex, in order.
-            self._combine(self._received, values, out=self._received)
-        else:
-            self._received[places] = self._combine(self._received[places], values)
+        is_range = len(at) == 0 and places[0] == 0 and places[-1] == len(places) - 1
+        self._inbox.add(places, values, distinct_and_ordered=is_range)
 
     def _learn(self, sender: int, groups: npt.NDArray[np.int64], ids: list[Array]) -> None:
         known = self._known.setdefault(sender, {})
@@ -178,8 +206,9 @@ class VerticesOperator(OperatorRuntime):
         vertices = self._built
         if number:
             vertices.round = number
-            received = self._received
-            self._received = np.full(len(vertices), self._nothing)
+            received = self._inbox.take()
+            vertices.senders = int(self._senders[self._groups()].max(initial=0))
+            self._senders[:] = 0
             self._keep("apply", lambda vertices: program.apply(vertices, received))
             self._forget_former_senders()
         self._is_changed[VALUES] = True
@@ -213,26 +242,28 @@ class VerticesOperator(OperatorRuntime):
 
     def _send_round(self) -> None:
         vertices, program = self._built, self._program
-        change = vertices.change
-        if change is None:
-            change = len(vertices) if vertices.active is None else np.count_nonzero(vertices.active)
+        active = len(vertices) if vertices.active is None else int(np.count_nonzero(vertices.active))
+        change = active if vertices.change is None else vertices.change
         change = float(change) if vertices.round else np.inf
         sent: Any = self._call("send", program.send, vertices)
         if not self._fits(sent):
             raise self._returned("send", sent, f"an array with one item for each of the {len(vertices)} vertices")
-        edges = self._out_edges
-        rows, values = edges.combined(
-            sent.astype(self._message, copy=False), vertices.active, type(program).combine, self._along
-        )
+        direction = self._directions[vertices.backwards]
+        edges, sent = direction.edges, sent.astype(self._message, copy=False)
+        if self._combines:
+            rows, values = edges.combined(sent, vertices.active, program.combine, self._along)
+        else:
+            rows, values = edges.each(sent, vertices.active, self._along)
         values = np.ascontiguousarray(values, self._message)
-        has_to_announce = not self._announced and len(values) > 0
-        batch = _batch_of(edges, rows, values, self._sender, change, announce=has_to_announce)
-        if batch is not None:
-            if has_to_announce:
-                self._announced = self._is_changed[KNOWN] = True
-            self._send(Columns(batch), 0)
+        # Tasks in which nothing is sent are counted as well, until nothing has been sent in any of them.
+        senders = active if program.phases and (active or vertices.senders) else None
+        if len(values) or senders is not None:
+            announce = not direction.is_announced and len(values) > 0
+            if announce:
+                direction.is_announced = self._is_changed[KNOWN] = True
+            self._send(Columns(_batch_of(direction, rows, values, change, senders, announce=announce)), 0)
         elif self._kind.reports_change and len(vertices):
-            self._send(Columns(_only_change(self._sender, change, self.place)), 0)
+            self._send(Columns(_only_change(direction.sender, change, self.place)), 0)
 
     def end(self) -> None:
         """The rounds are over: send the values."""
@@ -292,7 +323,8 @@ class VerticesOperator(OperatorRuntime):
         if self._is_changed[GRAPH]:
             self._file_by_group(vertices.ids, starts, self._edges_together())
             self._edges = []
-        received = self._received.copy()
+        received = self._inbox.filed(starts)
+        announced = [direction.sender for direction in self._directions if direction.is_announced]
         for group in self._groups():
             own = slice(starts[group], starts[group + 1])
             if starts[group] == starts[group + 1]:
@@ -301,12 +333,13 @@ class VerticesOperator(OperatorRuntime):
                 filed = {
                     "values": {name: array[own] for name, array in vertices.values.items()},
                     "active": None if vertices.active is None else vertices.active[own],
-                    "received": received[own],
+                    "received": received[group],
+                    "senders": int(self._senders[group]),
+                    "backwards": vertices.backwards,
                 }
                 self._state.replace(_keys()[group][VALUES], filed)
             if self._is_changed[KNOWN]:
                 senders = {sender: known[group] for sender, known in self._known.items() if group in known}
-                announced = self._sender if self._announced else None
                 self._state.replace(_keys()[group][KNOWN], {"announced": announced, "senders": senders})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
@@ -323,28 +356,33 @@ class VerticesOperator(OperatorRuntime):
         if filed[VALUES]:
             self._build()
             self._edges = []
-            self._restore_values(list(filed[VALUES].values()))
+            self._restore_values(filed[VALUES])
             for group, known in filed[KNOWN].items():
                 for sender, places in known["senders"].items():
                     self._known.setdefault(sender, {})[group] = places
             for sender in self._known:
                 self._find_places(sender)
-            told = [known["announced"] for known in filed[KNOWN].values()]
-            self._announced = bool(told) and set(told) == {self._sender}
+            told = [set(known["announced"]) for known in filed[KNOWN].values()]
+            for direction in self._directions:
+                direction.is_announced = bool(told) and all(direction.sender in senders for senders in told)
             # Otherwise a later restore with the former parallelism would find what was announced long ago.
-            self._is_changed[KNOWN] = not self._announced
+            own = {direction.sender for direction in self._directions if direction.is_announced}
+            self._is_changed[KNOWN] = any(senders != own for senders in told)
 
-    def _restore_values(self, filed: list[Any]) -> None:
-        vertices = self._built
+    def _restore_values(self, by_group: dict[int, Any]) -> None:
+        vertices, filed = self._built, list(by_group.values())
         names = list(filed[0]["values"])
         vertices.values = {name: _frozen(np.concatenate([own["values"][name] for own in filed])) for name in names}
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
-        self._received = np.concatenate([own["received"] for own in filed])
+        vertices.backwards = filed[0]["backwards"]
+        self._inbox.restore([own["received"] for own in filed], [int(self._starts[group]) for group in by_group])
+        for group, own in by_group.items():
+            self._senders[group] = own["senders"]
 
     def _forget_former_senders(self) -> None:
         """Forget tasks of another parallelism: what they sent before the restore has been received."""
-        now = self._sender >> 32
+        now = self.place.parallelism
         for sender in [sender for sender in self._known if sender >> 32 != now]:
             del self._known[sender], self._places[sender]
             self._is_changed[KNOWN] = True
@@ -363,9 +401,9 @@ def as_columns(records: Records) -> Columns:
     return columns
 
 
-def sender_number(index: int, parallelism: int) -> int:
-    """A number for a task among so many."""
-    return parallelism << 32 | index
+def sender_number(index: int, parallelism: int, direction: int = 0) -> int:
+    """A number for one direction of the edges of a task, which is one of so many."""
+    return parallelism << 32 | direction << 31 | index
 
 
 @cache
@@ -399,14 +437,13 @@ def _as_bytes(array: Array, starts: Array) -> Any:
 
 
 def _batch_of(
-    edges: OutEdges, rows: Array | None, values: Array, sender: int, change: float, *, announce: bool
-) -> Any | None:
-    """A batch of these values, with a row for each key group that has any."""
-    if not len(values):
-        return None
+    direction: _Direction, rows: Array | None, values: Array, change: float, senders: int | None, *, announce: bool
+) -> Any:
+    """A batch of these values, with a row for each key group that has any; for each of all if senders are counted."""
+    edges = direction.edges
     starts = edges.starts if rows is None else np.searchsorted(rows, edges.starts)
     counts = np.diff(edges.starts if announce else starts)
-    groups = np.flatnonzero(counts)
+    groups = np.flatnonzero(counts) if senders is None else np.arange(KEY_GROUPS)
     own_starts = np.append(starts[groups], len(values))
     nothing = np.zeros(len(groups) + 1, np.int64)
     at, at_starts = np.empty(0, np.int32), nothing
@@ -418,17 +455,17 @@ def _batch_of(
         ids, ids_starts = edges.rows.astype(np.int64), np.append(edges.starts[groups], len(edges.rows))
     changes = np.zeros(len(groups))
     changes[0] = change
-    return arrow().RecordBatch.from_arrays(
-        [
-            arrow().array(np.array([_keys()[group][0] for group in groups.tolist()], np.int64)),
-            arrow().array(np.full(len(groups), sender, np.int64)),
-            _as_bytes(ids, ids_starts),
-            _as_bytes(at, at_starts),
-            _as_bytes(values, own_starts),
-            arrow().array(changes),
-        ],
-        ["vertex", "sender", "ids", "at", "values", "change"],
-    )
+    columns = {
+        "vertex": arrow().array(np.array([_keys()[group][0] for group in groups.tolist()], np.int64)),
+        "sender": arrow().array(np.full(len(groups), direction.sender, np.int64)),
+        "ids": _as_bytes(ids, ids_starts),
+        "at": _as_bytes(at, at_starts),
+        "values": _as_bytes(values, own_starts),
+        "change": arrow().array(changes),
+    }
+    if senders is not None:
+        columns["senders"] = arrow().array(np.full(len(groups), senders, np.int64))
+    return arrow().RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 def _only_change(sender: int, change: float, place: Place) -> Any:

@@ -21,7 +21,7 @@ class Entry:
     seen: str
 
 
-FREE, ROUNDS = "free-running", "in rounds"
+FREE, ROUNDS, PHASES = "free-running", "in rounds", "in phases of rounds"
 
 ENTRIES = {
     "count_and_print": Entry(FREE, "two counters agree, and every count is printed once", "both counts side by side"),
@@ -35,6 +35,9 @@ ENTRIES = {
     "components": Entry(ROUNDS + ", a vertex program", "exact components", "households by size"),
     "distances": Entry(ROUNDS + ", a vertex program", "exact times", "a map"),
     "k_core": Entry(ROUNDS + ", a vertex program", "exactly the members that remain", "a bar chart"),
+    "import_cycles": Entry(PHASES + ", a vertex program", "exact circles", "circles by size"),
+    "communities": Entry(ROUNDS + ", a vertex program", "exact labels", "communities by size"),
+    "triangles": Entry(ROUNDS + ", a vertex program", "the exact number of triangles", "a bar chart"),
     "connected_components": Entry(FREE, "exact groups, for any order of messages", "originals and their copies"),
     "shortest_paths": Entry(FREE, "exact times and paths; ends by itself", "a map with the longest path"),
     "reachability": Entry(FREE, "exact answers about a graph that keeps changing", "a bar for each question"),
@@ -72,6 +75,7 @@ and `--kill`, `--size`, `--rounds` and `--json`; `--help` lists them all. `count
 
 - *free-running*: records circulate independently, and the loop ends when it is empty.
 - *in rounds*: a round ends before the next one begins, and a value computed in the round decides whether to go on.
+- *in phases of rounds*: when a phase has come to rest, another one begins.
 """
 
 

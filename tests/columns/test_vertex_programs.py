@@ -12,6 +12,9 @@ from engine.batch import Batch
 from engine.columns import Columns
 from engine.task_errors import MisuseError, UserFunctionError
 from engine.vertex_edges import COMBINES, OutEdges, identity
+from examples.cyclic.communities import Labels
+from examples.cyclic.import_cycles import Cycles
+from examples.cyclic.triangles import Triangles
 from graphs.graph_errors import GraphError
 from tests.columns.given import columns
 from tests.runtime.tasks import Tasks
@@ -105,6 +108,50 @@ def ranks_by_hand(until: float | None, rounds: int | None) -> dict[int, Any]:
     return {vertex: round(float(ranks[place[vertex]]), 9) for vertex in ids}
 
 
+def neighbours(*, directed: bool) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {end: [] for edge in EDGES for end in (edge["source"], edge["target"])}
+    for edge in EDGES:
+        found[edge["source"]].append(edge["target"])
+        if not directed:
+            found[edge["target"]].append(edge["source"])
+    return found
+
+
+def cycles_by_hand() -> dict[int, Any]:
+    around = neighbours(directed=True)
+
+    def reached(start: int) -> set[int]:
+        found, waiting = {start}, [start]
+        while waiting:
+            new = set(around[waiting.pop()]) - found
+            found |= new
+            waiting += new
+        return found
+
+    reach = {vertex: reached(vertex) for vertex in around}
+    return {vertex: max(end for end in ends if vertex in reach[end]) for vertex, ends in reach.items()}
+
+
+def labels_by_hand(rounds: int) -> dict[int, Any]:
+    around = neighbours(directed=False)
+    labels = {vertex: vertex for vertex in around}
+    for _ in range(rounds):
+        heard = {vertex: [labels[other] for other in others] for vertex, others in around.items()}
+        labels = {
+            vertex: min(own, key=lambda label, own=own: (-own.count(label), label)) for vertex, own in heard.items()
+        }
+    return labels
+
+
+def triangles_by_hand() -> dict[int, Any]:
+    """As edges lead from anywhere to anywhere: how many pairs of edges arrive that an own edge closes."""
+    around = neighbours(directed=True)
+    return {
+        vertex: sum(last in around[vertex] for others in around.values() if vertex in others for last in others)
+        for vertex in around
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flow", "value", "expected"),
@@ -114,8 +161,11 @@ def ranks_by_hand(until: float | None, rounds: int | None) -> dict[int, Any]:
         (flow_of(Shortest, weight="weight"), "lowest", shortest_by_hand()),
         (flow_of(Rank, rounds=4), "rank", ranks_by_hand(None, 4)),
         (flow_of(Rank, until=lambda change: change < 2.0), "rank", ranks_by_hand(2.0, None)),
+        (flow_of(Cycles), "cycle", cycles_by_hand()),
+        (flow_of(Labels, rounds=5, undirected=True), "label", labels_by_hand(5)),
+        (flow_of(Triangles), "triangles", triangles_by_hand()),
     ],
-    ids=["components", "reached", "shortest", "ranks", "ranks that rest"],
+    ids=["components", "reached", "shortest", "ranks", "ranks that rest", "cycles", "labels", "triangles"],
 )
 def test_a_program_gives_its_result_under_crashes_and_other_numbers_of_tasks(flow: Flow, value: str, expected: Any):
     result = simulate(flow, seeds=range(12), parallelism=(1, 2, 3))

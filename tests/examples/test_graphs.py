@@ -12,7 +12,18 @@ import numpy as np
 import pytest
 
 from backedge import compare, simulate
-from examples.cyclic import components, connected_components, distances, k_core, kmeans, pagerank, shortest_paths
+from examples.cyclic import (
+    communities,
+    components,
+    connected_components,
+    distances,
+    import_cycles,
+    k_core,
+    kmeans,
+    pagerank,
+    shortest_paths,
+    triangles,
+)
 
 Record = dict[str, Any]
 
@@ -25,8 +36,14 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
     ("example", "size", "parallelism"),
     [
         *[(pagerank, 200, 2), (connected_components, 150, 1), (shortest_paths, 50, 1), (kmeans, 30, 2)],
-        (components, 160, 2),
-        *[pytest.param(*given, marks=pytest.mark.long) for given in ((distances, 400, 2), (k_core, 160, 2))],
+        (import_cycles, 160, 2),
+        *[
+            pytest.param(*given, marks=pytest.mark.long)
+            for given in (
+                *[(components, 160, 2), (distances, 400, 2), (k_core, 160, 2)],
+                *[(communities, 200, 2), (triangles, 160, 2)],
+            )
+        ],
     ],
 )
 def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, size: int, parallelism: int, spark: Any):
@@ -118,6 +135,27 @@ def test_members_leave_one_after_the_other_until_all_have_enough_neighbours():
     assert {row["vertex"]: row["neighbours"] for row in found if not row["stays"]} == {4: 1, 5: 0, 6: 0}
 
 
+def test_modules_that_import_each_other_are_in_one_circle_and_others_alone():
+    imports = [(1, 2), (2, 3), (3, 1), (3, 4), (4, 5), (5, 4), (6, 1), (6, 7), (8, 8)]
+    inputs = {"imports": [{"module": one, "imports": other} for one, other in imports]}
+    found = simulate(import_cycles.flow(""), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["cycles"]
+    assert {row["vertex"]: row["cycle"] for row in found} == {1: 3, 2: 3, 3: 3, 4: 5, 5: 5, 6: 6, 7: 7, 8: 8}
+
+
+def test_a_member_takes_the_label_that_most_of_its_neighbours_have():
+    pairs = [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]
+    inputs = {"pairs": [{"one": one, "other": other} for one, other in pairs]}
+    found = simulate(communities.flow(""), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["labels"]
+    assert {row["vertex"]: row["label"] for row in found} == {0: 0, 1: 0, 2: 0, 3: 2, 4: 2, 5: 2}
+
+
+def test_triangles_are_counted_at_their_middle():
+    pairs = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3), (3, 4)]
+    inputs = {"pairs": [{"one": one, "other": other} for one, other in pairs]}
+    found = simulate(triangles.flow(""), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["members"]
+    assert {row["vertex"]: row["triangles"] for row in found} == {0: 0, 1: 2, 2: 2, 3: 0, 4: 0}
+
+
 def test_flowers_far_from_each_other_are_in_groups_of_their_own_and_a_centre_without_flowers_stays():
     def at(place: int) -> dict[str, float]:
         return dict.fromkeys(kmeans.MEASURES, place)
@@ -159,6 +197,9 @@ def test_the_flowers_are_those_that_were_measured():
         (components, [{"vertex": 1, "lowest": 0}, {"vertex": 0, "lowest": 0}], "2 devices in 1 households"),
         (distances, [{"vertex": 0, "seconds": 0.0}, {"vertex": 1, "seconds": 9.0}], "is 9 seconds from a station"),
         (k_core, [{"vertex": 0, "stays": True, "neighbours": 3}, {"vertex": 1, "stays": False}], "1 of 2 members"),
+        (import_cycles, [{"vertex": 1, "cycle": 1}, {"vertex": 2, "cycle": 2}], "2 modules, of which 2 are in no"),
+        (communities, [{"vertex": 1, "label": 0}, {"vertex": 0, "label": 0}], "2 members in 1 communities"),
+        (triangles, [{"vertex": 1, "triangles": 2}, {"vertex": 0, "triangles": 0}], "2 members, 2 triangles"),
     ],
 )
 def test_what_came_of_it_is_told_to_a_person(

@@ -10,7 +10,7 @@ import pytest
 
 from backedge import case_of, simulate
 from backedge.cases import takes
-from examples.cyclic import components, distances, k_core, kmeans, nested_loops, pagerank
+from examples.cyclic import communities, components, distances, k_core, kmeans, nested_loops, pagerank, triangles
 from examples.cyclic.page import ENTRIES
 
 SIZE = 12
@@ -19,6 +19,7 @@ SIZE = 12
 FIGURE = {
     **{pagerank: "rank", kmeans: "distance_mm", nested_loops: "core"},
     **{components: "lowest", distances: "seconds", k_core: "neighbours"},
+    **{communities: "label", triangles: "triangles"},
 }
 """What is computed for each row."""
 
@@ -31,6 +32,8 @@ SOURCES = {
     components: {"pairs": "pairs", "devices": "devices"},
     distances: {"ways": "ways"},
     k_core: {"pairs": "pairs"},
+    communities: {"pairs": "pairs"},
+    triangles: {"pairs": "pairs"},
 }
 
 
