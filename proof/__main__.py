@@ -17,7 +17,7 @@ from engine.simulation.fault_plan import Outcome
 from engine.simulation.world import World
 from proof.explorer import Exploration, Explorer
 from proof.generated_flows import Case
-from proof.runner import RESCALES, Summary, run_in_parallel, run_seed
+from proof.runner import RESCALES, Summary, on_columns, run_in_parallel, run_seed
 from proof.schedule_story import tell
 from proof.tiny_graphs import TinyGraph, graphs
 from proof.two_pipelines import Ran, run_pipelines
@@ -86,7 +86,7 @@ def _run_one(options: argparse.Namespace) -> int:
     if options.pipelines or (options.rule is not None and BREAKS[options.rule].of_pipelines):
         ran = run_pipelines(options.seed, options.crashes, options.rule)
     else:
-        ran = [Ran(*run_seed(options.seed, options.crashes, options.rule, RESCALES))]
+        ran = [Ran(*run_seed(options.seed, options.crashes, options.rule, RESCALES, on_columns(options.seed)))]
     for one in ran:
         print(tell(one.outcome.story), file=sys.stderr)
     facts = [_facts(*one) for one in ran]

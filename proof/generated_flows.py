@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from engine.simulation.record import Conserved
 from graphs import Collect, Flow, Items, Plan, Stream
+from proof.column_flows import ON_COLUMNS, on_columns, on_records
 from proof.generated_steps import (
     KEYS,
     Delay,
@@ -39,7 +40,11 @@ Policy = Literal["aligned", "unaligned", "drain"]
 
 @dataclass(frozen=True)
 class Case:
-    """A flow with its inputs, and how to run it. `conserved` is None if the flow multiplies or drops records."""
+    """A flow with its inputs, and how to run it.
+
+    - conserved: None if the flow multiplies or drops records.
+    - on_records: the same flow on records, if this one is on columns.
+    """
 
     name: str
     flow: Flow
@@ -52,6 +57,7 @@ class Case:
     is_cyclic: bool
     in_rounds: bool
     conserved: Conserved | None
+    on_records: Plan | None = None
 
 
 Streams = Stream[Item]
@@ -75,7 +81,7 @@ def generate(
     True
     """
     name = name or rng.choice(NAMES)
-    variant = rng.randrange(len(_TOPOLOGIES[name]))
+    variant = 0 if name in ON_COLUMNS else rng.randrange(len(_TOPOLOGIES[name]))
     flow, plan = _built(name, variant)
     in_rounds = name in IN_ROUNDS
     choices = _POLICIES_IN_ROUNDS if in_rounds else _POLICIES_OF_DRAINED if name in _DRAINED else _POLICIES
@@ -93,7 +99,8 @@ def generate(
         policy=policy,
         is_cyclic=any(edge.is_back for edge in plan.edges),
         in_rounds=in_rounds,
-        conserved=None if name == "broadcast" or (name, variant) in _LOSING else CONSERVED,
+        conserved=None if name == "broadcast" or (name, variant) in _LOSING or name in ON_COLUMNS else CONSERVED,
+        on_records=on_records(name) if name in ON_COLUMNS else None,
     )
 
 
@@ -104,6 +111,8 @@ _POLICIES_OF_DRAINED: tuple[Policy, ...] = ("aligned", "unaligned", "drain", "dr
 
 @cache
 def _built(name: str, variant: int) -> tuple[Flow, Plan]:
+    if name in ON_COLUMNS:
+        return on_columns(name), on_columns(name).plan()
     flow = Flow(name)
     _TOPOLOGIES[name][variant](flow)
     return flow, flow.plan()
@@ -420,6 +429,6 @@ _TOPOLOGIES: dict[str, tuple[Variant, ...]] = {
     "broadcast": (_broadcast, _broadcast_loop),
 }
 NAMES = tuple(_TOPOLOGIES)
-IN_ROUNDS = frozenset({"rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes"})
+IN_ROUNDS = frozenset({"rounds", "rounds_nested", "rounds_behind_loop", "rounds_in_lanes", "columns_vertices"})
 _DRAINED = frozenset({"far_loop"})
 _LOSING = {("chain", 1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -12,12 +13,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from engine.simulation.breaks import BREAKS
-from engine.simulation.checker import check
+from engine.simulation.checker import check, check_protocol
+from engine.simulation.output_checks import check_output
+from engine.simulation.plain import Result, reference
+from engine.simulation.plain_task import COLUMNS
 from engine.simulation.record import Aborted, Captured, Completed, Record, Started, Violation
 from engine.simulation.schedule import FaultPlan, Outcome, Schedule
 from engine.simulation.world import World
 from engine.simulation.world_options import Parts
 from engine.task_errors import TaskError
+from graphs.plan import Plan
+from proof.column_flows import ON_COLUMNS
 from proof.generated_flows import Case
 from proof.seeded_worlds import STEPS_EXPECTED, STEPS_LIVE, STEPS_SAFE, case_of, compacts, world_of
 from proof.two_pipelines import Ran, apart, run_pipelines
@@ -29,6 +35,8 @@ SEEDS_A_PAIR = 10
 """One in so many seeds also runs a job of two pipelines."""
 RESCALES = 2
 """How often `python -m proof run` may rescale a run while it runs."""
+COLUMNS_SHARE = 0.1
+"""The share of seeds whose flow is on columns."""
 
 
 class Failed(NamedTuple):
@@ -64,9 +72,10 @@ class Summary:
         """The figures, for a line of JSON."""
         keys = ("schedules", "cuts", "cuts_with_log", "cyclic_cuts", "cyclic_cuts_with_log", "restores")
         more = ("restores_with_log", "overlapping", "rescaled", "cuts_between_rounds")
+        on_columns = ("on_columns", "on_columns_restores", "on_columns_batches_in_cuts")
         of_pipelines = ("schedules_of_pipelines", "pipelines_apart")
         return {
-            **{key: self.counts[key] for key in (*keys, *more, *of_pipelines)},
+            **{key: self.counts[key] for key in (*keys, *more, *on_columns, *of_pipelines)},
             "rescaled_live": self.happened["rescaled_live"],
             "topologies": dict(sorted(self.topologies.items())),
             "policies": dict(sorted(self.policies.items())),
@@ -76,9 +85,17 @@ class Summary:
         }
 
 
-def run_seed(seed: int, crashes: int, rule: str | None = None, rescales: int = 0) -> tuple[Outcome, World, Case]:
+def on_columns(seed: int) -> str | None:
+    """The flow on columns that the schedule of a seed is about, if it is about one."""
+    rng = random.Random(f"columns {seed}")
+    return rng.choice(ON_COLUMNS) if rng.random() < COLUMNS_SHARE else None
+
+
+def run_seed(
+    seed: int, crashes: int, rule: str | None = None, rescales: int = 0, topology: str | None = None
+) -> tuple[Outcome, World, Case]:
     """Run and judge one schedule. `rule` names the rule that is broken in it. It is rescaled up to `rescales` times."""
-    case = case_of(seed, None if rule is None else BREAKS[rule].topology)
+    case = case_of(seed, topology if rule is None else BREAKS[rule].topology)
     return *run_case(case, seed, crashes, rule, rescales), case
 
 
@@ -104,8 +121,17 @@ def run_case(
         outcome = schedule.outcome
         outcome.violations.append(Violation("user code gets the records of the flow", str(error)))
     if not outcome.violations:
-        outcome.violations = check(world.record, seed)
+        if case.on_records is None:
+            outcome.violations = check(world.record, seed)
+        else:
+            outcome.violations = _check_columns(world, case.on_records)
     return outcome, world
+
+
+def _check_columns(world: World, on_records: Plan) -> list[Violation]:
+    """What is wrong with a run on columns: its output must be that of the same flow on records."""
+    expected = Result(reference(on_records, world.record.inputs).sinks)
+    return check_protocol(world.record) + list(check_output(world.record, expected))
 
 
 def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None, *, only_pipelines: bool = False) -> Summary:
@@ -115,7 +141,7 @@ def run_seeds(seeds: Iterable[int], crashes: int, rule: str | None = None, *, on
     for seed in seeds:
         summary.counts["schedules"] += 1
         if not only_pipelines:
-            outcome, world, case = run_seed(seed, crashes, rule, RESCALES)
+            outcome, world, case = run_seed(seed, crashes, rule, RESCALES, on_columns(seed))
             _count(summary, outcome, world.record, case)
             summary.happened += world.counts
         if only_pipelines or (rule is None and seed % SEEDS_A_PAIR == 0):
@@ -164,6 +190,10 @@ def _count(summary: Summary, outcome: Outcome, record: Record, case: Case, *, pa
         "overlapping": sum(1 for _ in _overlapping(record)),
         "rescaled": _rescaled(record),
     }
+    if case.on_records is not None:
+        counts["on_columns"] = 1
+        counts["on_columns_restores"] = len(restores)
+        counts["on_columns_batches_in_cuts"] = sum(map(_batches_of_columns, record.cuts.values()))
     if case.is_cyclic:
         cyclic = [epoch for epoch, cut in record.cuts.items() if cut.policy == Mode.ALIGNED.value]
         counts["cyclic_cuts"] = len(cyclic)
@@ -176,6 +206,12 @@ def _count(summary: Summary, outcome: Outcome, record: Record, case: Case, *, pa
         violations = [str(violation) for violation in outcome.violations]
         seed = outcome.seed if pair is None else pair
         summary.failed.append(Failed(seed, outcome.steps, violations, of_pipelines=pair is not None))
+
+
+def _batches_of_columns(cut: Cut) -> int:
+    """How many batches of columns a cut holds in logs."""
+    inputs = [received for snapshot in cut.snapshots.values() for received in snapshot.inputs]
+    return sum(entry.payload[:1] == COLUMNS for received in inputs for entry in received.log)
 
 
 def _is_between_rounds(cut: Cut) -> bool:

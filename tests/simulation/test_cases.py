@@ -11,6 +11,7 @@ from engine.simulation.plain_operator import frozen
 from graphs import expand
 from graphs.kinds import FlatMap, Iterate, MapAsync, OfClass, StatefulMap
 from graphs.plan import Routing
+from proof.column_flows import ON_COLUMNS
 from proof.generated_flows import IN_ROUNDS, NAMES, Case, generate
 
 
@@ -30,7 +31,7 @@ def test_every_topology_that_was_promised_is_there() -> None:
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *ON_COLUMNS])
 def test_a_case_says_what_it_is_and_expands(name: str) -> None:
     for case in some(name):
         assert case.name == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proof.column_flows import ON_COLUMNS
 from proof.generated_flows import NAMES
 from proof.runner import run_seed, run_seeds
 
@@ -26,7 +27,7 @@ def test_no_schedule_violates_anything(summary):
 
 @pytest.mark.slow
 def test_every_topology_and_every_policy_takes_part(summary):
-    assert set(summary.topologies) == set(NAMES)
+    assert set(summary.topologies) == {*NAMES, *ON_COLUMNS}
     assert set(summary.policies) == {"aligned", "unaligned", "drain"}
 
 
@@ -38,6 +39,13 @@ def test_cuts_hold_logs_and_crashes_restore_them(summary):
     assert counts["overlapping"] > 10
     assert counts["rescaled"] > 0
     assert counts["cuts_between_rounds"] > 0
+
+
+@pytest.mark.slow
+def test_flows_on_columns_are_killed_with_columns_in_their_cuts(summary):
+    assert summary.counts["on_columns"] > 3
+    assert summary.counts["on_columns_restores"] > 0
+    assert summary.counts["on_columns_batches_in_cuts"] > 0
 
 
 @pytest.mark.slow

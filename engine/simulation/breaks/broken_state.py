@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -112,6 +113,17 @@ class ReadsNotNoted(KeyedState):
             self._touched = touched
 
 
+class ChangedArraysNotNoted(KeyedState):
+    """Takes arrays for unchanged if those that replace them have as many items."""
+
+    def replace(self, key: Any, value: Any) -> None:
+        former, touched = self.values.get(key), self._touched
+        if former is not None and len(pickle.dumps(former)) == len(pickle.dumps(value)):
+            self._touched = TouchedKeys()
+        super().replace(key, value)
+        self._touched = touched
+
+
 class DeletionsNotNoted(KeyedState):
     """A delta does not say which keys are gone."""
 
@@ -158,6 +170,11 @@ STATE = {
     "touched-keys-dropped-on-abort": Break("an abort drops touched keys", driver(TouchedDroppedOnAbort), "nested"),
     "reads-not-noted": Break(
         "what is read and changed in place is in no delta", lambda: Parts(keyed_state=ReadsNotNoted)
+    ),
+    "changed-arrays-not-noted": Break(
+        "arrays of a graph that change but keep their length are in no delta",
+        lambda: Parts(keyed_state=ChangedArraysNotNoted),
+        "columns_vertices",
     ),
     "deletions-not-noted": Break("a deleted key comes back", lambda: Parts(keyed_state=DeletionsNotNoted), "chain"),
     "base-kept-under-another-parallelism": Break(

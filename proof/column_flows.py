@@ -1,0 +1,226 @@
+"""The same flows twice: on records, which the plain interpreter can run, and on columns, which the engine runs.
+
+So columns have a meaning that shares nothing with them. Each pair has the same sources and the same sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphs import Collect, Flow, Items, Plan, Stream, VertexProgram, Vertices, tasks_of_keys
+
+Arrays = dict[str, Any]
+Item = dict[str, Any]
+
+VERTICES = 7
+ROUNDS = 4
+VALUE_MAX = 997
+
+
+# -- a loop, with sums by key ------------------------------------------------------------------------------------
+
+
+def small(record: Item) -> Item:
+    """What all columns of a type can hold."""
+    return {"id": record["id"], "key": record["key"], "left": record["left"]}
+
+
+def turned(record: Item) -> Item:
+    """Goes on to another key."""
+    return {**record, "key": (record["key"] * 2 + record["id"]) % VERTICES, "left": record["left"] - 1}
+
+
+def is_done(record: Item) -> bool:
+    """Whether no hop is left."""
+    return record["left"] <= 0
+
+
+class Totals:
+    """Adds up ids by key, and emits the sums at the end."""
+
+    def on_record(self, ctx: Any, record: Item) -> None:
+        ctx.state.set(ctx.state.get(0) + record["id"])
+
+    def on_end(self, ctx: Any) -> None:
+        for key in ctx.keys():  # noqa: SIM118
+            ctx.emit({"key": key, "total": ctx.state.get()})
+
+
+def turned_columns(batch: Arrays) -> Arrays:
+    """`turned`."""
+    return {**batch, "key": (batch["key"] * 2 + batch["id"]) % VERTICES, "left": batch["left"] - 1}
+
+
+def done_columns(batch: Arrays) -> Arrays:
+    """The rows without a hop left."""
+    return {name: array[batch["left"] <= 0] for name, array in batch.items()}
+
+
+def other_columns(batch: Arrays) -> Arrays:
+    """The other rows."""
+    return {name: array[batch["left"] > 0] for name, array in batch.items()}
+
+
+class TotalsOfColumns:
+    """`Totals`."""
+
+    def __init__(self) -> None:
+        self.keys, self.totals = np.array([], np.int64), np.array([], np.int64)
+
+    def on_batch(self, ctx: Any, batch: Arrays) -> None:
+        keys = np.concatenate([self.keys, batch["key"]])
+        totals = np.concatenate([self.totals, batch["id"]])
+        self.keys, rows = np.unique(keys, return_inverse=True)
+        self.totals = np.bincount(rows, totals).astype(np.int64)
+
+    def on_end(self, ctx: Any) -> None:
+        if len(self.keys):
+            ctx.emit_batch({"key": self.keys, "total": self.totals})
+
+    def capture(self) -> Any:
+        return self.keys, self.totals
+
+    def restore(self, state: Any) -> None:
+        self.keys, self.totals = state
+
+    @staticmethod
+    def merge(states: Any) -> Any:
+        return tuple(map(np.concatenate, zip(*states, strict=True)))
+
+    @staticmethod
+    def split(state: Any, parts: int) -> Any:
+        keys, totals = state
+        tasks = tasks_of_keys(keys, parts)
+        return [(keys[tasks == task], totals[tasks == task]) for task in range(parts)]
+
+
+def _loop(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    entered = _read(flow).map(small, name="small").merge(again).key_by("key").map(turned, name="turn")
+    done, more = entered.split(is_done, name="split")
+    again.feed(more)
+    _write(done.key_by("key").process(Totals, name="total"))
+
+
+def _loop_of_columns(flow: Flow) -> None:
+    again = flow.loop("again", of=Item)
+    entered = _read(flow).map(small, name="small").merge(again).key_by("key")
+    turned = entered.map_batches(turned_columns, batch_format="numpy", name="turn")
+    again.feed(turned.map_batches(other_columns, batch_format="numpy", name="other"))
+    done = turned.map_batches(done_columns, batch_format="numpy", name="done_rows")
+    _write(done.key_by("key").process(TotalsOfColumns, batch_format="numpy", name="total"))
+
+
+# -- a graph in rounds -------------------------------------------------------------------------------------------
+
+
+def edge(record: Item) -> Item:
+    """An edge between two of a few vertices."""
+    return {"source": record["key"], "target": (record["key"] * record["left"] + record["id"]) % VERTICES}
+
+
+def ends(edge: Item) -> list[Item]:
+    """The vertices of an edge."""
+    return [{"vertex": edge["source"]}, {"vertex": edge["target"]}]
+
+
+class Vertex:
+    """The value of a vertex, the ends of its edges, and what it has received in this round."""
+
+    outputs = ("messages", "values")
+
+    def on_record(self, ctx: Any, input: str, record: Item) -> None:
+        vertex: Item = ctx.state.get() or {"round": -1, "value": ctx.key + 1, "sum": 0, "ends": []}
+        if input == "edges":
+            vertex["ends"].append(record["target"])
+        else:
+            vertex["sum"] += record.get("value", 0)
+        ctx.state.set(vertex)
+
+    def on_round_end(self, ctx: Any) -> None:
+        for _ in ctx.keys():  # noqa: SIM118
+            vertex = ctx.state.get()
+            vertex["round"] += 1
+            if vertex["round"]:
+                vertex["value"], vertex["sum"] = (vertex["sum"] + 1) % VALUE_MAX, 0
+            if vertex["round"] < ROUNDS:
+                for end in vertex["ends"]:
+                    ctx.emit({"vertex": end, "value": vertex["value"]}, "messages")
+
+    def on_end(self, ctx: Any) -> None:
+        for key in ctx.keys():  # noqa: SIM118
+            ctx.emit({"vertex": key, "value": ctx.state.get()["value"]}, "values")
+
+
+class Sums(VertexProgram):
+    """`Vertex`."""
+
+    message = np.int64
+
+    def start(self, vertices: Vertices) -> Arrays:
+        return {"value": vertices.ids + 1}
+
+    def send(self, vertices: Vertices) -> Any:
+        return vertices["value"]
+
+    def apply(self, vertices: Vertices, received: Any) -> Arrays:
+        return {"value": (received + 1) % VALUE_MAX}
+
+
+def _graph(flow: Flow) -> None:
+    edges = _read(flow).map(edge, name="edge")
+    values: list[Stream[Any]] = []
+
+    def body(messages: Stream[Any]) -> Stream[Any]:
+        sent = flow.process(Vertex, edges=edges.key_by("source"), messages=messages.key_by("vertex"), name="vertex")
+        values.append(sent.side("values"))
+        return sent
+
+    flow.iterate(edges.flat_map(ends, name="ends"), body, rounds=ROUNDS + 1, name="rounds")
+    _write(values[0])
+
+
+def _graph_of_columns(flow: Flow) -> None:
+    edges = _read(flow).map(edge, name="edge")
+    _write(flow.vertex_program(Sums, edges, rounds=ROUNDS, name="vertex"))
+
+
+# -- both --------------------------------------------------------------------------------------------------------
+
+
+def _read(flow: Flow) -> Stream[Any]:
+    return flow.read(Items[Any]([]), name="in")
+
+
+def _write(stream: Stream[Any]) -> None:
+    stream.write(Collect(), name="done")
+
+
+Built = Callable[[Flow], None]
+_PAIRS: dict[str, tuple[Built, Built]] = {
+    "columns_loop": (_loop, _loop_of_columns),
+    "columns_vertices": (_graph, _graph_of_columns),
+}
+ON_COLUMNS = tuple(_PAIRS)
+
+
+@cache
+def on_records(name: str) -> Plan:
+    """The flow on records."""
+    return _built(name, 0).plan()
+
+
+@cache
+def on_columns(name: str) -> Flow:
+    """The flow on columns."""
+    return _built(name, 1)
+
+
+def _built(name: str, which: int) -> Flow:
+    flow = Flow(name)
+    _PAIRS[name][which](flow)
+    return flow
