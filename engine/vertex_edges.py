@@ -73,6 +73,24 @@ class Lookup:
         return np.where(self._sorted[found] == wanted, self._order[found], -1)
 
 
+class Marks:
+    """Finds the distinct ones of some positions below `count`, in a time that depends on their number alone.
+
+    >>> sorted(Marks(9).distinct(np.array([7, 2, 7])).tolist())
+    [2, 7]
+    """
+
+    def __init__(self, count: int) -> None:
+        # For each position where it occurred last. What an earlier call has left does no harm.
+        self._last = np.zeros(count, np.int32)
+
+    def distinct(self, positions: Array) -> Array:
+        """The positions, each once, in any order."""
+        numbers = np.arange(len(positions), dtype=np.int32)
+        self._last[positions] = numbers
+        return positions[self._last[positions] == numbers]
+
+
 class OutEdges:
     """Edges from vertices at these positions to these targets.
 
@@ -97,6 +115,8 @@ class OutEdges:
         self._sources = positions[order].astype(np.int32)
         self._row_starts = np.concatenate([[0], np.cumsum(counts)])
         self._weights = None if weights is None else weights[order]
+        # A place for each row, which keeps nothing from one round to the next.
+        self._scratch = np.empty(0)
 
     def combined(
         self, sent: Array, active: Array | None, combine: str, along: Along | None
@@ -120,6 +140,14 @@ class OutEdges:
                 carried = np.where(active[self._sources], carried, identity(combine, carried.dtype))
         return None, COMBINES[combine].reduceat(carried, self._row_starts[:-1])
 
+    def combined_of(self, sent: Array, senders: Array, combine: str, along: Along | None) -> tuple[Array | None, Array]:
+        """Like `combined`, for the vertices at these positions; of few, it only costs what they send."""
+        if int(self.degrees[senders].sum()) * FEW < len(self._sources):
+            return self._from_few(sent, senders, combine, along)
+        active = np.zeros(len(self.degrees), np.bool_)
+        active[senders] = True
+        return self.combined(sent, active, combine, along)
+
     def each(self, sent: Array, active: Array | None, along: Along | None) -> tuple[Array | None, Array]:
         """What goes along each edge, if nothing is combined; and the rows, if not all of them."""
         rows = None if active is None else np.flatnonzero(active[self._sources])
@@ -137,7 +165,7 @@ class OutEdges:
         return starts, targets[np.lexsort((targets, self._sources))]
 
     def _from_few(self, sent: Array, senders: Array, combine: str, along: Along | None) -> tuple[Array, Array]:
-        edges, row = self._by_source
+        rows_by_source, weights_by_source = self._by_source
         ends = self._source_ends[senders]
         counts = self.degrees[senders]
         total = int(counts.sum())
@@ -145,20 +173,26 @@ class OutEdges:
         places = np.arange(total) + np.repeat(ends - np.cumsum(counts), counts)
         carried = np.repeat(sent[senders], counts)
         if along is not None:
-            weights = None if self._weights is None else self._weights[edges[places]]
-            carried = along(carried, weights)
-        rows = row[places]
-        order = np.argsort(rows, kind="stable")
-        rows = rows[order]
-        firsts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]])) if total else np.arange(0)
-        return rows[firsts], COMBINES[combine].reduceat(carried[order], firsts) if total else carried
+            carried = along(carried, None if weights_by_source is None else weights_by_source[places])
+        rows = rows_by_source[places]
+        reached = np.sort(self._marks.distinct(rows))
+        combined = self._scratch
+        if len(combined) < len(self.rows) or combined.dtype != carried.dtype:
+            combined = self._scratch = np.empty(len(self.rows), carried.dtype)
+        combined[reached] = identity(combine, carried.dtype)
+        COMBINES[combine].at(combined, rows, carried)
+        return reached, combined[reached]
 
     @cached_property
-    def _by_source(self) -> tuple[Array, Array]:
-        """The edges in the order of their sources, and the row of each."""
-        edges = np.argsort(self._sources, kind="stable").astype(np.int32)
+    def _marks(self) -> Marks:
+        return Marks(len(self.rows))
+
+    @cached_property
+    def _by_source(self) -> tuple[Array, Array | None]:
+        """The row and the weight of each edge, in the order of their sources."""
+        edges = np.argsort(self._sources, kind="stable")
         rows = np.repeat(np.arange(len(self.rows), dtype=np.int32), np.diff(self._row_starts))
-        return edges, rows[edges]
+        return rows[edges], None if self._weights is None else self._weights[edges]
 
     @cached_property
     def _source_ends(self) -> Array:

@@ -84,6 +84,11 @@ class UncombinedInbox:
         order = np.lexsort((values, at))
         return Received(at[order], values[order])
 
+    def take_parts(self) -> list[tuple[Array, Array]]:
+        """All values as they arrived."""
+        taken, self._parts = self._parts, []
+        return taken
+
     def _together(self) -> tuple[Array, Array]:
         at = np.concatenate([np.empty(0, np.int64), *(places for places, _ in self._parts)])
         return at, np.concatenate([np.empty(0, self._message), *(values for _, values in self._parts)])

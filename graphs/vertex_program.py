@@ -90,6 +90,9 @@ class VertexProgram:
 
     - combine: how the values that a vertex receives in a round become one; "all" if they do not.
     - message: the type of these values.
+    - best: the name of a value, if all that a vertex does is to take what it receives for this value if that is
+      lower (min) or higher (max), and to send it on. Then the program needs no `send` and no `apply`, and a round costs
+      only what changes in it.
     - phases: whether the program must know when nothing is sent any more, to begin something else: `vertices.senders`.
     - reverses: whether the program may send against the direction of edges: `vertices.backwards`.
 
@@ -113,6 +116,7 @@ class VertexProgram:
 
     combine: ClassVar[Combine] = "sum"
     message: ClassVar[type[Any]] = np.float64
+    best: ClassVar[str | None] = None
     phases: ClassVar[bool] = False
     reverses: ClassVar[bool] = False
 
@@ -124,6 +128,8 @@ class VertexProgram:
 
     def send(self, vertices: Vertices) -> Array:
         """What each vertex sends along its outgoing edges."""
+        if self.best is not None:
+            return vertices.values[self.best]
         raise NotImplementedError(f"vertex program {type(self).__name__} has no send(vertices): return an array")
 
     def along(self, sent: Array, weights: Array | None) -> Array:
@@ -173,6 +179,11 @@ class OfVertexProgram(BuiltIn):
 
     def check(self, what: str) -> None:
         check_choice(self.program.combine, ("sum", "min", "max", "all"), "combine", what)
+        if self.program.best is not None and self.program.combine not in ("min", "max"):
+            raise BadOptionError(
+                f"{what} has best={self.program.best!r} but combine={self.program.combine!r}: the best of several "
+                'values is the lowest or the highest, so set combine to "min" or "max"'
+            )
         if np.dtype(self.program.message).kind not in "iuf":
             raise BadOptionError(f"{what} has message={self.program.message!r}: give a numpy type of numbers")
 

@@ -39,7 +39,7 @@ from engine.formats import from_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
 from engine.task_errors import USER_RAISED, MisuseError, show, user_error
-from engine.vertex_edges import Array, Lookup, OutEdges, in_group_order
+from engine.vertex_edges import COMBINES, Array, Lookup, Marks, OutEdges, in_group_order
 from engine.vertex_received import CombinedInbox, Inbox, UncombinedInbox
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
@@ -75,6 +75,7 @@ class VerticesOperator(OperatorRuntime):
         self._program: VertexProgram = kind.new_instance()
         of_class = type(self._program)
         self._message = np.dtype(of_class.message)
+        self._best = of_class.best
         self._along = None if of_class.along is VertexProgram.along else self._program.along
         # What has arrived in round 0, by columns.
         self._ids: list[Array] = []
@@ -83,6 +84,10 @@ class VerticesOperator(OperatorRuntime):
         self._vertices: Vertices | None = None
         self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
         self._directions: list[_Direction] = []
+        # If a vertex takes the best value: these values, and the positions of the vertices that send in this round.
+        self._bests = np.empty(0, self._message)
+        self._improved = np.empty(0, np.int64)
+        self._marks = Marks(0)
         # What was received in this round, and how many vertices have sent it, by group.
         self._inbox = self._new_inbox(0)
         self._senders = np.zeros(KEY_GROUPS, np.int64)
@@ -130,7 +135,7 @@ class VerticesOperator(OperatorRuntime):
         return _Direction(out, sender_number(self.place.task.index, self.place.parallelism, way))
 
     def _new_inbox(self, vertices: int) -> Inbox:
-        if self._combines:
+        if self._combines and self._best is None:
             return CombinedInbox(vertices, self._program.combine, self._message)
         return UncombinedInbox(self._message)
 
@@ -203,8 +208,13 @@ class VerticesOperator(OperatorRuntime):
         if self._vertices is None:
             self._build()
             self._keep("start", program.start)
+            self._take_best()
         vertices = self._built
-        if number:
+        if number and self._best is not None:
+            vertices.round = number
+            self._improve()
+            self._forget_former_senders()
+        elif number:
             vertices.round = number
             received = self._inbox.take()
             vertices.senders = int(self._senders[self._groups()].max(initial=0))
@@ -237,12 +247,41 @@ class VerticesOperator(OperatorRuntime):
         # A cut shares these arrays, so nobody may change them in place.
         vertices.values = {name: _frozen(array) for name, array in found.items()}
 
+    def _take_best(self) -> None:
+        """From now on the best values are changed in place, so no cut shares them, and only the operator does it."""
+        name, vertices = self._best, self._built
+        if name is None:
+            return
+        if name not in vertices.values:
+            raise MisuseError(
+                f"operator {self.name!r}: start returned no value {name!r}, which is the best one of this program"
+            )
+        self._bests = vertices.values[name].astype(self._message)
+        vertices.values = {**vertices.values, name: _frozen(self._bests)}
+        self._marks = Marks(len(vertices))
+        everyone = np.arange(len(vertices))
+        self._improved = everyone if vertices.active is None else everyone[vertices.active]
+
+    def _improve(self) -> None:
+        """Take what has arrived and is better."""
+        inbox, best, values = cast("UncombinedInbox", self._inbox), COMBINES[self._program.combine], self._bests
+        changed = [np.empty(0, np.int64)]
+        for places, arrived in inbox.take_parts():
+            before = values[places]
+            # A restored part may have several values for a vertex.
+            best.at(values, places, arrived)
+            changed.append(places[values[places] != before])
+        self._improved = self._marks.distinct(np.concatenate(changed))
+
     def _fits(self, array: Any) -> bool:
         return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)
 
     def _send_round(self) -> None:
         vertices, program = self._built, self._program
-        active = len(vertices) if vertices.active is None else int(np.count_nonzero(vertices.active))
+        if self._best is not None:
+            active = len(self._improved)
+        else:
+            active = len(vertices) if vertices.active is None else int(np.count_nonzero(vertices.active))
         change = active if vertices.change is None else vertices.change
         change = float(change) if vertices.round else np.inf
         sent: Any = self._call("send", program.send, vertices)
@@ -250,7 +289,9 @@ class VerticesOperator(OperatorRuntime):
             raise self._returned("send", sent, f"an array with one item for each of the {len(vertices)} vertices")
         direction = self._directions[vertices.backwards]
         edges, sent = direction.edges, sent.astype(self._message, copy=False)
-        if self._combines:
+        if self._best is not None:
+            rows, values = edges.combined_of(sent, self._improved, program.combine, self._along)
+        elif self._combines:
             rows, values = edges.combined(sent, vertices.active, program.combine, self._along)
         else:
             rows, values = edges.each(sent, vertices.active, self._along)
@@ -324,6 +365,9 @@ class VerticesOperator(OperatorRuntime):
             self._file_by_group(vertices.ids, starts, self._edges_together())
             self._edges = []
         received = self._inbox.filed(starts)
+        values = dict(vertices.values)
+        if self._best is not None:
+            values[self._best] = self._bests.copy()
         announced = [direction.sender for direction in self._directions if direction.is_announced]
         for group in self._groups():
             own = slice(starts[group], starts[group + 1])
@@ -331,7 +375,7 @@ class VerticesOperator(OperatorRuntime):
                 continue
             if self._is_changed[VALUES]:
                 filed = {
-                    "values": {name: array[own] for name, array in vertices.values.items()},
+                    "values": {name: array[own] for name, array in values.items()},
                     "active": None if vertices.active is None else vertices.active[own],
                     "received": received[group],
                     "senders": int(self._senders[group]),
@@ -375,6 +419,7 @@ class VerticesOperator(OperatorRuntime):
         vertices.values = {name: _frozen(np.concatenate([own["values"][name] for own in filed])) for name in names}
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
+        self._take_best()
         vertices.backwards = filed[0]["backwards"]
         self._inbox.restore([own["received"] for own in filed], [int(self._starts[group]) for group in by_group])
         for group, own in by_group.items():

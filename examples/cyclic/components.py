@@ -51,20 +51,11 @@ def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
 class Lowest(VertexProgram):
     """The value of a device is the lowest number that it knows of."""
 
-    combine, message = "min", np.int64
+    combine, message, best = "min", np.int64, "lowest"
 
     def start(self, vertices: Vertices) -> Arrays:
         """Each device knows its own number."""
         return {"lowest": vertices.ids}
-
-    def send(self, vertices: Vertices) -> np.ndarray:
-        """What it knows."""
-        return vertices["lowest"]
-
-    def apply(self, vertices: Vertices, received: np.ndarray) -> Arrays:
-        """Lower numbers are news."""
-        vertices.active = received < vertices["lowest"]
-        return {"lowest": np.minimum(received, vertices["lowest"])}
 
 
 def flow(inputs: str, output: str = "components", rounds: int | None = None) -> Flow:

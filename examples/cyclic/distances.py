@@ -52,25 +52,16 @@ def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
 class Distance(VertexProgram):
     """The value of a crossing is how many seconds it takes to get there."""
 
-    combine = "min"
+    combine, best = "min", "seconds"
 
     def start(self, vertices: Vertices) -> Arrays:
         """The stations are there already."""
         vertices.active = np.isin(vertices.ids, STATIONS)
         return {"seconds": np.where(vertices.active, 0.0, np.inf)}
 
-    def send(self, vertices: Vertices) -> np.ndarray:
-        """The time at the beginning of a street."""
-        return vertices["seconds"]
-
     def along(self, sent: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         """The time at its end."""
         return sent + weights
-
-    def apply(self, vertices: Vertices, received: np.ndarray) -> Arrays:
-        """Shorter times are news."""
-        vertices.active = received < vertices["seconds"]
-        return {"seconds": np.minimum(received, vertices["seconds"])}
 
 
 def flow(inputs: str, output: str = "distances", rounds: int | None = None) -> Flow:

@@ -50,6 +50,24 @@ class Shortest(Lowest):
         return sent + weights
 
 
+class Best(VertexProgram):
+    combine, message, best = "min", np.int64, "lowest"
+
+    def start(self, vertices: Vertices) -> Any:
+        return {"lowest": vertices.ids}
+
+
+class BestWay(VertexProgram):
+    combine, best = "min", "lowest"
+
+    def start(self, vertices: Vertices) -> Any:
+        vertices.active = vertices.ids == EDGES[0]["source"]
+        return {"lowest": np.where(vertices.active, 0.0, np.inf)}
+
+    def along(self, sent: Any, weights: Any) -> Any:
+        return sent + weights
+
+
 class Rank(VertexProgram):
     def start(self, vertices: Vertices) -> Any:
         return {"rank": np.ones(len(vertices))}
@@ -159,13 +177,26 @@ def triangles_by_hand() -> dict[int, Any]:
         (flow_of(Lowest, undirected=True), "lowest", lowest_by_hand(directed=False)),
         (flow_of(Lowest), "lowest", lowest_by_hand(directed=True)),
         (flow_of(Shortest, weight="weight"), "lowest", shortest_by_hand()),
+        (flow_of(Best, undirected=True), "lowest", lowest_by_hand(directed=False)),
+        (flow_of(BestWay, weight="weight"), "lowest", shortest_by_hand()),
         (flow_of(Rank, rounds=4), "rank", ranks_by_hand(None, 4)),
         (flow_of(Rank, until=lambda change: change < 2.0), "rank", ranks_by_hand(2.0, None)),
         (flow_of(Cycles), "cycle", cycles_by_hand()),
         (flow_of(Labels, rounds=5, undirected=True), "label", labels_by_hand(5)),
         (flow_of(Triangles), "triangles", triangles_by_hand()),
     ],
-    ids=["components", "reached", "shortest", "ranks", "ranks that rest", "cycles", "labels", "triangles"],
+    ids=[
+        "components",
+        "reached",
+        "shortest",
+        "best",
+        "best way",
+        "ranks",
+        "ranks that rest",
+        "cycles",
+        "labels",
+        "triangles",
+    ],
 )
 def test_a_program_gives_its_result_under_crashes_and_other_numbers_of_tasks(flow: Flow, value: str, expected: Any):
     result = simulate(flow, seeds=range(12), parallelism=(1, 2, 3))
@@ -243,6 +274,16 @@ def test_values_cannot_be_changed_in_place():
 
     with pytest.raises(UserFunctionError, match="read-only"):
         messages_of(flow_of(InPlace), 2)
+
+
+def test_the_best_of_sums_is_refused():
+    with pytest.raises(BadOptionError, match="the lowest or the highest"):
+        flow_of(type("Wrong", (Best,), {"combine": "sum"}))
+
+
+def test_a_start_without_the_best_value_is_refused():
+    with pytest.raises(MisuseError, match="no value 'highest'"):
+        messages_of(flow_of(type("Wrong", (Best,), {"best": "highest"})), 1)
 
 
 @pytest.mark.parametrize("hook", ["start", "send", "apply"])
