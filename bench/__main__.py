@@ -25,6 +25,8 @@ BENCHES = {
     "restore": "2 GB of state taken back on Ray, beside two processes that read the same files",
     "audit": "the audit of cuts of 1 and 10 million rows by Spark, beside one process that decodes them",
     "pagerank": "PageRank in rounds on Ray, beside two actors by hand and scipy in one process",
+    "components": "connected components on Ray, beside two actors by hand and scipy in one process",
+    "paths": "shortest ways in a grid on Ray, thousands of rounds, beside two actors by hand",
     "superstep": "an empty round of iterate on Ray, beside two actors by hand",
 }
 
@@ -46,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="seconds per case and turn: for a short trial")
     parser.add_argument("--records", type=int, help="number of records: for a short trial")
     parser.add_argument("--large", action="store_true", help="loop: ten times as many records, to the end")
-    parser.add_argument("--scale", type=int, help="pagerank: 2**scale pages (default 18)")
+    parser.add_argument("--scale", type=int, help="pagerank, components: 2**scale vertices (default 18 and 20)")
+    parser.add_argument("--side", type=int, help="paths: the side of the grid (default 1000)")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")
     load_before = os.getloadavg()[0]

@@ -43,6 +43,22 @@ def write_graph(folder: str, scale: int, seed: int) -> int:
     return len(both)
 
 
+def write_grid(folder: str, side: int, seed: int) -> int:
+    """Write the edges of a grid, to the right and down, with weights from 1 to 10; return their number."""
+    places = np.arange(side * side, dtype=np.int32).reshape(side, side)
+    np.save(Path(folder) / "sources.npy", np.concatenate([places[:, :-1].ravel(), places[:-1].ravel()]))
+    np.save(Path(folder) / "targets.npy", np.concatenate([places[:, 1:].ravel(), places[1:].ravel()]))
+    count = 2 * side * (side - 1)
+    weights = np.random.default_rng(seed).integers(1, 11, count).astype(np.float64)
+    np.save(Path(folder) / "weights.npy", weights)
+    return count
+
+
+def read_weights(folder: str) -> Numbers:
+    """The weights of the edges."""
+    return np.load(Path(folder) / "weights.npy")
+
+
 def read_graph(folder: str) -> tuple[Numbers, Numbers]:
     """The sources and targets of the edges."""
     return np.load(Path(folder) / "sources.npy"), np.load(Path(folder) / "targets.npy")

@@ -14,7 +14,8 @@ class Options:
     - seed: draws the input. turns: how often each case is measured.
     - peer: a file whose `run(workload)` stands in for a peer, see `bench.peers`.
     - seconds: how long a case is measured a turn. records: how many records the input has. Both are for short trials.
-    - scale: only for `pagerank`, the logarithm of the number of pages.
+    - scale: only for `pagerank` and `components`, the logarithm of the number of vertices.
+    - side: only for `paths`, the length of a side of the grid.
     - large: only for `loop`, its workload ten times as large, to its end.
     """
 
@@ -25,3 +26,4 @@ class Options:
     records: int | None = None
     large: bool = False
     scale: int | None = None
+    side: int | None = None

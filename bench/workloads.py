@@ -204,6 +204,26 @@ class RankWorkload:
 
 
 @dataclass(frozen=True)
+class SpreadWorkload:
+    """Unit: millions of edges a second, each counted once, until no value changes any more.
+
+    The edges of `folder` lead both ways. Without a root, every vertex begins with its own number, and in the end has
+    the lowest of its component. With a root, edges have weights (`graph_input.read_weights`); the root begins with 0,
+    the others with infinity, and in the end each has the length of the shortest way. The first round is not timed.
+    `result(name)` is the file for the values, an array of floats by vertex.
+    """
+
+    folder: str
+    vertices: int
+    edges: int
+    root: int | None = None
+
+    def result(self, name: str) -> str:
+        """The file for the values of a case."""
+        return f"{self.folder}/{name}.npy"
+
+
+@dataclass(frozen=True)
 class AuditWorkload:
     """Unit: rows a second. The folder of a job with one cut, and how many rows of state and logs there are in it."""
 

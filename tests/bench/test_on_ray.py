@@ -24,11 +24,15 @@ PEERS = {
     "recover": {"actor_start", "actor_start_without_spare"},
     "superstep": {"ray", "ray_led"},
     "pagerank": {"ray", "scipy", "spark"},
+    "components": {"ray", "scipy"},
+    "paths": {"ray", "scipy"},
 }
 MORE = {
     "columns": {"rows"},
     "loop": {"epochs", "epochs_with_log", "ours_task"},
     "pagerank": {"scale", "edges", "cuts_min"},
+    "components": {"scale", "edges", "cuts_min"},
+    "paths": {"side", "edges", "cuts_min"},
     "snapshot": {"epochs_requested", "epochs_completed", "epochs_requested_100ms", "epochs_completed_100ms"},
 }
 
@@ -44,7 +48,7 @@ def ray(local_ray: None) -> Iterator[None]:
     "name", [pytest.param(name, marks=() if name == "hop" else pytest.mark.long) for name in PEERS]
 )
 def test_a_benchmark_on_ray_tells_its_figure_its_peers_and_the_ratios(name: str):
-    options = Options(turns=1, seconds=0.5, records=20_000, scale=12)
+    options = Options(turns=1, seconds=0.5, records=20_000, scale=12, side=30)
     told: dict[str, Any] = json.loads(importlib.import_module(f"bench.{name}").run(options).as_json())
     assert told.keys() >= TOLD | MORE.get(name, set())
     assert told["bench"] == name and told["ours"] > 0
