@@ -26,18 +26,18 @@ DONE, NO_SUCH_KEY, WRONG_CALL = range(3)
 REFUSED = (WrongCallError, GraphError, StoreError, NoSuchNameError, OSError)
 
 
-def contents_of(options: argparse.Namespace) -> CutContents:
-    """The contents of the cut that the command line names."""
+def contents_of(options: argparse.Namespace, operator: str | None = None) -> CutContents:
+    """The contents of the cut that the command line names, or of the last one with that operator."""
     # A folder says where the cuts are; without one, the run that is alive does.
     alive = living(is_needed=True) if options.snapshots is None else None
     store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
-    return CutContents(store, cut_of(store, options.epoch))
+    return CutContents(store, cut_of(store, options.epoch, operator))
 
 
 def show_state(options: argparse.Namespace) -> int:
     """`backedge state JOB OPERATOR [KEY]`: the state of an operator by key, or of one key."""
     try:
-        contents = contents_of(options)
+        contents = contents_of(options, options.operator)
         wanted = None if options.key is None else key_matcher(options.key)
         entries = (e for e in contents.state(options.operator) if wanted is None or e.key in wanted)
         found = _print_state(contents, options, entries)

@@ -16,9 +16,11 @@ from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, living
 from backedge.printing import print_table, refuse, shortened
 from backedge.run_flags import new_names
-from engine.on_ray.api.cut_lookup import last_cut
+from engine.on_ray.api.cut_lookup import last_cuts
 from graphs.graph_errors import GraphError
 from graphs.ids import Epoch, TaskId
+from graphs.pipelines import pipelines_of
+from graphs.plan import Plan
 from graphs.wording import counted, printable
 from recovery.graph_change import Difference, change_from, difference
 from recovery.orders import Manifest
@@ -70,7 +72,8 @@ def _print_cuts(cuts: list[Facts], options: argparse.Namespace) -> None:
         restorable = "yes" if facts["restorable"] else f"no: {facts['fault']}"
         time_s, savepoint = facts["time"].replace("T", " ")[:19], facts["savepoint"] or "-"
         numbers = str(facts["epoch"]), str(facts["attempt"]), time_s, str(facts["tasks"]), f"{facts['bytes']:,}"
-        rows.append((facts["job"], *numbers, loops or "-", savepoint, restorable))
+        of_pipeline = "" if facts["pipeline"] is None else f" ({facts['pipeline']})"
+        rows.append((facts["job"] + of_pipeline, *numbers, loops or "-", savepoint, restorable))
     if len(rows) == 1:
         print(printable(f"no cut is complete in {options.snapshots}"))
     else:
@@ -103,21 +106,33 @@ def check_flow(options: argparse.Namespace) -> int:
         plan = flow_at(options.flow, settings_in(options.settings)).plan()
         options.job = plan.name
         store = _one(options)
-        epoch = last_cut(store) if options.epoch is None else options.epoch
-        if epoch is None:
+        epochs = list(last_cuts(store).values()) if options.epoch is None else [Epoch(options.epoch)]
+        if not epochs:
             raise WrongCallError(f"no cut is complete in {store.path}, so the flow can be run as it is")
-        cut = store.manifest_of(Epoch(epoch))
-        renamed, dropped = new_names(options.rename), frozenset[str](options.drop)
-        change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
-        found = difference(cut.outline, plan, change)
+        found = [(epoch, _difference_from(store, epoch, plan, options)) for epoch in epochs]
     except REFUSED as refused:
         return refuse("snapshots", refused)
-    if options.json:
-        print(json.dumps({"job": plan.name, "epoch": cut.epoch, "restorable": not found.problems, **asdict(found)}))
-    else:
-        for line in _difference_lines(plan.name, cut.epoch, found):
-            print(printable(line))
-    return 1 if found.problems else 0
+    for epoch, of_cut in found:
+        if options.json:
+            print(json.dumps({"job": plan.name, "epoch": epoch, "restorable": not of_cut.problems, **asdict(of_cut)}))
+        else:
+            for line in _difference_lines(plan.name, epoch, of_cut):
+                print(printable(line))
+    return 1 if any(of_cut.problems for _, of_cut in found) else 0
+
+
+def _difference_from(store: CutStore, epoch: Epoch, plan: Plan, options: argparse.Namespace) -> Difference:
+    """How a flow differs from that of a cut: if the cut is of one pipeline, how its pipeline does."""
+    cut = store.manifest_of(epoch)
+    renamed, dropped = new_names(options.rename), frozenset[str](options.drop)
+    if _entry(store, epoch).pipeline is not None:
+        renamed = {name: new for name, new in renamed.items() if name in cut.parallelism}
+        dropped &= cut.parallelism.keys()
+        now = {renamed.get(name, name) for name in cut.parallelism}
+        parts = pipelines_of(plan, is_divided=True)
+        plan = next((part for part in parts if now & part.operators.keys()), plan)
+    change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
+    return difference(cut.outline, plan, change)
 
 
 def compare_cuts(options: argparse.Namespace) -> int:
@@ -125,6 +140,12 @@ def compare_cuts(options: argparse.Namespace) -> int:
     try:
         alive = living(is_needed=True) if options.snapshots is None else None
         store = Jobs(options.snapshots, key_from(options.key_file), alive).store(options.job)
+        of_pipelines = [_entry(store, cut_of(store, epoch).epoch).pipeline for epoch in (options.before, options.after)]
+        if len(set(of_pipelines)) > 1:
+            raise WrongCallError(
+                f"cut {options.before} is of pipeline {of_pipelines[0]} and cut {options.after} of {of_pipelines[1]}: "
+                "compare two of one pipeline; `backedge snapshots list` shows which"
+            )
         found = diff_of(*(CutContents(store, cut_of(store, epoch)) for epoch in (options.before, options.after)))
     except REFUSED as refused:
         return refuse("snapshots", refused)
@@ -191,16 +212,16 @@ def _check_deletable(jobs: Jobs, store: CutStore, cut: CutDescription, *, is_for
     never become the base of one.
     """
     epoch, run = cut.epoch, jobs.is_alive(store.job, store)
-    latest = last_cut(store)
+    latest = set(last_cuts(store).values())
     if run is not None:
-        if epoch in (latest, run.last_epoch):
+        if epoch in latest or epoch == run.last_epoch:
             raise WrongCallError(f"cut {epoch} is the latest of {store.job}, whose run is alive and needs it")
         above = [other.epoch for other in run.epochs if other.state == "open" and other.base == epoch]
         if above:
             raise WrongCallError(
                 f"epoch {above[0]} is being written on top of cut {epoch}: delete it when that is complete"
             )
-    elif epoch == latest and not is_forced:
+    elif epoch in latest and not is_forced:
         raise WrongCallError(
             f"cut {epoch} is the latest of {store.job}: without it, resume='latest' has nothing to continue from, and "
             "a run must name an earlier cut; --force deletes it all the same"
@@ -250,7 +271,7 @@ def _cuts(store: CutStore) -> Iterator[Facts]:
 
 
 def _facts(store: CutStore, entry: Manifest) -> Facts:
-    facts: Facts = {"job": store.job, "epoch": entry.epoch, "attempt": entry.attempt}
+    facts: Facts = {"job": store.job, "pipeline": entry.pipeline, "epoch": entry.epoch, "attempt": entry.attempt}
     facts |= {"time": "", "tasks": 0, "bytes": 0}
     facts |= {"policy": None, "savepoint": None, "loops": {}, "restorable": False, "fault": None}
     try:
@@ -313,7 +334,8 @@ def _records(log: Facts) -> str:
 def _print_cut(facts: Facts) -> None:
     verdict = "every file is as it was written" if facts["restorable"] else f"not restorable: {facts['fault']}"
     kept = f", kept as {facts['savepoint']}" if facts["savepoint"] else ""
-    where = f"epoch {facts['epoch']} of {facts['job']}, attempt {facts['attempt']}"
+    of_pipeline = "" if facts["pipeline"] is None else f", pipeline {facts['pipeline']}"
+    where = f"epoch {facts['epoch']} of {facts['job']}{of_pipeline}, attempt {facts['attempt']}"
     print(printable(f"{where}, {facts['policy']}, {facts['time']}{kept}"))
     print(printable(f"{counted(facts['tasks'], 'task')}, {counted(facts['bytes'], 'byte')}; {verdict}"))
     rows = [("task", "state rows", "in loops", "bytes", "")]

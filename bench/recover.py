@@ -6,6 +6,10 @@ pass it, every 50th. The measurement ends when it notes a position higher than a
 was noticed, the actor replaced, all state restored, the loop log replayed, and the input after the last cut read again.
 
 Measured once with a waiting spare actor, once without. Peer: actor_start, the time that Ray takes to start one actor.
+
+The third case has a second pipeline, which exchanges nothing with the loop: a steady 20,000 records per second,
+counted by key. Its throughput in the three seconds from the death of the head on, while the loop is restored without a
+spare, is compared with that in the three seconds before.
 """
 
 from __future__ import annotations
@@ -28,9 +32,11 @@ from bench.workloads import StartWorkload
 from engine.on_ray.api.job_handle import Job
 from graphs import Collect, Flow, Generate
 
-LIMITS = {"actor_start": 1.0, "actor_start_without_spare": 0.33}
+LIMITS = {"actor_start": 1.0, "actor_start_without_spare": 0.33, "undisturbed_per_s": 0.95}
 KEYS = 100_000
 RATE = 50_000.0
+SPARED_RATE = 20_000.0
+SPARED_S = 3.0
 HOPS = 2
 NOTED_EVERY = 50
 EVERY_S = 0.1
@@ -46,32 +52,40 @@ def run(options: Options) -> Report:
     """Measure both recoveries and the start of an actor in turns."""
     workload, keys = StartWorkload(seed=options.seed), options.records or KEYS
     known = peers({"actor_start": actor_start.run}, options.peer)
+    spared = Spared(keys)
     with session():
         found = interleaved(
             {
                 "with_spare": lambda: recovery_ms(keys, spares=1),
                 "actor_start": lambda: known["actor_start"](workload),
                 "without_spare": lambda: recovery_ms(keys, spares=0),
+                "spared_per_s": spared.measure,
+                "undisturbed_per_s": lambda: spared.before_per_s,
             },
             options.turns,
-            cold={"with_spare": lambda: 0.0, "without_spare": lambda: 0.0},
+            cold=dict.fromkeys(("with_spare", "without_spare", "spared_per_s"), lambda: 0.0),
         )
     return compare(found, keys)
 
 
 def compare(found: dict[str, Samples], keys: int) -> Report:
-    """How many times faster the run goes on than an actor would have started."""
-    start = found["actor_start"]
+    """How many times faster the run goes on than an actor would have started, and what another pipeline keeps."""
+    start, undisturbed = found["actor_start"], found["undisturbed_per_s"]
     ratios = {
         "actor_start": start.over(found["with_spare"]),
         "actor_start_without_spare": start.over(found["without_spare"]),
+        "undisturbed_per_s": found["spared_per_s"].over(undisturbed),
     }
     return Report(
         bench="recover",
         unit="ms",
         turns=len(start.figures),
-        figures={"with_spare": found["with_spare"], "without_spare": found["without_spare"]},
-        peers={"actor_start": start, "actor_start_without_spare": start},
+        figures={
+            "with_spare": found["with_spare"],
+            "without_spare": found["without_spare"],
+            "spared_per_s": found["spared_per_s"],
+        },
+        peers={"actor_start": start, "actor_start_without_spare": start, "undisturbed_per_s": undisturbed},
         ratios=ratios,
         limits=at_least(ratios, LIMITS),
         ours="with_spare",
@@ -92,6 +106,38 @@ def recovery_ms(keys: int, spares: int) -> float:
             return (wait_for(lambda: time_past(path, killed_s), "the head is past its position") - killed_s) * 1e3
         finally:
             job.cancel()
+
+
+class Spared:
+    """Kills the head of a loop, and measures the throughput of another pipeline from then on, and before."""
+
+    def __init__(self, keys: int) -> None:
+        self.before_per_s = 0.0
+        self._keys = keys
+
+    def measure(self) -> float:
+        """The throughput from the death on; that before it stays in `before_per_s`."""
+        with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
+            path, spared = str(Path(folder) / "positions"), str(Path(folder) / "spared")
+            flow = make_flow(self._keys, path)
+            add_pipeline(flow, self._keys, spared)
+            job = begin(flow, f"{folder}/cuts", EVERY_S, {"actors": "task"})
+            try:
+                wait_for(lambda: highest(read_notes(path)) >= self._keys, "all keys have state")
+                time.sleep(SETTLE_S + SPARED_S)
+                killed_s = kill_head(job)
+                wait_for(lambda: time_past(path, killed_s), "the head is past its position")
+                wait_for(lambda: time.monotonic() > killed_s + SPARED_S, "the time to look at has passed")
+            finally:
+                job.cancel()
+            noted_s = [at_s for at_s, _ in read_notes(spared)]
+        self.before_per_s = _per_s(noted_s, killed_s - SPARED_S)
+        return _per_s(noted_s, killed_s)
+
+
+def _per_s(noted_s: list[float], from_s: float) -> float:
+    """The records per second that were noted from that time on."""
+    return NOTED_EVERY * sum(from_s <= at_s < from_s + SPARED_S for at_s in noted_s) / SPARED_S
 
 
 def kill_head(job: Job) -> float:
@@ -147,6 +193,24 @@ def make_flow(keys: int, path: str) -> Flow:
     again.feed(rest)
     done.filter(_is_never, name="chosen").write(Collect(), name="done")
     return flow
+
+
+def add_pipeline(flow: Flow, keys: int, path: str) -> None:
+    """Add a pipeline that counts a steady stream by key, and notes the positions that pass."""
+
+    def see(position: int) -> int:
+        if position % NOTED_EVERY == 0:
+            note(path, float(position))
+        return position
+
+    steady = flow.read(Generate(lambda position: position, rate=SPARED_RATE), name="steady").map(see, name="seen")
+    counted = steady.key_by(lambda position: position % keys).stateful_map(tally, initial=0, name="tally")
+    counted.filter(lambda tallied: tallied < 0, name="none").write(Collect(), name="steady done")
+
+
+def tally(seen: int, position: int) -> tuple[int, int]:
+    """One more."""
+    return seen + 1, seen
 
 
 def count(seen: int, record: Record) -> tuple[int, Record]:

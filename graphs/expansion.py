@@ -183,12 +183,14 @@ def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
 def _homes(layout: _Layout, *, by_slice: bool) -> dict[TaskId, str]:
     """The actor of each task."""
     homes: dict[TaskId, str] = {}
+    # Pipelines fail independently, so no actor has tasks of two.
+    slices = "slice" if layout.plan.pipeline is None else f"{layout.plan.pipeline}/slice"
     for name, operator in layout.plan.operators.items():
         if layout.first[name] == name:
             own = not by_slice or operator.resources.are_given
             for index in range(layout.sizes[name]):
                 task = TaskId(name, index)
-                homes[task] = str(task) if own else f"slice-{index}"
+                homes[task] = str(task) if own else f"{slices}-{index}"
     return homes
 
 

@@ -96,13 +96,17 @@ class Edge:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph that has passed every check: no open loop, every cycle with a named back edge, unique names."""
+    """A graph that has passed every check: no open loop, every cycle with a named back edge, unique names.
+
+    `pipeline` is the name of a connected component that is run by itself (`pipelines.py`); None for a whole flow.
+    """
 
     name: str
     operators: Mapping[str, Operator]
     edges: tuple[Edge, ...]
     hash: str
     stop_when: Callable[..., bool] | None = None
+    pipeline: str | None = None
 
     @cached_property
     def trips(self) -> Mapping[str, Trip]:

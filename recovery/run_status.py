@@ -10,8 +10,8 @@ supervisor's host. A time or size that is not known is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -211,6 +211,27 @@ class RunStatus:
         True
         """
         return asdict(self)
+
+
+def united(statuses: Sequence[RunStatus], state: str) -> RunStatus:
+    """The status of a run of several pipelines, from theirs."""
+    first = statuses[0]
+    return replace(
+        first,
+        state=state,
+        seconds=max(each.seconds or 0.0 for each in statuses),
+        attempt=max(each.attempt for each in statuses),
+        last_epoch=max((each.last_epoch for each in statuses if each.last_epoch is not None), default=None),
+        cuts=sum(each.cuts for each in statuses),
+        records=sum(each.records for each in statuses),
+        hops=sum(each.hops for each in statuses),
+        reason=next((each.reason for each in statuses if each.reason), ""),
+        operators=tuple(operator for each in statuses for operator in each.operators),
+        channels=tuple(channel for each in statuses for channel in each.channels),
+        loops=tuple(loop for each in statuses for loop in each.loops),
+        epochs=tuple(sorted((epoch for each in statuses for epoch in each.epochs), key=lambda epoch: epoch.epoch)),
+        failures=tuple(sorted((failure for each in statuses for failure in each.failures), key=lambda one: one.at_s)),
+    )
 
 
 def status_in(document: Any) -> RunStatus:

@@ -402,3 +402,11 @@ class Supervisor:
         self.stage = Stage.OVER
         sweep = self.sweep(is_over=True)
         return [sweep if is_restorable else replace(sweep, prepared=frozenset(), noted=frozenset())]
+
+
+def read_pipelines(chain: Sequence[Numbered]) -> dict[str | None, Supervisor]:
+    """A supervisor for each pipeline in the chain, which has read it."""
+    readers = {name: Supervisor("", pipeline=Pipeline(name)) for name in dict.fromkeys(e.pipeline for _, e in chain)}
+    for reader in readers.values():
+        reader.read(chain)
+    return readers

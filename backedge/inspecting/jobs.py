@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from backedge.flows import WrongCallError
 from graphs.ids import Epoch
 from graphs.naming import check_name
+from recovery.orders import Manifest
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.job_identity import jobs_in
@@ -85,14 +86,24 @@ class Jobs:
         return CutStore(snapshots, job, self.key)
 
 
-def cut_of(store: CutStore, epoch: int | None) -> CutDescription:
-    """The cut of an epoch, or the last one."""
+def cut_of(store: CutStore, epoch: int | None, operator: str | None = None) -> CutDescription:
+    """The cut of an epoch, or the last one; of several pipelines, the last one with that operator."""
     kept = store.cuts()
     if not kept:
         raise WrongCallError(f"no cut is complete in {store.path}")
     if epoch is not None and epoch not in kept:
         raise WrongCallError(f"epoch {epoch} is not a cut in {store.path}: it holds {', '.join(map(str, kept))}")
-    return store.manifest_of(kept[-1] if epoch is None else Epoch(epoch))
+    if epoch is not None:
+        return store.manifest_of(Epoch(epoch))
+    last = [store.manifest_of(cut) for cut in kept_by_pipeline(store)]
+    return next((cut for cut in last if operator in cut.parallelism), last[0])
+
+
+def kept_by_pipeline(store: CutStore) -> list[Epoch]:
+    """The last cut of each pipeline that still exists, newest first."""
+    there = [entry for entry in store.chain() if isinstance(entry, Manifest) and store.keeps(entry)]
+    last = {entry.pipeline: number for number, entry in enumerate(there)}
+    return [there[number].epoch for number in sorted(last.values(), reverse=True)]
 
 
 def living(*, is_needed: bool) -> Sequence[RunStatus] | None:

@@ -8,7 +8,8 @@ WHO is `head`, `body`, `source`, `sink`, the name of an operator, a task such as
 - `records=100000`: when the task has processed exactly this many records in this run, earlier attempts included. The
   work of a process in the quarter of a second before another fault struck it is not counted;
 - `loop=3`: as soon as a cut that holds records in a loop is complete, from epoch 3 on. That cut is then restored;
-- `every=2s`: repeatedly, this long after all tasks have started to run; only for `random`.
+- `every=2s`: repeatedly, this long after all tasks have started to run; only for `random`. If the flow has several
+  pipelines, it happens in each of them, and the other faults in the first one with such a task.
 
 An actor learns of captures as an observer of its tasks, and counts records before their user code runs, so neither the
 driver nor the core knows of faults. For `epoch` and `records`, the actor reports that the fault is due and waits; for
@@ -211,6 +212,20 @@ def role_of(task: Task) -> str:
     if task.is_head:
         return "head"
     return "body" if task.outputs else "sink"
+
+
+def planned_for(kills: Sequence[Kill], deployments: Sequence[Deployment]) -> list[tuple[Kill, ...]]:
+    """The planned faults of each pipeline: one that happens once is for the first pipeline with such a task."""
+    found: list[list[Kill]] = [[] for _ in deployments]
+    for kill in kills:
+        concerned = [
+            place
+            for place, deployment in enumerate(deployments)
+            if kill.who == "random" or any(kill.concerns(task) for task in deployment.tasks.values())
+        ]
+        for place in concerned if kill.who == "random" else concerned[:1]:
+            found[place].append(kill)
+    return [tuple(listed) for listed in found]
 
 
 def check_kills(kills: tuple[Kill, ...], deployment: Deployment) -> None:

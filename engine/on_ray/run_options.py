@@ -84,6 +84,7 @@ Audit = Literal["never", "final", "every-cut"]
 Names = Annotated[Sequence[str], Rule(_are_names, "a list of operators' names")]
 NewNames = Annotated[Mapping[str, str], Rule(_are_new_names, "a dict: former name of an operator -> its new name")]
 OnSilence = Literal["report", "restart"]
+Scope = Literal["auto", "pipeline", "job"]
 RestartStrategy = Literal["exponential", "fixed"]
 Placement = Literal["DEFAULT", "SPREAD"]
 
@@ -144,6 +145,10 @@ class RunOptions:
     """How Ray places the processes: "SPREAD" as far apart as possible, "DEFAULT" as Ray does by itself."""
     spares: CountOrZero = 0
     """Started processes that wait to replace those that die."""
+    scope: Scope = "auto"
+    """What is restored after a failure: "pipeline" is the connected component of the flow in which it happened, and the
+    others go on, each in processes of its own; "job" is the whole flow. "auto" is what the cuts of the job were taken
+    with, at first "pipeline"; but "job" for a flow with `stop_when`, which is about all of it, and without cuts."""
     max_restarts: CountOrZero = 10
     """How many attempts may fail within `restart_window` before the run fails."""
     restart_window: Seconds | None = 3600.0
@@ -191,6 +196,7 @@ class RunOptions:
             "drop=, which gives up state of a cut": bool(self.drop),
             "rename=, which finds state in a cut": bool(self.rename),
             "every=None, which takes cuts on demand": self.every is None,
+            "scope='pipeline', which restores each pipeline from its cuts": self.scope == "pipeline",
         }
         for option, is_given in needing.items():
             if is_given:

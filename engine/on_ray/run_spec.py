@@ -13,6 +13,7 @@ from graphs.deployment import Deployment
 from graphs.ids import Epoch
 from recovery.coordinator import SnapshotOptions
 from recovery.graph_change import GraphChange
+from recovery.pipelines import THE_JOB, Pipeline
 from recovery.stores.keys import derived_key
 from recovery.supervisor import RestartOptions
 
@@ -65,11 +66,12 @@ def identity_of(graph: str, options: TaskOptions, run: RunOptions) -> RunIdentit
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """A run: its tasks, the user's options, and these options in the core's terms.
+    """A run, or one pipeline of a run: its tasks, the user's options, and these options in the core's terms.
 
     `change` leads from the graph of the cut that the run begins with to the graph of the run, if they differ. `id` is a
     random number that all supervisors of the run share, and no other run of the job has. `result_kept_s`: how long the
-    supervisor of a detached run stays when the run has ended.
+    supervisor of a detached run stays when the run has ended. `resume_from`: the cut to resume from; None means the
+    latest one, or the beginning. `graph` is the hash of the whole flow.
     """
 
     deployment: Deployment
@@ -80,11 +82,14 @@ class RunSpec:
     change: GraphChange | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     result_kept_s: float = RESULT_KEPT_S
+    resume_from: Epoch | None = None
+    pipeline: Pipeline = THE_JOB
+    graph: str = ""
 
     @property
     def identity(self) -> RunIdentity:
         """What another call must have in common with this run to join it."""
-        return identity_of(self.deployment.plan.hash, self.options, self.run)
+        return identity_of(self.graph, self.options, self.run)
 
     @property
     def takeovers_max(self) -> int:
@@ -106,11 +111,6 @@ class RunSpec:
             pause_ms_max=int(run.restart_pause_max * 1000),
             is_exponential=run.restart_strategy == "exponential",
         )
-
-    @property
-    def resume_from(self) -> Epoch | None:
-        """The cut to resume from; None means the latest cut, or the beginning."""
-        return Epoch(self.run.resume) if isinstance(self.run.resume, int) else None
 
     @property
     def anew(self) -> bool:

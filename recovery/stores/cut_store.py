@@ -431,17 +431,17 @@ class CutStore:
             self._chain.shorten(self.keeps)
 
     def _named_besides(self, epoch: Epoch) -> frozenset[FileId]:
-        """The files that the other cuts name: those that the last manifest keeps."""
+        """The files that the other cuts name: those that the last manifest of each pipeline keeps."""
         cuts = [entry for entry in self.chain() if isinstance(entry, Manifest)]
-        kept = cuts[-1].kept
-        others = (cut for cut in cuts if cut.epoch != epoch and (kept is None or cut.epoch in kept))
+        kept = {cut.pipeline: cut.kept for cut in cuts}
+        others = (cut for cut in cuts if cut.epoch != epoch and cut.epoch in (kept[cut.pipeline] or (cut.epoch,)))
         return frozenset[FileId]().union(*(cut.named for cut in others))
 
     def _drop_last_states(self, dropped: Manifest) -> None:
         if None not in dropped.files.values():
             return
         entries = [link.entry for link in self._chain.links()]
-        if max(entry.attempt for entry in entries) == dropped.attempt:
+        if max(entry.attempt for entry in entries if entry.pipeline == dropped.pipeline) == dropped.attempt:
             return
         of_attempt = [e for e in entries if isinstance(e, Manifest) and e.attempt == dropped.attempt]
         kept = _last_states(entry for entry in of_attempt if self.keeps(entry))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from recovery.orders import AttemptStart, Entry, Manifest
@@ -73,16 +72,20 @@ def past_in(document: Document) -> Past:
 def needed(gone: Sequence[Link], rest: Iterable[Link], is_kept: Callable[[Manifest], bool]) -> tuple[Link, ...]:
     """The links among the first ones that are still needed.
 
-    These are the starts of attempts and the cuts that they restored; the cuts that exist, each with the link before it;
-    and the last one, because the rest follows it.
+    These are the starts of attempts and the cuts that they restored; the cuts that exist, each with the link of its
+    pipeline before it; and the last one of each pipeline, because the rest follows it.
     """
     starts = (link.entry for link in (*gone, *rest) if isinstance(link.entry, AttemptStart))
     restored = {start.restored for start in starts}
     numbers = {gone[-1].number}
-    for before, link in pairwise([gone[0], *gone]):
+    last: dict[str | None, Link] = {}
+    for link in gone:
         entry = link.entry
+        before = last.get(entry.pipeline, link)
+        last[entry.pipeline] = link
         if isinstance(entry, AttemptStart):
             numbers.add(link.number)
         elif entry.epoch in restored or is_kept(entry):
             numbers |= {before.number, link.number}
+    numbers |= {link.number for link in last.values()}
     return tuple(link for link in gone if link.number in numbers)

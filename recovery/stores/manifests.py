@@ -86,9 +86,14 @@ class CutDescription:
 
 
 def entry_document(entry: Entry) -> Document:
-    """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest."""
+    """Convert an entry of the chain to a document. `links.py` adds its number, its parent and its manifest.
+
+    Only entries of a job that is divided into pipelines name one.
+    """
+    of_pipeline: Document = {} if entry.pipeline is None else {"pipeline": entry.pipeline}
     if isinstance(entry, AttemptStart):
         return {
+            **of_pipeline,
             "kind": "attempt",
             "attempt": entry.attempt,
             "restored": entry.restored,
@@ -96,6 +101,7 @@ def entry_document(entry: Entry) -> Document:
             "sizes": [list(size) for size in entry.sizes],
         }
     return {
+        **of_pipeline,
         "kind": "manifest",
         "epoch": entry.epoch,
         "attempt": entry.attempt,
@@ -115,7 +121,7 @@ def entry_in(document: Document) -> Entry:
     attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
         sizes = tuple((name, tasks) for name, tasks in document["sizes"])
-        return AttemptStart(attempt, document["restored"], document["claimant"], sizes)
+        return AttemptStart(attempt, document["restored"], document["claimant"], sizes, document.get("pipeline"))
     return Manifest(
         epoch=Epoch(document["epoch"]),
         attempt=attempt,
@@ -130,6 +136,7 @@ def entry_in(document: Document) -> Entry:
             TaskId(name, index): tuple(StateFile(Attempt(attempt), epoch, keys) for attempt, epoch, keys in files)
             for name, index, files in document["states"]
         },
+        pipeline=document.get("pipeline"),
     )
 
 

@@ -83,15 +83,17 @@ _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
 
 def _entry(more: Mapping[str, Shape]) -> Shape:
     shapes = {kind: record({**entry, **more}) for kind, entry in _ENTRIES.items()}
+    of_pipeline = {kind: record({**entry, **more, "pipeline": text}) for kind, entry in _ENTRIES.items()}
     kinds = one_of(*shapes)
 
     def check(value: Any) -> None:
-        kind = cast("dict[str, Any]", value).get("kind") if type(value) is dict else None
+        found = cast("dict[str, Any]", value) if type(value) is dict else {}
+        kind = found.get("kind")
         try:
             kinds(kind)
         except ShapeError as error:
             raise error.below(".kind") from None
-        shapes[cast(str, kind)](value)
+        (of_pipeline if "pipeline" in found else shapes)[cast(str, kind)](value)
 
     return check
 

@@ -34,7 +34,7 @@ def stored_status(store: CutStore, now_s: float) -> RunStatus:
     chain = store.chain()
     cuts = [entry for entry in chain if isinstance(entry, Manifest)]
     there = [entry for entry in cuts if store.keeps(entry)]
-    last = store.manifest_of(there[-1].epoch) if there else None
+    last = [store.manifest_of(epoch) for epoch in {entry.pipeline: entry.epoch for entry in there}.values()]
     kept, fault = _kept(store)
     attempt = max((entry.attempt for entry in chain), default=0)
     if kept is None or kept.attempt > attempt:
@@ -50,7 +50,7 @@ def stored_status(store: CutStore, now_s: float) -> RunStatus:
         epochs=_epochs(store, kept, cuts, {entry.epoch for entry in there}),
         reason=kept.reason or fault,
     )
-    return status if status.operators or last is None else _with_graph(status, store, last)
+    return status if status.operators else _with_graphs(status, store, last)
 
 
 def _kept(store: CutStore) -> tuple[RunStatus | None, str]:
@@ -61,10 +61,10 @@ def _kept(store: CutStore) -> tuple[RunStatus | None, str]:
         return None, str(error)
 
 
-def _state(kept: RunStatus, attempt: int, last: CutDescription | None) -> str:
+def _state(kept: RunStatus, attempt: int, last: Sequence[CutDescription]) -> str:
     if kept.is_over and kept.attempt == attempt:
         return kept.state
-    if last is not None and all(task.ended for task in last.tasks.values()):
+    if last and all(task.ended for cut in last for task in cut.tasks.values()):
         return "finished"
     return UNFINISHED
 
@@ -92,6 +92,12 @@ def _epochs(store: CutStore, kept: RunStatus, cuts: Sequence[Manifest], there: s
     return tuple(known[epoch] for epoch in sorted(known))
 
 
+def _with_graphs(status: RunStatus, store: CutStore, cuts: Sequence[CutDescription]) -> RunStatus:
+    for cut in cuts:
+        status = _with_graph(status, store, cut)
+    return status
+
+
 def _with_graph(status: RunStatus, store: CutStore, cut: CutDescription) -> RunStatus:
     """Add the tasks and loops of a cut, where no figures were kept."""
     description = store.graph(cut.graph_hash)
@@ -108,7 +114,8 @@ def _with_graph(status: RunStatus, store: CutStore, cut: CutDescription) -> RunS
         chains.setdefault(task.name, []).append(TaskStatus(task.index, "", records_in=read))
     return replace(
         status,
-        operators=tuple(
+        operators=status.operators
+        + tuple(
             OperatorStatus(
                 name,
                 members[name],
@@ -118,8 +125,9 @@ def _with_graph(status: RunStatus, store: CutStore, cut: CutDescription) -> RunS
             )
             for name, tasks in sorted(chains.items(), key=lambda chain: place.get(chain[0], len(place)))
         ),
-        channels=_channels(edges, cut),
-        loops=tuple(
+        channels=status.channels + _channels(edges, cut),
+        loops=status.loops
+        + tuple(
             LoopStatus(loop, tuple(name for name in order if name in operators_round(loop, edges)))
             for loop in dict.fromkeys(edge.loop for edge in edges if edge.loop is not None)
         ),

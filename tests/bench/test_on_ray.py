@@ -21,7 +21,7 @@ PEERS = {
     "columns": {"arrow"},
     "snapshot": {"none", "none_100ms", "dict_copy"},
     "start": {"actor_start"},
-    "recover": {"actor_start", "actor_start_without_spare"},
+    "recover": {"actor_start", "actor_start_without_spare", "undisturbed_per_s"},
     "superstep": {"ray", "ray_led"},
     "pagerank": {"ray", "scipy", "spark"},
     "components": {"ray", "scipy"},

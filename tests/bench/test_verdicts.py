@@ -147,7 +147,14 @@ def test_a_round_that_takes_too_long_misses():
 @pytest.mark.parametrize(("spare", "none", "count"), [(300.0, 1000.0, 0), (500.0, 1000.0, 1), (500.0, 1300.0, 2)])
 def test_a_recovery_that_takes_too_long_misses(spare: float, none: float, count: int):
     found = {"with_spare": samples(spare), "actor_start": samples(400.0), "without_spare": samples(none)}
+    found |= {"spared_per_s": samples(95.0), "undisturbed_per_s": samples(100.0)}
     assert len(missed(recover.compare(found, 100))) == count
+
+
+def test_a_pipeline_that_loses_throughput_when_another_dies_misses():
+    found = {"with_spare": samples(300.0), "actor_start": samples(400.0), "without_spare": samples(1000.0)}
+    found |= {"spared_per_s": samples(94.0), "undisturbed_per_s": samples(100.0)}
+    assert missed(recover.compare(found, 100)) == ["ratios.undisturbed_per_s: 0.94, at least 0.95"]
 
 
 @pytest.mark.parametrize(("ours_ms", "claims"), [(1800.0, 0), (1810.0, 1)])

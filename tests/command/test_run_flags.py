@@ -32,6 +32,7 @@ WORDS = {
     "audit": ("final", "final"),
     "parallelism": ("2", 2),
     "actors": ("slice", "slice"),
+    "scope": ("job", "job"),
     "placement": ("SPREAD", "SPREAD"),
     "spares": ("0", 0),
     "max_restarts": ("0", 0),

@@ -10,6 +10,7 @@ from tests.faults.recorder import Fault
 
 RECOVERY = "tests/on_ray/test_recovery.py::test_"
 STEPS = "tests/on_ray/test_steps.py::test_"
+PIPELINES = "tests/on_ray/test_pipelines_on_ray.py::test_"
 PROCESSES = "tests/on_ray/test_broken_processes.py::test_"
 RESUMING = "tests/on_ray/test_resuming.py::test_"
 USER_CODE = "tests/on_ray/test_user_code.py::test_"
@@ -153,7 +154,11 @@ FAULTS = (
             f"{RESUMING}a_run_goes_on_under_another_parallelism",
         ),
     ),
-    Fault(25, "one pipeline of two dies"),
+    Fault(
+        25,
+        "one pipeline of two dies",
+        (f"{PIPELINES}one_pipeline_dies_and_the_other_keeps_its_attempt_and_its_processes",),
+    ),
     Fault(
         28,
         "names that lead out of the folder, and links",

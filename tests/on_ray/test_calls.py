@@ -41,6 +41,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "audit": ([None, "sometimes"], "give one of 'never', 'final', 'every-cut'"),
     "parallelism": ([0, *NO_NUMBERS], COUNT),
     "actors": ([None, 1, "all"], "give one of 'task', 'slice', 'auto'"),
+    "scope": ([None, "task"], "give one of 'auto', 'pipeline', 'job'"),
     "placement": ([None, "spread"], "give one of 'DEFAULT', 'SPREAD'"),
     "spares": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
     "max_restarts": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,24 @@ from recovery.stores.links import Link, needed
 
 def link(number: int, entry: Entry) -> Link:
     return Link(number, entry, None, "", None)
+
+
+def lived_apart(rng: random.Random) -> tuple[list[Link], set[Epoch]]:
+    """A chain of two pipelines, which take turns at random."""
+    lives = [lived(rng)[0], lived(rng)[0]]
+    there: set[Epoch] = set()
+    links: list[Link] = []
+    while any(lives):
+        name = rng.choice([name for name in (0, 1) if lives[name]])
+        entry = lives[name].pop(0).entry
+        changed: dict[str, Any] = {"pipeline": "ab"[name], "attempt": Attempt(2 * entry.attempt + name)}
+        if isinstance(entry, Manifest):
+            changed["epoch"] = Epoch(2 * entry.epoch + name)
+            there.add(changed["epoch"])
+        elif entry.restored is not None:
+            changed["restored"] = Epoch(2 * entry.restored + name)
+        links.append(link(len(links) + 1, replace(entry, **changed)))
+    return links, {epoch for epoch in there if rng.random() < 0.7}
 
 
 def lived(rng: random.Random) -> tuple[list[Link], set[Epoch]]:
@@ -33,6 +53,37 @@ def lived(rng: random.Random) -> tuple[list[Link], set[Epoch]]:
             if len(there) > 2:
                 there.discard(rng.choice(sorted(there)[:-1]))
     return links, there
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_each_pipeline_has_a_lineage_of_its_own(seed: int):
+    links, there = lived_apart(random.Random(seed))
+    places = places_in(links)
+    for name in "ab":
+        own = [one for one in links if one.entry.pipeline == name]
+        assert {epoch: place for epoch, place in places.items() if place.entry.pipeline == name} == places_in(own)
+    if len(links) > 1:
+        for end in range(1, len(links)):
+            kept = [*needed(links[:end], links[end:], lambda entry: entry.epoch in there), *links[end:]]
+            shortened = places_in(kept)
+            assert {epoch: shortened[epoch] for epoch in there} == {epoch: places[epoch] for epoch in there}
+
+
+def test_pipelines_are_checked_apart_and_share_no_epoch():
+    def start(attempt: int, pipeline: str) -> AttemptStart:
+        return AttemptStart(Attempt(attempt), None, pipeline=pipeline)
+
+    def cut(epoch: int, attempt: int, pipeline: str) -> Manifest:
+        return Manifest(Epoch(epoch), Attempt(attempt), Mode.ALIGNED, {}, {}, pipeline=pipeline)
+
+    def found(*entries: Entry) -> list[str]:
+        return [one.story for one in check_chain([link(number, entry) for number, entry in enumerate(entries, 1)])]
+
+    begun = (start(1, "a"), start(2, "b"))
+    assert found(*begun, cut(8, 1, "a"), cut(3, 2, "b"), start(3, "a"), cut(5, 2, "b"), cut(10, 3, "a")) == []
+    assert found(*begun, cut(2, 1, "b")) == ["the cut belongs to attempt 1 but attempt 2 was running"]
+    assert found(*begun, cut(2, 1, "a"), cut(2, 2, "b")) == ["epoch 2 is a cut of two pipelines"]
+    assert found(*begun, cut(3, 2, "b"), cut(1, 2, "b")) == ["epoch 1 is recorded after epoch 3"]
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from graphs.ids import Epoch
 from graphs.naming import check_name
+from recovery.orders import Manifest
 from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
 from recovery.stores.names import JOB
 from recovery.stores.store_calls import exists
 from recovery.stores.store_errors import NoSuchCutError
 from recovery.stores.store_schemes import store_at
-from recovery.supervisor import Supervisor
+from recovery.supervisor import read_pipelines
 
 
-def last_cut(store: CutStore) -> Epoch | None:
-    """The cut from which `resume="latest"` resumes; None if there is none."""
-    return _read(store).continues_from
+def last_cuts(store: CutStore) -> dict[str | None, Epoch]:
+    """The cut from which `resume="latest"` resumes each pipeline; those without one are left out."""
+    readers = read_pipelines(store.numbered())
+    cuts = {name: reader.continues_from for name, reader in readers.items()}
+    return {name: epoch for name, epoch in cuts.items() if epoch is not None}
 
 
-def _read(store: CutStore) -> Supervisor:
-    reader = Supervisor("")
-    reader.read(store.numbered())
-    return reader
+def cuts_with(store: CutStore, epoch: Epoch) -> dict[str | None, Epoch]:
+    """The cut of this epoch, and those that the same request took of other pipelines and that still exist."""
+    entries = [entry for entry in store.chain() if isinstance(entry, Manifest)]
+    cut = next(entry for entry in entries if entry.epoch == epoch)
+    taken = (e for e in entries if e.request is not None and e.request == cut.request and store.keeps(e))
+    return {**{entry.pipeline: entry.epoch for entry in taken}, cut.pipeline: epoch}
 
 
 def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDescription:
@@ -33,7 +38,8 @@ def find_cut(root: str, job: str, epoch: int, key: bytes | None = None) -> CutDe
         )
     store = CutStore(root, job, key)
     kept = set(store.cuts())
-    there = [str(cut) for cut in _read(store).cuts if cut in kept]
+    readers = read_pipelines(store.numbered()).values()
+    there = [str(cut) for cut in sorted(cut for reader in readers for cut in reader.cuts) if cut in kept]
     if str(epoch) not in there:
         others = f"resume from one of {', '.join(there)}" if there else "it has none, so resume from latest to begin"
         raise NoSuchCutError(f"epoch {epoch} is not a complete cut in {store.path}: {others}")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from engine.files.checks import check_sink, check_source, claim_output
-from engine.on_ray.api.cut_lookup import find_cut, last_cut
+from engine.on_ray.api.cut_lookup import cuts_with, find_cut, last_cuts
 from engine.on_ray.job_store import open_services
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.transport.control_messages import TaskOptions
 from graphs.graph_errors import BadOptionError
 from graphs.ids import Attempt, Epoch
 from graphs.kinds import Read, Write
+from graphs.pipelines import pipelines_of
 from graphs.plan import Operator, Plan
-from recovery.graph_change import GraphChange, change_from, fitted
+from recovery.graph_change import GraphChange, GraphMismatchError, change_from, fitted
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import local_path
+from recovery.stores.manifests import CutDescription
 from recovery.stores.store_schemes import scheme_of, store_opener
 
 
@@ -63,38 +66,132 @@ def storage_location(given: str, hosts: int) -> str:
     return local_path(given) if scheme_of(given) == "file" else given.rstrip("/")
 
 
-class Beginning(NamedTuple):
-    """Where a run begins: fresh, or with a cut, whose graph may have changed since.
+class PipelineBeginning(NamedTuple):
+    """Where a pipeline begins: with a cut, whose graph may have changed since, or at the beginning.
 
-    `finished`: the cut, if every task had ended in it. All that can be left to do is to publish what a crash kept back.
+    - resume_from: the cut, if the user has chosen it. change: what has changed since the cut, if its graph differs.
+    - finished: the cut, if every task had ended in it. All that can be left to do is to publish what a crash kept back.
     """
 
-    is_fresh: bool
+    plan: Plan
+    resume_from: Epoch | None = None
     change: GraphChange | None = None
     finished: Epoch | None = None
+
+
+class Beginning(NamedTuple):
+    """Where a run begins, and its pipelines. `is_fresh`: no run of the job has begun before."""
+
+    is_fresh: bool
+    pipelines: tuple[PipelineBeginning, ...]
+
+    @property
+    def finished(self) -> Epoch | None:
+        """The last cut, if there is nothing left to do."""
+        ends = [pipeline.finished for pipeline in self.pipelines]
+        return None if None in ends else max(end for end in ends if end is not None)
 
 
 def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning:
     """Where the run begins. Raises if the folder holds a run that `resume` does not ask for or fit."""
     if options.root is None:
-        return Beginning(is_fresh=True)
-    cut = None if isinstance(run.resume, str) else find_cut(options.root, options.job, run.resume, options.key)
+        return Beginning(True, (PipelineBeginning(plan),))
+    chosen = None if isinstance(run.resume, str) else find_cut(options.root, options.job, run.resume, options.key)
     store = CutStore(options.root, options.job, options.key)
     store.probe()
     if not store.holds_a_run:
-        return Beginning(is_fresh=True)
+        return Beginning(True, tuple(map(PipelineBeginning, divided(plan, run, frozenset()))))
     if run.resume == "never":
         raise RunExistsError(f"{store.path} already contains a run of {options.job!r}")
-    if run.resume == "latest" and (latest := last_cut(store)) is not None:
-        cut = store.manifest_of(latest)
+    parts = divided(plan, run, frozenset(entry.pipeline for entry in store.chain()))
+    asked = {} if chosen is None else cuts_with(store, chosen.epoch)
+    cuts = {name: store.manifest_of(epoch) for name, epoch in {**last_cuts(store), **asked}.items()}
+    if parts[0].pipeline is not None:
+        parts = with_former_names(parts, {name: frozenset(cut.parallelism) for name, cut in cuts.items()}, run)
+    return Beginning(False, tuple(_begin(part, cuts.get(part.pipeline), asked, store, run) for part in parts))
+
+
+def _begin(
+    plan: Plan, cut: CutDescription | None, asked: Mapping[str | None, Epoch], store: CutStore, run: RunOptions
+) -> PipelineBeginning:
     if cut is None:
-        return Beginning(is_fresh=False)
-    finished = cut.epoch if all(task.ended for task in cut.outline.tasks.values()) else None
+        return PipelineBeginning(plan)
     change = None
     if cut.graph_hash != plan.hash:
-        change = change_from(cut.graph_hash, store.graph(cut.graph_hash), run.rename or {}, frozenset(run.drop))
+        renamed, dropped = dict(run.rename or {}), frozenset(run.drop)
+        if plan.pipeline is not None:
+            renamed = {name: new for name, new in renamed.items() if name in cut.parallelism}
+            dropped &= cut.parallelism.keys()
+        change = change_from(cut.graph_hash, store.graph(cut.graph_hash), renamed, dropped)
         fitted(cut.outline, plan, change)
-    return Beginning(is_fresh=False, change=change, finished=finished)
+    finished = cut.epoch if all(task.ended for task in cut.outline.tasks.values()) else None
+    return PipelineBeginning(plan, asked.get(plan.pipeline), change, finished)
+
+
+def divided(plan: Plan, run: RunOptions, former: Collection[str | None]) -> tuple[Plan, ...]:
+    """The pipelines that a flow is run as: what its former cuts were taken of decides, unless `scope` does.
+
+    `former` are the pipelines in the chain of the job; None stands for the whole job.
+    """
+    what, named = f"flow {plan.name!r}", sorted(name for name in former if name is not None)
+    is_whole = run.scope == "job" or plan.stop_when is not None
+    if run.scope == "pipeline" and plan.stop_when is not None:
+        raise BadOptionError(
+            f"{what} has stop_when, which is about cuts of the whole flow, and scope='pipeline': give it scope='job'"
+        )
+    if is_whole and named:
+        why = "scope='job'" if run.scope == "job" else "stop_when"
+        raise BadOptionError(
+            f"{what} has {why}, and its cuts were taken of pipelines ({', '.join(named)}): leave that out, or give the "
+            "run another folder"
+        )
+    parts = (plan,) if is_whole else pipelines_of(plan, is_divided=bool(named))
+    if None in former and len(parts) > 1:
+        if run.scope == "pipeline":
+            raise BadOptionError(
+                f"{what} has scope='pipeline', and its cuts were taken of the whole flow: give it scope='job', or "
+                "another folder"
+            )
+        return (plan,)
+    return parts
+
+
+def with_former_names(
+    parts: Sequence[Plan], former: Mapping[str | None, frozenset[str]], run: RunOptions
+) -> tuple[Plan, ...]:
+    """The pipelines, named after the former ones that had their operators (`former`: name -> operators of its cut).
+
+    Raises `GraphMismatchError` if two former pipelines are connected now, one has come apart, or one is gone.
+    """
+    renamed, dropped = run.rename or {}, frozenset(run.drop)
+    operators = {name: {renamed.get(each, each) for each in had - dropped} for name, had in former.items()}
+    found: list[Plan] = []
+    taken: dict[str | None, Plan] = {}
+    for part in parts:
+        matches = [name for name, had in operators.items() if had & part.operators.keys()]
+        if len(matches) > 1:
+            raise GraphMismatchError(
+                f"pipelines {', '.join(map(repr, matches))} had cuts of their own, and are connected in this flow: "
+                "keep them apart, or begin anew in another folder"
+            )
+        if matches and matches[0] in taken:
+            raise GraphMismatchError(
+                f"pipeline {matches[0]!r} had cuts that hold operators of two pipelines of this flow: keep them "
+                "connected, drop operators of one with drop=, or begin anew in another folder"
+            )
+        if matches:
+            part = replace(part, pipeline=matches[0])
+        elif operators.get(part.pipeline):
+            part = replace(part, pipeline=f"{part.pipeline}+")
+        taken[part.pipeline] = part
+        found.append(part)
+    for name, had in operators.items():
+        if had and name not in taken:
+            raise GraphMismatchError(
+                f"pipeline {name!r} had cuts, and this flow has none of its operators: {', '.join(sorted(had))}; give "
+                "up their state with drop=, or keep them"
+            )
+    return tuple(found)
 
 
 def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:

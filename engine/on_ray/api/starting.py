@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.on_ray import cluster
@@ -19,7 +20,7 @@ from engine.on_ray.api.launch_checks import (
 )
 from engine.on_ray.api.shared_paths import checked_paths
 from engine.on_ray.job_store import run_name
-from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills
+from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills, planned_for
 from engine.on_ray.run_options import RunOptions, with_keywords_of
 from engine.on_ray.run_spec import RESULT_KEPT_S, RunSpec, identity_of
 from engine.on_ray.supervisor.actor_starter import FirstActors
@@ -36,6 +37,7 @@ from graphs.plan import Plan
 from graphs.wording import counted
 from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
+from recovery.pipelines import Pipeline
 from recovery.spark.sessions.spark_session import check_start
 from recovery.stores.keys import signing_key
 from recovery.stores.store_schemes import scheme_of
@@ -87,7 +89,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     plan = with_absolute_paths(checked_paths(flow.plan(), root))
     _check(plan, options, faults, what)
     splits = check_input(plan)
-    deployment, description = _deploy(plan, options, faults.planned, what)
+    whole, cpus = _deploy(plan, options, faults.planned, what)
     if root is not None:
         root = storage_location(root, cluster.hosts())
     limits = Limits(options.credit_bytes, options.loop_bytes, options.loop_disk_bytes, options.log_bytes)
@@ -104,6 +106,8 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     if (living := join(identity, plan.name, options, faults)) is not None:
         return living
     beginning = beginning_of(plan, tasks, options)
+    deployments = _apart(whole, [pipeline.plan for pipeline in beginning.pipelines], options)
+    description = describe(deployments, options.actors, cpus)
     if beginning.finished is not None:
         description = (
             f"{what} has finished already, with cut {beginning.finished}: nothing is left to do. Input that was added "
@@ -122,11 +126,24 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         keep=options.keep,
         files_max=1 if root is None else STATE_FILES_MAX,
     )
-    spec = RunSpec(deployment, tasks, cuts, options, faults.planned, beginning.change, result_kept_s=RESULT_KEPT_S)
-    planned = list(map(str, spec.kills))
+    run = RunSpec(whole, tasks, cuts, options, result_kept_s=RESULT_KEPT_S, graph=plan.hash)
+    specs = [
+        replace(
+            run,
+            deployment=deployment,
+            kills=kills,
+            change=pipeline.change,
+            resume_from=pipeline.resume_from,
+            pipeline=Pipeline(pipeline.plan.pipeline, place, len(deployments)),
+        )
+        for place, (deployment, kills, pipeline) in enumerate(
+            zip(deployments, planned_for(faults.planned, deployments), beginning.pipelines, strict=True)
+        )
+    ]
+    planned = list(map(str, faults.planned))
     with start_auditor(root, plan.name, options.audit, key) as auditor:
         try:
-            supervisor = _start_supervisor(spec)
+            supervisor = _start_supervisor(specs)
         except ValueError as taken:
             # Another process has started the same job since we looked.
             if (living := join(identity, plan.name, options, faults)) is None:
@@ -153,32 +170,42 @@ def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
     check_pickles(plan, cluster.pickled)
 
 
-def _deploy(plan: Plan, options: RunOptions, planned: tuple[Kill, ...], what: str) -> tuple[Deployment, str]:
-    """The deployment, and its description."""
+def _deploy(plan: Plan, options: RunOptions, planned: tuple[Kill, ...], what: str) -> tuple[Deployment, int]:
+    """The deployment of the whole flow, and the number of CPUs that it was made for."""
     # Before Ray is started, which takes seconds; the set of tasks does not depend on the CPUs.
     check_kills(planned, expand(plan, options.parallelism))
     cluster.connect(must_exist=options.detached)
     if options.detached:
         check_cluster(what)
     cpus = cluster.cpus()
-    deployment = expand(plan, options.parallelism, options.actors, cpus)
-    return deployment, describe(deployment, options.actors, cpus)
+    return expand(plan, options.parallelism, options.actors, cpus), cpus
 
 
-def describe(deployment: Deployment, actors: str, cpus: int) -> str:
+def _apart(whole: Deployment, plans: Sequence[Plan], options: RunOptions) -> list[Deployment]:
+    """A deployment for each pipeline, whose tasks share actors as they would in one deployment."""
+    if plans == [whole.plan]:
+        return [whole]
+    return [expand(plan, options.parallelism, "slice" if whole.by_slice else "task") for plan in plans]
+
+
+def describe(deployments: Sequence[Deployment], actors: str, cpus: int) -> str:
     """A description of the deployment in one line."""
-    count = len({task.actor for task in deployment.tasks.values()})
+    tasks = [task for deployment in deployments for task in deployment.tasks.values()]
+    count = len({task.actor for task in tasks})
     chosen = f' (actors="auto" with {cpus} CPUs)' if actors == "auto" else ""
-    return f"{counted(len(deployment.tasks), 'task')} in {counted(count, 'actor')}{chosen}"
+    apart = f", in {len(deployments)} pipelines that fail independently" if len(deployments) > 1 else ""
+    return f"{counted(len(tasks), 'task')} in {counted(count, 'actor')}{chosen}{apart}"
 
 
-def _start_supervisor(spec: RunSpec) -> cluster.Actor:
+def _start_supervisor(specs: Sequence[RunSpec]) -> cluster.Actor:
     """Start the actor that leads the run. Raises `ValueError` if the job has a detached one already."""
+    spec = specs[0]
     is_detached = spec.run.detached
+    needs = {name: needed for each in specs for name, needed in needs_of(each.deployment).items()}
     return cluster.start_actor(
         SupervisorActor,
-        FirstActors(spec.options.job, spec.run.placement, needs_of(spec.deployment)),
-        *_pieces(cluster.pickled(spec), is_detached),
+        FirstActors(spec.options.job, spec.run.placement, needs),
+        *_pieces(cluster.pickled(tuple(specs)), is_detached),
         name=spec.options.job if is_detached else f"{spec.options.job}/supervisor",
         space=SPACE if is_detached else f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}",
         needs=cluster.Needs(),

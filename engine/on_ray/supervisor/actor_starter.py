@@ -7,7 +7,7 @@ processes of the tasks, and loads its run meanwhile.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from engine.on_ray import cluster
@@ -43,6 +43,12 @@ class ActorStarter:
         starter = ActorStarter(actors.job, actors.strategy)
         starter.first = {name: starter.start(name, needs) for name, needs in actors.needs.items()}
         return starter
+
+    def part(self, names: Collection[str]) -> ActorStarter:
+        """A starter for one pipeline, with those of the first actors that have these names."""
+        part = ActorStarter(self.job, self._strategy)
+        part.first = {name: actor for name, actor in self.first.items() if name in names}
+        return part
 
     def start(self, name: str, needs: Needs) -> Any:
         """Start an actor. It cannot be called yet, but calls to it wait."""

@@ -24,22 +24,52 @@ class Printed(NamedTuple):
     lines: list[str]
 
 
-class Output:
-    """All sinks of a run. Receives what they send to the driver; a transaction that arrives twice counts once.
+class PrintedLines:
+    """What the sinks of a run have printed and the driver may not have yet. All pipelines of the run print here.
 
-    A detached run has any number of followers, or none, so it keeps the last printed lines even if they were read.
+    A detached run has any number of followers, or none, so it keeps the last lines even if they were read.
     """
 
-    def __init__(self, plan: Plan, options: TaskOptions, *, is_detached: bool = False) -> None:
+    def __init__(self, *, is_detached: bool = False) -> None:
+        self._is_detached = is_detached
+        # Those lines, and the number of earlier ones. Followers ask from threads.
+        self._lines: list[str] = []
+        self._before = 0
+        self._lock = Lock()
+
+    def add(self, lines: list[str]) -> None:
+        """A sink has printed these."""
+        with self._lock:
+            self._lines += lines
+            if self._is_detached:
+                self._forget(len(self._lines) - DETACHED_LINES_MAX)
+
+    def since(self, number: int) -> Printed:
+        """The printed lines from this number on. A driver has the earlier ones, so they are dropped."""
+        with self._lock:
+            if not self._is_detached:
+                self._forget(number - self._before)
+            known = max(number - self._before, 0)
+            return Printed(self._before + known, self._lines[known:])
+
+    def _forget(self, count: int) -> None:
+        """Drop that many of the first lines."""
+        if count > 0:
+            del self._lines[:count]
+            self._before += count
+
+
+class Output:
+    """All sinks of a run, or of one pipeline. Receives what they send to the driver; a transaction that arrives twice
+    counts once.
+    """
+
+    def __init__(self, plan: Plan, options: TaskOptions, printed: PrintedLines) -> None:
         self._sinks = {o.name: o for o in plan.operators.values() if o.kind.is_sink}
         self._is_durable = options.root is not None
         self._services: FileServices = open_services(options, self.publish, Attempt(0))
         self._published: dict[str, tuple[str, list[Any]]] = {}
-        self._is_detached = is_detached
-        # Printed lines that the driver may not have yet, and the number of earlier lines. Followers ask from threads.
-        self._printed: list[str] = []
-        self._printed_before = 0
-        self._printing = Lock()
+        self.printed = printed
         # The committed transactions read so far, for each sink that keeps its records.
         self._read: dict[str, dict[str, list[Any]]] = {}
 
@@ -52,24 +82,7 @@ class Output:
             self._published[transaction] = (sink, [] if self._is_durable else records)
         else:
             self._published[transaction] = (sink, [])
-            with self._printing:
-                self._printed += records
-                if self._is_detached:
-                    self._forget(len(self._printed) - DETACHED_LINES_MAX)
-
-    def printed_from(self, number: int) -> Printed:
-        """The printed lines from this number on. A driver has the earlier ones, so they are dropped."""
-        with self._printing:
-            if not self._is_detached:
-                self._forget(number - self._printed_before)
-            known = max(number - self._printed_before, 0)
-            return Printed(self._printed_before + known, self._printed[known:])
-
-    def _forget(self, count: int) -> None:
-        """Drop that many of the first lines."""
-        if count > 0:
-            del self._printed[:count]
-            self._printed_before += count
+            self.printed.add(records)
 
     def roll_back(self, sweep: Sweep) -> None:
         """Remove leftovers of attempts, for all sinks; raises the first `OSError` after removing everything else."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,6 @@ class Story:
         self.restarts += 1
         self.down_s = self.began_s
         self.state = "recovering"
-        self.say("the supervisor of the run died; its successor continues")
 
     def on_restart(self, reason: str) -> None:
         """An attempt has failed."""
@@ -181,3 +180,37 @@ class Story:
             spilled_bytes=sum(counts.spilled_bytes for counts in self.counts.values()),
             stale=self.stale + sum(counts.stale for counts in self.counts.values()),
         )
+
+
+STATES = ("starting", "recovering", "rescaling", "running", "failed", "cancelled", "stopped", "finished")
+"""The states of a run. Of a run of several pipelines, the first one that a pipeline is in counts."""
+
+
+def united(stories: Sequence[Story]) -> Story:
+    """The story of a run of several pipelines, from theirs. All have reported to the same list of lines."""
+    living = [story for story in stories if story.ended_s is None] or stories
+    ran = [story.ran_s for story in stories]
+    ended = [story.ended_s for story in stories]
+    first = stories[0]
+    return Story(
+        first.job,
+        state=min((story.state for story in living), key=STATES.index),
+        error=next((story.error for story in stories if story.error is not None), None),
+        attempt=max(story.attempt for story in stories),
+        last_epoch=max((story.last_epoch for story in stories if story.last_epoch is not None), default=None),
+        snapshots=sum(story.snapshots for story in stories),
+        snapshots_with_log=sum(story.snapshots_with_log for story in stories),
+        log_bytes=sum(story.log_bytes for story in stories),
+        kills=[kill for story in stories for kill in story.kills],
+        restores=sorted((restore for story in stories for restore in story.restores), key=lambda one: one["attempt"]),
+        rescales=[rescale for story in stories for rescale in story.rescales],
+        restarts=sum(story.restarts for story in stories),
+        stale=sum(story.stale for story in stories),
+        lines=first.lines,
+        outputs={sink: records for story in stories for sink, records in story.outputs.items()},
+        counts={name: counts for story in stories for name, counts in dict(story.counts).items()},
+        pids={actor: pid for story in stories for actor, pid in story.pids.items()},
+        began_s=min(story.began_s for story in stories),
+        ran_s=None if None in ran else max(seconds for seconds in ran if seconds is not None),
+        ended_s=None if None in ended else max(seconds for seconds in ended if seconds is not None),
+    )

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from engine.on_ray.run_spec import RunFailedError, RunSpec
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import CrewError, NoRoomError
 from engine.on_ray.supervisor.planned_kills import PlannedKills
-from engine.on_ray.supervisor.published_output import Output
+from engine.on_ray.supervisor.published_output import Output, PrintedLines
 from engine.on_ray.supervisor.rescaling import Rescaling
 from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.supervisor.run_figures import RunFigures
@@ -78,8 +78,23 @@ class Look(NamedTuple):
     until_ms: int
 
 
+class Common:
+    """What the pipelines of a run have in common.
+
+    - claimant: that of their supervisors, which are one process.
+    - lines: what the user should know. printed: what `Print` sinks write.
+    - status: what is known about the whole run; None if it is one pipeline.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.claimant = claimant_of(spec.id, secrets.token_hex(8))
+        self.lines: list[str] = []
+        self.printed = PrintedLines(is_detached=spec.run.detached)
+        self.status: Callable[[], RunStatus] | None = None
+
+
 class Supervising(RunObserver[CutDescription]):
-    """One run, from its start until it is finished, stopped, failed, cancelled or fenced.
+    """One run, or one pipeline of a run, from its start until it is finished, stopped, failed, cancelled or fenced.
 
     - asked: requests of clients that the loop has not handled yet.
     - asking: lock of `asked` and `has_ended`, because requests come from any thread.
@@ -91,18 +106,19 @@ class Supervising(RunObserver[CutDescription]):
     - wait_told_at_s: the next message about a missing machine is due after this many seconds of waiting.
     """
 
-    def __init__(self, spec: RunSpec, starter: ActorStarter | None = None) -> None:
+    def __init__(self, spec: RunSpec, starter: ActorStarter | None = None, common: Common | None = None) -> None:
         self.spec = spec
-        self.story = Story(spec.options.job)
+        self.common = common or Common(spec)
+        self.story = Story(spec.options.job, lines=self.common.lines)
         self.store: JobStore = open_chain(spec.options)
-        self.output = Output(spec.deployment.plan, spec.options, is_detached=spec.run.detached)
+        self.output = Output(spec.deployment.plan, spec.options, self.common.printed)
         self.has_rounds = any(task.iteration is not None for task in spec.deployment.tasks.values())
         starter = starter or ActorStarter(spec.options.job, spec.run.placement)
         self.actors = Switchboard(starter, spec.run.spares, self._on_wait)
         self.rescaling = Rescaling(self.actors.crew, self.say)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.driver = RunDriver(
-            Supervisor(claimant_of(spec.id, secrets.token_hex(8)), spec.restarts),
+            Supervisor(self.common.claimant, spec.restarts, spec.pipeline),
             RunPorts(self.store, self.output, self, self, self, self),
             spec.deployment,
             spec.snapshots,
@@ -115,7 +131,9 @@ class Supervising(RunObserver[CutDescription]):
         self.silences = Silences(spec.silence_ms)
         self.looks: dict[str, Look] = {}
         self.earlier = self._earlier()
-        self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), self.earlier)
+        # The first pipeline adds it to its own figures, so that it counts once.
+        added = self.earlier if spec.pipeline.place == 0 else None
+        self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), added)
         self.status_kept_at_ms: int | None = None
         self.wait_told_at_s = WAIT_TOLD_S
         self.has_ended = False
@@ -157,7 +175,6 @@ class Supervising(RunObserver[CutDescription]):
             self._keep_status()
         if not driver.is_restorable:
             self._release_output()
-        self.story.printed_before, self.story.printed = self.output.printed_from(0)
         return self.story
 
     def _tell_end_of(self, earlier: RunStatus) -> None:
@@ -175,7 +192,7 @@ class Supervising(RunObserver[CutDescription]):
     def _keep_status(self) -> None:
         self.status_kept_at_ms = self.now_ms
         try:
-            self.store.keep_status(self.status())
+            self.store.keep_status((self.common.status or self.status)())
         except OSError as error:
             self.say_once(f"the status of the run could not be kept ({error}); it is tried again later")
 
@@ -485,7 +502,8 @@ class Supervising(RunObserver[CutDescription]):
     def on_takeover(self) -> None:
         """Record that this supervisor replaces one that died."""
         self.story.on_takeover()
-        self.figures.on_takeover(time.monotonic())
+        if self.spec.pipeline.place == 0:
+            self.figures.on_takeover(time.monotonic())
 
     def on_given_up(self, epoch: Epoch, reason: str) -> None:
         """Record that an epoch will never be complete."""

@@ -42,20 +42,18 @@ class About:
 
 
 class SupervisorActor:
-    """One run, pickled by the driver as a `RunSpec`, in pieces. It owns its actors: they die with it."""
+    """One run, pickled by the driver as a `RunSpec` of each pipeline, in pieces. Its actors die with it."""
 
     def __init__(self, first: FirstActors, *pickled: bytes) -> None:
         starter = ActorStarter.with_first(first)
         # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
-        from engine.on_ray.supervisor.supervising import Supervising
+        from engine.on_ray.supervisor.job_supervising import JobSupervising
 
-        spec: RunSpec = pickle.loads(b"".join(pickled))
-        is_successor = cluster.is_restarted()
-        self._supervising = Supervising(spec.for_successor() if is_successor else spec, starter)
-        if is_successor:
-            self._supervising.on_takeover()
+        specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
+        spec = specs[0]
+        self._supervising = JobSupervising(specs, starter, is_successor=cluster.is_restarted())
         self._identity = spec.identity
-        self._planned = tuple(map(str, spec.kills))
+        self._planned = tuple(str(kill) for each in specs for kill in each.kills)
         self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
         if spec.run.detached:
             self._end.add_done_callback(lambda _: Timer(spec.result_kept_s, cluster.end_own_actor).start())
@@ -74,7 +72,7 @@ class SupervisorActor:
         The driver has the printed lines before `printed_from`, and will not ask for them again.
         """
         story = self._supervising.story
-        printed = self._supervising.output.printed_from(printed_from)
+        printed = self._supervising.printed_from(printed_from)
         return replace(
             story,
             lines=story.lines[lines_from:],
@@ -101,4 +99,4 @@ class SupervisorActor:
 
     def cancel(self) -> None:
         """End the run now."""
-        self._supervising.is_cancelled = True
+        self._supervising.cancel()

@@ -112,7 +112,8 @@ def _statement_of(place: str) -> int:
 
 def _chosen(folder: JobFolder, epochs: Epochs) -> list[int]:
     if epochs == "latest":
-        return [folder.latest()]
+        folder.latest()
+        return sorted(folder.last_cuts().values())
     if epochs == "all":
         folder.latest()
         return folder.cuts()

@@ -47,10 +47,11 @@ class Watch:
         self._temporary = temporary
         self._held = tempfile.mkdtemp(dir=temporary)
         self._key: bytes | None = None
-        self._seen = since
+        self._since = since
+        self._seen: dict[str | None, int] = {}
         self._is_each = False
         self._is_done = False
-        self._audited: int | None = None
+        self._audited: set[int] = set()
         self._session: Any = None
 
     def listen(self, commands: TextIO) -> None:
@@ -75,21 +76,22 @@ class Watch:
         self._is_each = True
         self._spark()
         while not self._over.wait(LOOK_S):
-            cuts = self._cuts()
-            if cuts and cuts[-1] > self._seen:
-                self._skip_before(cuts[-1])
-                self._audit_held(cuts[-1])
+            for pipeline, epoch in self._last_cuts().items():
+                if epoch > self._seen_of(pipeline):
+                    self._skip_before(pipeline, epoch)
+                    self._audit_held(epoch)
         self.last_cut()
 
     def last_cut(self) -> None:
-        """Wait for the run to end, then audit its last cut."""
+        """Wait for the run to end, then audit its last cut, or that of each pipeline."""
         self._over.wait()
-        cuts = self._cuts()
-        if not cuts:
+        last = self._last_cuts()
+        if not last:
             raise UnreadableError(f"the run completed no cut in {self._path}, so there is nothing to audit")
-        if cuts[-1] != self._audited:
-            self._skip_before(cuts[-1])
-            self._audit(self._path, cuts[-1])
+        for pipeline, epoch in last.items():
+            if epoch not in self._audited:
+                self._skip_before(pipeline, epoch)
+                self._audit(self._path, epoch)
         self._is_done = True
         self._report({"over": True})
 
@@ -100,15 +102,20 @@ class Watch:
             close_session(self._session)
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _cuts(self) -> list[int]:
+    def _last_cuts(self) -> dict[str | None, int]:
         # The run may not have created its folder yet.
-        return JobFolder.open(self._path, self._key).cuts() if os.path.isfile(os.path.join(self._path, JOB)) else []
+        has_begun = os.path.isfile(os.path.join(self._path, JOB))
+        return JobFolder.open(self._path, self._key).last_cuts() if has_begun else {}
+
+    def _seen_of(self, pipeline: str | None) -> int:
+        """The last cut of a pipeline that was audited or skipped."""
+        return self._seen.get(pipeline, self._since)
 
     def _audit_held(self, epoch: int) -> None:
         try:
             hold_cut(self._path, self._held, epoch, self._key)
         except (UnreadableError, OSError):
-            if epoch in self._cuts():
+            if epoch in JobFolder.open(self._path, self._key).cuts():
                 raise
             self._skip([epoch])
             return
@@ -119,7 +126,7 @@ class Watch:
     def _audit(self, path: str, epoch: int) -> None:
         # The previous cut is held as well: statement 8 compares with it.
         verdict = audit(self._spark(), JobFolder.open(path, self._key), [epoch])
-        self._audited = epoch
+        self._audited.add(epoch)
         line = verdict.failures[0] if verdict.failures else verdict.lines()[-1].strip()
         self._report({"epoch": epoch, "consistent": verdict.consistent, "line": line})
 
@@ -128,12 +135,13 @@ class Watch:
             self._session = open_session("backedge audit")
         return self._session
 
-    def _skip_before(self, epoch: int) -> None:
+    def _skip_before(self, pipeline: str | None, epoch: int) -> None:
         """Skip the cuts before `epoch`: the run is faster than the audit, and some are removed already."""
         entries = [link.entry for link in JobFolder.open(self._path, self._key).links()]
-        complete = sorted({int(entry.epoch) for entry in entries if isinstance(entry, Manifest)})
-        self._skip([other for other in complete if self._is_each and self._seen < other < epoch])
-        self._seen = epoch
+        of_pipeline = (entry for entry in entries if isinstance(entry, Manifest) and entry.pipeline == pipeline)
+        complete = sorted({int(entry.epoch) for entry in of_pipeline})
+        self._skip([other for other in complete if self._is_each and self._seen_of(pipeline) < other < epoch])
+        self._seen[pipeline] = epoch
 
     def _skip(self, epochs: list[int]) -> None:
         if epochs:

@@ -82,6 +82,11 @@ class JobFolder:
         """The complete epochs that still exist, in order."""
         return sorted({int(link.entry.epoch) for link in self._recorded() if self._is_there(link)})
 
+    def last_cuts(self) -> dict[str | None, int]:
+        """The last cut of each pipeline that still exists."""
+        there = (link.entry for link in self._recorded() if self._is_there(link))
+        return {entry.pipeline: int(entry.epoch) for entry in there}
+
     def latest(self) -> int:
         """The last complete epoch."""
         cuts = self.cuts()

@@ -1,7 +1,8 @@
 """The lineage of cuts across restarts, derived from the chain.
 
 The predecessor of a cut is the previous cut of its attempt; the predecessor of an attempt's first cut is the cut that
-the attempt restored. Cuts in between that were not restored are a different branch and contributed nothing.
+the attempt restored. Cuts in between that were not restored are a different branch and contributed nothing. Each
+pipeline of a job has a lineage of its own.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ class Place:
 def places_in(links: Sequence[Link]) -> dict[int, Place]:
     """Epoch -> its place, for every cut in the chain."""
     places: dict[int, Place] = {}
-    restored: int | None = None
-    previous: int | None = None
+    restored: dict[str | None, int | None] = {}
+    previous: dict[str | None, int | None] = {}
     for link in links:
-        if isinstance(link.entry, AttemptStart):
-            restored = previous = link.entry.restored
+        entry, pipeline = link.entry, link.entry.pipeline
+        if isinstance(entry, AttemptStart):
+            restored[pipeline] = previous[pipeline] = entry.restored
         else:
-            places[link.entry.epoch] = Place(link, link.entry, previous, restored)
-            previous = link.entry.epoch
+            places[entry.epoch] = Place(link, entry, previous.get(pipeline), restored.get(pipeline))
+            previous[pipeline] = entry.epoch
     return places
 
 
@@ -51,14 +53,18 @@ def attempts_in(links: Sequence[Link]) -> list[Facts]:
 
 
 def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) -> Iterator[Finding]:
-    """Check the chain as a whole: numbers increase, cuts belong to the running attempt, restored cuts exist.
+    """Check the chain as a whole: numbers increase, cuts belong to the running attempt of their pipeline, and restored
+    cuts exist.
 
     `unrecorded` are folders that the chain does not mention; they must have been listed before the links were read.
     """
     attempt = 0
-    epochs: list[int] = []
+    running: dict[str | None, int] = {}
+    epochs_of: dict[str | None, list[int]] = {}
+    every_epoch: set[int] = set()
     for link in links:
         entry = link.entry
+        epochs = epochs_of.setdefault(entry.pipeline, [])
         if isinstance(entry, AttemptStart):
             if link.manifest is not None:
                 story = f"entry {link.number} starts attempt {entry.attempt} but names a manifest, {link.manifest.name}"
@@ -68,14 +74,19 @@ def check_chain(links: Sequence[Link], unrecorded: Sequence[Unrecorded] = ()) ->
             if entry.restored is not None and entry.restored not in epochs:
                 story = f"attempt {entry.attempt} restored epoch {entry.restored}, which is not a complete cut"
                 yield finding(8, story, None)
-            attempt = entry.attempt
+            attempt = running[entry.pipeline] = entry.attempt
             continue
-        if entry.attempt != attempt:
-            story = f"the cut belongs to attempt {entry.attempt} but attempt {attempt} was running"
+        if entry.attempt != running.get(entry.pipeline, 0):
+            story = (
+                f"the cut belongs to attempt {entry.attempt} but attempt {running.get(entry.pipeline, 0)} was running"
+            )
             yield finding(5, story, entry.epoch)
         if epochs and entry.epoch <= epochs[-1]:
             yield finding(8, f"epoch {entry.epoch} is recorded after epoch {epochs[-1]}", entry.epoch)
+        elif entry.epoch in every_epoch:
+            yield finding(8, f"epoch {entry.epoch} is a cut of two pipelines", entry.epoch)
         epochs.append(entry.epoch)
+        every_epoch.add(entry.epoch)
     yield from _check_end(unrecorded, links[-1].number if links else 0, attempt)
 
 

@@ -174,7 +174,8 @@ def _epochs(folder: JobFolder, epoch: str) -> list[int]:
     if epoch == "all":
         return folder.cuts()
     if epoch == "latest":
-        return [folder.latest()]
+        folder.latest()
+        return sorted(folder.last_cuts().values())
     if not epoch.isdecimal():
         raise SparkJobError(f"{epoch!r} is not an epoch: set option('epoch', ...) to a number, 'latest' or 'all'")
     return [int(epoch)]

@@ -1,0 +1,124 @@
+"""Leads a run: a `Supervising` for each of its pipelines, in a thread of its own, and what users see of all of them.
+
+Pipelines know nothing of each other: while one waits for a process or restores its tasks, the others go on. A request
+is one to each pipeline, and is answered when all have answered. The run is over when all pipelines are. If one fails
+for good, the others are ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from engine.on_ray.run_spec import RunSpec
+from engine.on_ray.supervisor.actor_starter import ActorStarter
+from engine.on_ray.supervisor.crew import needs_of
+from engine.on_ray.supervisor.published_output import Printed
+from engine.on_ray.supervisor.run_story import Story, united
+from engine.on_ray.supervisor.supervising import Common, Supervising
+from recovery import run_status
+from recovery.requests import Reply, RequestKind
+from recovery.run_status import RunStatus
+
+
+class JobSupervising:
+    """A run of one or several pipelines. `is_successor`: a former supervisor of the run has died."""
+
+    def __init__(self, specs: Sequence[RunSpec], starter: ActorStarter, *, is_successor: bool = False) -> None:
+        self._common = Common(specs[0])
+        self._is_successor = is_successor
+        self.pipelines: list[Supervising] = []
+        for spec in specs:
+            own = starter if len(specs) == 1 else starter.part(needs_of(spec.deployment))
+            self.pipelines.append(Supervising(spec.for_successor() if is_successor else spec, own, self._common))
+        if len(specs) > 1:
+            self._common.status = self.status
+        if is_successor:
+            self._common.lines.append("the supervisor of the run died; its successor continues")
+            for pipeline in self.pipelines:
+                pipeline.on_takeover()
+
+    def run(self) -> Story:
+        """Run until all pipelines have ended, successfully or not; return the story of the run."""
+        with ThreadPoolExecutor(len(self.pipelines), "pipeline") as pool:
+            for led in [pool.submit(self._lead, pipeline) for pipeline in self.pipelines]:
+                led.result()
+        story = self.story
+        story.answers = self._answers()
+        story.printed_before, story.printed = self._common.printed.since(0)
+        return story
+
+    def _lead(self, pipeline: Supervising) -> None:
+        try:
+            pipeline.run()
+        finally:
+            if pipeline.story.state not in ("finished", "stopped"):
+                self.cancel()
+
+    @property
+    def story(self) -> Story:
+        """What the run has reported so far."""
+        if len(self.pipelines) == 1:
+            return self.pipelines[0].story
+        story = united([pipeline.story for pipeline in self.pipelines])
+        # One supervisor has died, and not one for each pipeline.
+        story.restarts -= (len(self.pipelines) - 1) * self._is_successor
+        return story
+
+    def printed_from(self, number: int) -> Printed:
+        """The printed lines from this number on."""
+        return self._common.printed.since(number)
+
+    def status(self) -> RunStatus:
+        """What is known about the run. Called from any thread."""
+        statuses = [pipeline.status() for pipeline in self.pipelines]
+        return statuses[0] if len(statuses) == 1 else run_status.united(statuses, self.story.state)
+
+    def cancel(self) -> None:
+        """End the run now."""
+        for pipeline in self.pipelines:
+            pipeline.is_cancelled = True
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def ask(
+        self, request_id: str, kind: RequestKind, name: str | None, parallelism: int | Mapping[str, int] | None
+    ) -> Reply | None:
+        """Accept a client's request, from any thread. Returns None until it is answered: the client asks again."""
+        if len(self.pipelines) == 1:
+            return self.pipelines[0].ask(request_id, kind, name, parallelism)
+        if isinstance(parallelism, Mapping):
+            operators = {name for pipeline in self.pipelines for name in pipeline.spec.deployment.plan.operators}
+            unknown = sorted(parallelism.keys() - operators)
+            if unknown:
+                known = ", ".join(map(repr, sorted(operators)))
+                return Reply(error=f"the flow has no operator {unknown[0]!r} to rescale; its operators are {known}")
+        replies = [
+            pipeline.ask(request_id, kind, name, _own(parallelism, pipeline.spec)) for pipeline in self.pipelines
+        ]
+        answered = [reply for reply in replies if reply is not None]
+        return _combined(answered) if len(answered) == len(replies) else None
+
+    def _answers(self) -> dict[str, Reply]:
+        """The answers to all requests, for clients that ask after the end."""
+        answers = [pipeline.story.answers for pipeline in self.pipelines]
+        common = set(answers[0]).intersection(*answers[1:])
+        return {request: _combined([each[request] for each in answers]) for request in common}
+
+
+def _own(parallelism: int | Mapping[str, int] | None, spec: RunSpec) -> int | Mapping[str, int] | None:
+    """The part of a wanted parallelism that is about one pipeline."""
+    if not isinstance(parallelism, Mapping):
+        return parallelism
+    return {name: tasks for name, tasks in parallelism.items() if name in spec.deployment.plan.operators}
+
+
+def _combined(replies: Sequence[Reply]) -> Reply:
+    """The answer to a request, from those of all pipelines: the last of their cuts, or an error.
+
+    >>> from graphs.ids import Epoch
+    >>> _combined([Reply(Epoch(7)), Reply(Epoch(4))]), _combined([Reply(Epoch(7)), Reply(error="declined")]).error
+    (Reply(epoch=7, error=None), 'declined')
+    """
+    failed = next((reply for reply in replies if reply.error is not None), None)
+    return failed or Reply(max((reply.epoch for reply in replies if reply.epoch is not None), default=None))

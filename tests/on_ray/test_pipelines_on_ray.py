@@ -1,0 +1,168 @@
+"""Pipelines of a run fail and recover by themselves: when one dies, the other keeps its attempt and its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, Range, RequestFailedError
+from backedge.command import main
+from recovery.orders import AttemptStart, Manifest
+from recovery.stores.cut_store import CutStore
+from recovery.stores.stored_status import stored_status
+from tests.faults.evidence import Evidence
+from tests.on_ray.flows import begin, expect, finish, grow, held_back, killed, trips_made, until
+from tests.on_ray.leftovers import actors_below, end, has_ended
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+NAMES = ("left", "right")
+
+
+def pair(count: int, gate: str | None = None, rate: float | None = 150) -> Flow:
+    """Two loops that exchange nothing."""
+    flow = Flow("pair")
+    for name in NAMES:
+        again = flow.loop(f"{name} again")
+        numbers = flow.read(Range(count, rate=rate), name=name).map(lambda number: (number, 0), name=f"{name} begin")
+        keyed = numbers.merge(again).key_by(lambda record: record[0])
+        step = grow if gate is None else held_back(Path(gate))
+        grown = keyed.stateful_map(step, initial=0, name=f"{name} grow")
+        done, rest = grown.rebalance().split(lambda record: record[1] >= 5, name=f"{name} enough")
+        again.feed(rest.rebalance())
+        done.write(Collect(), name=f"{name} done")
+    return flow
+
+
+def attempts_in(folder: Path) -> dict[str | None, list[int]]:
+    """The attempts of each pipeline."""
+    found: dict[str | None, list[int]] = {}
+    for entry in CutStore(str(folder), "pair").chain():
+        if isinstance(entry, AttemptStart):
+            found.setdefault(entry.pipeline, []).append(entry.attempt)
+    return found
+
+
+def cuts_named(folder: Path, name: str) -> dict[str | None, int]:
+    """The cut of each pipeline that is kept under a name."""
+    entries = CutStore(str(folder), "pair").chain()
+    return {e.pipeline: e.epoch for e in entries if isinstance(e, Manifest) and e.savepoint == name}
+
+
+def of(pids: dict[str, int], pipeline: str) -> dict[str, int]:
+    return {actor: pid for actor, pid in pids.items() if actor.startswith(pipeline)}
+
+
+def expect_both(result: Any, count: int) -> None:
+    for name in NAMES:
+        expect(result, trips_made(count), f"{name} done")
+
+
+@pytest.mark.parametrize("actors", ["task", "slice"])
+def test_one_pipeline_dies_and_the_other_keeps_its_attempt_and_its_processes(
+    tmp_path: Path, actors: str, evidence: Evidence
+):
+    kills = ["right grow@records=150", "right@records=200"]
+    job = begin(pair(300), snapshots=tmp_path, every=0.1, actors=actors, kills=kills, spares=1)
+    before = until(job, lambda story: story.state == "running", "both run").pids
+    after = until(job, lambda story: len(story.restores) == 2 and story.state == "running", "two restores").pids
+    result = job.wait()
+    assert sorted(killed(result)) == sorted(kills)
+    evidence.happened("processes that died", sum(has_ended(kill["pid"], 0) for kill in result.kills))
+    assert set(before) == set(after) and not set(of(before, "left").values()) & set(of(before, "right").values())
+    assert of(before, "left") == of(after, "left") and of(before, "right") != of(after, "right")
+    attempts = attempts_in(tmp_path)
+    assert len(attempts["left"]) == 1 and len(attempts["right"]) == 3
+    assert [restore["attempt"] for restore in result.restores] == attempts["right"][1:]
+    evidence.survived("pipelines that kept their attempt", 1)
+    for name in NAMES:
+        evidence.same(result.outputs[f"{name} done"], trips_made(300))
+    evidence.cuts(tmp_path)
+
+
+def test_a_savepoint_is_a_cut_of_each_pipeline_and_a_run_resumes_from_all_of_them(tmp_path: Path):
+    cuts = tmp_path / "cuts"
+    gate = tmp_path / "gate"
+    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    epoch = job.savepoint("mine")
+    named = cuts_named(cuts, "mine")
+    assert set(named) == set(NAMES) and epoch == max(named.values())
+    gate.touch()
+    expect_both(job.wait(), 200)
+    for chosen in named.values():
+        _, result = finish(pair(200, str(gate)), snapshots=cuts, every=0.1, resume=chosen)
+        assert sorted(restore["epoch"] for restore in result.restores) == sorted(named.values())
+
+
+def test_a_run_that_is_stopped_goes_on_and_one_that_is_through_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    cuts = tmp_path / "cuts"
+    gate = tmp_path / "gate"
+    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    until(job, lambda story: story.snapshots > 3, "some cuts")
+    assert job.stop().state == "stopped"
+    assert set(cuts_named(cuts, "stop")) == set(NAMES)
+    assert stored_status(CutStore(str(cuts), "pair"), 0.0).state == "stopped"
+    gate.touch()
+    _, result = finish(pair(200, str(gate)), snapshots=cuts, every=0.1, resume="latest")
+    expect_both(result, 200)
+    known = attempts_in(cuts)
+    status = stored_status(CutStore(str(cuts), "pair"), 0.0)
+    assert status.state == "finished" and {operator.name for operator in status.operators} >= set(NAMES)
+    _, again = finish(pair(200, str(gate)), snapshots=cuts, every=0.1, resume="latest")
+    expect_both(again, 200)
+    assert {name: len(attempts) for name, attempts in attempts_in(cuts).items()} == {
+        name: len(attempts) + 1 for name, attempts in known.items()
+    }
+    assert main(["snapshots", "list", "--snapshots", str(cuts), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["cuts"]
+    assert Counter(cut["pipeline"] for cut in listed).keys() == set(NAMES)
+    assert all(cut["restorable"] for cut in listed)
+
+
+def test_a_supervisor_that_dies_is_replaced_for_both_pipelines(tmp_path: Path):
+    cuts = tmp_path / "cuts"
+    gate = tmp_path / "gate"
+    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    until(job, lambda story: story.snapshots > 3, "some cuts")
+    (supervisor,) = [pid for pid, name in actors_below(os.getpid()).items() if name.startswith("ray::SupervisorActor")]
+    end(supervisor)
+    until(job, lambda story: len(story.restores) == 2 and story.state == "running", "both run again")
+    gate.touch()
+    result = job.wait()
+    expect_both(result, 200)
+    assert result.state == "finished" and all(len(attempts) == 2 for attempts in attempts_in(cuts).values())
+
+
+def test_both_pipelines_are_rescaled_or_the_one_that_is_named(tmp_path: Path):
+    cuts = tmp_path / "cuts"
+    gate = tmp_path / "gate"
+    job = begin(pair(200, str(gate)), snapshots=cuts, every=0.1)
+    until(job, lambda story: story.snapshots > 1, "some cuts")
+    job.rescale({"right grow": 2})
+    assert [len(attempts) for _, attempts in sorted(attempts_in(cuts).items(), key=str)] == [1, 2]
+    job.rescale(2)
+    assert [len(attempts) for _, attempts in sorted(attempts_in(cuts).items(), key=str)] == [2, 3]
+    with pytest.raises(RequestFailedError, match="no operator 'up'"):
+        job.rescale({"up": 2})
+    gate.touch()
+    expect_both(job.wait(), 200)
+
+
+def test_a_pipeline_that_fails_for_good_ends_the_run_and_the_other_one(tmp_path: Path):
+    flow = pair(100_000)
+    faulty: Sequence[int] = (1, 0)
+    flow.read(Range(50, rate=50), name="third").map(lambda number: 1 // faulty[number // 40], name="divide").write(
+        Collect(), name="third done"
+    )
+    job = begin(flow, snapshots=tmp_path, every=0.1)
+    with pytest.raises(Exception, match="divide"):
+        job.wait()
+    assert job.result is not None and job.result.state == "failed"
