@@ -116,17 +116,18 @@ class VerticesOperator(OperatorRuntime):
         self._edges.append({part: to_array(columns.batch.column(name)) for part, name in names.items()})
         self._is_changed[GRAPH] = True
 
-    def _build(self) -> None:
-        """Round 0 is over, or a later one is restored: all vertices and edges are here."""
+    def _build(self) -> dict[str, Array]:
+        """Round 0 is over, or a later one is restored: all vertices and edges are here. Returns the edges."""
         ids, self._starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
         edges = self._edges_together()
         backwards = edges.get("backwards")
         selections = [slice(None)] if backwards is None else [~backwards, backwards]
         self._directions = [self._direction(ids, edges, rows, way) for way, rows in enumerate(selections)]
-        self._ids, self._edges = [], [edges]
+        self._ids, self._edges = [], []
         forwards = self._directions[0].edges
         self._vertices = Vertices(_frozen(ids), _frozen(forwards.degrees), forwards.neighbours)
         self._inbox = self._new_inbox(len(ids))
+        return edges
 
     def _direction(self, ids: Array, edges: dict[str, Array], rows: Any, way: int) -> _Direction:
         positions = Lookup(ids).of(edges["sources"][rows])
@@ -206,7 +207,10 @@ class VerticesOperator(OperatorRuntime):
         """Apply what was received, and send."""
         program, number = self._program, path[-1]
         if self._vertices is None:
-            self._build()
+            edges = self._build()
+            # Now, not at the next cut, which would delay a round.
+            self._file_by_group(self._built.ids, self._starts, edges)
+            self._is_changed[GRAPH] = False
             self._keep("start", program.start)
             self._take_best()
         vertices = self._built
@@ -361,9 +365,6 @@ class VerticesOperator(OperatorRuntime):
 
     def _file_graph(self) -> None:
         vertices, starts = self._built, self._starts
-        if self._is_changed[GRAPH]:
-            self._file_by_group(vertices.ids, starts, self._edges_together())
-            self._edges = []
         received = self._inbox.filed(starts)
         values = dict(vertices.values)
         if self._best is not None:
@@ -399,7 +400,6 @@ class VerticesOperator(OperatorRuntime):
             self._edges.append({part: column for part, column in own.items() if part != "ids"})
         if filed[VALUES]:
             self._build()
-            self._edges = []
             self._restore_values(filed[VALUES])
             for group, known in filed[KNOWN].items():
                 for sender, places in known["senders"].items():
