@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from engine.columns import Columns, decode_columns, encode_columns
+from engine.files.arrow import arrow
+from engine.simulation.plain_task import COLUMNS
+from proof.column_flows import ON_COLUMNS
 from proof.runner import run_seed
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.report.verdict import Verdict
 from tests.simulation.versions import FORMER, LATER, taken_over
+from tests.spark.forging import Forged, Row
 from tests.spark.simulated import write_run
 
 if TYPE_CHECKING:
@@ -30,6 +35,8 @@ SEEDS = {
     17: "nested loops, unaligned, under another parallelism",
 }
 CRASHES = 10
+SEED_WITH_COLUMNS = {"columns_loop": 1, "columns_vertices": 39}
+"""Seeds under which a channel with a digest has columns in its log."""
 
 
 def judged(spark: SparkSession, job: Path) -> Verdict:
@@ -87,3 +94,33 @@ def test_cuts_with_different_versions_of_state_are_consistent(spark: SparkSessio
     verdict = judged(spark, write_run(run.world, tmp_path))
     assert verdict.consistent, "\n".join(verdict.lines())
     assert {cut.graph_hash for cut in verdict.epochs} == {FORMER.hash, LATER.hash}
+
+
+@pytest.mark.parametrize("topology", ON_COLUMNS)
+def test_cuts_with_columns_are_consistent_until_one_value_in_a_log_is_changed(
+    spark: SparkSession, tmp_path: Path, topology: str
+):
+    _, world, _ = run_seed(SEED_WITH_COLUMNS[topology], CRASHES, topology=topology)
+    job = write_run(world, tmp_path)
+    verdict = judged(spark, job)
+    assert verdict.consistent, "\n".join(verdict.lines())
+    cut = Forged(job, tmp_path / "copy")
+    logs = {f["name"] for m in cut.manifests.values() for task in m["tasks"] for f in task["files"]}
+    name = next(name for name in sorted(logs) if "/table=log/" in name and any(map(holds_columns, cut.rows(name))))
+    cut.change(name, lambda rows: [with_another_value(row) if holds_columns(row) else row for row in rows])
+    found = judged(spark, cut.seal()).findings
+    assert 2 in {finding.statement for finding in found}
+
+
+def holds_columns(row: Row) -> bool:
+    return row["payload"][:1] == COLUMNS and not row["restored"]
+
+
+def with_another_value(row: Row) -> Row:
+    """One more in the first row of the first column."""
+    columns, hops = decode_columns(row["payload"])
+    first, *others = columns.batch.columns
+    values = first.to_pylist()
+    changed = arrow().array([values[0] + 1, *values[1:]], first.type)
+    batch = arrow().RecordBatch.from_arrays([changed, *others], columns.names)
+    return {**row, "payload": encode_columns(Columns(batch), hops)}
