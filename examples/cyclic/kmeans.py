@@ -8,7 +8,8 @@ taxonomic problems", 1936): data/iris.csv. The flow does not know their species,
 
 In each round the centres are broadcast to the tasks that hold the flowers; each task reports the number of flowers
 nearest to each centre and the sums of their measures; then the centres move. The iteration ends with the round in which
-no centre moves. Similar loops: any small model that is trained on a large data set.
+no centre moves. Flowers and centres are columns, and both classes work on whole batches of them. Similar loops: any
+small model that is trained on a large data set.
 
 Guaranteed: the groups and distances of an undisturbed run. Measures are whole millimetres, so sums do not depend on the
 order of their terms.
@@ -16,19 +17,17 @@ order of their terms.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from backedge import Collect, Flow, Parquet, Stream
+from backedge import Collect, Flow, Parquet, Stream, tasks_of_keys
 
 Flower = dict[str, Any]
-Centre = dict[str, Any]
+Arrays = dict[str, np.ndarray]
 
 DATA = Path(__file__).parent / "data" / "iris.csv"
 MEASURED = 150
@@ -37,7 +36,7 @@ GROUPS = 3
 MOVED_MM = 1e-6
 """A centre that has moved by less has not moved."""
 
-SIZE = 150
+SIZE = 15_000
 """Number of flowers. Fewer than were measured: every n-th is taken; more: some are taken again."""
 
 SINK = "flowers"
@@ -68,28 +67,33 @@ class Assign:
     outputs = ("parts", "flowers")
 
     def __init__(self) -> None:
-        self.flowers: list[Flower] = []
-        self.centres: list[Centre] = []
+        self.flowers: list[Arrays] = []
+        self.centres: list[Arrays] = []
 
-    def on_record(self, ctx: Any, input: str, record: dict[str, Any]) -> None:
-        """A flower to keep, or a centre of this round."""
-        (self.flowers if input == "flowers" else self.centres).append(record)
+    def on_batch(self, ctx: Any, input: str, batch: Arrays) -> None:
+        """Flowers to keep, or centres of this round."""
+        (self.flowers if input == "flowers" else self.centres).append(batch)
 
     def on_round_end(self, ctx: Any) -> None:
         """All centres are here: find the nearest for each flower, and say what there is in each group."""
-        centres, self.centres = sorted(self.centres, key=lambda centre: centre["group"]), []
-        distances = np.linalg.norm(table(self.flowers)[:, None] - table(centres)[None, :], axis=2)
-        for flower, from_centres in zip(self.flowers, distances, strict=True):
-            flower |= {"group": int(from_centres.argmin()), "distance_mm": float(from_centres.min())}
-        for centre in centres:
-            members = [flower for flower in self.flowers if flower["group"] == centre["group"]]
-            sums = {measure: sum(flower[measure] for flower in members) for measure in MEASURES}
-            ctx.emit({"group": centre["group"], "count": len(members), "sums": sums, "was": centre})
+        centres, self.centres = together(self.centres), []
+        if not self.flowers:
+            return
+        flowers = together(self.flowers)
+        distances = np.linalg.norm(table(flowers)[:, None] - table(centres)[None, :], axis=2)
+        nearest = distances.argmin(axis=1)
+        found = {"group": centres["group"][nearest], "distance_mm": distances.min(axis=1)}
+        self.flowers = [flowers | found]
+        count = len(centres["group"])
+        sums = {f"sum_{one}": np.bincount(nearest, flowers[one], count) for one in MEASURES}
+        was = {f"was_{one}": centres[one] for one in MEASURES}
+        flowers_each = np.bincount(nearest, minlength=count)
+        ctx.emit_batch({"group": centres["group"], "count": flowers_each, **sums, **was}, output="parts")
 
     def on_end(self, ctx: Any) -> None:
         """The centres have come to rest: say where each flower belongs."""
-        for flower in self.flowers:
-            ctx.emit(flower, output="flowers")
+        for flowers in self.flowers:
+            ctx.emit_batch(flowers, output="flowers")
 
     def capture(self) -> Any:
         """The state, for a snapshot."""
@@ -101,52 +105,75 @@ class Assign:
 
 
 class Move:
-    """State by group is what the tasks have said of it in this round."""
+    """Holds what the tasks have said of its groups in this round."""
 
-    def on_record(self, ctx: Any, part: dict[str, Any]) -> None:
-        """One task has spoken."""
-        ctx.state.set([*ctx.state.get([]), part])
+    def __init__(self) -> None:
+        self.parts: list[Arrays] = []
+
+    def on_batch(self, ctx: Any, batch: Arrays) -> None:
+        """A task has spoken."""
+        self.parts.append(batch)
 
     def on_round_end(self, ctx: Any) -> None:
-        """All have: the centre moves to the mean of its flowers. One that has none stays."""
-        for group in ctx.keys():  # noqa: SIM118
-            parts = ctx.state.get()
-            ctx.state.clear()
-            was, count = parts[0]["was"], sum(part["count"] for part in parts)
-            sums = {measure: sum(part["sums"][measure] for part in parts) for measure in MEASURES}
-            centre = {measure: sums[measure] / count if count else was[measure] for measure in MEASURES}
-            moved = max(abs(centre[measure] - was[measure]) for measure in MEASURES)
-            ctx.emit({"group": group, **centre, "moved": moved})
+        """All have: each centre moves to the mean of its flowers. One that has none stays."""
+        if not self.parts:
+            return
+        parts, self.parts = together(self.parts), []
+        groups, first, rows = np.unique(parts["group"], return_index=True, return_inverse=True)
+        counts = np.bincount(rows, parts["count"])
+        was = {one: parts[f"was_{one}"][first] for one in MEASURES}
+        sums = {one: np.bincount(rows, parts[f"sum_{one}"]) for one in MEASURES}
+        centres = {one: np.where(counts > 0, sums[one] / np.maximum(counts, 1), was[one]) for one in MEASURES}
+        moved = np.abs(table(centres) - table(was)).max(axis=1)
+        ctx.emit_batch({"group": groups, **centres, "moved": moved})
+
+    def capture(self) -> Any:
+        """The state, for a snapshot."""
+        return self.parts
+
+    def restore(self, state: Any) -> None:
+        """The state of a snapshot."""
+        self.parts = state
+
+    @staticmethod
+    def merge(states: list[list[Arrays]]) -> list[Arrays]:
+        """The state of one task, from those of several."""
+        return [part for state in states for part in state]
+
+    @staticmethod
+    def split(state: list[Arrays], parts: int) -> list[list[Arrays]]:
+        """The states of several tasks, from that of one."""
+        if not state:
+            return [[] for _ in range(parts)]
+        whole = together(state)
+        tasks = tasks_of_keys(whole["group"], parts)
+        return [[{name: column[tasks == task] for name, column in whole.items()}] for task in range(parts)]
 
 
-def table(records: list[dict[str, Any]]) -> np.ndarray:
+def together(batches: list[Arrays]) -> Arrays:
+    """The rows of all batches."""
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def table(rows: Arrays) -> np.ndarray:
     """Their measures: a row for each."""
-    return np.array([[record[measure] for measure in MEASURES] for record in records], float).reshape(-1, len(MEASURES))
+    return np.stack([rows[measure] for measure in MEASURES], axis=1).astype(float)
 
 
-def look(pause_s: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Each flower takes a moment, as if there was more to it than four measures."""
-
-    def looked(part: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(part["count"] * pause_s)
-        return part
-
-    return looked
-
-
-def flow(inputs: str, size: int = SIZE, rounds: int | None = None, round_seconds: float = 0.4) -> Flow:
+def flow(inputs: str, rounds: int | None = None) -> Flow:
     """The graph: centres come to the head of the iteration, go round in it, and leave it when they rest."""
     flow = Flow("kmeans")
     flowers = flow.read(Parquet(f"{inputs}/flowers"), name="measured").rebalance()
     first = flow.read(Parquet(f"{inputs}/centres"), name="first")
 
-    def body(centres: Stream[Centre]) -> Stream[Centre]:
-        assigned = flow.process(Assign, flowers=flowers, centres=centres.broadcast(), name="assign")
+    def body(centres: Stream[Any]) -> Stream[Any]:
+        assigned = flow.process(
+            Assign, flowers=flowers, centres=centres.broadcast(), batch_format="numpy", name="assign"
+        )
         assigned.side("flowers").write(Collect(), name=SINK)
-        parts = assigned.map(look(round_seconds / size), name="look")
-        return parts.key_by("group").process(Move, name="move")
+        return assigned.key_by("group").process(Move, batch_format="numpy", name="move")
 
-    moved = {"measure": lambda centre: centre["moved"], "reduce": max, "until": lambda most: most < MOVED_MM}
+    moved = {"measure": "moved", "reduce": max, "until": lambda most: most < MOVED_MM}
     flow.iterate(first, body, name="centres", rounds=rounds, **moved).write(Collect(), name="resting")
     return flow
 

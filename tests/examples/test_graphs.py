@@ -164,7 +164,7 @@ def test_flowers_far_from_each_other_are_in_groups_of_their_own_and_a_centre_wit
         "measured": [{"flower": number, **at(place)} for number, place in enumerate((1, 2, 3, 50, 52))],
         "first": [{"group": group, **at(place)} for group, place in enumerate((1, 10, 1_000))],
     }
-    result = simulate(kmeans.flow("", round_seconds=0), inputs, seeds=range(5), crashes=2, parallelism=2)
+    result = simulate(kmeans.flow(""), inputs, seeds=range(5), crashes=2, parallelism=2)
     flowers, resting = result.outputs["flowers"], result.outputs["resting"]
     assert {row["flower"]: row["group"] for row in flowers} == {0: 0, 1: 0, 2: 0, 3: 1, 4: 1}
     assert {row["group"]: row["petal_width"] for row in resting} == {0: 2, 1: 51, 2: 1_000}
