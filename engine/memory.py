@@ -8,7 +8,7 @@ from typing import Any
 from engine.batch import copy_records
 from engine.columns import Columns, Records
 from engine.files.checks import check_source
-from engine.rolling_back import SweepOfSinks
+from engine.rolling_back import LaterOutput, SweepOfSinks
 from engine.source_reader import SourceReader, positions_of
 from graphs.ids import TaskId
 from graphs.io import Items, Rollback, SinkWriter, Source
@@ -16,12 +16,20 @@ from graphs.plan import Operator
 from recovery.orders import Sweep
 
 
+class OutputReplacedError(LookupError):
+    """A transaction to be committed that a later run has removed, because it went back to a cut before it."""
+
+
 class ListStore:
-    """The output of all sinks, by transaction: prepared ones, and committed ones in the order of commits."""
+    """The output of all sinks, by transaction: prepared ones, and committed ones in the order of commits.
+
+    `replaced` are those that a run has removed because it went back to a cut before them.
+    """
 
     def __init__(self) -> None:
         self.prepared: dict[str, tuple[str, list[Any]]] = {}
         self.committed: dict[str, tuple[str, list[Any]]] = {}
+        self.replaced: dict[str, tuple[str, list[Any]]] = {}
 
     def output(self, operator: str) -> list[Any]:
         """Everything a sink has committed.
@@ -36,6 +44,13 @@ class ListStore:
         for name, (owner, _) in list(self.prepared.items()):
             if operator in (None, owner) and rollback.removes(name):
                 del self.prepared[name]
+
+    def replace(self, later: LaterOutput, transactions_max: int | None = None) -> int:
+        """Remove what was prepared or published after a cut, or the first of it; return how many transactions."""
+        dead = [(of, name) for of in (self.prepared, self.committed) for name in of if later.removes(name)]
+        for transactions, name in dead[:transactions_max]:
+            self.replaced[name] = transactions.pop(name)
+        return len(dead)
 
 
 class ListWriter:
@@ -64,6 +79,8 @@ class ListWriter:
         """Publish a prepared transaction; do nothing if it is already published."""
         if name in self._store.committed:
             return
+        if name in self._store.replaced:
+            raise OutputReplacedError(f"sink {self._operator!r} was asked to commit {name!r}, which was removed")
         if name not in self._store.prepared:
             raise LookupError(
                 f"sink {self._operator!r} was asked to commit transaction {name!r}, which was never prepared; "

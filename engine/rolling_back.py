@@ -1,12 +1,14 @@
-"""Translates a `Sweep` of the supervisor into the rollback of a sink."""
+"""Translates a `Sweep` of the supervisor into the rollback of a sink, and a `ReplaceOutput` into its withdrawal."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from graphs.ids import Attempt, Epoch
 from recovery.orders import Sweep
+from recovery.outline import CutOutline
 
 _TRANSACTION = re.compile(r".+\.(\d+)\.attempt-(\d+)\.epoch-(\d+)", re.DOTALL)
 
@@ -56,3 +58,67 @@ class SweepOfSinks:
     def removes_open(self, attempt: int) -> bool:
         """Whether an attempt is over that may have left unprepared output behind."""
         return self._sweep.removes_open(Attempt(attempt))
+
+    @property
+    def settles(self) -> bool:
+        """Whether something may be settled that was not before."""
+        return self._sweep.settles
+
+    def is_settled(self, transaction: str) -> bool:
+        """Whether no run can go back to before this transaction."""
+        turn = turn_in(transaction)
+        return turn is not None and self._sweep.is_settled(Epoch(turn.epoch), Attempt(turn.attempt))
+
+
+class _TakenCut(Protocol):
+    @property
+    def outline(self) -> CutOutline: ...
+
+    @property
+    def attempt(self) -> Attempt: ...
+
+
+@dataclass(frozen=True)
+class LaterOutput:
+    """The output that earlier attempts than `attempt` have prepared or published after a cut.
+
+    A transaction belongs to the cut if its epoch is not later. That of a task that has ended has epoch 0; it belongs to
+    the cut if the task had ended there: `ended` has the sink and the index of each, `taken_by` the attempt of the cut.
+    What `others` have written, the attempts of other pipelines, is not part of it.
+    """
+
+    attempt: Attempt
+    epoch: Epoch
+    taken_by: Attempt
+    ended: frozenset[tuple[str, int]]
+    others: frozenset[Attempt] = frozenset()
+
+    @staticmethod
+    def than(cut: _TakenCut, attempt: Attempt, others: frozenset[Attempt] = frozenset()) -> LaterOutput:
+        """The output after this cut."""
+        tasks = cut.outline.tasks.items()
+        ended = frozenset((name, task.index) for task, of in tasks if of.ended for name in of.operators)
+        return LaterOutput(attempt, cut.outline.epoch, cut.attempt, ended, others)
+
+    def removes(self, transaction: str) -> bool:
+        """Whether a transaction is part of it.
+
+        >>> later = LaterOutput(Attempt(3), Epoch(5), Attempt(2), frozenset({("out", 0)}))
+        >>> later.removes("out.0.attempt-2.epoch-5"), later.removes("out.0.attempt-2.epoch-6")
+        (False, True)
+        >>> later.removes("out.0.attempt-2.epoch-0"), later.removes("out.1.attempt-2.epoch-0")
+        (False, True)
+        >>> later.removes("out.0.attempt-3.epoch-6")
+        False
+        """
+        turn = turn_in(transaction)
+        if turn is None or not self.removes_open(turn.attempt):
+            return False
+        if turn.epoch > 0:
+            return turn.epoch > self.epoch
+        sink = transaction.rsplit(".", 3)[0]
+        return turn.attempt > self.taken_by or (sink, turn.index) not in self.ended
+
+    def removes_open(self, attempt: int) -> bool:
+        """Whether an attempt is over that may have left output behind."""
+        return attempt < self.attempt and attempt not in self.others

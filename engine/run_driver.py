@@ -28,7 +28,9 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from engine.rolling_back import LaterOutput
 from engine.run_ports import Placed, RunEnding, RunPorts
+from engine.task_errors import TaskError
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.coordinator import Coordinator, SnapshotOptions
@@ -49,6 +51,7 @@ from recovery.orders import (
     Numbered,
     Order,
     PauseRestart,
+    ReplaceOutput,
     Rescale,
     RestoreTasks,
     StartTasks,
@@ -131,9 +134,13 @@ class RunDriver:
         """Whether the run has ended."""
         return self.ending is not None
 
-    def begin(self, epoch: Epoch | None = None, *, anew: bool = False) -> None:
-        """Claim the first attempt, from that cut or the end of the chain. `anew`: refuse to continue another run."""
+    def begin(self, epoch: Epoch | None = None, *, anew: bool = False, replaces_output: bool = False) -> None:
+        """Claim the first attempt, from that cut or the end of the chain. `anew`: refuse to continue another run.
+
+        `replaces_output`: remove what was published after that cut.
+        """
         self.asked = (epoch, anew)
+        self.supervisor.wants_to_replace = replaces_output
         self.obey(self._read_chain(ChainReading.BEGIN))
 
     # -- what happened -------------------------------------------------------------------------------------------
@@ -263,6 +270,8 @@ class RunDriver:
                 return self.supervisor.append(manifest)
             case AppendEntry():
                 self._append(order)
+            case ReplaceOutput():
+                return self._replace(order)
             case RestoreTasks(attempt, epoch, unpublished):
                 return self._restore(attempt, epoch, unpublished)
             case StartTasks():
@@ -305,6 +314,17 @@ class RunDriver:
         supervisor.on_placed(placed.deployment.tasks)
         ports.observer.on_attempt(attempt, cut)
         ports.actors.restore(attempt, Placed(placed.deployment, restores), cut)
+        return ()
+
+    def _replace(self, order: ReplaceOutput) -> Sequence[Order]:
+        after = order.after
+        try:
+            self.ports.output.replace(LaterOutput.than(self.ports.store.manifest(after), order.attempt, order.others))
+        except OSError as error:
+            return [FailAttempt(f"the output after epoch {after} could not be removed: {error}")]
+        except TaskError as error:  # the next attempt would end the same
+            return [FailRun(f"the output after epoch {after} could not be removed: {error}")]
+        self.ports.observer.say(f"what was published after epoch {after} was removed")
         return ()
 
     def _start(self, order: StartTasks) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
+from engine.rolling_back import LaterOutput
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.orders import Abort, Compact, Complete, Entry, Manifest, Numbered, StartTasks, Sweep, TellToEnd, Trigger
@@ -36,6 +37,11 @@ class RestorableCut(Protocol):
     @property
     def outline(self) -> CutOutline:
         """What a restore is planned from."""
+        ...
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that took it."""
         ...
 
 
@@ -85,6 +91,13 @@ class RunOutput(Protocol):
 
     def roll_back(self, sweep: Sweep) -> None:
         """Remove output that will not be published."""
+        ...
+
+    def replace(self, later: LaterOutput) -> None:
+        """Remove output that was prepared or published after a cut. Raises an `OSError` if some could not be removed.
+
+        Raises `OutputError` if a sink cannot do that.
+        """
         ...
 
 

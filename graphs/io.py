@@ -191,6 +191,36 @@ class Rollback(Protocol):
         """Whether an attempt is over that may have left unprepared output behind."""
         ...
 
+    @property
+    def settles(self) -> bool:
+        """Whether something may be settled that was not before. If not, there is no need to look."""
+        ...
+
+    def is_settled(self, transaction: str) -> bool:
+        """Whether no run can go back to before this transaction, so that it will not be withdrawn."""
+        ...
+
+
+class Withdrawal(Protocol):
+    """The output of a sink that earlier attempts have prepared or published after a cut.
+
+    The chain of the job has made it dead for good: a run goes back to that cut and replaces its output. This may be
+    carried out again, and late; what later attempts publish is not part of it.
+    """
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that carries it out."""
+        ...
+
+    def removes(self, transaction: str) -> bool:
+        """Whether a transaction is part of it."""
+        ...
+
+    def removes_open(self, attempt: int) -> bool:
+        """Whether an attempt is over that may have left output behind."""
+        ...
+
 
 class KeptOutput(Protocol):
     """The storage that a run provides for the output of a sink without transactions of its own."""
@@ -205,6 +235,15 @@ class KeptOutput(Protocol):
 
     def roll_back(self, rollback: Rollback, sink: DeliverySink[Any]) -> None:
         """Remove leftovers."""
+        ...
+
+    @property
+    def can_withdraw(self) -> bool:
+        """Whether it can remove committed records."""
+        ...
+
+    def withdraw(self, later: Withdrawal) -> None:
+        """Remove records that were committed after a cut."""
         ...
 
 
@@ -276,6 +315,17 @@ class Sink(ABC, Generic[T_in]):
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
         """Remove leftovers of attempts. If something cannot be removed, go on, and raise an `OSError`."""
 
+    def can_withdraw(self, place: SinkPlace) -> bool:
+        """Whether the sink can remove what it has published, as `run(..., replace_output=True)` asks for."""
+        return False
+
+    def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
+        """Remove what was prepared and published after a cut. Called before any task of the attempt runs.
+
+        Remove what is prepared first: a process that was presumed dead may be publishing it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no withdraw(place, later): remove that output")
+
     def rehearse(self, folder: str) -> Sink[T_in] | None:
         """The same sink, restricted to writing below this folder, which is created after the call.
 
@@ -328,6 +378,14 @@ class DeliverySink(Sink[T_in]):
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
         """Remove records that will not be delivered."""
         place.kept.roll_back(rollback, self)
+
+    def can_withdraw(self, place: SinkPlace) -> bool:
+        """Whether the run keeps the records in a folder. Records that were delivered cannot be taken back."""
+        return self.keeps and place.kept.can_withdraw
+
+    def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
+        """Remove kept records."""
+        place.kept.withdraw(later)
 
 
 def rate_of(source: Source[Any]) -> float | None:
@@ -577,6 +635,13 @@ class Print(DeliverySink[Any]):
     """
 
     prefix: str = ""
+
+    def can_withdraw(self, place: SinkPlace) -> bool:
+        """Nothing has to be removed: printed lines are kept nowhere."""
+        return True
+
+    def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
+        """Do nothing."""
 
     def deliver(self, delivery: Delivery[Any]) -> None:
         """Send the lines to the driver."""

@@ -110,7 +110,7 @@ def run_case(
         crashes=crashes,
         rescale_to=case.rescale_to,
         rescales=rescales,
-        go_backs=1,
+        go_backs=1 if rule is None else BREAKS[rule].go_backs,
         slow_compactions=compacts(seed),
     )
     schedule = Schedule(world, seed, plan, STEPS_SAFE, STEPS_LIVE, STEPS_EXPECTED)

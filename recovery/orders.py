@@ -111,6 +111,7 @@ class Sweep:
     - last: the last complete cut; earlier epochs will never complete.
     - prepared: transactions that must or may still be published.
     - noted: transactions listed by a restorable cut; a restore needs to know whether they were published.
+    - settled: no run can go back to before this epoch any more; None if this has not changed since the last sweep.
     """
 
     attempt: Attempt
@@ -121,6 +122,7 @@ class Sweep:
     noted: frozenset[str]
     files: frozenset[FileId] = frozenset()
     others: frozenset[Attempt] = frozenset()
+    settled: Epoch | None = None
 
     def removes_file(self, file: FileId) -> bool:
         """Whether to remove what a task has written. Nothing that is in no list of a kept cut comes into one later."""
@@ -155,6 +157,20 @@ class Sweep:
         """
         is_settled = self.last is not None and 0 < epoch <= self.last
         return name not in self.noted and (self._is_earlier(attempt) or (attempt == self.attempt and is_settled))
+
+    @property
+    def settles(self) -> bool:
+        """Whether output may be settled that was not before."""
+        return self.settled is not None or not self.cuts
+
+    def is_settled(self, epoch: Epoch, attempt: Attempt) -> bool:
+        """Whether no run can go back to before this epoch of an attempt, so that its output is never removed.
+
+        The first cut that the chain keeps only becomes later, so this remains true.
+        """
+        if attempt in self.others or attempt > self.attempt:
+            return False
+        return not self.cuts or (self.settled is not None and 0 < epoch <= self.settled)
 
     def _is_earlier(self, attempt: Attempt) -> bool:
         if attempt in self.others:
@@ -203,6 +219,9 @@ class AttemptStart:
 
     `sizes` are the numbers of tasks, if the run was rescaled; otherwise they are those that the run began with.
     `pipeline` names the pipeline that is started; None if the whole job is one.
+
+    `replaces` is a cut after which all output is removed. Once this record is durable, later cuts can no longer be
+    restored. Each start names it again, until an attempt has removed the output and completed a cut.
     """
 
     attempt: Attempt
@@ -210,6 +229,7 @@ class AttemptStart:
     claimant: str = ""
     sizes: Sizes = ()
     pipeline: str | None = None
+    replaces: Epoch | None = None
 
 
 Entry = Manifest | AttemptStart
@@ -242,6 +262,18 @@ class AppendEntry(NamedTuple):
 
     number: int
     entry: Entry
+
+
+class ReplaceOutput(NamedTuple):
+    """Remove the output that earlier attempts have prepared or published after this cut, before any task is restored.
+
+    If this fails, the attempt fails. It may be carried out again, or late: that output is dead for good. `others` are
+    the attempts of other pipelines, of whose output nothing is removed.
+    """
+
+    attempt: Attempt
+    after: Epoch
+    others: frozenset[Attempt] = frozenset()
 
 
 class RestoreTasks(NamedTuple):
@@ -313,6 +345,7 @@ Order = (
     | Sweep
     | WriteManifest
     | AppendEntry
+    | ReplaceOutput
     | RestoreTasks
     | StartTasks
     | FailAttempt

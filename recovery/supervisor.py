@@ -13,6 +13,8 @@ ever applied.
 - Retention is decided in the chain: a manifest lists the cuts that remain, and only those can be restored.
 - A removal may be carried out late, so only what the chain has made dead for good is removed (`Sweep`).
 - A run that resumes from an older cut first publishes the unpublished output of the latest one, which was complete.
+- A run that replaces output says so in its claim: from then on the cuts after the one that it restores are dead, and so
+  is their output. It is removed before any task is restored, again by each attempt until one has completed a cut.
 - The last entry says where to resume: a manifest names its own cut, a start the cut that it restored. So a run that was
   asked to go back to an older cut goes back to it again if it fails before its first cut.
 - If the job has several pipelines (`pipelines.py`), each has a supervisor, and "the last entry" is the last one of its
@@ -47,6 +49,7 @@ from recovery.orders import (
     Numbered,
     Order,
     PauseRestart,
+    ReplaceOutput,
     RestoreTasks,
     StartTasks,
     Sweep,
@@ -119,6 +122,8 @@ class Supervisor:
     - has_claimed: whether an entry in the chain is this claimant's. has_job: or a predecessor's, so that the run has
       had the job. follows: whether a predecessor has begun this pipeline, and this supervisor has not claimed it yet.
     - highest: the highest attempt in the chain. others: the attempts of other pipelines.
+    - wants_to_replace: whether the first claim replaces the output after the requested cut. replaces: the cut after
+      which the chain says that output is removed, as long as that may be unfinished.
     """
 
     def __init__(self, claimant: str, options: RestartOptions | None = None, pipeline: Pipeline = THE_JOB) -> None:
@@ -148,6 +153,8 @@ class Supervisor:
         self.waiting: set[TaskId] = set()
         self.wanted: Epoch | None = None
         self.anew = False
+        self.wants_to_replace = False
+        self.replaces: Epoch | None = None
 
     def begin(self, chain: Sequence[Numbered], epoch: Epoch | None = None, *, anew: bool = False) -> list[Order]:
         """Read the chain and claim the next attempt, from the cut that the last entry names or from the requested one.
@@ -161,7 +168,7 @@ class Supervisor:
         foreign = self._foreign(chain)
         self.read(chain)
         if self.follows:
-            epoch, anew = None, False
+            epoch, anew, self.wants_to_replace = None, False, False
         self.anew = anew
         if anew and foreign:
             self.stage = Stage.OVER
@@ -176,7 +183,8 @@ class Supervisor:
         self.stage = Stage.CLAIMING
         self.attempt = Attempt(max(self.attempt, self.highest) + 1)
         self.restored_from = self.continues_from if epoch is None else epoch
-        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.sizes))
+        replaces = epoch if self.wants_to_replace and epoch is not None else self.replaces
+        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.sizes, replaces=replaces))
 
     def read(self, chain: Sequence[Numbered]) -> None:
         """Read the new entries."""
@@ -198,10 +206,15 @@ class Supervisor:
             self.follows = entry.claimant != self.claimant
         if isinstance(entry, AttemptStart):
             self.continues_from = entry.restored
+            self.replaces = entry.replaces
+            if self.replaces is not None:
+                self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch <= self.replaces}
+                self.last_cut = self.replaces
             if self._is_of_this_run(entry):
                 self.sizes = entry.sizes
         else:
             self.continues_from = self.last_cut = entry.epoch
+            self.replaces = None
             if entry.request is not None:
                 self.requests.on_recorded(entry.request, entry.epoch)
             transactions = frozenset(name for names in entry.transactions.values() for name in names)
@@ -230,6 +243,10 @@ class Supervisor:
         cut = None if self.restored_from is None else self.kept.get(self.restored_from)
         return {} if cut is None else cut.states
 
+    @property
+    def _first_cut(self) -> Epoch | None:
+        return min(self.kept, default=None)
+
     def sweep(self, *, spared: frozenset[FileId] = frozenset(), is_over: bool = False) -> Sweep:
         """What may be removed now or at any later time. `spared` are files that the coordinator may still name."""
         unpublished = self._listed_by(self.last_cut)
@@ -242,6 +259,7 @@ class Supervisor:
             noted=frozenset(name for cut in self.kept.values() for name in cut.transactions),
             files=spared.union(*(cut.files for cut in self.kept.values())),
             others=frozenset(self.others),
+            settled=self._first_cut,
         )
 
     def _listed_by(self, epoch: Epoch | None) -> frozenset[str]:
@@ -250,16 +268,22 @@ class Supervisor:
 
     def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
         """The entry was created. Remove what it has made dead, except `spared`; after a claim, restore."""
+        first_before = self._first_cut
         self._learn(self.entries + 1, entry)
         self.has_claimed = self.has_job = True
         if isinstance(entry, Manifest):
             self.failures_in_a_row = 0
-            return [self.sweep(spared=spared)]
+            sweep = self.sweep(spared=spared)
+            return [sweep if self._first_cut != first_before else replace(sweep, settled=None)]
         # From here on the chain says where to resume.
-        self.wanted, self.anew = None, False
+        self.wanted, self.anew, self.wants_to_replace = None, False, False
         self.stage = Stage.RESTORING
+        # Before the sweep, which removes what is prepared: a task may be publishing it, and that must be found.
+        replacing = (
+            [] if self.replaces is None else [ReplaceOutput(self.attempt, self.replaces, frozenset(self.others))]
+        )
         unpublished = () if self.last_cut == self.restored_from else sorted(self._listed_by(self.last_cut))
-        return [self.sweep(), RestoreTasks(self.attempt, self.restored_from, tuple(unpublished))]
+        return [*replacing, self.sweep(), RestoreTasks(self.attempt, self.restored_from, tuple(unpublished))]
 
     def on_taken(self, append: AppendEntry, chain: Sequence[Numbered]) -> list[Order]:
         """Another entry has the number of this one.
@@ -401,7 +425,8 @@ class Supervisor:
         """The run is over and no task runs any more. If nothing can be restored, nothing is kept."""
         self.stage = Stage.OVER
         sweep = self.sweep(is_over=True)
-        return [sweep if is_restorable else replace(sweep, prepared=frozenset(), noted=frozenset())]
+        nothing = frozenset[str]()
+        return [sweep if is_restorable else replace(sweep, cuts=frozenset(), prepared=nothing, noted=nothing)]
 
 
 def read_pipelines(chain: Sequence[Numbered]) -> dict[str | None, Supervisor]:

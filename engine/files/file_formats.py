@@ -19,17 +19,18 @@ from engine.files.file_errors import OutputError
 from engine.files.locations import Location, Stamp
 from engine.files.names import path_name
 from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
-from engine.files.parquet_part import ParquetPart, join_parquet
+from engine.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
 from engine.files.parquet_split import ParquetSplit
-from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, csv_header, join_bytes, read_pickles
+from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, csv_header, cut_bytes, join_bytes, read_pickles
 from engine.files.rolls import RollLimits, Rolls, TargetOf
 from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
 from engine.files.staging import Staging
 from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
+from engine.files.withdrawing import Span, Withdrawing
 from engine.files.writers import FileWriter
 from graphs.graph_errors import BadOptionError
 from graphs.ids import Attempt
-from graphs.io import Rollback, Sink, SinkPlace, Source, SplitReader, check_rate
+from graphs.io import Rollback, Sink, SinkPlace, Source, SplitReader, Withdrawal, check_rate
 from graphs.options import check_count, is_above_zero
 
 T = TypeVar("T")
@@ -156,6 +157,14 @@ class FileSink(Files, Sink[Any]):
         """What the files that are joined must have in common."""
         return None
 
+    def length_of(self, path: Path) -> int:
+        """The length of a file's records, in a unit in which the lengths of joined files add up. By default, bytes."""
+        return path.stat().st_size
+
+    def extract(self, file: Path, spans: Sequence[Span], path: Path) -> None:
+        """Write these parts of a file's records into a new one, in the unit of `length_of`."""
+        cut_bytes(self.disk, file, spans, path)
+
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
         """Create the folder; raise if it cannot be written to, or if it contains output and the run is fresh."""
         folder = output_folder(place.operator, self.path)
@@ -208,12 +217,39 @@ class FileSink(Files, Sink[Any]):
                 self.disk.remove_empty(staging.folder.parent)
                 self.disk.remove_empty(staging.folder.parent.parent)
 
+    def can_withdraw(self, place: SinkPlace) -> bool:
+        """Whether it can remove what it has published."""
+        return True
+
+    def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
+        """Remove what was published after a cut."""
+        staging, target_of = self._staging(place), self._target_of(place)
+        Withdrawing(staging, self.disk, self._rolls(place), target_of, self._extract).run(later)
+
+    def _extract(self, file: Path, ending: str, spans: Sequence[Span], path: Path) -> None:
+        self._of_ending(ending).extract(file, spans, path)
+
+    def _length_of(self, path: Path, ending: str) -> int:
+        return self._of_ending(ending).length_of(path)
+
+    def _of_ending(self, ending: str) -> FileSink:
+        """A sink of the format that has this ending: an earlier run may have had another one."""
+        if ending in ("", self.ending):
+            return self
+        for other in (JsonLines, CSV, Parquet):
+            if other.ending == ending:
+                return other(self.path)
+        raise OutputError(
+            f"files with the ending {ending!r} wait in {self.path}, and this sink writes {self.ending!r}: resume the "
+            "run with the sink that wrote them, and stop it"
+        )
+
     def rehearse(self, folder: str) -> Sink[Any]:
         """The same steps in another folder."""
         return RehearsedFiles(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
 
     def _rolls(self, place: SinkPlace) -> Rolls:
-        return Rolls(self._staging(place), self.disk, self.join, self._target_of(place))
+        return Rolls(self._staging(place), self.disk, self.join, self._length_of, self._target_of(place))
 
     def _target_of(self, place: SinkPlace) -> TargetOf:
         folder = output_folder(place.operator, self.path)
@@ -317,6 +353,14 @@ class CSV(FileSource[dict[str, Any]], FileSink):
         """One after the other, with the header of the first."""
         join_bytes(self.disk, parts, path, header_bytes=len(self.form_of(parts[0])))
 
+    def length_of(self, path: Path) -> int:
+        """Bytes after the header."""
+        return path.stat().st_size - len(self.form_of(path))
+
+    def extract(self, file: Path, spans: Sequence[Span], path: Path) -> None:
+        """The header, and these bytes after it."""
+        cut_bytes(self.disk, file, spans, path, header_bytes=len(self.form_of(file)))
+
     def form_of(self, path: Path) -> bytes:
         """The header."""
         return csv_header(path)
@@ -350,6 +394,14 @@ class Parquet(FileSource[dict[str, Any]], FileSink):
     def join(self, parts: Sequence[Path], path: Path) -> None:
         """The rows of one after the other, in row groups of many rows."""
         join_parquet(self.disk, parts, path)
+
+    def length_of(self, path: Path) -> int:
+        """Rows."""
+        return count_rows(path)
+
+    def extract(self, file: Path, spans: Sequence[Span], path: Path) -> None:
+        """These rows."""
+        cut_parquet(self.disk, file, spans, path)
 
     def form_of(self, path: Path) -> Any:
         """The columns and their types."""

@@ -18,7 +18,7 @@ from engine.files.kept_output import Deliver, receiver
 from engine.files.names import name_of, path_name, turn_of
 from engine.files.parts import pickle_frame, pickles_in
 from engine.files.writers import Receive
-from graphs.io import DeliverySink, Rollback
+from graphs.io import DeliverySink, Rollback, Withdrawal
 from recovery.stores.store_calls import full_name
 from recovery.stores.store_protocol import Store
 
@@ -56,6 +56,15 @@ class KeptInStore:
         if not sink.keeps:
             dead += [f"{_COMMITTED}/{path_name(name)}" for name in self._names(_COMMITTED) if rollback.forgets(name)]
         self._store.remove(dead)
+
+    @property
+    def can_withdraw(self) -> bool:
+        """It cannot: a task that was presumed dead may write a transaction after it was removed."""
+        return False
+
+    def withdraw(self, later: Withdrawal) -> None:
+        """Refused."""
+        raise OutputError(f"sink {self._operator!r} keeps its records in a store, from which they cannot be removed")
 
     def committed(self, read: dict[str, list[Any]]) -> list[Any]:
         """All records that were committed, in the order of epochs, attempts and tasks.

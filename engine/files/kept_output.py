@@ -16,7 +16,7 @@ from engine.files.writers import KeptWriter, MemoryWriter, Receive, committed_fo
 from engine.memory import ListStore
 from engine.task_errors import MisuseError, TaskError, show, user_error
 from graphs.ids import Attempt
-from graphs.io import Delivery, DeliverySink, FunctionRaisedError, Rollback, SinkWriter
+from graphs.io import Delivery, DeliverySink, FunctionRaisedError, Rollback, SinkWriter, Withdrawal
 
 Deliver = Callable[[str, str, list[Any]], None]
 """Takes the name of a sink, the name of a transaction and its records; may be called again with the same arguments."""
@@ -69,6 +69,24 @@ class KeptInRun:
             return
         staging = self._staging(self._root)
         staging.roll_back(rollback, None if sink.keeps else committed_folder(staging))
+
+    @property
+    def can_withdraw(self) -> bool:
+        """Whether it can remove committed records."""
+        return self._root is not None
+
+    def withdraw(self, later: Withdrawal) -> None:
+        """Remove records that were committed after a cut. What is prepared goes first: a task may be committing it."""
+        if self._root is None:
+            return
+        staging = self._staging(self._root)
+        staging.remove_prepared(later.removes)
+        folder = committed_folder(staging)
+        for name in self._disk.names(folder):
+            if later.removes(name_of(name)):
+                self._disk.remove(folder / name)
+        if folder.is_dir():
+            self._disk.sync_folder(folder)
 
     def committed(self, read: dict[str, list[Any]]) -> list[Any]:
         """All committed records, in the order of epochs, attempts and tasks.

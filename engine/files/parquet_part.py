@@ -10,7 +10,7 @@ their rows are written like records. Tensors are converted to lists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain
@@ -176,8 +176,40 @@ class ParquetPart:
 
 def join_parquet(disk: Disk, parts: Sequence[Path], path: Path, rows_max: int = ROWS_MAX) -> None:
     """Write the rows of files with the same columns and types into a new one, one row group of many rows at a time."""
+    _write_rows(
+        disk, parquet().read_schema(parts[0]), (rows for part in parts for rows in _groups(part)), path, rows_max
+    )
+
+
+def cut_parquet(disk: Disk, file: Path, spans: Iterable[tuple[int, int]], path: Path) -> None:
+    """Write these rows of a file into a new one: starts and lengths."""
+    wanted = list(spans)
+
+    def rows() -> Iterator[Any]:
+        first = 0
+        for group in _groups(file):
+            for start, length in wanted:
+                begin, end = max(start - first, 0), min(start + length - first, group.num_rows)
+                if begin < end:
+                    yield group.slice(begin, end - begin)
+            first += group.num_rows
+
+    _write_rows(disk, parquet().read_schema(file), rows(), path, ROWS_MAX)
+
+
+def count_rows(path: Path) -> int:
+    """The number of rows of a file."""
+    return int(parquet().read_metadata(path).num_rows)
+
+
+def _groups(path: Path) -> Iterator[Any]:
+    with parquet().ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group)
+
+
+def _write_rows(disk: Disk, schema: Any, rows: Iterable[Any], path: Path, rows_max: int) -> None:
     stream = disk.open(path)
-    schema = parquet().read_schema(parts[0])
     writer = parquet().ParquetWriter(stream, schema, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX)
     tables: list[Any] = []
 
@@ -186,12 +218,10 @@ def join_parquet(disk: Disk, parts: Sequence[Path], path: Path, rows_max: int = 
         tables.clear()
 
     try:
-        for part in parts:
-            with parquet().ParquetFile(part) as file:
-                for group in range(file.num_row_groups):
-                    tables.append(file.read_row_group(group))
-                    if sum(table.num_rows for table in tables) >= rows_max:
-                        flush()
+        for table in rows:
+            tables.append(table)
+            if sum(table.num_rows for table in tables) >= rows_max:
+                flush()
         if tables:
             flush()
         writer.close()

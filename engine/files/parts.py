@@ -11,7 +11,7 @@ import io
 import json
 import pickle
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -136,6 +136,21 @@ def join_bytes(disk: Disk, parts: Sequence[Path], path: Path, header_bytes: int 
                 file.seek(header_bytes if number else 0)
                 while data := file.read(_COPIED_BYTES):
                     stream.write(data)
+    finally:
+        stream.close()
+
+
+def cut_bytes(disk: Disk, file: Path, spans: Iterable[tuple[int, int]], path: Path, header_bytes: int = 0) -> None:
+    """Write the first bytes of a file into a new one, and these parts of what follows: starts and lengths."""
+    stream = disk.open(path)
+    try:
+        with file.open("rb") as source:
+            for start, length in [(-header_bytes, header_bytes), *spans]:
+                source.seek(header_bytes + start)
+                left = length
+                while left and (data := source.read(min(left, _COPIED_BYTES))):
+                    stream.write(data)
+                    left -= len(data)
     finally:
         stream.close()
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.files.contents import Content
 from engine.files.disk import Disk
 from engine.files.names import path_name, staged_name
 from engine.files.staging import Staging
@@ -36,6 +37,9 @@ from graphs.ids import Attempt
 
 Join = Callable[[Sequence[Path], Path], None]
 """Writes the records of these files, in order, into a new file."""
+
+LengthOf = Callable[[Path, str], int]
+"""The length of a file in the format that has this ending, in a unit in which those of joined files add up."""
 
 TargetOf = Callable[[str, str], Path]
 """The path under which a transaction is published in the format that has this ending."""
@@ -59,10 +63,11 @@ class RollLimits:
 class Rolls:
     """The rolls of one sink."""
 
-    def __init__(self, staging: Staging, disk: Disk, join: Join, target_of: TargetOf) -> None:
+    def __init__(self, staging: Staging, disk: Disk, join: Join, length_of: LengthOf, target_of: TargetOf) -> None:
         self._staging = staging
         self._disk = disk
         self._join = join
+        self._length_of = length_of
         self._target_of = target_of
         self._rolls = staging.rolls
         self._joining = staging.joining
@@ -101,15 +106,20 @@ class Rolls:
             if not has_moved:
                 return False
 
-    def take_over(self, attempt: Attempt, index: int, is_over: Callable[[int], bool]) -> None:
-        """Publish the rolls of attempts that are over."""
+    def take_over(
+        self, attempt: Attempt, index: int, is_over: Callable[[int], bool], drops: Callable[[str], bool] | None = None
+    ) -> None:
+        """Publish the rolls of attempts that are over. Transactions that it `drops` are left out."""
         for roll in self._all():
-            found = _ROLL.fullmatch(roll.name)
-            if found is not None and is_over(int(found[1])):
-                self.publish(roll, attempt, index)
+            found = attempt_in(roll.name)
+            if found is not None and is_over(found):
+                self.publish(roll, attempt, index, drops)
 
-    def publish(self, roll: Path, attempt: Attempt, index: int) -> None:
-        """End a roll and publish its parts as one file, unless someone else has taken it over."""
+    def publish(self, roll: Path, attempt: Attempt, index: int, drops: Callable[[str], bool] | None = None) -> None:
+        """End a roll and publish its parts as one file, unless someone else has taken it over.
+
+        A part that it `drops` is left out, unless the parts are joined already.
+        """
         own = self._joining / _new_name(attempt, index)
         self._disk.make_folder(self._joining, is_private=True)
         try:
@@ -119,6 +129,11 @@ class Rolls:
         self._disk.sync_folder(self._joining)
         self._disk.sync_folder(roll.parent)
         try:
+            found = self._parts_in(own)
+            if drops is not None and not any(part.is_joined for part in found):
+                for part in found:
+                    if drops(part.transaction):
+                        self._disk.remove(own / part.file)
             while found := self._parts_in(own):
                 self._publish(own, found, attempt, index)
         except FileNotFoundError:
@@ -139,6 +154,7 @@ class Rolls:
             joined = parts[0].joining(parts[-1].number + 1)
             self._make_joined(roll / joined.file, [roll / part.file for part in parts], attempt, index)
         first = joined.transaction
+        self._record(roll, joined, [part for part in parts if part.number < joined.number], attempt, index)
         staging.show(roll / joined.file, self._target_of(first, joined.ending or staging.ending), first)
         for part in parts:
             if part.transaction == first:
@@ -149,6 +165,16 @@ class Rolls:
         disk.sync_folder(roll)
         staging.note(roll / joined.file, first)
         staging.sync_notes()
+
+    def _record(self, roll: Path, joined: _Part, parts: Sequence[_Part], attempt: Attempt, index: int) -> None:
+        name = self._staging.record_name(joined.transaction, joined.ending)
+        contents = self._staging.contents
+        if [part.transaction for part in parts] == [joined.transaction]:
+            contents.note_one(name)
+        elif not contents.has(name):
+            # All parts are here: they leave after this.
+            lengths = [Content(part.transaction, self._length_of(roll / part.file, part.ending)) for part in parts]
+            contents.note_joined(name, lengths, self._staging.new_part(attempt, index))
 
     def _make_joined(self, joined: Path, parts: Sequence[Path], attempt: Attempt, index: int) -> None:
         disk = self._disk
@@ -172,6 +198,12 @@ class Rolls:
     def _all(self) -> Iterable[Path]:
         for folder in (self._rolls, self._joining):
             yield from (folder / name for name in self._disk.names(folder))
+
+
+def attempt_in(folder: str) -> int | None:
+    """The attempt in the name of a folder that belongs to one; None if it belongs to none."""
+    found = _ROLL.fullmatch(folder)
+    return None if found is None else int(found[1])
 
 
 def _new_name(attempt: Attempt, index: int) -> str:

@@ -14,7 +14,7 @@ from engine.files.kept_output import Deliver, KeptInRun
 from engine.files.names import path_name
 from engine.files.pace import Bucket, PacedReader
 from engine.memory import ListStore
-from engine.rolling_back import SweepOfSinks
+from engine.rolling_back import LaterOutput, SweepOfSinks
 from engine.services import RecordsOnly, Services
 from engine.source_reader import SourceReader, positions_of
 from graphs.ids import Attempt, TaskId
@@ -122,6 +122,11 @@ class FileServices(Services):
         """Remove leftovers of a sink's attempts. Raises the first `OSError` if some cannot be removed."""
         sink: Sink[Any] = operator.function
         sink.roll_back(self.place(operator), SweepOfSinks(sweep))
+
+    def withdraw(self, operator: Operator, later: LaterOutput) -> None:
+        """Remove what a sink has prepared and published after a cut."""
+        sink: Sink[Any] = operator.function
+        sink.withdraw(self.place(operator), later)
 
     def release(self, operator: Operator) -> None:
         """Nothing will resume this run: release its claim to the sink's output."""

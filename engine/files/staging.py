@@ -5,6 +5,8 @@
                 ending of a part is that of its format, which the run that resumes this one may have changed
     published/  notes of what was published, under the same names
     rolls/, joining/  parts that wait to be published together, if the sink does that (`rolls.py`)
+    contents/   which transactions each published file holds (`contents.py`)
+    replacing/  what a run that replaces output writes meanwhile (`withdrawing.py`)
 
 A part passes through these in that order, one step at a time. A lookup in the same order, which checks the published
 file between the last two, therefore finds it; a part that is neither prepared, published nor noted is lost. A note is
@@ -20,8 +22,10 @@ from __future__ import annotations
 import filecmp
 import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
+from engine.files.contents import Contents
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
 from engine.files.names import path_name, staged_name
@@ -53,6 +57,8 @@ class Staging:
         self._noted = folder / "published"
         self.rolls = folder / "rolls"
         self.joining = folder / "joining"
+        self.replacing = folder / "replacing"
+        self.contents = Contents(folder / "contents", disk)
 
     def new_part(self, attempt: Attempt, index: int) -> Path:
         """A path for a new part of this task."""
@@ -86,6 +92,8 @@ class Staging:
 
         Nothing is ever replaced. Repeating this has no effect, even if a consumer has moved the file away.
         """
+        if staged.exists():
+            self.contents.note_one(self.record_name(name, staged_name(staged.name).ending))
         try:
             self.show(staged, target, name)
         except FileNotFoundError:
@@ -95,8 +103,13 @@ class Staging:
         except FileNotFoundError:
             # Another attempt has just published the same transaction.
             return self.is_noted(name)
-        self._sync_published(target)
+        self.sync_notes()
+        self.sync_prepared()
         return True
+
+    def record_name(self, name: str, ending: str) -> str:
+        """The name of the record of the file that is published for a transaction."""
+        return f"{path_name(name)}{ending or self.ending}"
 
     def was_published(self, name: str, target: Path) -> bool:
         """Whether it is visible or noted that a transaction was published."""
@@ -161,6 +174,13 @@ class Staging:
         """The transactions that are prepared but not committed."""
         return [staged_name(file).transaction for file in self._disk.names(self._prepared)]
 
+    def remove_prepared(self, goes: Callable[[str], bool]) -> None:
+        """Remove prepared transactions, durably."""
+        for file in self._disk.names(self._prepared):
+            if goes(staged_name(file).transaction):
+                self._disk.remove(self._prepared / file)
+        self.sync_prepared()
+
     def roll_back(self, rollback: Rollback, notes: Path | None = None) -> None:
         """Remove leftovers of attempts. If something cannot be removed, go on with the rest, then raise.
 
@@ -174,7 +194,8 @@ class Staging:
                 errors.append(error)
         if rollback.is_over:
             # Not earlier, because a task that is about to write would find its folder gone.
-            for folder in (self._open, self._prepared, self.rolls, self.joining, self._noted, notes, self.folder):
+            folders = (self._open, self._prepared, self.rolls, self.joining, self._noted, notes)
+            for folder in (*folders, self.replacing, self.contents.folder, self.folder):
                 if folder is not None:
                     self._disk.remove_empty(folder)
         if errors:
@@ -191,4 +212,4 @@ class Staging:
             folders.append((notes, rollback.forgets))
         for folder, goes in folders:
             dead += [folder / path for path in self._disk.names(folder) if goes(staged_name(path).transaction)]
-        return dead
+        return dead + self.contents.settled(rollback)

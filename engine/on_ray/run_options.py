@@ -127,6 +127,9 @@ class RunOptions:
     resume: Resume = "never"
     """Where to begin: "never" starts from nothing and refuses a folder that holds a run; "latest" continues from the
     latest cut, if there is one; a number continues from that cut and publishes again what was published after it."""
+    replace_output: Switch = False
+    """With the number of a cut in `resume`: removes what this job has published after that cut, before anything runs.
+    Later cuts are given up, savepoints included. Refused if a sink cannot remove what it has published."""
     drop: Names = ()
     """Operators of the cut that the flow no longer has, or that are to start again without their state."""
     rename: NewNames | None = None

@@ -29,7 +29,7 @@ class RequestFailedError(RuntimeError):
 RESULT_KEPT_S = 60.0
 """Seconds for which the supervisor of a detached run stays when the run has ended."""
 
-NOT_COMPARED = ("snapshots", "key", "resume", "drop", "rename", "detached", "progress")
+NOT_COMPARED = ("snapshots", "key", "resume", "replace_output", "drop", "rename", "detached", "progress")
 """Options that a process that joins a run may give otherwise. The first two are compared as `root` and `key`."""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from engine.simulation.record import Record, Violation
 from graphs.ids import Attempt, Epoch
 from recovery.cut import Cut
-from recovery.orders import AttemptStart
+from recovery.orders import AttemptStart, Manifest
 
 CHAIN = "8: the chain has no gap, and only the attempt that started last appends to it"
 CONTINUES = "9: a start restores what the entry before it says, or the cut that was asked for"
@@ -57,16 +57,32 @@ def belongs_to_the_last_cut(record: Record) -> Callable[[str], bool]:
     """Whether a cut on the way to the last one lists a transaction; always true if the run never went back."""
     if not record.asked or not record.cuts:
         return lambda name: True
+    return _listed_until(record, max(record.cuts)).__contains__
+
+
+def should_be_replaced(record: Record) -> set[str]:
+    """The transactions that no run that replaced output may have left."""
+    dead: set[str] = set()
+    for place, (_, start) in enumerate(record.chain):
+        if not isinstance(start, AttemptStart) or start.replaces is None:
+            continue
+        if any(isinstance(entry, Manifest) for _, entry in record.chain[place:]):
+            later = (c for c in record.cuts.values() if c.epoch > start.replaces and c.attempt < start.attempt)
+            dead |= set[str]().union(*map(listed_by, later)) - _listed_until(record, start.replaces)
+    return dead
+
+
+def _listed_until(record: Record, epoch: Epoch | None) -> set[str]:
+    """What the cuts on the way to this one list."""
     restored = {entry.attempt: entry.restored for _, entry in record.chain if isinstance(entry, AttemptStart)}
     listed: set[str] = set()
-    epoch: Epoch | None = max(record.cuts)
     while epoch is not None:
         attempt = record.cuts[epoch].attempt
         for cut in record.cuts.values():
             if cut.attempt == attempt and cut.epoch <= epoch:
                 listed |= listed_by(cut)
         epoch = restored[attempt]
-    return listed.__contains__
+    return listed
 
 
 def listed_by(cut: Cut) -> set[str]:

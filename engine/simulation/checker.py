@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from engine.simulation.chain_checks import check_chain
 from engine.simulation.counts import check_counts, check_held
 from engine.simulation.cut_checks import ONCE, check_cover, check_cut
-from engine.simulation.output_checks import check_conservation, check_output, check_transactions
+from engine.simulation.output_checks import check_conservation, check_output, check_replaced, check_transactions
 from engine.simulation.plain import Result, reference
 from engine.simulation.record import Record, Violation
 from engine.simulation.theorem import check_theorem
@@ -69,5 +69,6 @@ def _check_protocol(record: Record, trails: Mapping[Attempt, Trail]) -> list[Vio
             found += check_against(trail, cut)
     found += check_held(record)
     found += check_transactions(record)
+    found += check_replaced(record)
     found += check_chain(record)
     return found

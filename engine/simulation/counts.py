@@ -50,7 +50,7 @@ def check_held(record: Record) -> Iterator[Violation]:
     """Check the contents of the transactions of all cuts, as far as they still exist."""
     told = {t for cut in record.cuts.values() for _, state in _states(cut) for t in state.transactions}
     for transaction in sorted(told, key=lambda transaction: transaction.name):
-        stored = record.committed.get(transaction.name) or record.prepared.get(transaction.name)
+        stored = record.written(transaction.name)
         if stored is not None and len(stored[1]) != transaction.records:
             story = f"transaction {transaction.name!r} holds {len(stored[1])} records, not {transaction.records}"
             yield Violation(COUNTED, story, transaction.epoch)

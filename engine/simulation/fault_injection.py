@@ -101,6 +101,7 @@ class Faults:
         # A generator of its own: the schedules of runs that are not rescaled do not depend on these draws.
         self.rescaling = random.Random(f"rescale {outcome.seed}")
         is_rescaled = plan.rescales and self.rescaling.random() < RESCALED_RUNS
+        self.replacing = random.Random(f"replace {outcome.seed}")
         self.rescales = self.rescaling.randint(1, plan.rescales) if is_rescaled else 0
 
     def plan_crashes(self, within: int) -> None:
@@ -224,7 +225,11 @@ class Faults:
         if not last.transactions & self.world.services.store.prepared.keys() and self.rng.random() < 0.9:
             return False  # wait for a cut whose output is not published yet
         self._keep_zombies()
-        self.apply(("go_back", self.rng.choice(older)))
+        epoch = self.rng.choice(older)
+        if self.replacing.random() < 0.5:
+            self.apply(("replace", epoch, self.replacing.random() < 0.5))
+        else:
+            self.apply(("go_back", epoch))
         if self.rng.random() < 0.5:
             self.crash_steps.append(self.outcome.steps + self.rng.randrange(1, 30))
         return True

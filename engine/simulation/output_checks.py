@@ -1,6 +1,8 @@
 """Checks what a run leaves behind: published output, values kept at the end, and a conserved quantity.
 
-- Only what complete cuts list is published, after they are complete. In the end all of it is.
+- Only what complete cuts list is published, after they are complete. In the end all of it is, except what a run has
+  removed that went back to an earlier cut.
+- Once such a run has a cut of its own, nothing is published that earlier attempts wrote after the cut it went back to.
 - In the end the output equals that of the plain interpreter, as a multiset: nothing is lost or doubled. Before the end
   it is a part of that. The same holds for the values kept by key.
 - 7. In every cut: state + logs + set aside + waiting + output + not yet read = the total of the inputs.
@@ -13,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from engine.simulation.chain_checks import belongs_to_the_last_cut, listed_by
+from engine.simulation.chain_checks import belongs_to_the_last_cut, listed_by, should_be_replaced
 from engine.simulation.plain import Result
 from engine.simulation.plain_operator import frozen
 from engine.simulation.plain_task import decoded, hops_in
@@ -22,6 +24,7 @@ from recovery.cut import Cut, TaskSnapshot
 from recovery.messages import marker_in
 
 LISTED = "6: only what a complete cut lists is published"
+REPLACED = "exactly once: a run that replaces output removes what was published after its cut"
 OUTPUT = "exactly once: the output is that of the plain interpreter"
 KEPT = "exactly once: the values at the end are those of the plain interpreter"
 CONSERVED = "7: nothing is made or lost"
@@ -48,9 +51,16 @@ def check_transactions(record: Record) -> Iterator[Violation]:
         elif isinstance(event, Committed) and not listed.issuperset(event.names):
             story = f"{sorted(set(event.names) - listed)} were published before a cut that lists them was complete"
             yield Violation(LISTED, story, task=event.task)
-    unpublished = {name for cut in record.cuts.values() for name in listed_by(cut)} - record.committed.keys()
+    listed = {name for cut in record.cuts.values() for name in listed_by(cut)}
+    unpublished = listed - record.committed.keys() - record.replaced.keys()
     if record.finished and unpublished:
         yield Violation(LISTED, f"{sorted(unpublished)} are listed by complete cuts and were never published")
+
+
+def check_replaced(record: Record) -> Iterator[Violation]:
+    """What a run was to remove stays away."""
+    for name in sorted(record.committed.keys() & should_be_replaced(record)):
+        yield Violation(REPLACED, f"transaction {name!r} was published after the cut that a run went back to")
 
 
 def check_output(record: Record, expected: Result) -> Iterator[Violation]:
@@ -90,7 +100,7 @@ def check_conservation(record: Record, cut: Cut, previous: Sequence[Cut], conser
     published = set[str]().union(*map(listed_by, (*previous, cut)))
     figures = Counter[str]()
     for name in published:
-        stored = record.committed.get(name) or record.prepared.get(name)
+        stored = record.written(name)
         if stored is None:
             yield Violation(CONSERVED, f"transaction {name!r} is listed but does not exist", cut.epoch)
             continue

@@ -156,6 +156,7 @@ class Conserved:
 class Record:
     """A finished or stopped run. `prepared` are the transactions that exist but are not published.
 
+    `replaced` are those that were removed by a run that went back to a cut before them.
     `chain` is the chain of the job, and `asked` the older cut that a supervisor was asked to restore, by claimant.
     `pipeline` names the pipeline that was run, if the job has several.
     """
@@ -168,11 +169,16 @@ class Record:
     cuts: dict[Epoch, Cut] = field(default_factory=dict[Epoch, Cut])
     committed: Transactions = field(default_factory=dict[str, tuple[str, list[Any]]])
     prepared: Transactions = field(default_factory=dict[str, tuple[str, list[Any]]])
+    replaced: Transactions = field(default_factory=dict[str, tuple[str, list[Any]]])
     finished: bool = False
     conserved: Conserved | None = None
     chain: Sequence[Numbered] = ()
     asked: dict[str, Epoch] = field(default_factory=dict[str, Epoch])
     pipeline: str | None = None
+
+    def written(self, transaction: str) -> tuple[str, list[Any]] | None:
+        """The sink and the records of a transaction, whatever became of it."""
+        return self.committed.get(transaction) or self.prepared.get(transaction) or self.replaced.get(transaction)
 
 
 @dataclass(frozen=True)

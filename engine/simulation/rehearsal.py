@@ -17,7 +17,7 @@ from engine.files.file_errors import OutputError
 from engine.files.kept_output import KeptInRun
 from engine.files.names import path_name
 from engine.memory import ListStore, ListWriter, MemoryServices
-from engine.rolling_back import SweepOfSinks
+from engine.rolling_back import LaterOutput, SweepOfSinks
 from engine.simulation.differences import differences
 from engine.task_errors import show
 from graphs.ids import Attempt, TaskId
@@ -86,6 +86,10 @@ class SimulatedServices(MemoryServices):
         for name, sink in self._rehearsed.items():
             if sink is not None:
                 sink.roll_back(self._place(name), SweepOfSinks(sweep))
+
+    def replace(self, later: LaterOutput, transactions_max: int | None = None) -> int:
+        """Remove what was prepared or published after a cut, or the first of it; return how many transactions."""
+        return self.store.replace(later, transactions_max)
 
     def wrongly_published(self) -> str | None:
         """Records that a rehearsed sink has published without a commit, or has not published despite one."""

@@ -34,6 +34,7 @@ class SimulatedCut:
 
     cut: Cut
     outline: CutOutline
+    attempt: Attempt
 
 
 class SimulatedStore:
@@ -78,7 +79,7 @@ class SimulatedStore:
             self.failed["unreadable_cut"] += 1
             raise _disk_error(errno.EIO)
         cut = self.cut(self.manifest(epoch))
-        return SimulatedCut(cut, outline_of(cut))
+        return SimulatedCut(cut, outline_of(cut), cut.attempt)
 
     def make_reliable(self) -> None:
         """Let nothing fail from now on that has not failed yet."""

@@ -277,7 +277,7 @@ class Replay:
                 if transaction.attempt != self.cut.attempt:
                     continue
                 found[transaction.epoch, sink] = transaction.name
-                stored = self.record.committed.get(transaction.name) or self.record.prepared.get(transaction.name)
+                stored = self.record.written(transaction.name)
                 expected = written.get(transaction.epoch, {}).get(sink, [])
                 if stored is None or Counter(map(frozen, stored[1])) != Counter(map(frozen, expected)):
                     story = f"transaction {transaction.name!r} is {stored}, the sink got {expected}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.compaction import cut_of, put_together
+from engine.memory import OutputReplacedError
 from engine.moving import move_whole
 from engine.rerouting import reroute
 from engine.simulation.host import Host
@@ -109,7 +110,7 @@ class World(WorldPorts):
         """Make an event happen. A task whose attempt is over dies if a sink refuses its output."""
         try:
             getattr(self, f"_do_{event[0]}")(*event[1:])
-        except (FencedError, OSError):
+        except (FencedError, OSError, OutputReplacedError):
             if not self._loses_stale(event):
                 raise
         self._settle()
@@ -299,6 +300,12 @@ class World(WorldPorts):
         """Another run takes over, and is asked to continue from an older cut."""
         self.reports.clear()
         self._begin_again(epoch)
+
+    def _do_replace(self, epoch: Epoch, fails: bool) -> None:
+        """The same, and the run removes what was published after that cut. The first attempt at it may fail."""
+        self.reports.clear()
+        self.replacing_fails = fails
+        self._begin_again(epoch, replaces_output=True)
 
     def _do_restore(self, task: TaskId) -> None:
         plan = self.unrestored.pop(task)

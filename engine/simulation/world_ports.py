@@ -6,6 +6,7 @@ one another: a successor takes over from a supervisor that has died, and a user 
 
 from __future__ import annotations
 
+import errno
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from engine.answering import Answer, Call
 from engine.batch import encode
 from engine.channel_ends import Arrivals
 from engine.cut_view import CutView
+from engine.rolling_back import LaterOutput
 from engine.run_driver import RunDriver
 from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
 from engine.simulation.calling import Calls
@@ -90,6 +92,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.store = parts.store(self.counts)
         self.placement = Placement(plan, options.actors, parts.plan_restore)
         self.wanted_parallelism: int | None = None
+        self.replacing_fails = False
         self.claimants = 0
         self.runs = 1
         self.hosts: dict[TaskId, Host] = {}
@@ -119,6 +122,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
             policy=options.snapshots.mode.value,
             committed=store.committed,
             prepared=store.prepared,
+            replaced=store.replaced,
             chain=self.store.history,
             pipeline=options.pipeline.name,
         )
@@ -251,6 +255,14 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def roll_back(self, sweep: Sweep) -> None:
         """Remove output when the schedule says so."""
         self.removals.append(Removal(self.supervisor.attempt, sweep, is_of_output=True))
+
+    def replace(self, later: LaterOutput) -> None:
+        """Remove output that was published after a cut. It may fail in the middle."""
+        fails, self.replacing_fails = self.replacing_fails, False
+        self.counts["replaced_transactions"] += self.services.replace(later, 1 if fails else None)
+        if fails:
+            self.counts["replacing_failed"] += 1
+            raise OSError(errno.EIO, "the disk has failed")
 
     def place(self, cut: SimulatedCut | None, sizes: Sizes) -> Placed:
         """Deploy the attempt, as a rescale asks for, or with another parallelism if one is wanted and possible."""
@@ -411,12 +423,12 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.reports.clear()
         self._begin_again()
 
-    def _begin_again(self, epoch: Epoch | None = None) -> None:
+    def _begin_again(self, epoch: Epoch | None = None, *, replaces_output: bool = False) -> None:
         """Another run takes over."""
         self.runs += 1
-        self._hand_over(epoch)
+        self._hand_over(epoch, replaces_output=replaces_output)
 
-    def _hand_over(self, epoch: Epoch | None = None) -> None:
+    def _hand_over(self, epoch: Epoch | None = None, *, replaces_output: bool = False) -> None:
         """Another supervisor takes over. It has no tasks yet, so deaths of earlier ones are not its failures."""
         self.dead.clear()
         self.unrestored.clear()
@@ -424,7 +436,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.driver = self._new_driver(self.deployment)
         if epoch is not None:
             self.record.asked[self.supervisor.claimant] = epoch
-        self.driver.begin(epoch)
+        self.driver.begin(epoch, replaces_output=replaces_output)
 
     def take_over(self) -> None:
         """The supervisor has died, and a successor of the same run takes over."""

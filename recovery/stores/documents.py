@@ -17,7 +17,7 @@ from recovery.stores.schema import DOCUMENT_BYTES_MAX
 from recovery.stores.shapes import Shape, ShapeError, shown
 from recovery.stores.store_errors import SnapshotAuthError, SnapshotCorruptError, StoreError
 
-FORMAT = 8
+FORMAT = 9
 """Version of the layout. A store reads only this version."""
 
 Document = dict[str, Any]

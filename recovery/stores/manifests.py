@@ -99,6 +99,7 @@ def entry_document(entry: Entry) -> Document:
             "restored": entry.restored,
             "claimant": entry.claimant,
             "sizes": [list(size) for size in entry.sizes],
+            "replaces": entry.replaces,
         }
     return {
         **of_pipeline,
@@ -121,7 +122,8 @@ def entry_in(document: Document) -> Entry:
     attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
         sizes = tuple((name, tasks) for name, tasks in document["sizes"])
-        return AttemptStart(attempt, document["restored"], document["claimant"], sizes, document.get("pipeline"))
+        restored, replaces, pipeline = document["restored"], document["replaces"], document.get("pipeline")
+        return AttemptStart(attempt, restored, document["claimant"], sizes, pipeline, replaces)
     return Manifest(
         epoch=Epoch(document["epoch"]),
         attempt=attempt,

@@ -61,6 +61,7 @@ _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
         "attempt": _count,
         "restored": optional(_count),
         "sizes": list_of(row(text, _number)),
+        "replaces": optional(_count),
         "manifest": optional(_FILE),
         **_LINK,
     },

@@ -27,6 +27,7 @@ WORDS = {
     "cuts_in_progress": ("2", 2),
     "log_bytes": ("500", 500),
     "resume": ("12", 12),
+    "replace_output": (None, True),
     "drop": ("count", ("count",)),
     "rename": ("count=counts", {"count": "counts"}),
     "audit": ("final", "final"),

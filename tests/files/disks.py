@@ -59,12 +59,12 @@ class WatchedDisk(CrashingDisk):
 
     def __init__(self, before: int, call: Callable[[], object]) -> None:
         super().__init__()
-        self._before = before
+        self.before = before
         self._call = call
         self.has_called = False
 
     def _step(self, what: str, path: Path) -> None:
-        if len(self.steps) >= self._before and not self.has_called:
+        if len(self.steps) >= self.before and not self.has_called:
             self.has_called = True
             self._call()
         super()._step(what, path)

@@ -223,7 +223,7 @@ def test_folders_stay_while_a_run_goes_on(tmp_path: Path):
     opened.commit(transaction(1))
     services().sweep(sink(JsonLines(str(tmp_path), **AT_ONCE)), swept_by(5))
     folders = {path.name for path in (tmp_path / "_staging" / "job" / "out").iterdir()}
-    assert folders == {"open", "prepared", "published"}
+    assert folders == {"contents", "open", "prepared", "published"}
 
 
 def test_a_sweep_leaves_alone_what_is_no_transaction(tmp_path: Path):

@@ -38,6 +38,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "drop": (["count", None, [1]], "give a list of operators' names"),
     "rename": ([["count"], {"count": 1}], "give a dict: former name of an operator -> its new name"),
     "resume": ([None, 1.5, 0, True, "soon"], "give 'latest', 'never' or the number of a cut"),
+    "replace_output": ([None, 1, "yes"], "give True or False"),
     "audit": ([None, "sometimes"], "give one of 'never', 'final', 'every-cut'"),
     "parallelism": ([0, *NO_NUMBERS], COUNT),
     "actors": ([None, 1, "all"], "give one of 'task', 'slice', 'auto'"),

@@ -15,6 +15,7 @@ import pytest
 from backedge import (
     CSV,
     BadOptionError,
+    Call,
     Collect,
     Flow,
     Items,
@@ -24,6 +25,8 @@ from backedge import (
     OutputError,
     Range,
     RunExistsError,
+    Sink,
+    SqliteTable,
     StoreError,
     UnknownStoreError,
     run,
@@ -114,6 +117,15 @@ def test_cuts_are_kept_where_all_processes_find_them(given: str, hosts: int, fol
 def test_a_folder_that_some_process_cannot_reach_is_refused(given: str, hosts: int, why: str):
     with pytest.raises((BadOptionError, StoreError), match=why):
         storage_location(given, hosts)
+
+
+@pytest.mark.parametrize("sink", [Call(print), SqliteTable("table.db", "rows")])
+def test_output_that_a_sink_cannot_remove_is_not_replaced(sink: Sink[Any], tmp_path: Path):
+    flow = Flow("loop")
+    flow.read(Items([1])).write(sink, name="told")
+    with pytest.raises(BadOptionError, match=f"sink 'told' \\({type(sink).__name__}\\) cannot remove.*replace_output"):
+        check_output(flow.plan(), kept_in(tmp_path), fresh=False, is_replaced=True)
+    assert not list(tmp_path.iterdir()), "nothing is claimed"
 
 
 def test_an_audit_of_a_store_that_is_no_folder_is_refused_before_ray_starts(monkeypatch: pytest.MonkeyPatch):
@@ -225,6 +237,7 @@ def test_output_of_another_run_is_not_mixed_with(tmp_path: Path):
         ({"actors": "thread"}, "actors='thread'"),
         ({"resume": "lates"}, "resume='lates'"),
         ({"resume": 0}, "resume=0"),
+        ({"replace_output": True}, "replace_output=True and resume='never'.*number of the cut"),
         ({"credit_bytes": 0}, "credit_bytes=0"),
         ({"loop_bytes": -1}, "loop_bytes=-1"),
         ({"max_restarts": -1}, "max_restarts=-1"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from backedge import (
     FencedError,
     Flow,
     Generate,
+    JsonLines,
     NoSuchCutError,
     Range,
     RescaleError,
@@ -188,6 +191,27 @@ def test_a_run_goes_on_from_the_cut_that_is_asked_for_or_is_refused_and_loses_no
     _, result = finish(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", resume=cuts[0])
     assert set(result.outputs["done"]) == set(trips_made(300))
     assert result.restores[0]["epoch"] == cuts[0]
+
+
+def test_a_run_that_replaces_its_output_leaves_each_record_in_its_files_once(tmp_path: Path):
+    """Files hold several cuts each, so the one that is gone back to lies within a file."""
+    out, cuts = tmp_path / "out", tmp_path / "cuts"
+    sink = JsonLines(str(out), roll_bytes=None, roll_s=0.4)
+    job = start(trips(count=300, sink=sink), snapshots=cuts, every=0.1, keep=100, actors="slice", progress=False)
+    until(job, lambda _: len(list(out.glob("*.jsonl"))) >= 2, "two files are there")
+    job.cancel()
+    records = out.glob("_staging/trips/done/contents/*")
+    joined = [[int(name.rpartition("-")[2]) for name, _ in json.loads(r.read_text() or "[]")] for r in records]
+    epochs = max(joined, key=len)
+    assert len(epochs) > 1
+    _, result = finish(
+        trips(count=300, sink=sink), snapshots=cuts, every=0.1, actors="slice", resume=epochs[0], replace_output=True
+    )
+    assert result.restores[0]["epoch"] == epochs[0]
+    found = Counter(tuple(json.loads(line)) for file in out.glob("*.jsonl") for line in file.read_text().splitlines())
+    assert found == Counter(trips_made(300))
+    with pytest.raises(NoSuchCutError, match=f"epoch {epochs[1]} is not a complete cut"):
+        run(trips(count=300, sink=sink), snapshots=cuts, actors="slice", resume=epochs[1], progress=False)
 
 
 def test_a_file_that_was_damaged_fails_the_run_at_once_with_its_path(tmp_path: Path, evidence: Evidence):

@@ -18,6 +18,7 @@ from recovery.orders import (
     Manifest,
     Numbered,
     Order,
+    ReplaceOutput,
     RestoreTasks,
     StartTasks,
     Sweep,
@@ -344,6 +345,82 @@ def test_a_run_that_goes_back_publishes_first_what_the_last_cut_lists():
     assert restore == RestoreTasks(Attempt(3), Epoch(1), (new,)), "the one before may not have come to it"
     sweep, restore = swept(chain[:3])
     assert restore == RestoreTasks(Attempt(2), Epoch(2)) and sweep.prepared == {new}
+
+
+# -- replaced output ---------------------------------------------------------------------------------------------
+
+
+def replacing(chain: list[Entry], epoch: int) -> tuple[Supervisor, list[Order]]:
+    """A supervisor that goes back and replaces output, and what it orders when it has its claim."""
+    supervisor = Supervisor(OURS)
+    supervisor.wants_to_replace = True
+    (append,) = supervisor.begin(numbered(chain), Epoch(epoch))
+    assert isinstance(append, AppendEntry)
+    chain.append(append.entry)
+    return supervisor, supervisor.on_appended(append.entry)
+
+
+def test_a_run_that_replaces_output_says_so_in_its_claim_and_removes_it_before_anything_is_swept_or_restored():
+    old, new = "done.0.attempt-1.epoch-1", "done.0.attempt-1.epoch-2"
+    chain: list[Entry] = [start(1), listing(1, old), listing(2, new)]
+    supervisor, (replace_output, sweep, restore) = replacing(chain, 1)
+    assert chain[-1] == ours(replace(start(2, restored=1), replaces=Epoch(1)))
+    assert replace_output == ReplaceOutput(Attempt(2), Epoch(1))
+    assert (
+        isinstance(sweep, Sweep)
+        and sweep.removes_prepared(new, Attempt(1))
+        and not sweep.removes_prepared(old, Attempt(1))
+    )
+    assert restore == RestoreTasks(Attempt(2), Epoch(1)), "nothing of the later cut is published"
+    assert supervisor.cuts == [1] and supervisor.next_epoch == 3
+
+
+def test_cuts_after_the_one_whose_output_was_replaced_cannot_be_restored():
+    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
+    replacing(chain, 2)
+    with pytest.raises(ValueError, match="epoch 6 is not a complete cut"):
+        Supervisor("another").begin(numbered(chain), Epoch(6))
+
+
+def test_each_attempt_removes_the_output_again_until_one_has_a_cut():
+    chain: list[Entry] = [start(1), manifest(2), manifest(6)]
+    supervisor, _ = replacing(chain, 2)
+    (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
+    assert append == AppendEntry(5, ours(replace(start(3, restored=2), replaces=Epoch(2))))
+    chain.append(append.entry)
+    assert supervisor.on_appended(append.entry)[0] == ReplaceOutput(Attempt(3), Epoch(2))
+    chain.append(ours(manifest(7, attempt=3)))
+    supervisor.on_appended(chain[-1])
+    supervisor.failures_in_a_row = 0
+    (append,) = supervisor.on_failure("a process died", numbered(chain), 0)
+    assert append == AppendEntry(7, ours(start(4, restored=7)))
+
+
+def test_another_run_finishes_what_the_one_that_replaced_output_has_begun():
+    chain: list[Entry] = [start(1), manifest(2), manifest(4), manifest(6)]
+    replacing(chain, 4)
+    other = Supervisor("another")
+    (append,) = other.begin(numbered(chain), Epoch(2))
+    assert isinstance(append, AppendEntry)
+    assert append.entry == replace(start(3, restored=2, claimant="another"), replaces=Epoch(4))
+    assert other.on_appended(append.entry)[0] == ReplaceOutput(Attempt(3), Epoch(4))
+
+
+def test_what_says_which_output_can_be_removed_stays_as_long_as_a_run_can_go_back_to_before_it():
+    supervisor = running([start(1), manifest(2), manifest(6)])
+    sweep = supervisor.sweep()
+    assert sweep.is_settled(Epoch(2), Attempt(1)) and not sweep.is_settled(Epoch(3), Attempt(1))
+    assert not sweep.is_settled(Epoch(0), Attempt(1)), "what a task wrote that has ended"
+    (same,) = supervisor.on_appended(ours(manifest(7, attempt=2)))
+    assert isinstance(same, Sweep) and not same.settles, "the first cut is still the same"
+    (later,) = supervisor.on_appended(ours(replace(manifest(8, attempt=2), kept=(Epoch(7), Epoch(8)))))
+    assert (
+        isinstance(later, Sweep)
+        and later.is_settled(Epoch(7), Attempt(1))
+        and not later.is_settled(Epoch(8), Attempt(1))
+    )
+    (over,) = supervisor.on_finished(is_restorable=False)
+    assert isinstance(over, Sweep) and over.is_settled(Epoch(7), Attempt(1)) and over.is_settled(Epoch(0), Attempt(1))
 
 
 def test_an_entry_of_its_own_that_landed_late_does_not_fence_a_supervisor():

@@ -24,6 +24,7 @@ NAMED = {
     "request-lost-with-its-epoch", "request-lost-with-its-attempt", "order-not-repeated", "repeated-order-obeyed",
     "superseded-run-removes", "unknown-entry-given-up", "own-entry-taken-for-anothers", "goes-on-from-the-latest-cut",
     "retention-outside-the-chain", "going-back-drops-output", "later-error-settles-unknown", "claims-from-an-old-chain",
+    "replaces-output-once", "replaced-cuts-restorable",
     "acts-without-a-claim", "rescale-restores-an-older-cut", "rescale-within-the-attempt",
     "partial-batch-doubled", "partial-batch-lost", "overtakes-unlogged",
     "overtaken-barrier-captures-again", "waits-behind-a-queue",

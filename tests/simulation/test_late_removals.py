@@ -9,6 +9,7 @@ import random
 
 import pytest
 
+from engine.files.file_errors import OutputError
 from engine.simulation.breaks import BREAKS
 from engine.simulation.chain_checks import CHAIN, CONTINUES, check_chain
 from engine.simulation.checker import check
@@ -24,9 +25,9 @@ FAULTS = ("superseded_removal", "lose_append_reply", "hang_append", "go_back", "
 STORE_ERRORS = ("failed_claim", "unreadable_chain", "unreadable_cut")
 
 
-def world_of(parts: Parts | None = None, keep: int = 3) -> World:
+def world_of(parts: Parts | None = None, keep: int = 3, seed: int = 7) -> World:
     """A chain of operators that writes output, small batches, a cut every 10 ms."""
-    case = generate(random.Random(7), "chain")
+    case = generate(random.Random(seed), "chain")
     snapshots = SnapshotOptions(interval_ms=10, timeout_ms=10**9, keep=keep)
     return World(case.plan, case.inputs, WorldOptions(snapshots=snapshots, records_max=1), parts or Parts())
 
@@ -109,14 +110,49 @@ def test_an_entry_that_hangs_is_not_given_up_when_its_repetition_fails(is_given_
     assert (world.driver.step != asked) == is_given_up
 
 
-def gone_back() -> tuple[World, Epoch]:
-    """A run of three cuts, and one that goes back to the first of them."""
-    world = world_of()
+def after_three_cuts() -> tuple[World, Epoch]:
+    """A run that has three cuts and goes on, and the first of them."""
+    world = world_of(seed=5)
     go_on(world, cuts=3)
-    older = world.supervisor.cuts[0]
+    assert not world.is_over
+    return world, world.supervisor.cuts[0]
+
+
+def gone_back() -> tuple[World, Epoch]:
+    """A run that goes back to the first of three cuts."""
+    world, older = after_three_cuts()
     world.apply(("go_back", older))
     world.apply(("append",))
     return world, older
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_replaces_output_leaves_each_record_once(fails: bool):
+    world, older = after_three_cuts()
+    published = len(world.services.store.committed)
+    world.apply(("replace", older, fails))
+    for _ in range(2 if fails else 1):
+        while world.pending is None:
+            world.apply(("tick",))
+        world.apply(("append",))
+    assert published and world.record.replaced and starts(world)[1:] == [older] * (2 if fails else 1)
+    assert world.counts["replacing_failed"] == fails
+    go_on(world)
+    assert world.is_finished and violations(world) == []
+    output = [repr(record) for _, records in world.record.committed.values() for record in records]
+    assert len(output) == len(set(output)), "nothing is there twice"
+
+
+def test_output_that_no_attempt_can_remove_fails_the_run(monkeypatch: pytest.MonkeyPatch):
+    world, older = after_three_cuts()
+
+    def refuse(*_: object) -> int:
+        raise OutputError("a record is damaged")
+
+    monkeypatch.setattr(world.services, "replace", refuse)
+    world.apply(("replace", older, False))
+    world.apply(("append",))
+    assert "a record is damaged" in world.why_ended and starts(world)[1:] == [older]
 
 
 def test_a_run_that_goes_back_and_fails_before_its_first_cut_goes_back_again():

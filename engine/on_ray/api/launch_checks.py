@@ -201,14 +201,21 @@ def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:
     return {name: splits for name, splits in found.items() if splits is not None}
 
 
-def check_output(plan: Plan, options: TaskOptions, fresh: bool) -> None:
+def check_output(plan: Plan, options: TaskOptions, fresh: bool, *, is_replaced: bool = False) -> None:
     """Raise unless all output is writable; then claim the output folders for this run.
+
+    If output is to be replaced, also raise unless all sinks can remove what they have published.
 
     Checks before the claim, so that a refused run claims nothing, and after it, when no other run can start any more.
     """
     services = open_services(options, lambda sink, transaction, records: None, Attempt(0))
     sinks = [(operator, services.place(operator)) for operator in plan.operators.values() if operator.kind.is_sink]
     for operator, place in sinks:
+        if is_replaced and not operator.function.can_withdraw(place):
+            raise BadOptionError(
+                f"sink {operator.name!r} ({type(operator.function).__name__}) cannot remove what it has published: "
+                "leave replace_output out, which publishes again what was published after the cut"
+            )
         check_sink(operator, place, fresh)
     claim_output(sinks)
     for operator, place in sinks:

@@ -114,7 +114,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
             "since is not read; to read it, give the run another folder for its cuts"
         )
     tasks = replace(tasks, run=run_name(tasks))
-    check_output(plan, tasks, beginning.is_fresh)
+    check_output(plan, tasks, beginning.is_fresh, is_replaced=options.replace_output)
     cuts = SnapshotOptions(
         Mode(options.policy),
         NEVER_MS if root is None or options.every is None else int(options.every * 1000),
@@ -155,6 +155,11 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
 
 def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
     check_detached(plan, options, what)
+    if options.replace_output and not isinstance(options.resume, int):
+        raise BadOptionError(
+            f"{what} has replace_output=True and resume={options.resume!r}: give resume= the number of the cut after "
+            "which output is removed"
+        )
     if options.policy == "drain" and (why := why_never_dry(expand(plan))) is not None:
         raise BadOptionError(f"{what} has policy='drain': {why}")
     if options.audit != "never":

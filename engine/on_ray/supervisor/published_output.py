@@ -9,6 +9,7 @@ from engine.cut_view import Transactions
 from engine.files.services import FileServices
 from engine.on_ray.job_store import open_services
 from engine.on_ray.transport.control_messages import TaskOptions
+from engine.rolling_back import LaterOutput
 from graphs.ids import Attempt
 from graphs.plan import Operator, Plan
 from recovery.orders import Sweep
@@ -94,6 +95,11 @@ class Output:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def replace(self, later: LaterOutput) -> None:
+        """Remove output that was prepared or published after a cut."""
+        for operator in self._sinks.values():
+            self._services.withdraw(operator, later)
 
     def release(self) -> None:
         """Nothing will resume this run: release its claims to the folders that it wrote to."""

@@ -157,7 +157,8 @@ class Supervising(RunObserver[CutDescription]):
                 # The supervisor of a detached run stays for a while after its end. If it dies then, nothing goes on.
                 self._tell_end_of(self.earlier)
             else:
-                driver.begin(self.spec.resume_from, anew=self.spec.anew)
+                run = self.spec.run
+                driver.begin(self.spec.resume_from, anew=self.spec.anew, replaces_output=run.replace_output)
                 while not driver.is_over:
                     self._turn()
         except REFUSALS as refusal:

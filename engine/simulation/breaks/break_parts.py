@@ -17,8 +17,8 @@ from recovery.supervisor import Supervisor
 class Break:
     """A rule: what breaking it means, and the parts that break it.
 
-    `topology`: where it shows; None: in many. `rescales`: how often a run may be rescaled, if that is what shows it.
-    `of_pipelines`: it shows in a job with several pipelines.
+    `topology`: where it shows; None: in many. `rescales`, `go_backs`: how often a run may be rescaled, or go back to an
+    older cut, if that is what shows it. `of_pipelines`: it shows in a job with several pipelines.
     """
 
     meaning: str
@@ -26,6 +26,7 @@ class Break:
     topology: str | None = None
     rescales: int = 0
     of_pipelines: bool = False
+    go_backs: int = 1
 
 
 def core(core: type[TaskCore]) -> Callable[[], Parts]:

@@ -19,6 +19,7 @@ from recovery.orders import (
     Manifest,
     Numbered,
     Order,
+    ReplaceOutput,
     RestoreTasks,
     Sweep,
 )
@@ -83,6 +84,25 @@ class GoingBackDropsOutput(Supervisor):
         return [order._replace(unpublished=()) if isinstance(order, RestoreTasks) else order for order in orders]
 
 
+class ReplacesOutputOnce(Supervisor):
+    """Leaves it to the first attempt to remove the output after the cut that a run goes back to."""
+
+    def on_appended(self, entry: Entry, spared: frozenset[FileId] = frozenset()) -> list[Order]:
+        was_wanted = self.wants_to_replace
+        orders = super().on_appended(entry, spared)
+        return [order for order in orders if was_wanted or not isinstance(order, ReplaceOutput)]
+
+
+class ReplacedCutsRestorable(Supervisor):
+    """Keeps the cuts whose output it removes."""
+
+    def _learn(self, number: int, entry: Entry) -> None:
+        kept, last_cut = self.kept, self.last_cut
+        super()._learn(number, entry)
+        if isinstance(entry, AttemptStart) and entry.replaces is not None:
+            self.kept, self.last_cut = kept, last_cut
+
+
 class LaterErrorSettlesUnknown(RunDriver):
     """Takes the error of a repetition for the answer, though the first try may still take effect."""
 
@@ -145,6 +165,12 @@ CHAIN = {
     ),
     "going-back-drops-output": Break(
         "output of a complete cut is dropped by a run that goes back", supervisor(GoingBackDropsOutput)
+    ),
+    "replaces-output-once": Break(
+        "an attempt that fails while it removes output is not repeated", supervisor(ReplacesOutputOnce), go_backs=8
+    ),
+    "replaced-cuts-restorable": Break(
+        "cuts whose output was removed are restored", supervisor(ReplacedCutsRestorable), go_backs=8
     ),
     "later-error-settles-unknown": Break(
         "an entry that may exist is given up when its repetition fails", run_driver(LaterErrorSettlesUnknown)

@@ -1,0 +1,148 @@
+"""Removes what a sink has published after a cut, for a run that goes back to that cut and replaces its output.
+
+    replacing/ATTEMPT-TOKEN/    what an attempt writes meanwhile
+
+1. Folders of earlier attempts at this are taken over by renaming them, so their processes fail at the next step.
+2. Prepared transactions are removed. A process that was presumed dead, and is about to publish one, finds it gone, or
+   has recorded it before this step.
+3. The rolls of earlier attempts are taken over, without the parts to be removed, and published.
+4. Each file that `contents.py` has recorded is dealt with. One that holds only what is to be removed is removed, and
+   then its record. One that holds both kinds is replaced by one with the rest of its records, in one step.
+
+Nothing else is touched. Whatever is removed is dead for good, and its names are never used again, so all of this may be
+repeated, and a removal may be late. A file that a consumer has taken stays taken.
+
+A file is replaced in these steps: write the new record, then the new file; move the record to its place, then the file.
+If both are still in the folder, nothing has happened yet; if only the file is, it has to be moved.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.files.contents import Content, Contents, write_contents
+from engine.files.disk import Disk
+from engine.files.names import staged_name
+from engine.files.rolls import Rolls, TargetOf, attempt_in
+from engine.files.staging import Staging
+from graphs.ids import Attempt
+from graphs.io import Withdrawal
+
+_FILE = "file."
+_RECORD = "record."
+
+
+class Span(NamedTuple):
+    """A part of a joined file: where it begins, and its length, in the unit of its format."""
+
+    start: int
+    length: int
+
+
+Extract = Callable[[Path, str, Sequence[Span], Path], None]
+"""Writes parts of a file in the format that has this ending into a new file."""
+
+
+class Withdrawing:
+    """Removes the later output of one sink."""
+
+    def __init__(self, staging: Staging, disk: Disk, rolls: Rolls, target_of: TargetOf, extract: Extract) -> None:
+        self._staging = staging
+        self._contents: Contents = staging.contents
+        self._disk = disk
+        self._rolls = rolls
+        self._target_of = target_of
+        self._extract = extract
+
+    def run(self, later: Withdrawal) -> None:
+        """Remove it. Can be repeated."""
+        attempt = Attempt(later.attempt)
+        own = self._new_folder(attempt)
+        self._disk.make_folder(own, is_private=True)
+        for name in self._disk.names(self._staging.replacing):
+            found = attempt_in(name)
+            if found is not None and later.removes_open(found):
+                self._finish(self._staging.replacing / name, attempt)
+        self._staging.remove_prepared(later.removes)
+        self._rolls.take_over(attempt, 0, later.removes_open, later.removes)
+        for name in self._contents.names():
+            self._withdraw(name, own, later)
+        self._disk.remove_empty(own)
+
+    def _new_folder(self, attempt: Attempt) -> Path:
+        return self._staging.replacing / f"attempt-{attempt}.0-{secrets.token_hex(8)}"
+
+    def _finish(self, folder: Path, attempt: Attempt) -> None:
+        taken = self._new_folder(attempt)
+        try:
+            self._disk.rename(folder, taken)
+        except FileNotFoundError:  # another attempt was faster
+            return
+        self._disk.sync_folder(self._staging.replacing)
+        names = self._disk.names(taken)
+        for name in names:
+            recorded = name.removeprefix(_FILE)
+            if recorded != name and f"{_RECORD}{recorded}" not in names:
+                self._replace(taken / name, recorded)
+        for name in names:
+            self._disk.remove(taken / name)
+        self._disk.remove_empty(taken)
+
+    def _withdraw(self, name: str, own: Path, later: Withdrawal) -> None:
+        contents = self._contents.read(name)
+        rest = [content for content in contents if not later.removes(content.transaction)]
+        if len(rest) == len(contents):
+            return
+        target = self._target(name)
+        if not rest:
+            self._disk.remove(target)
+            if target.parent.is_dir():
+                self._disk.sync_folder(target.parent)
+            self._disk.remove(self._contents.folder / name)
+            return
+        if not target.exists():
+            return  # a consumer has taken it
+        record, file = own / f"{_RECORD}{name}", own / f"{_FILE}{name}"
+        write_contents(self._disk, record, rest)
+        made = self._staging.new_part(Attempt(later.attempt), 0)
+        try:
+            self._extract(target, staged_name(name).ending, _spans(contents, rest), made)
+            self._disk.sync_file(made)
+            self._disk.link(made, file)
+        finally:
+            self._disk.remove(made)
+        self._disk.sync_folder(own)
+        self._disk.rename(record, self._contents.folder / name)
+        self._disk.sync_folder(self._contents.folder)
+        self._disk.sync_folder(own)
+        self._replace(file, name)
+
+    def _replace(self, file: Path, name: str) -> None:
+        target = self._target(name)
+        if target.exists():
+            self._disk.rename(file, target)
+            self._disk.sync_folder(target.parent)
+        else:
+            self._disk.remove(file)
+
+    def _target(self, name: str) -> Path:
+        staged = staged_name(name)
+        return self._target_of(staged.transaction, staged.ending)
+
+
+def _spans(contents: Sequence[Content], rest: Sequence[Content]) -> list[Span]:
+    """The places of some transactions in a file.
+
+    >>> _spans([Content("a", 3), Content("b", 4), Content("c", 5)], [Content("a", 3), Content("c", 5)])
+    [Span(start=0, length=3), Span(start=7, length=5)]
+    """
+    spans: list[Span] = []
+    start = 0
+    for content in contents:
+        if content in rest:
+            spans.append(Span(start, content.length))
+        start += content.length
+    return spans

@@ -1,0 +1,250 @@
+"""A run that goes back to a cut and replaces its output removes what was published after it, and nothing else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.files.file_errors import DamagedOutputError, OutputError
+from engine.files.file_formats import CSV, JsonLines, Parquet
+from engine.rolling_back import LaterOutput
+from graphs import Collect
+from graphs.ids import Attempt, Epoch
+from recovery.orders import CutId, Sweep
+from tests.files.disks import Crash, CrashingDisk, FailingDisk, WatchedDisk
+from tests.files.opened import (
+    AT_ONCE,
+    RUN,
+    collected,
+    everything,
+    reader,
+    rest,
+    services,
+    sink,
+    transaction,
+    visible,
+    writer,
+)
+
+BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
+KINDS = [JsonLines, CSV, Parquet]
+RECORDS = Path("_staging", "job", "out", "contents")
+
+
+def write(opened: Any, *epochs: int, attempt: int = 1) -> None:
+    """A transaction of two records for each epoch, committed."""
+    for epoch in epochs:
+        opened.write([{"n": epoch}, {"n": epoch}])
+        opened.prepare(transaction(epoch, attempt))
+        opened.commit(transaction(epoch, attempt))
+
+
+def later(epoch: int, attempt: int = 2) -> LaterOutput:
+    return LaterOutput(Attempt(attempt), Epoch(epoch), Attempt(attempt - 1), frozenset())
+
+
+def withdraw(description: Any, epoch: int, attempt: int = 2, disk: Any = None) -> None:
+    opened = services(disk=disk)
+    object.__setattr__(description, "disk", opened.disk)
+    opened.withdraw(sink(description), later(epoch, attempt))
+
+
+def numbers(folder: Path, kind: Any = JsonLines) -> list[int]:
+    records = rest(reader(kind(str(folder)))) if visible(folder) else []
+    found = sorted(int(record["n"]) for record in records)
+    assert found[::2] == found[1::2], "both records of a transaction or none"
+    return found[::2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limits", [BIG, AT_ONCE], ids=["rolls", "at once"])
+def test_what_was_published_after_the_cut_goes_and_the_rest_stays(tmp_path: Path, kind: Any, limits: dict[str, Any]):
+    opened = writer(kind(str(tmp_path), **limits))
+    write(opened, 1, 2, 3, 4)
+    opened.close()
+    opened = writer(kind(str(tmp_path), **limits))
+    write(opened, 5, 6)
+    opened.close()
+    withdraw(kind(str(tmp_path), **limits), 3)
+    assert numbers(tmp_path, kind) == [1, 2, 3]
+    files = [1] if limits is BIG else [1, 2, 3]
+    assert visible(tmp_path) == [f"part-{RUN}.{transaction(n)}{kind.ending}" for n in files]
+    assert sorted(path.name for path in (tmp_path / RECORDS).iterdir()) == [
+        f"{transaction(n)}{kind.ending}" for n in files
+    ]
+
+
+def test_parts_of_one_file_are_told_apart_whatever_their_order(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), **BIG))
+    write(opened, 6, 1, 5, 2, 4)
+    opened.close()
+    withdraw(JsonLines(str(tmp_path), **BIG), 2)
+    assert numbers(tmp_path) == [1, 2]
+    withdraw(JsonLines(str(tmp_path), **BIG), 1, attempt=3)
+    assert numbers(tmp_path) == [1]
+
+
+def test_what_waits_to_be_published_goes_too(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), **BIG))
+    write(opened, 1, 2, 3)
+    opened.write([{"n": 4}, {"n": 4}])
+    opened.prepare(transaction(4))
+    withdraw(JsonLines(str(tmp_path), **BIG), 2)
+    assert numbers(tmp_path) == [1, 2]
+    assert not list(tmp_path.glob(f"_staging/**/*{transaction(4)}*"))
+    with pytest.raises(OutputError):
+        opened.commit(transaction(4))
+
+
+def test_nothing_goes_that_no_record_names(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), **AT_ONCE))
+    write(opened, 1, 2)
+    copied = tmp_path / f"part-{RUN}.{transaction(9)}.jsonl"
+    copied.write_text('{"n":9}\n{"n":9}\n')
+    theirs = tmp_path / "notes.jsonl"
+    theirs.write_text('{"n":8}\n{"n":8}\n')
+    other = writer(JsonLines(str(tmp_path), **AT_ONCE), name="other")
+    other.write([{"n": 7}, {"n": 7}])
+    other.prepare(transaction(7, name="other"))
+    other.commit(transaction(7, name="other"))
+    withdraw(JsonLines(str(tmp_path), **AT_ONCE), 1)
+    assert numbers(tmp_path) == [1, 7, 8, 9]
+
+
+def test_what_later_attempts_have_published_stays(tmp_path: Path):
+    write(writer(JsonLines(str(tmp_path), **AT_ONCE)), 1, 2)
+    write(writer(JsonLines(str(tmp_path), **AT_ONCE), opened=services(attempt=Attempt(2))), 5, attempt=2)
+    withdraw(JsonLines(str(tmp_path), **AT_ONCE), 1)  # late: attempt 2 runs already
+    assert numbers(tmp_path) == [1, 5]
+
+
+def test_a_file_that_a_consumer_has_taken_does_not_come_back(tmp_path: Path):
+    out = tmp_path / "out"
+    opened = writer(JsonLines(str(out), **BIG))
+    write(opened, 1, 2)
+    opened.close()
+    (name,) = visible(out)
+    (out / name).rename(tmp_path / name)
+    withdraw(JsonLines(str(out), **BIG), 1)
+    assert visible(out) == []
+
+
+def test_files_of_a_former_format_are_cut_in_that_format(tmp_path: Path):
+    opened = writer(CSV(str(tmp_path), **BIG))
+    write(opened, 1, 2, 3)
+    opened.close()
+    withdraw(Parquet(str(tmp_path), **BIG), 2)
+    assert numbers(tmp_path, CSV) == [1, 2]
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), **BIG))
+    write(opened, 1, 2)
+    opened.close()
+    (record,) = (tmp_path / RECORDS).iterdir()
+    record.write_text("[[1")
+    with pytest.raises(DamagedOutputError, match=record.name):
+        withdraw(JsonLines(str(tmp_path), **BIG), 1)
+    assert numbers(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", [CrashingDisk, FailingDisk])
+def test_removing_that_was_broken_off_at_any_step_is_done_again(tmp_path: Path, kind: Any, fault: Any):
+    broken_off = 0
+    for step in range(40):
+        out = tmp_path / str(step)
+        opened = writer(kind(str(out), **BIG))
+        write(opened, 1, 2, 3)
+        opened.close()
+        write(writer(kind(str(out), **BIG)), 4)
+        for attempt in (2, 3):
+            try:
+                withdraw(kind(str(out), **BIG), 2, attempt, fault(step if attempt == 2 else step // 2))
+            except (Crash, OSError):
+                broken_off += 1
+                assert not {1, 2} - set(numbers(out, kind)), f"step {step}"
+        withdraw(kind(str(out), **BIG), 2 if step % 3 else 1, 4)
+        assert numbers(out, kind) == ([1, 2] if step % 3 else [1]), f"step {step}"
+        assert not list(out.glob("_staging/job/out/replacing/*"))
+    assert broken_off > 30
+
+
+@pytest.mark.parametrize("limits", [BIG, AT_ONCE], ids=["rolls", "at once"])
+def test_a_task_presumed_dead_publishes_nothing_after_its_output_was_removed(tmp_path: Path, limits: dict[str, Any]):
+    """It sleeps before each step of publishing, and goes on when the removal is complete."""
+    slept = 0
+    for step in range(60):
+        out = tmp_path / str(step)
+        disk = WatchedDisk(1000, lambda out=out: withdraw(JsonLines(str(out), **limits), 2))
+        opened = writer(JsonLines(str(out), **limits), opened=services(disk=disk))
+        for epoch in (1, 2, 3):
+            opened.write([{"n": epoch}, {"n": epoch}])
+            opened.prepare(transaction(epoch))
+        disk.before = len(disk.steps) + step
+        with suppress(OSError, OutputError):
+            for epoch in (1, 2, 3):
+                opened.commit(transaction(epoch))
+            opened.close()
+        if not disk.has_called:
+            break
+        slept += 1
+        last = writer(JsonLines(str(out), **limits), opened=services(attempt=Attempt(3)))
+        for epoch in (1, 2):
+            last.commit(transaction(epoch))
+        last.close()
+        assert numbers(out) == [1, 2], f"step {step}"
+    assert slept > 15
+
+
+def test_the_one_that_was_removing_and_wakes_up_late_changes_nothing(tmp_path: Path):
+    slept = 0
+    for step in range(40):
+        out = tmp_path / str(step)
+        opened = writer(JsonLines(str(out), **BIG))
+        write(opened, 1, 2, 3)
+        opened.close()
+
+        def successor(out: Path = out) -> None:
+            withdraw(JsonLines(str(out), **BIG), 1, attempt=3)
+            write(writer(JsonLines(str(out), **AT_ONCE), opened=services(attempt=Attempt(3))), 7, attempt=3)
+
+        disk = WatchedDisk(step, successor)
+        with suppress(OSError):
+            withdraw(JsonLines(str(out), **BIG), 2, attempt=2, disk=disk)
+        if disk.has_called:
+            slept += 1
+            assert numbers(out) == [1, 7], f"step {step}"
+    assert slept > 10
+
+
+def test_a_record_stays_as_long_as_a_run_can_go_back_to_before_it(tmp_path: Path):
+    opened = writer(JsonLines(str(tmp_path), **BIG))
+    write(opened, 1, 2)
+    opened.close()
+    write(writer(JsonLines(str(tmp_path), **AT_ONCE)), 3)
+
+    def swept(first: int) -> list[str]:
+        cuts = frozenset({CutId(Epoch(first), Attempt(1)), CutId(Epoch(9), Attempt(1))})
+        sweep = Sweep(Attempt(2), True, cuts, Epoch(9), frozenset(), frozenset(), settled=Epoch(first))
+        services().sweep(sink(JsonLines(str(tmp_path))), sweep)
+        return [path.name for path in (tmp_path / RECORDS).glob("*")]
+
+    assert sorted(swept(1)) == [f"{transaction(1)}.jsonl", f"{transaction(3)}.jsonl"]
+    assert swept(2) == [f"{transaction(3)}.jsonl"]
+    assert swept(3) == []
+    assert numbers(tmp_path) == [1, 2, 3] and everything(tmp_path) == visible(tmp_path)
+
+
+def test_collected_records_of_after_the_cut_go(tmp_path: Path):
+    opened = writer(Collect(), opened=services(tmp_path))
+    write(opened, 1, 2, 3)
+    opened.write(["waits"])
+    opened.prepare(transaction(4))
+    services(tmp_path).withdraw(sink(Collect()), later(2))
+    assert [record["n"] for record in collected(services(tmp_path))] == [1, 1, 2, 2]
+    with pytest.raises(OutputError):
+        opened.commit(transaction(4))
