@@ -9,7 +9,7 @@ from typing import Any
 
 from graphs.io import RAISED_BY_USERS
 
-_OWN_FOLDER = str(Path(__file__).parent)
+_OWN_FOLDERS = tuple(str(Path(__file__).parents[1] / layer) for layer in ("engine", "graphs"))
 _SHOWN_MAX = 500
 
 
@@ -156,5 +156,5 @@ def _told_frames(error: BaseException) -> list[str]:
 def user_frames(error: BaseException) -> list[str]:
     """The traceback without our own frames: what the user can read and change."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDER)]
+    own = [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDERS)]
     return traceback.format_list(own)
