@@ -53,8 +53,16 @@ class Jobs:
         return alive[0] if alive else stored_status(self.store(job), time.time())
 
     def is_alive(self, job: str, store: CutStore) -> RunStatus | None:
-        """The living run of a job that keeps its cuts in this store."""
-        return next((s for s in self.living or () if (s.job, s.snapshots) == (job, store.root)), None)
+        """The living run of a job that keeps its cuts in this store.
+
+        The run may know the folder by another name, that of a link or of another host. Then its status is kept there.
+        """
+        alive = [status for status in self.living or () if status.job == job]
+        here = [status for status in alive if status.snapshots == store.root]
+        if alive and not here:
+            kept = store.kept_status()
+            here = [status for status in alive if kept is not None and status.run == kept.run]
+        return here[0] if here else None
 
     def _alive(self, job: str) -> list[RunStatus]:
         alive = [status for status in self.living or () if status.job == job]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,25 @@ def test_what_a_living_run_needs_is_not_deleted_even_by_force(
         assert code == 2 and why in err
     assert run(capsys, "snapshots", "delete", "job", "1")[0] == 0
     assert kept(tmp_path) == [2, 3]
+
+
+def test_a_living_run_is_found_though_it_knows_its_folder_by_another_name(
+    store: CutStore,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    status = alive(monkeypatch, store, last_epoch=2)
+    store.keep_status(status)
+    above = tmp_path_factory.mktemp("links") / "above"
+    above.symlink_to(tmp_path.parent)
+    link = above / tmp_path.name
+    code, _, err = run(capsys, "snapshots", "delete", "job", "2", "--force", "--snapshots", link)
+    assert (code, kept(tmp_path)) == (2, [1, 2]) and "whose run is alive" in err
+    another = replace(status, run="another", snapshots="/elsewhere")
+    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: [another])
+    assert run(capsys, "snapshots", "delete", "job", "2", "--force", "--snapshots", link)[0] == 0
 
 
 # -- the page ------------------------------------------------------------------------------------------------------
