@@ -56,7 +56,8 @@ def claim_folder(sink: str, folder: Path, job: str, run: str) -> bool:
     if not is_ours:
         raise OutputError(
             f"sink {sink!r} would write to {folder}, to which {_owner(staging)} writes: give another "
-            f"folder, or, if that run is over and will not be resumed, remove {staging}"
+            f"folder, or, if that run is over and will not be resumed, remove {staging}, with all output that still "
+            "waits there to be published"
         )
     return not had_one
 
