@@ -1,0 +1,305 @@
+"""Walks every schedule of two pipelines on one chain: what their supervisors and their drivers do, without tasks.
+
+What pipelines have in common is the chain, so everything else is left out: a task is restored in one step, and a cut is
+the manifest that records it. Replies are lost and entries land late, an attempt fails, the supervisor dies, and another
+run takes over, at every point. Each state is visited once.
+
+After each step: attempts and epochs have numbers of their own, an entry follows from the last one of its pipeline, only
+the run that claimed last appends, and a run is fenced only by another one. At the end of every schedule one run has all
+pipelines.
+"""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from engine.run_driver import RunDriver, StoreRetries
+from engine.run_ports import Placed, RunObserver, RunPorts
+from graphs.deployment import Deployment, Task
+from graphs.ids import Attempt, Epoch, TaskId
+from graphs.plan import Plan
+from proof.explorer import Exploration
+from recovery.coordinator import Coordinator, SnapshotOptions
+from recovery.messages import Mode
+from recovery.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
+from recovery.pipelines import Pipeline
+from recovery.stores.store_errors import OutcomeUnknownError
+from recovery.supervisor import RestartOptions, Stage, Supervisor, claimant_of
+
+WALKS: Mapping[str, Mapping[str, int]] = {
+    "two pipelines, a lost reply": {"cuts": 1, "failures": 1, "lost_replies": 1},
+    "two pipelines, a successor": {"cuts": 1, "deaths_of_the_supervisor": 1},
+    "two pipelines, another run": {"other_runs": 1},
+}
+"""What is walked, and how often each of it may happen."""
+PIPELINES = (Pipeline("a", 0, 2), Pipeline("b", 1, 2))
+TASK = TaskId("task", 0)
+TASKS = {TASK: Task(TASK, ("task",), (), (), "actor", 0, True, False, None)}
+DEPLOYMENT = Deployment(Plan("two", {}, (), ""), TASKS, {}, (), {"task": 1})
+
+
+class Event(NamedTuple):
+    """Something that can happen: to a run, one of its pipelines, or a creation that hangs (`place`)."""
+
+    what: str
+    claimant: str = ""
+    place: int = 0
+    fault: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+
+class Ports(RunObserver[Any]):
+    """The world of a run: a chain, and nothing else. `fault`: what happens to the next reply."""
+
+    now_ms = 0
+
+    def __init__(self) -> None:
+        self.entries: list[Numbered] = []
+        self.hanging: list[Numbered] = []
+        self.fault = ""
+
+    def chain(self) -> Sequence[Numbered]:
+        """Read the chain."""
+        return list(self.entries)
+
+    def create(self, number: int, entry: Entry, files: Mapping[TaskId, Any], deployment: Deployment) -> bool:
+        """Create an entry, unless the reply is to be lost before or after that."""
+        fault, self.fault = self.fault, ""
+        if fault == "hangs":
+            self.hanging.append(Numbered(number, entry))
+        is_ours = fault != "hangs" and self.land(Numbered(number, entry))
+        if fault:
+            raise OutcomeUnknownError(errno.EIO, "no reply came")
+        return is_ours
+
+    def land(self, one: Numbered) -> bool:
+        """Create an entry exclusively."""
+        if one.number == len(self.entries) + 1:
+            self.entries.append(one)
+        return self.entries[one.number - 1] == one
+
+    def manifest(self, epoch: Epoch) -> Any:
+        """Nothing is in a cut."""
+
+    def place(self, cut: Any, sizes: Any) -> Placed:
+        """There is one task."""
+        return Placed(DEPLOYMENT, {TASK: None})
+
+    def _ignore(self, *_: Any) -> None:
+        """Nothing happens here."""
+
+    drop = sweep = roll_back = restore = start = tell = compact = stop = _ignore
+
+    def holds(self, manifest: Manifest) -> bool:
+        """The runs never stop."""
+        return False
+
+
+class NoEpochs(Coordinator):
+    """Opens no epoch: the walk records cuts."""
+
+    def on_manifest_written(self, epoch: Epoch, now_ms: int) -> list[Order]:
+        """The cut is complete."""
+        return []
+
+
+@dataclass
+class Scene:
+    """One state: the chain, and the drivers of each supervisor that lives. `left`: what may still happen."""
+
+    ports: Ports = field(default_factory=Ports)
+    runs: dict[str, list[RunDriver]] = field(default_factory=dict[str, list[RunDriver]])
+    left: Counter[str] = field(default_factory=Counter[str])
+
+    def begin(self, claimant: str, supervisor: type[Supervisor]) -> None:
+        """A supervisor begins, with a driver for each pipeline."""
+        ports: Any = self.ports
+        all_ports: RunPorts[Any] = RunPorts(ports, ports, ports, ports, ports, ports)
+        options = RestartOptions(pause_ms=0, is_exponential=False)
+        self.runs[claimant] = [
+            RunDriver(
+                supervisor(claimant, options, pipeline),
+                all_ports,
+                DEPLOYMENT,
+                SnapshotOptions(),
+                StoreRetries(pause_ms=0),
+            )
+            for pipeline in PIPELINES
+        ]
+        for driver in self.runs[claimant]:
+            driver.coordinator_class = NoEpochs
+            driver.begin()
+
+    def living(self) -> Iterator[tuple[str, int, RunDriver]]:
+        """The drivers of the runs that go on."""
+        for claimant, drivers in self.runs.items():
+            if not any(driver.is_over for driver in drivers):
+                yield from ((claimant, place, driver) for place, driver in enumerate(drivers))
+
+    def events(self) -> list[Event]:
+        """Everything that can happen next."""
+        found = [Event("land", place=place) for place in range(len(self.ports.hanging))]
+        for claimant, place, driver in self.living():
+            stage = driver.supervisor.stage
+            if driver.is_due:
+                found.append(Event("step", claimant, place))
+                if isinstance(driver.step, AppendEntry) and self.left["lost_replies"]:
+                    found += [Event("step", claimant, place, fault) for fault in ("is lost", "hangs")]
+            if stage is Stage.RESTORING:
+                found.append(Event("restored", claimant, place))
+            if stage is Stage.RUNNING and driver.step is None and self.left["cuts"]:
+                found.append(Event("cut", claimant, place))
+            if stage is Stage.RUNNING and self.left["failures"]:
+                found.append(Event("fails", claimant, place))
+        living = {claimant for claimant, _, _ in self.living()}
+        if self.left["deaths_of_the_supervisor"]:
+            found += [Event("dies", claimant) for claimant in sorted(living) if claimant.startswith("first")]
+        if self.left["other_runs"]:
+            found.append(Event("another run"))
+        return found
+
+    def apply(self, event: Event, supervisor: type[Supervisor]) -> None:
+        """Make an event happen."""
+        what, claimant, place, fault = event
+        driver = self.runs[claimant][place] if claimant else None
+        match what:
+            case "land":
+                self.ports.land(self.ports.hanging.pop(place))
+            case "dies":
+                self.left["deaths_of_the_supervisor"] -= 1
+                del self.runs[claimant]
+                self.begin(claimant_of("first", "successor"), supervisor)
+            case "another run":
+                self.left["other_runs"] -= 1
+                self.begin(claimant_of("second", "one"), supervisor)
+            case _ if driver is None:
+                raise LookupError(f"{event} happens to no pipeline")
+            case "step":
+                self.ports.fault = fault
+                self.left["lost_replies"] -= fault != ""
+                driver.advance()
+            case "restored":
+                driver.on_restored(TASK, driver.supervisor.attempt)
+            case "cut":
+                self.left["cuts"] -= 1
+                led = driver.supervisor
+                epoch = led.pipeline.first_epoch(led.next_epoch)
+                driver.obey(led.append(Manifest(epoch, led.attempt, Mode.ALIGNED, {TASK: epoch}, {})))
+            case _:
+                self.left["failures"] -= 1
+                driver.on_failure(driver.supervisor.attempt, "a process died")
+
+    def essence(self) -> Any:
+        """What decides what can happen from here on."""
+        return (
+            tuple(map(_told, self.ports.entries)),
+            tuple(map(_told, self.ports.hanging)),
+            tuple(sorted(self.left.items())),
+            tuple((claimant, tuple(map(_of_driver, drivers))) for claimant, drivers in self.runs.items()),
+        )
+
+    def wrong(self) -> str | None:
+        """What no schedule may lead to."""
+        return _wrong_in_chain(self.ports.entries) or self._wrongly_fenced()
+
+    def _wrongly_fenced(self) -> str | None:
+        for claimant, drivers in self.runs.items():
+            run = claimant.partition(".")[0]
+            is_taken_over = any(not entry.claimant.startswith(run) for _, entry in self.ports.entries)
+            if any(driver.is_over for driver in drivers) and not is_taken_over:
+                return f"{claimant} has ended, and no other run has taken over"
+        return None
+
+    def wrong_at_end(self) -> str | None:
+        """What no schedule may end with: nothing can happen any more, and no run has all pipelines."""
+        stages = [{driver.supervisor.stage for driver in drivers} for drivers in self.runs.values()]
+        return None if {Stage.RUNNING} in stages else "nothing can happen any more, and no run has all pipelines"
+
+
+def _told(one: Numbered) -> Any:
+    number, entry = one
+    kind = entry.restored if isinstance(entry, AttemptStart) else entry.epoch
+    return number, type(entry).__name__, entry.attempt, kind, entry.claimant, entry.pipeline
+
+
+def _of_driver(driver: RunDriver) -> Any:
+    led, step = driver.supervisor, driver.step
+    if driver.is_over:
+        return driver.ending
+    return (
+        led.stage,
+        led.attempt,
+        led.entries,
+        led.highest,
+        led.restored_from,
+        led.wanted,
+        led.follows,
+        tuple(sorted(led.waiting)),
+        _told(Numbered(step.number, step.entry)) if isinstance(step, AppendEntry) else step,
+        (driver.is_unknown, driver.tries, driver.coordinator is None),
+    )
+
+
+def _wrong_in_chain(entries: Sequence[Numbered]) -> str | None:
+    """What is wrong with a chain, entry by entry."""
+    attempt, epochs, claimants = Attempt(0), set[Epoch](), [""]
+    last: dict[str | None, tuple[Attempt, str, Epoch | None]] = {}
+    for number, entry in entries:
+        if entry.claimant in claimants[:-1]:
+            return f"entry {number} is by {entry.claimant}, and {claimants[-1]} has the job"
+        if entry.claimant != claimants[-1]:
+            claimants.append(entry.claimant)
+        of, by, continues = last.get(entry.pipeline, (Attempt(0), "", None))
+        if isinstance(entry, AttemptStart):
+            if entry.attempt <= attempt or entry.restored != continues:
+                return f"entry {number} starts attempt {entry.attempt} of {entry.pipeline} from {entry.restored}"
+            attempt = entry.attempt
+            last[entry.pipeline] = entry.attempt, entry.claimant, entry.restored
+        else:
+            if (entry.attempt, entry.claimant) != (of, by) or entry.epoch in epochs:
+                return f"entry {number} is cut {entry.epoch} of attempt {entry.attempt} of {entry.pipeline}"
+            epochs.add(entry.epoch)
+            last[entry.pipeline] = of, by, entry.epoch
+    return None
+
+
+def explore_pipelines(name: str, supervisor: type[Supervisor] = Supervisor) -> Exploration:
+    """Visit every state of a walk; stop at the first violation."""
+    found = Exploration(name)
+    scene = Scene(left=Counter(WALKS[name]))
+    scene.begin(claimant_of("first", "one"), supervisor)
+    seen = {scene.essence()}
+    stack: list[tuple[bytes, tuple[Event, ...]]] = [(pickle.dumps(scene), ())]
+    while stack:
+        copied, story = stack.pop()
+        found.states += 1
+        before: Scene = pickle.loads(copied)
+        events = before.events()
+        found.ends += not any(event.what in ("land", "step", "restored") for event in events)
+        wrong = before.wrong() or (before.wrong_at_end() if not events else None)
+        for event in events:
+            found.transitions += 1
+            after: Scene = pickle.loads(copied)
+            try:
+                after.apply(event, supervisor)
+            except (RuntimeError, LookupError, ValueError) as error:
+                wrong, story = f"{type(error).__name__}: {error}", (*story, event)
+                break
+            found.crash_points += event.what in ("fails", "dies")
+            found.cuts += event.what == "cut"
+            essence = after.essence()
+            if essence not in seen:
+                seen.add(essence)
+                stack.append((pickle.dumps(after), (*story, event)))
+        if wrong is not None:
+            found.violations.append("\n".join([wrong, *map(str, story)]))
+            return found
+    found.complete = True
+    return found

@@ -1,0 +1,25 @@
+"""Every schedule of two pipelines on one chain, with a lost reply, a successor or another run at every point."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.simulation.breaks.broken_pipelines import PIPELINES
+from proof.explored_pipelines import WALKS, explore_pipelines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WALKS)
+def test_no_schedule_of_two_pipelines_loses_the_job_or_mixes_them(name: str):
+    found = explore_pipelines(name)
+    assert found.complete
+    assert found.violations == []
+    assert found.states > 500 and found.ends > 20
+
+
+@pytest.mark.parametrize(
+    "rule", ["pipeline-shares-a-completion", "pipeline-fences-another", "pipelines-count-attempts-apart"]
+)
+def test_a_broken_rule_of_pipelines_is_found_with_its_story(rule: str):
+    found = explore_pipelines("two pipelines, a lost reply", PIPELINES[rule].parts().supervisor)
+    assert found.violations and "step first.one" in found.violations[0]
