@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
+from engine.channel_ends import RemoteChannel
 from engine.simulation.host import Host
 from engine.simulation.simulated_store import FileId
 from engine.simulation.world import Happening
@@ -52,6 +53,8 @@ class Place:
     - reads: the channels that may be received from; awaits: those of them that have not ended.
     - notes_barriers, notes_ends: the channels whose barrier, or END, is received at once.
     - at_once: what happens here before anything else.
+    - known: by output channel, the last credit that has arrived. granted: by input channel, the last credit that was
+      sent, and how much has been consumed. Both are empty unless credit can be late.
     """
 
     def __init__(self, content: bytes, files: int) -> None:
@@ -67,6 +70,8 @@ class Place:
         self.notes_ends: frozenset[int] = frozenset()
         self.awaits: tuple[int, ...] = ()
         self.at_once: Happening | None = None
+        self.known: dict[int, Credit] = {}
+        self.granted: dict[int, tuple[Credit, int]] = {}
 
 
 class Outcome(NamedTuple):
@@ -182,7 +187,16 @@ class Places:
             place.notes_barriers = frozenset(c for c in into if self._only_notes_marks(host, c))
             ends = (c for c in place.notes_barriers if not self.is_back[c])
             place.notes_ends = frozenset(ends if host.core.rounds is None else ())
+            if self.graph.late_credit:
+                self._survey_credit(place, host)
         return place
+
+    def _survey_credit(self, place: Place, host: Host) -> None:
+        for out in host.driver.outputs.values():
+            if isinstance(out, RemoteChannel):
+                place.known[self.number_of_channel[out.id]] = Credit(out.number, out.consumed, out.window)
+        for channel, arrivals in host.driver.arrivals.items():
+            place.granted[self.number_of_channel[channel]] = arrivals.said, arrivals.consumed
 
     def _events(self, host: Host) -> list[Happening]:
         self.scene.hosts = {host.id: host}
@@ -264,9 +278,16 @@ class Places:
         return Outcome(self.number(host, files), sent, reported, credited)
 
     def _apply(self, host: Host, event: Happening) -> None:
-        if event[0] == "credit":
-            host.driver.on_credit(*event[1:])
-            return
+        match event:
+            case ("credit", channel, credit):
+                self.scene.counts["late_credit"] += not host.driver.on_credit(channel, credit)
+                return
+            case ("repeat_credit", channel):
+                host.driver.arrivals[channel].repeat_credit(self.scene.now_ms)
+                self.scene.counts["credit_sent_again"] += bool(self.scene.credits)
+                return
+            case _:
+                pass
         self.scene.apply(event)
         is_step = event[0] == "receive" and not self.is_logged[self.number_of_channel[event[1]]]
         if is_step and event[1] in host.core.ready():

@@ -9,6 +9,7 @@ from engine.simulation.world import Happening
 from proof.explored_centre import Centres
 from proof.explored_places import DATA, END, Places
 from proof.tiny_graphs import TinyGraph
+from recovery.credit import Credit
 from recovery.cut import Cut
 
 
@@ -19,14 +20,19 @@ class Left(NamedTuple):
     aborts: int
     crashes: int
     early_probes: int
+    lost_credits: int = 0
     ticks: int = 12
 
 
 class State(NamedTuple):
-    """A state of the walk: the numbers of the world's parts, and the events that may still be injected."""
+    """A state of the walk: the numbers of the world's parts, and the events that may still be injected.
+
+    - credits: for each channel, what its receiver has sent and its sender has not received, if credit can be late.
+    """
 
     places: tuple[int, ...]
     wires: tuple[int, ...]
+    credits: tuple[tuple[Credit, ...], ...]
     centre: int
     left: Left
 
@@ -42,6 +48,8 @@ class Step:
         self.all_places, self.all_wires, self.centres = places, places.wires, centres
         self.places = list(state.places)
         self.wires = list(state.wires)
+        self.credits: list[tuple[Credit, ...]] = list(state.credits)
+        self.is_late = graph.late_credit
         self.centre = state.centre
         self.left = state.left
         self.appends_at_once = graph.bounds["epochs"] < 2
@@ -72,12 +80,30 @@ class Step:
                 self._in_centre(event)
             case "append" | "restore":
                 self._in_centre(event)
+            case "credit":
+                self._deliver(self.all_places.number_of_channel[event[1]], self._take_credit(event))
+            case "lose_credit":
+                self.left = self.left._replace(lost_credits=self.left.lost_credits - 1)
+                self.all_places.scene.counts["lost_credit"] += 1
+                self._take_credit(event)
+            case "repeat_credit":
+                self._at_place(self.all_places.receivers[self.all_places.number_of_channel[event[1]]], event)
             case "receive":
                 self._receive(self.all_places.number_of_channel[event[1]], event)
             case _:
                 self._at_place(self.all_places.number_of_task[event[1]], event)
         self._settle()
-        return State(tuple(self.places), tuple(self.wires), self.centre, self.left)
+        return State(tuple(self.places), tuple(self.wires), tuple(self.credits), self.centre, self.left)
+
+    def _take_credit(self, event: Happening) -> Credit:
+        channel, position = self.all_places.number_of_channel[event[1]], event[2]
+        waiting = list(self.credits[channel])
+        taken = waiting.pop(position)
+        self.credits[channel] = tuple(waiting)
+        return taken
+
+    def _deliver(self, channel: int, credit: Credit) -> None:
+        self._at_place(self.all_places.senders[channel], ("credit", self.all_places.channels[channel], credit))
 
     def _receive(self, channel: int, event: Happening) -> None:
         queue = self.wires[channel]
@@ -93,8 +119,10 @@ class Step:
         for channel, sent in outcome.sent:
             self.wires[channel] = self.all_wires.push(self.wires[channel], sent)
         for channel, credit in outcome.credited:
-            credited = ("credit", self.all_places.channels[channel], credit)
-            self._at_place(self.all_places.senders[channel], credited)
+            if self.is_late:
+                self.credits[channel] = (*self.credits[channel], credit)
+            else:
+                self._deliver(channel, credit)
         for report in outcome.reported:
             self.reports.append(("report", report))
 
@@ -107,6 +135,7 @@ class Step:
             self.cuts.append(ruling.cut)
         if ruling.has_crashed:
             self.wires = [0] * len(self.wires)
+            self.credits = [()] * len(self.credits)
             self.places = [self.all_places.bare] * len(self.places)
         if ruling.files is not None:
             self.places = [self.all_places.with_files(p, f) for p, f in zip(self.places, ruling.files, strict=True)]

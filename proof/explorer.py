@@ -11,8 +11,9 @@ The walk is shortened as follows, without leaving anything out:
   mailbox as on the wire; a held channel is not read.
 - Tasks start at once, reports reach the coordinator at once, and so does the news of a complete cut; files are written
   at once if the graph says so. A slow task is equivalent to one that gets no turn, a late report to a late append.
-- Credit reaches its sender at once. Late credit for a regular channel is equivalent to a sender that gets no turn; for
-  a back edge, whose sender goes on, to items that are late themselves.
+- Credit reaches its sender at once, except in the graph about credit that is late or lost. Late credit for a regular
+  channel is equivalent to a sender that gets no turn; for a back edge, whose sender goes on, to items that are late
+  themselves.
 - A barrier or END that completes nothing is received at once: it is noted for its channel, and other events at that
   task lead to the same state before or after it. The same holds for a barrier of a back edge, because the log has the
   same content either way. It does not hold for an END that makes a difference: on a back edge, because its head may be
@@ -31,7 +32,7 @@ In each complete cut every record must be in one place: not yet read, in a log, 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +41,7 @@ from engine.simulation.world import Happening
 from engine.simulation.world_options import Parts
 from proof.explored_alone import Alone
 from proof.explored_centre import Centres
-from proof.explored_places import DATA, Place, Places, Wires
+from proof.explored_places import DATA, Numbers, Place, Places, Wires
 from proof.explored_steps import Left, RefusedError, State, Step
 from proof.tiny_graphs import TinyGraph
 from recovery.cut import Cut
@@ -83,12 +84,15 @@ class Explorer:
         self.places = Places(graph, graph.world(parts), self.wires)
         self.centres = Centres(graph, self.places)
         self.alone = Alone(graph, self.places, self.centres) if reduced else None
+        self.credit_numbers = Numbers()
         self.judged: dict[int, tuple[Cut, list[str], bool]] = {}
 
     def run(self, violations_max: int = 1, progress: Callable[[Exploration], None] | None = None) -> Exploration:
         """Visit every state; stop early after `violations_max` violations, or after the limit of states."""
-        bare, wires = (self.places.bare,) * len(self.places.tasks), (0,) * len(self.places.channels)
-        start = State(bare, wires, self.centres.number(self.world), Left(**self.graph.bounds))
+        bare, channels = (self.places.bare,) * len(self.places.tasks), len(self.places.channels)
+        start = State(
+            bare, (0,) * channels, ((),) * channels, self.centres.number(self.world), Left(**self.graph.bounds)
+        )
         stack: list[tuple[State, list[Happening], Story]] = []
         reported = 0
         self._visit(start, (), None, stack)
@@ -129,7 +133,26 @@ class Explorer:
         ]
         for place in state.places:
             steps += [event for event, gate in met[place].steps if gate < 0 or not wires[gate]]
+        if self.graph.late_credit:
+            steps += self._steps_of_credit(state)
         return steps
+
+    def _steps_of_credit(self, state: State) -> Iterator[Happening]:
+        for channel, waiting in enumerate(state.credits):
+            id = self.places.channels[channel]
+            if self.places.met[state.places[self.places.senders[channel]]].is_started:
+                yield from (("credit", id, position) for position in range(len(waiting)))
+            if not waiting and self._is_unheard(state, channel):
+                yield ("repeat_credit", id)
+
+    def _is_unheard(self, state: State, channel: int) -> bool:
+        """Whether a repetition would be news to the sender. One that is none changes nothing."""
+        receiver = state.places[self.places.receivers[channel]]
+        granted = self.places.met[receiver].granted.get(channel)
+        known = self.places.met[state.places[self.places.senders[channel]]].known.get(channel)
+        if granted is None or known is None or (granted[1], granted[0].window) == (known.consumed, known.window):
+            return False
+        return bool(self.places.act(receiver, ("repeat_credit", self.places.channels[channel])).credited)
 
     def _may_receive(self, channel: int, queue: int, place: Place) -> bool:
         """Whether to receive the next item. A full task would not process a batch, and that is a part of this step."""
@@ -143,6 +166,9 @@ class Explorer:
         found: list[Happening] = []
         if centre.is_over:
             return found
+        if left.lost_credits:
+            for channel, waiting in zip(self.places.channels, state.credits, strict=True):
+                found += [("lose_credit", channel, position) for position in range(len(waiting))]
         if left.crashes and centre.may_crash:
             self.found.crash_points += 1
             if centre.is_fresh:
@@ -165,6 +191,8 @@ class Explorer:
         met = self.places.met
         parts = [met[place].essence for place in state.places]
         parts += [self.wires.essences[queue] for queue in state.wires]
+        if self.graph.late_credit:
+            parts.append(self.credit_numbers.of(self._credit_in_transit(state)))
         mark = array("I", (*parts, self.centres.met[state.centre].essence, *state.left)).tobytes()
         if mark in self.seen:
             return
@@ -185,6 +213,19 @@ class Explorer:
             self._violation("nothing can happen any more, and the run is not finished", story)
             return
         stack.append((state, steps + self._injected(state, is_quiet=not steps), story))
+
+    def _credit_in_transit(self, state: State) -> tuple[Any, ...]:
+        """How far what was sent, and what is in transit, is ahead of what the senders know."""
+        found: list[tuple[Any, ...]] = []
+        for channel, waiting in enumerate(state.credits):
+            granted = self.places.met[state.places[self.places.receivers[channel]]].granted.get(channel)
+            known = self.places.met[state.places[self.places.senders[channel]]].known.get(channel)
+            if granted is not None and known is not None:
+                number, consumed, _ = known
+                found.append(
+                    tuple((c.number - number, c.consumed - consumed, c.window) for c in (granted[0], *waiting))
+                )
+        return tuple(found)
 
     def _is_stuck(self, state: State) -> bool:
         if not self.centres.met[state.centre].has_coordinator or not state.left.ticks:

@@ -32,6 +32,8 @@ SPILLING = FlowLimits(loop_bytes_max=0)
 """All waiting batches of a loop but the first are spilled."""
 ONE_BATCH = FlowLimits(credit_bytes=1, back_edge_bytes_min=1, loop_bytes_max=0)
 """Every channel has room for one batch. On a back edge the next ones wait at the sender, spilled."""
+REPEATING = replace(ONE_BATCH, back_edge_bytes_min=100, credit_repeat_ms=0)
+"""Back edges have room for two batches, so two messages of credit can be in transit; any moment is one to repeat it."""
 
 
 def pass_on(state: dict[Any, Any], record: Record) -> list[tuple[str, Record]]:
@@ -88,6 +90,7 @@ class TinyGraph:
 
     - logs_regular: regular channels may be logged too; overtakes: tasks may capture past their queues at any moment.
     - together: batches may be taken together. flow: the limits on what waits in channels.
+    - late_credit: credit is in transit and may overtake credit; otherwise it arrives at once.
     - files_max: how many files may make up the keyed state of a task; with more than 1, cuts hold what has changed.
     """
 
@@ -102,6 +105,7 @@ class TinyGraph:
     overtakes: bool = False
     together: bool = False
     flow: FlowLimits = field(default=UNBOUNDED)
+    late_credit: bool = False
     records_max: int = 1
     files_max: int = 1
     runtime: Callable[..., Any] = field(default=TinyRuntime)
@@ -311,6 +315,14 @@ def graphs() -> tuple[TinyGraph, ...]:
             (2, 1, 0),
             mode=Mode.DRAIN,
             flow=ONE_BATCH,
+        ),
+        _narrow(
+            "credit that is late or lost",
+            {**one, "lost_credits": 1},
+            (0, 2, 0),
+            (1, 2, 0),
+            flow=REPEATING,
+            late_credit=True,
         ),
         _loop("a late write", one, *items, writes_at_once=False),
         _loop("a probe too early", {**one, "early_probes": 1}, *items),
