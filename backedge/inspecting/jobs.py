@@ -65,11 +65,7 @@ class Jobs:
         return here[0] if here else None
 
     def _alive(self, job: str) -> list[RunStatus]:
-        alive = [status for status in self.living or () if status.job == job]
-        if self.snapshots is None:
-            return alive
-        location = store_at(self.snapshots).location
-        return [status for status in alive if status.snapshots in (None, location)]
+        return kept_at(self.snapshots, [status for status in self.living or () if status.job == job])
 
     def stored(self) -> list[str]:
         """The names of the jobs in the store."""
@@ -92,6 +88,14 @@ class Jobs:
             there = ", ".join(Jobs(snapshots).stored())
             raise WrongCallError(f"job {job!r} is not in {snapshots}: it holds {there or 'no job'}")
         return CutStore(snapshots, job, self.key)
+
+
+def kept_at(snapshots: str | None, runs: Sequence[RunStatus]) -> list[RunStatus]:
+    """Those of the runs that keep their cuts in this folder or URI, and those that keep none; without one, all."""
+    if snapshots is None:
+        return list(runs)
+    location = store_at(snapshots).location
+    return [status for status in runs if status.snapshots in (None, location)]
 
 
 def cut_of(store: CutStore, epoch: int | None, operator: str | None = None) -> CutDescription:

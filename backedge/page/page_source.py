@@ -9,9 +9,8 @@ from threading import Lock
 from typing import Any
 
 from backedge.inspecting.cut_contents import CutContents
-from backedge.inspecting.jobs import Jobs, cut_of
+from backedge.inspecting.jobs import Jobs, cut_of, kept_at
 from recovery.run_status import RunStatus
-from recovery.stores.store_schemes import store_at
 
 SHOWN_MAX = 200
 LIVING_S = 0.8
@@ -81,11 +80,8 @@ class PageSource:
             if time.monotonic() - told_s >= LIVING_S:
                 living = self._ask_living()
                 self._living = time.monotonic(), living
-        if self._snapshots is not None:
-            # The page of a folder shows the runs that keep their cuts there, and those that keep none.
-            location = store_at(self._snapshots).location
-            living = [status for status in living if status.snapshots in (None, location)]
-        return Jobs(self._snapshots, self._key, living)
+        # The page of a folder shows the runs that keep their cuts there, and those that keep none.
+        return Jobs(self._snapshots, self._key, kept_at(self._snapshots, living))
 
     def _contents(self, job: str, epoch: int) -> CutContents:
         store = self._jobs().store(job)

@@ -149,9 +149,12 @@ class FileSink(Files, Sink[Any]):
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
         """Create a file for a transaction. `types` is shared by all parts of a task."""
 
-    @abstractmethod
     def join(self, parts: Sequence[Path], path: Path) -> None:
-        """Write the records of these files, which have the same form, into a new one; always the same bytes."""
+        """Write the records of these files, which have the same form, into a new one; always the same bytes.
+
+        Their contents follow one another, unless the format needs more.
+        """
+        join_bytes(self.disk, parts, path)
 
     def form_of(self, path: Path) -> Any:
         """What the files that are joined must have in common."""
@@ -274,10 +277,6 @@ class RehearsedFiles(FileSink):
         """A file of pickles."""
         return PicklePart(self.disk, path, sink)
 
-    def join(self, parts: Sequence[Path], path: Path) -> None:
-        """One after the other."""
-        join_bytes(self.disk, parts, path)
-
     def published(self) -> list[Any]:
         """The records of all files, and of the rolls that wait to become files."""
         folder = Path(self.path)
@@ -318,10 +317,6 @@ class JsonLines(FileSource[dict[str, Any]], FileSink):
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
         """A file of this format."""
         return JsonPart(self.disk, path, sink)
-
-    def join(self, parts: Sequence[Path], path: Path) -> None:
-        """One after the other."""
-        join_bytes(self.disk, parts, path)
 
 
 @dataclass(frozen=True)

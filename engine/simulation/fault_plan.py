@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from engine.simulation.record import Violation
 from engine.simulation.world import Happening
@@ -44,25 +45,8 @@ class FaultPlan:
     @staticmethod
     def none() -> FaultPlan:
         """No faults."""
-        return FaultPlan(
-            crashes=0,
-            coordinator_deaths=0,
-            transport=0,
-            write_failures=0,
-            lost_reports=0,
-            aborts=0,
-            savepoints=0,
-            stops=0,
-            lines=0,
-            credits=0,
-            zombies=False,
-            lost_append_replies=0,
-            hung_appends=0,
-            compactions=0,
-            failed_claims=0,
-            unreadable_chains=0,
-            unreadable_cuts=0,
-        )
+        counts: dict[str, Any] = {fault.name: 0 for fault in fields(FaultPlan) if fault.type == "int"}
+        return FaultPlan(**counts, zombies=False)
 
 
 @dataclass

@@ -109,13 +109,13 @@ def test_no_such_folder(tmp_path: Path):
 
 
 def test_a_folder_without_a_job(tmp_path: Path):
-    assert refusal(tmp_path).startswith(f"there is no job in {tmp_path}: give the folder")
+    assert refusal(tmp_path).startswith(f"{tmp_path} holds no job: give")
 
 
 def test_a_folder_of_several_jobs_names_them(tmp_path: Path):
     for job in ("b", "a"):
         begin(CutStore(str(tmp_path), job))
-    assert refusal(tmp_path) == f"{tmp_path} holds 2 jobs: give the folder of one (a, b)"
+    assert refusal(tmp_path) == f"{tmp_path} holds 2 jobs (a, b): give the location of one, SNAPSHOTS/JOB"
 
 
 def test_a_store_that_nothing_opens():

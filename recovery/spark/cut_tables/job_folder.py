@@ -180,30 +180,22 @@ def _manifest_file(link: Any) -> str:
 
 def _store_of_job(location: str) -> Store:
     """The store of the job at a path or URI: ROOT/JOB, or ROOT if it holds a single job."""
-    if scheme_of(location) == "file":
-        return FolderStore(_job_path(os.path.realpath(local_path(location))))
-    store = store_at(location)
+    store = FolderStore(_folder_at(location)) if scheme_of(location) == "file" else store_at(location)
     if exists(store, JOB):
         return store
     jobs = jobs_in(store)
-    if len(jobs) != 1:
-        found = f"holds {len(jobs)} jobs ({', '.join(jobs)})" if jobs else "holds no job"
-        raise UnreadableError(f"{location} {found}: give the location of one, SNAPSHOTS/JOB")
-    return store.below(jobs[0])
+    if len(jobs) == 1:
+        return store.below(jobs[0])
+    found = f"{len(jobs)} jobs ({', '.join(jobs)})" if jobs else "no job"
+    raise UnreadableError(f"{store.location} holds {found}: give the location of one, SNAPSHOTS/JOB")
 
 
-def _job_path(path: str) -> str:
+def _folder_at(location: str) -> str:
+    path = os.path.realpath(local_path(location))
     if not os.path.isdir(path):
         found = "is a file" if os.path.exists(path) else "does not exist"
         raise UnreadableError(f"{path} {found}: give the folder with a run's snapshots, SNAPSHOTS/JOB")
-    if os.path.isfile(os.path.join(path, JOB)):
-        return path
-    jobs = sorted(entry.name for entry in os.scandir(path) if os.path.isfile(os.path.join(entry.path, JOB)))
-    if len(jobs) == 1:
-        return os.path.join(path, jobs[0])
-    if jobs:
-        raise UnreadableError(f"{path} holds {len(jobs)} jobs: give the folder of one ({', '.join(jobs)})")
-    raise UnreadableError(f"there is no job in {path}: give the folder with a run's snapshots, SNAPSHOTS/JOB")
+    return path
 
 
 def _read(path: str, read: Callable[[], T]) -> T:
