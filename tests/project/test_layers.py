@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -33,9 +35,15 @@ FOREIGN_HOMES = {
 """The only places that may import a package which not every installation has."""
 
 
+@cache
+def imports(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """Every import, wherever in the file it stands."""
+    return [found for found in ast.walk(ast.parse(source)) if isinstance(found, ast.Import | ast.ImportFrom)]
+
+
 def imported(source: str) -> Iterator[tuple[int, str]]:
-    """The line and full name of every absolute import, wherever in the file it stands."""
-    for found in ast.walk(ast.parse(source)):
+    """The line and full name of every absolute import."""
+    for found in imports(source):
         match found:
             case ast.Import(names=names):
                 yield from ((found.lineno, name.name) for name in names)
@@ -107,7 +115,42 @@ def test_no_import_is_relative():
     relative = [
         f"{file.relative_to(ROOT)}:{found.lineno}"
         for file in files_of_ours()
-        for found in ast.walk(ast.parse(file.read_text()))
+        for found in imports(file.read_text())
         if isinstance(found, ast.ImportFrom) and found.level > 0
     ]
     assert not relative, "\n".join(relative)
+
+
+def test_no_module_imports_itself_through_others():
+    """As it is loaded: an import within a function comes later, and one for types alone never."""
+    names = {_module_name(file): file for file in files_of_ours()}
+    loads = {name: {found for found in _loaded(file.read_text()) if found in names} for name, file in names.items()}
+    assert any(loads.values())
+    assert list(TopologicalSorter(loads).static_order())
+
+
+def test_modules_that_import_each_other_are_found():
+    with pytest.raises(CycleError, match="cycle"):
+        list(
+            TopologicalSorter(
+                {"graphs.flow": _loaded("import graphs.plan"), "graphs.plan": ["graphs.flow"]}
+            ).static_order()
+        )
+
+
+def _module_name(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _loaded(source: str) -> set[str]:
+    """What a file imports when it is imported: modules, and names that may be modules."""
+    found: set[str] = set()
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Import(names=names):
+                found |= {name.name for name in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {module, *(f"{module}.{name.name}" for name in names)}
+            case _:
+                continue
+    return found
