@@ -278,6 +278,7 @@ def test_columns_and_records_give_the_same_in_rounds_under_crashes():
     assert len(by_node[0]) == NODES
 
 
+@pytest.mark.slow
 def test_a_class_that_captures_nothing_is_found():
     with pytest.raises(ScheduleError):
         simulate(handing(Forgets, Add), seeds=range(20), parallelism=(2,))

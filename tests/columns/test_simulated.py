@@ -70,6 +70,7 @@ def test_a_loop_of_columns_loses_nothing_and_doubles_nothing(policy: Any):
         assert result.restores_with_log > 3
 
 
+@pytest.mark.slow
 def test_a_log_in_a_loop_of_columns_holds_columns_and_is_replayed():
     simulation = Simulation(retries(), None, 3, (1, 2), "aligned")
     assert simulation.faithful.drive() is None

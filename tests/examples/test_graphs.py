@@ -120,6 +120,7 @@ def test_devices_know_the_lowest_number_of_their_household_and_lone_ones_their_o
     assert lowest == {**{number: number for number in range(10)}, 5: 4, 6: 4, 9: 2}
 
 
+@pytest.mark.slow
 def test_crossings_are_as_far_from_a_station_as_the_quickest_way():
     streets = [(3, 4, 5), (4, 3, 7), (4, 5, 1), (5, 6, 2), (3, 6, 20)]
     inputs = {"ways": [{"source": one, "target": other, "seconds": float(s)} for one, other, s in streets]}
@@ -156,6 +157,7 @@ def test_triangles_are_counted_at_their_middle():
     assert {row["vertex"]: row["triangles"] for row in found} == {0: 0, 1: 2, 2: 2, 3: 0, 4: 0}
 
 
+@pytest.mark.slow
 def test_flowers_far_from_each_other_are_in_groups_of_their_own_and_a_centre_without_flowers_stays():
     def at(place: int) -> dict[str, float]:
         return dict.fromkeys(kmeans.MEASURES, place)

@@ -51,6 +51,7 @@ def one_token_and_at_most_one_inside(view: CutView) -> bool:
     return len(tokens) <= 1 and inside == [token["member"] for token in tokens if token["let_in"]]
 
 
+@pytest.mark.slow
 def test_there_is_one_token_whatever_dies_and_nobody_inside_but_whom_it_let_in():
     wishes = [{"wish": wish, "member": wish * 5 % token_ring.MEMBERS} for wish in range(4)]
     token = {"member": 0, "page": 0, "pages": len(wishes), "press": "press"}
@@ -68,6 +69,7 @@ def test_there_is_one_token_whatever_dies_and_nobody_inside_but_whom_it_let_in()
         assert sorted(row["page"] for row in prints) == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_message_is_retried_four_times_at_most_after_pauses_that_double():
     messages = [{"message": refusals, "refusals": refusals} for refusals in range(7)]
     settled = simulate(retry_queue.flow(NOWHERE, AT_ONCE), {"messages": messages}, seeds=range(6), crashes=2).outputs[

@@ -47,6 +47,7 @@ def test_a_chain_is_peeled_from_its_ends_and_a_ring_stays_longer():
     assert cores(*chain, *ring) == {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2}
 
 
+@pytest.mark.slow
 def test_who_loses_all_partners_in_one_round_gets_a_core_number_nevertheless():
     star = [(0, leaf) for leaf in range(1, 6)]
     assert cores(*star) == dict.fromkeys(range(6), 1)
@@ -69,6 +70,7 @@ def test_every_sample_is_used_once_and_the_learner_is_the_same_whatever_dies():
     assert {row["batch"] - row["version"] for row in used if row["batch"] >= STALE} == {STALE}
 
 
+@pytest.mark.slow
 def test_what_was_learned_beats_a_coin_and_who_pushes_where_the_pole_leans():
     batches = 36
     used = simulate(rollout_training.flow(size=batches * EPISODES, seconds=0), seeds=range(1)).outputs["used"]

@@ -119,6 +119,7 @@ class Forgetful(SqliteSink):
             database.execute("DELETE FROM staged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "told"),
     [(Doubling, "sink 'odd' has published something other"), (Forgetful, "neither staged nor published")],

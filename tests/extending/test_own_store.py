@@ -215,6 +215,7 @@ class Unlisted(SqliteStore):
         return []
 
 
+@pytest.mark.slow
 def test_a_chain_that_was_shortened_many_times_needs_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(chains, "ENTRIES_KEPT", 4)
     listing = CutStore(location(tmp_path), "job")

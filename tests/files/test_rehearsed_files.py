@@ -26,6 +26,7 @@ def halving(sink: Any) -> Flow:
     return flow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [CSV, JsonLines, Parquet])
 def test_records_are_published_once_and_nowhere_else(tmp_path: Path, kind: Any):
     result = simulate(halving(kind(str(tmp_path / "odd"))), seeds=range(15), crashes=3)
@@ -33,6 +34,7 @@ def test_records_are_published_once_and_nowhere_else(tmp_path: Path, kind: Any):
     assert not (tmp_path / "odd").exists()
 
 
+@pytest.mark.slow
 def test_files_of_several_cuts_are_rehearsed_and_a_part_that_is_joined_twice_is_found(monkeypatch: pytest.MonkeyPatch):
     joined: list[int] = []
     join = RehearsedFiles.join

@@ -88,6 +88,7 @@ def test_acyclic_graph_is_ordered(seed: int):
         assert all(order.index(a) < order.index(b) for a in graph for b in graph[a])
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_no_deeper_than_a_short_one():
     size = 100_000
     circle = {vertex: [(vertex + 1) % size] for vertex in range(size)}

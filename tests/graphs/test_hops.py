@@ -29,6 +29,7 @@ def loop_of(flow: Flow, records, name: str, place: int, *, needs: int, limit: in
     return done
 
 
+@pytest.mark.slow
 def test_loops_one_behind_the_other_count_apart():
     flow = Flow("in_a_row")
     first = loop_of(flow, flow.read(Items([(0, 0)]), name="start"), "first", 0, needs=4, limit=4)
@@ -36,6 +37,7 @@ def test_loops_one_behind_the_other_count_apart():
     assert simulate(flow, seeds=range(20)).outputs == {"done": [(5, 4)], "first_dead": [], "second_dead": []}
 
 
+@pytest.mark.slow
 def test_a_record_that_needs_one_round_more_than_its_loop_allows_is_a_dead_letter_of_that_loop():
     flow = Flow("too_often")
     first = loop_of(flow, flow.read(Items([(0, 0)]), name="start"), "first", 0, needs=4, limit=9)
@@ -43,6 +45,7 @@ def test_a_record_that_needs_one_round_more_than_its_loop_allows_is_a_dead_lette
     assert simulate(flow, seeds=range(20)).outputs == {"done": [], "first_dead": [], "second_dead": [(5, 3)]}
 
 
+@pytest.mark.slow
 def test_a_loop_within_another_begins_at_zero_each_time():
     flow = Flow("nested")
     outer = flow.loop("outer", of=tuple, max_rounds=3)
@@ -56,6 +59,7 @@ def test_a_loop_within_another_begins_at_zero_each_time():
     assert found["inner_dead"] == found["outer.dead_letters"] == []
 
 
+@pytest.mark.slow
 def test_a_loop_counts_apart_from_an_iteration_in_front_of_it():
     flow = Flow("behind_an_iteration")
     rounds = flow.iterate(flow.read(Items([(0,)]), name="start"), lambda s: s.map(lambda r: r), rounds=9, name="rounds")

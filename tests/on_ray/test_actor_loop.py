@@ -115,6 +115,7 @@ def loads_of(run: Attending, task: TaskId) -> list[TaskLoad]:
     return [load for load in found if load.task == task]
 
 
+@pytest.mark.slow
 def test_tasks_report_what_they_do_and_what_waits_in_their_channels(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("engine.on_ray.actor.actor_loop.LOAD_MS", 100)
     with Attending(ring(tokens=50), options=options()) as run:
@@ -164,6 +165,7 @@ def test_a_head_says_how_often_records_have_gone_round(monkeypatch: pytest.Monke
 # -- epochs --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actors", ["task", "slice"])
 @pytest.mark.parametrize("mode", [Mode.ALIGNED, Mode.UNALIGNED])
 def test_a_cut_holds_what_was_read_in_output_or_on_the_way(actors: Any, mode: Mode):
@@ -365,6 +367,7 @@ def test_credit_that_is_lost_for_a_while_does_not_stop_the_flow():
         run.until(lambda: records_of(run, SINK) > before + 1_000, "the flow goes on")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("actors", ["task", "slice"])
 def test_a_ring_with_credit_for_one_batch_does_not_stand_still(actors: Any):
     limits = Limits(credit_bytes=1, loop_bytes_max=100)

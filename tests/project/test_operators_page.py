@@ -81,6 +81,7 @@ def test_the_class_on_columns_gives_the_totals_that_the_page_says():
     assert result.rescaled
 
 
+@pytest.mark.slow
 def test_the_vertex_program_gives_the_lengths_that_the_page_says():
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[3], "operators.md", "exec"), made)

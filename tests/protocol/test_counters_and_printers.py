@@ -91,6 +91,7 @@ def counts_in(cut: Cut) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.ALIGNED, Mode.UNALIGNED])
 def test_after_any_crash_both_counts_agree_and_what_is_printed_only_grows(mode: Mode):
     restored = 0

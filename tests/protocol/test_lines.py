@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from graphs.ids import Epoch
 from recovery.lines import REPEAT_MS, REPEATED_MAX, LineEnd, Said
 from recovery.messages import Mode
@@ -65,6 +67,7 @@ def test_a_long_backlog_is_sent_again_in_parts():
     assert [said.what for said in end.due(REPEAT_MS)] == list(range(REPEATED_MAX))
 
 
+@pytest.mark.slow
 def test_everything_arrives_once_and_in_order_over_a_bad_network():
     for seed in range(50):
         rng = random.Random(seed)

@@ -151,6 +151,7 @@ def recorded(bench: Bench) -> Global:
     return Global((bench.state(1, "P"), bench.state(1, "Q")), (*bench.log(1, "P->Q"), *bench.log(1, "Q->P")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.ALIGNED, Mode.UNALIGNED])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_stable_predicate_read_off_a_cut_holds_and_one_that_held_is_read(name: str, mode: Mode):

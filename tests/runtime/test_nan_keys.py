@@ -142,6 +142,7 @@ def test_columns_of_nan_meet_in_the_state_of_one_key():
     assert sorted(simulate(flow, seeds=range(5)).outputs["done"]) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_one_state_entry_through_crashes_and_another_parallelism():
     def keep(state: dict[str, int], record: Any) -> tuple[dict[str, int], Any]:
         state["n"] = state.get("n", 0) + 1

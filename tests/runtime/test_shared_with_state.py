@@ -133,6 +133,7 @@ def test_neither_sees_what_the_other_changes(step: str, batches: list[list[int]]
     assert lists == [[1, "touched"], [1, 2, "touched"], [1, 2, 3, "touched"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [*STATEFUL, *CLASSES])
 def test_in_a_loop_within_an_actor_and_with_crashes_the_state_is_what_it_was(step: str):
     flow = Flow("sharing")

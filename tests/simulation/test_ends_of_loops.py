@@ -37,6 +37,7 @@ def counting() -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_what_on_end_sends_out_of_its_loop_arrives():
     assert simulate(counting(), seeds=range(50)).outputs["done"] == [-1]
 
@@ -82,6 +83,7 @@ def test_after_the_last_round_a_timer_may_emit_what_leaves_the_iteration():
     assert simulate(flow, seeds=range(20), parallelism=1).outputs["late"] == [0]
 
 
+@pytest.mark.slow
 def test_it_is_refused_in_every_schedule_because_the_last_state_of_a_head_waits(monkeypatch: pytest.MonkeyPatch):
     simulation = Simulation(counting(), None, 3, (1, 2), "aligned")
     assert simulation.faithful.drive() is None

@@ -13,7 +13,7 @@ import pytest
 
 from engine.simulation.breaks import BREAKS
 from proof.cloning import essence
-from proof.explorer import Exploration, Explorer
+from proof.explorer import Explorer
 from proof.tiny_graphs import TinyGraph, graphs
 
 LONG = ("two overlapping epochs, an abort", "rounds")
@@ -55,9 +55,11 @@ REDUCED = [name for name in SHORT if (alone := Explorer(graph(name)).alone) is n
 
 
 @cache
-def walked(name: str) -> Exploration:
+def walked(name: str) -> Explorer:
     """The whole walk of a graph; tests share it."""
-    return Explorer(graph(name)).run()
+    explorer = Explorer(graph(name))
+    explorer.run()
+    return explorer
 
 
 def cuts_of(explorer: Explorer) -> set[Any]:
@@ -71,7 +73,7 @@ def cuts_of(explorer: Explorer) -> set[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", marked(SHORT, MINUTE[:1]))
 def test_every_schedule_of_a_small_graph_is_right(name: str):
-    found = walked(name)
+    found = walked(name).found
     assert found.complete
     assert found.violations == []
     assert (found.cuts_with_log > 0) == (name != DRAIN)
@@ -88,6 +90,7 @@ def test_what_comes_first_of_a_long_graph_is_right(name: str):
     assert found.cuts > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", FOUND)
 def test_a_broken_rule_is_found_with_its_story(rule: str):
     found = Explorer(graph("a death during the restore"), BREAKS[rule].parts()).run()
@@ -95,12 +98,14 @@ def test_a_broken_rule_is_found_with_its_story(rule: str):
     assert " append\n" in found.violations[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["back-edge-waits-for-credit", "credit-counts-barriers", "marker-overtakes-a-batch"])
 def test_a_broken_rule_of_credit_is_found(rule: str):
     found = Explorer(graph(FULL), BREAKS[rule].parts()).run()
     assert found.violations
 
 
+@pytest.mark.slow
 def test_a_receiver_that_forgets_with_an_abort_what_it_has_granted_is_found():
     found = Explorer(graph(FULL, aborts=1), BREAKS["credit-lost-after-an-abort"].parts()).run()
     assert found.violations and "abort_epoch" in found.violations[0]
@@ -108,25 +113,28 @@ def test_a_receiver_that_forgets_with_an_abort_what_it_has_granted_is_found():
 
 @pytest.mark.slow
 def test_channels_are_full_and_batches_wait_split_and_together():
-    assert {"full_channels", "spilled", "split_batches", "taken_together"} <= walked(FULL).exercised.keys()
+    assert {"full_channels", "spilled", "split_batches", "taken_together"} <= walked(FULL).found.exercised.keys()
 
 
 @pytest.mark.slow
 def test_credit_is_late_and_lost_and_sent_again():
-    assert {"late_credit", "lost_credit", "credit_sent_again", "full_channels"} <= walked(CREDIT).exercised.keys()
+    assert {"late_credit", "lost_credit", "credit_sent_again", "full_channels"} <= walked(CREDIT).found.exercised.keys()
 
 
+@pytest.mark.slow
 def test_credit_that_is_lost_and_not_repeated_is_found():
     found = Explorer(graph(CREDIT), BREAKS["credit-not-repeated"].parts()).run()
     assert "nothing can happen any more" in found.violations[0] and " lose_credit " in found.violations[0]
     assert Explorer(graph(CREDIT, lost_credits=0), BREAKS["credit-not-repeated"].parts()).run().complete
 
 
+@pytest.mark.slow
 def test_a_drain_without_its_exemption_from_credit_is_found():
     found = Explorer(graph(DRAIN), BREAKS["no-drain-exemption"].parts()).run()
     assert "nothing can happen any more" in found.violations[0]
 
 
+@pytest.mark.slow
 def test_a_delta_that_misses_what_was_changed_in_place_is_found():
     found = Explorer(graph("deltas"), BREAKS["reads-not-noted"].parts()).run()
     assert "was counted" in found.violations[0]
@@ -148,8 +156,8 @@ def test_letting_a_task_go_first_hides_no_broken_rule(name: str, rule: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", marked([name for name in REDUCED if name != "unaligned"], MINUTE))
 def test_letting_a_task_go_first_loses_no_cut(name: str):
-    reduced, whole = (Explorer(graph(name), reduced=reduced) for reduced in (True, False))
-    assert reduced.run().complete
+    reduced, whole = walked(name), Explorer(graph(name), reduced=False)
+    assert reduced.found.complete
     assert whole.run().complete
     assert cuts_of(reduced) == cuts_of(whole)
     assert len(cuts_of(whole)) > 10

@@ -117,6 +117,7 @@ def test_a_process_that_dies_at_any_step_of_a_rescale_loses_nothing(death: str):
     assert carried_out > 0.9 * step / 4, (carried_out, step)
 
 
+@pytest.mark.slow
 def test_seeds_rescale_living_runs_and_kill_them_meanwhile():
     counts = Counter[str]()
     for seed in range(40):

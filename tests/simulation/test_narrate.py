@@ -37,6 +37,7 @@ def test_a_run_that_simulate_refuses_is_told_instead():
     assert run.surplus == {"out": [(0, 3), (1, 4)]}
 
 
+@pytest.mark.slow
 def test_without_the_loop_log_orders_are_lost_and_the_checker_says_why():
     run, without = retries.telling_runs()
     assert run.problem is None
@@ -48,6 +49,7 @@ def test_without_the_loop_log_orders_are_lost_and_the_checker_says_why():
     assert "belong in the log; it holds []" in without.problem
 
 
+@pytest.mark.slow
 def test_the_seed_of_the_example_passes_in_simulate():
     run, _ = retries.telling_runs()
     result = simulate(retries.flow(), seeds=[run.seed], parallelism=2, crashes=2)

@@ -58,6 +58,7 @@ def added_and_slept(body: Stream[int]) -> Stream[int]:
     return body.key_by(lambda number: 0).process(Adding, name="add").process(Sleep, name="sleep")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [added_and_asked, added_and_slept])
 def test_a_round_waits_for_what_its_end_has_started(body: Any):
     flow = Flow("ending")

@@ -52,6 +52,7 @@ def test_a_loop_with_a_limit_passes_and_its_dead_letters_are_kept_and_counted():
     assert "records in each sink: 4 in 'done', 1 in 'again.dead_letters'" in str(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["aligned", "unaligned", "drain"])
 def test_every_policy_keeps_every_record(policy: Any):
     result = simulate(retries(), seeds=range(40), policy=policy)
@@ -203,6 +204,7 @@ def forgetful() -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_a_count_that_no_snapshot_holds_is_caught_by_a_crash_and_by_nothing_else():
     flow = forgetful()
     assert simulate(flow, seeds=range(40), crashes=0).outputs == {"count_of_all": [60]}
@@ -313,6 +315,7 @@ def ticking(stop_when: Any) -> Flow:
     return flow
 
 
+@pytest.mark.slow
 def test_stop_when_ends_an_unbounded_flow_with_a_cut_that_it_holds_of():
     def enough(cut: CutView) -> bool:
         return sum(cut.state("counts").values()) >= 6
@@ -332,6 +335,7 @@ def test_a_stop_when_that_raises_is_told_as_what_it_is():
 # -- the same arguments give the same result -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_gives_the_same_again():
     assert simulate(retries(), seeds=range(20)) == simulate(retries(), seeds=range(20))
 

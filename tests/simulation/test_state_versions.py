@@ -61,6 +61,7 @@ def plan_with_an_older_base(cut: CutOutline, deployment: Deployment) -> dict[Tas
     return {task: replace(plan, base=cut.epoch if cut.former_versions else plan.base) for task, plan in plans.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "seeds"),
     [

@@ -87,6 +87,7 @@ def test_what_was_written_has_no_fault():
     assert judged(rows_of_state()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 4, 8, 9])
 def test_no_file_of_a_run_that_crashed_has_a_fault(seed: int, tmp_path: Path):
     _, world, _ = run_seed(seed, 3)
@@ -138,6 +139,7 @@ def test_a_count_that_is_missing_is_told():
     ]
 
 
+@pytest.mark.slow
 def test_a_payload_that_is_too_large_is_not_read():
     large = b"x" * ((64 << 20) + 1)
     few = [(n, "e", "a", 0, "b", 0, False, n, 0, 0, 0, payload) for n, payload in enumerate((large, b"y"))]

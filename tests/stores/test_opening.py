@@ -37,6 +37,7 @@ def test_a_store_keeps_its_identity(tmp_path: Path):
     assert CutStore(str(tmp_path), "other").job_id != first.job_id
 
 
+@pytest.mark.slow
 def test_those_who_open_a_store_at_once_agree_on_its_identity(tmp_path: Path):
     for n in range(20):
         ids: list[str] = []
@@ -118,6 +119,7 @@ def test_a_lost_identity_is_told_and_no_new_one_is_made(tmp_path: Path, evidence
     evidence.survived("identities that were not made again", not (tmp_path / "job" / "job.json").exists())
 
 
+@pytest.mark.slow
 def test_an_identity_that_was_changed_is_refused(tmp_path: Path):
     CutStore(str(tmp_path), "job")
     path = tmp_path / "job" / "job.json"

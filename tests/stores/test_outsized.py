@@ -59,6 +59,7 @@ def test_an_audit_refuses_a_sparse_document_without_reading_it(kind: str, job: F
         judge(job)
 
 
+@pytest.mark.slow
 def test_a_parallelism_of_a_billion_builds_nothing_of_that_size(job: Fuzzed):
     for path in job.kinds()["manifest.json"]:
         manifest = plain(path.read_bytes())

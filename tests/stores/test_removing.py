@@ -139,6 +139,7 @@ def test_the_files_of_an_aborted_epoch_are_discarded_task_by_task(store: CutStor
     assert folders(store) == ["chain", "epoch=1"]
 
 
+@pytest.mark.slow
 def test_tasks_may_write_while_others_discard_the_same_epoch(store: CutStore):
     tasks = [TaskId("rank", index) for index in range(4)]
     barrier = threading.Barrier(len(tasks))

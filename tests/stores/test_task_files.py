@@ -211,6 +211,7 @@ def test_state_means_the_same_when_it_comes_back(groups: dict[int, bytes]):
     assert back(back(groups)) == back(groups)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [int, float, str, lambda n: [n], lambda n: n if n % 2 else float(n)])
 def test_state_as_operators_encode_it_means_the_same_to_them(make: Callable[[int], Any]):
     encoder = GroupEncoder(
