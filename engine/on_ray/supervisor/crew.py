@@ -49,7 +49,15 @@ def needs_of(deployment: Deployment) -> dict[str, Needs]:
 
 
 class Crew:
-    """The actors of one run."""
+    """The actors of one run.
+
+    - arrivals: what each living actor has said of its process and its mailbox.
+    - _actors: the handles of the actors, by name. _needs: the resources that the deployment wants for each.
+    - _spares: handles of running actors without a name. _spares_wanted: how many there should be.
+    - _prepared: actors for a rescale, started before the run is interrupted, with the needs they were started for.
+    - _taking_part: the outcome of each actor's part in the latest attempt, pending or done.
+    - _processes: the processes of actors on this host, whose exit status can be read after their end.
+    """
 
     def __init__(self, starter: ActorStarter, spares: int, on_over: OnOver, on_wait: OnWait) -> None:
         self._starter = starter
@@ -60,11 +68,9 @@ class Crew:
         self._actors: dict[str, Any] = dict(starter.first)
         self._needs: Mapping[str, Needs] = {}
         self._spares: list[Any] = []
-        # Actors that a rescale will need, started before the run is interrupted, with the needs they were started for.
         self._prepared: dict[str, tuple[Any, Needs]] = {}
         self._taking_part: dict[str, Future[Outcome]] = {}
         self.arrivals: dict[str, Arrival] = {}
-        # Those of this host.
         self._processes: dict[str, WatchedProcess] = {}
 
     def fill(self, needs: Mapping[str, Needs]) -> None:

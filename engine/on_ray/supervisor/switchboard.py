@@ -35,7 +35,16 @@ Over = tuple[str, Attempt, Outcome]
 
 
 class Switchboard:
-    """Connects one supervisor with its actors."""
+    """Connects one supervisor with its actors.
+
+    - crew: the actors. attempt: the attempt that they take part in; 0 before the first.
+    - overs: which actors have ended their part, and how; Ray's thread appends, the supervisor's takes.
+    - stale: the number of messages that belong to earlier attempts.
+    - _links: the connections to the mailboxes of the actors. _lines: the ends of the lines on them.
+    - _orders: orders to send with the next `flush`. All three by actor, for one attempt.
+    - _looked_at_ms: when orders were last looked through for unconfirmed ones.
+    - _unheard: the actors that have not reported in this attempt, which they must have done by `_heard_by_s`.
+    """
 
     def __init__(self, starter: ActorStarter, spares: int, on_wait: OnWait) -> None:
         self.crew = Crew(starter, spares, self._on_over, on_wait)
