@@ -37,6 +37,8 @@ RESCALES = 2
 """How often `python -m proof run` may rescale a run while it runs."""
 COLUMNS_SHARE = 0.1
 """The share of seeds whose flow is on columns."""
+EXERCISED = ("rescaled_live", "full_channels", "taken_together", "spilled", "split_batches")
+"""What a summary names beside the counts of schedules and cuts, even if it has not happened."""
 
 
 class Failed(NamedTuple):
@@ -76,7 +78,7 @@ class Summary:
         of_pipelines = ("schedules_of_pipelines", "pipelines_apart")
         return {
             **{key: self.counts[key] for key in (*keys, *more, *on_columns, *of_pipelines)},
-            "rescaled_live": self.happened["rescaled_live"],
+            **{key: self.happened[key] for key in EXERCISED},
             "topologies": dict(sorted(self.topologies.items())),
             "policies": dict(sorted(self.policies.items())),
             "faults": dict(sorted(self.faults.items())),

@@ -24,6 +24,7 @@ def test_run_counts_what_took_part_and_exits_with_0(capsys: pytest.CaptureFixtur
     assert result["violations"] == 0
     assert {"cuts", "cuts_with_log", "restores", "restores_with_log", "overlapping", "rescaled"} <= result.keys()
     assert "cuts_between_rounds" in result
+    assert all(result[key] > 0 for key in ("full_channels", "taken_together", "spilled", "split_batches")), result
 
 
 def test_a_broken_rule_exits_with_1_and_names_the_seed_of_the_shortest_story(capsys: pytest.CaptureFixture[str]):
