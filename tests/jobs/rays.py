@@ -23,7 +23,7 @@ import pytest
 
 from engine.on_ray import cluster
 
-GONE_S = 20.0
+GONE_S = 60.0
 LOOK_S = 0.1
 READY_S = 120.0
 JOB_S = 300.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ACTORS = ("ray::TaskActor", "ray::SupervisorActor")
-DEADLINE_MS = 15_000
+DEADLINE_MS = 60_000
 
 
 def parent_of(pid: int) -> int:

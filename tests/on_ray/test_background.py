@@ -15,7 +15,7 @@ from recovery.cut import TaskSnapshot
 from tests.on_ray.in_process import InMemory
 
 TASK, OTHER = TaskId("rank", 0), TaskId("rank", 1)
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class Noting:

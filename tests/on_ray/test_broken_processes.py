@@ -26,7 +26,7 @@ from tests.on_ray.leftovers import actors_below, has_ended
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 Change = Callable[[Message], list[Message]]
-STOPPED_S = 5.0
+STOPPED_S = 60.0
 
 # -- channels ------------------------------------------------------------------------------------------------------
 

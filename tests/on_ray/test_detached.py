@@ -38,7 +38,7 @@ from tests.on_ray.leftovers import actors_below, end, has_ended
 from tests.on_ray.test_recovery import supervisor_of
 
 MADE = trips_made(LONG["count"], LONG["trips"])
-GONE_S = 20.0
+GONE_S = 60.0
 
 
 @pytest.fixture
