@@ -279,10 +279,13 @@ def _rounds(name: str, bounds: Mapping[str, int], rounds: int) -> TinyGraph:
 def graphs() -> tuple[TinyGraph, ...]:
     """All of them."""
     one = {"epochs": 1, "aborts": 0, "crashes": 1, "early_probes": 0}
+    # Two records in the loop and two inputs of its body would take minutes together.
+    overlapping = {**one, "epochs": 2, "aborts": 1}
     items = ((0, 2, 0), (1, 1, 0))
     return (
         _loop("two heads, two bodies, shuffled", one, (0, 2, 0), (1, 2, 0), parallelism=2),
-        _loop("two overlapping epochs, an abort", {**one, "epochs": 2, "aborts": 1}, *items),
+        _narrow("two overlapping epochs, an abort", overlapping, *items),
+        _loop("two overlapping epochs, two inputs, an abort", overlapping, (0, 2, 0)),
         _nested("nested loops", one),
         _rounds("rounds", one, rounds=2),
         _loop("unaligned", one, *items, mode=Mode.UNALIGNED, logs_regular=True),
