@@ -44,7 +44,11 @@ from proof.explored_centre import Centres
 from proof.explored_places import DATA, Numbers, Place, Places, Wires
 from proof.explored_steps import Left, RefusedError, State, Step
 from proof.tiny_graphs import TinyGraph
+from recovery.credit import Credit
 from recovery.cut import Cut
+
+NO_CREDIT = Credit(0, 0, 0)
+"""What a sender knows that has not started."""
 
 Story = tuple[Any, Happening] | None
 """The last event, and the story before it."""
@@ -219,12 +223,9 @@ class Explorer:
         found: list[tuple[Any, ...]] = []
         for channel, waiting in enumerate(state.credits):
             granted = self.places.met[state.places[self.places.receivers[channel]]].granted.get(channel)
-            known = self.places.met[state.places[self.places.senders[channel]]].known.get(channel)
-            if granted is not None and known is not None:
-                number, consumed, _ = known
-                found.append(
-                    tuple((c.number - number, c.consumed - consumed, c.window) for c in (granted[0], *waiting))
-                )
+            known = self.places.met[state.places[self.places.senders[channel]]].known.get(channel, NO_CREDIT)
+            sent = waiting if granted is None else (granted[0], *waiting)
+            found.append(tuple((c.number - known.number, c.consumed - known.consumed, c.window) for c in sent))
         return tuple(found)
 
     def _is_stuck(self, state: State) -> bool:
