@@ -140,6 +140,10 @@ class OutEdges:
                 carried = np.where(active[self._sources], carried, identity(combine, carried.dtype))
         return None, COMBINES[combine].reduceat(carried, self._row_starts[:-1])
 
+    def index(self) -> None:
+        """Build what is needed if few vertices are active, instead of at the first such round."""
+        _ = self._by_source, self._source_ends, self._marks
+
     def combined_of(self, sent: Array, senders: Array, combine: str, along: Along | None) -> tuple[Array | None, Array]:
         """Like `combined`, for the vertices at these positions; of few, it only costs what they send."""
         if int(self.degrees[senders].sum()) * FEW < len(self._sources):

@@ -211,6 +211,8 @@ class VerticesOperator(OperatorRuntime):
             # Now, not at the next cut, which would delay a round.
             self._file_by_group(self._built.ids, self._starts, edges)
             self._is_changed[GRAPH] = False
+            if self._best is not None:
+                self._directions[0].edges.index()
             self._keep("start", program.start)
             self._take_best()
         vertices = self._built
