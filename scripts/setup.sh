@@ -135,4 +135,17 @@ if ! postgres_is_there; then
     fi
 fi
 
+# Chromium is for the tests of the live page alone: setup goes on without it.
+if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then
+    if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
+        echo "setup: no Chromium found, in which tests open the live page; installing it by apt (about 100 MB to download, 400 MB on disk, 1 minute)"
+        apt-cache show chromium >/dev/null 2>&1 || apt-get update
+        if ! DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; then
+            echo "setup: apt could not install Chromium; the tests of the live page (tests/page) will fail until it is installed" >&2
+        fi
+    else
+        echo "setup: no Chromium found; the tests of the live page (tests/page) will fail. To have them: sudo apt-get install -y chromium (macOS: brew install --cask google-chrome)" >&2
+    fi
+fi
+
 exec "$python" scripts/setup.py

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from graphs.describing import edges_in
-from graphs.plan import digits_of
+from graphs.plan import digits_of, operators_round
 from recovery.spark.cut_tables.decoding import json_of, pair_of, records_of
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
 from recovery.stores.cut_store import CutStore
@@ -88,19 +88,24 @@ class CutContents:
     # -- records in flight ---------------------------------------------------------------------------------------
 
     def in_flight(self, loop: str) -> Iterator[InFlight]:
-        """The records that were on their way round a loop, or in the channels of an edge that was logged."""
+        """The records that were on their way round a loop, or in the channels of an edge that was logged.
+
+        In a cut that was not aligned, the channels between the operators of the loop were logged as well.
+        """
         if loop not in self.loops:
             known = ", ".join(self.loops)
             raise NoSuchNameError(f"there is no loop {loop!r}; there are: {known}" if known else "there is no loop")
         return self._in_flight(loop)
 
     def _in_flight(self, loop: str) -> Iterator[InFlight]:
-        loops = {edge.name: edge.loop or edge.name for edge in self._edges}
+        is_loop = any(edge.loop == loop for edge in self._edges)
+        inside = operators_round(loop, self._edges) if is_loop else frozenset[str]()
+        ways = {edge.name for edge in self._edges if {edge.sender, edge.receiver} <= inside} if is_loop else {loop}
         digit = digits_of(self._edges).get(loop)
         for id, files in self.cut.tasks.items():
             reader = self._store.reader_of(files)
             for edge, sender, payload, skip in _batches(reader):
-                if loops.get(edge, edge) != loop:
+                if edge not in ways:
                     continue
                 for record, hops in records_of(payload)[skip:]:
                     yield InFlight(str(id), sender, edge, _rounds(digit, hops), record)

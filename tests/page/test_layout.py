@@ -49,6 +49,7 @@ def placed(graph: Any) -> Any:
 @pytest.mark.parametrize("graph", [RETRIES, SELF, LINE, NOTHING, WIDE])
 def test_edges_lead_to_the_right_and_operators_do_not_overlap(graph: Any):
     found = placed(graph)
+    assert found["width"] >= 0 and found["height"] >= 0, "also before a run has tasks"
     at, size = found["at"], found["NODE"]
     for edge in graph[1]:
         start, end = edge.split()

@@ -107,7 +107,8 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     made = Machine(tmp_path)
-    program(made.bin / "initdb", "exit 0")
+    for name in ("initdb", "chromium"):
+        program(made.bin / name, "exit 0")
     return made
 
 
@@ -117,13 +118,16 @@ def test_setup_says_nothing_of_a_java_that_will_do(machine: Machine):
     assert (done.returncode, done.stdout, done.stderr) == (0, "python part\n", "")
 
 
-def test_setup_says_how_to_get_a_postgresql_that_is_missing_and_goes_on(machine: Machine):
+@pytest.mark.parametrize(
+    ("lacking", "name", "package"), [("initdb", "PostgreSQL", "postgresql"), ("chromium", "Chromium", "chromium")]
+)
+def test_setup_says_how_to_get_what_tests_start_and_goes_on(machine: Machine, lacking: str, name: str, package: str):
     machine.user(1000)
     java(machine.bin, "21.0.1")
-    (machine.bin / "initdb").unlink()
+    (machine.bin / lacking).unlink()
     done = machine.set_up()
     assert (done.returncode, done.stdout) == (0, "python part\n")
-    assert "no PostgreSQL found" in done.stderr and "apt-get install -y postgresql" in done.stderr
+    assert f"no {name} found" in done.stderr and f"apt-get install -y {package}" in done.stderr
 
 
 def test_setup_installs_java_as_root(machine: Machine):

@@ -7,6 +7,8 @@ const SVG = "http://www.w3.org/2000/svg";
 const CHANNELS_SHOWN = 50;
 const EPOCHS_SHOWN = 40;
 const EPOCHS_LISTED = 15;
+const BUSY_MIN = 0.8;
+const HELD_MIN = 0.5;
 const byId = (id) => document.getElementById(id);
 const query = (path) => fetch(path).then((reply) => reply.json());
 
@@ -119,6 +121,9 @@ function fault(text) {
   say(byId("fault"), text ?? "");
 }
 
+// The largest share of a task of an operator.
+const most = (operator, kind) => Math.max(0, ...operator.tasks.map((task) => task[kind] ?? 0));
+
 // -- one status ---------------------------------------------------------------------------------------------------
 
 function show(status) {
@@ -140,6 +145,7 @@ function show(status) {
     say(pair.children[1], text);
   });
   showGraph(status);
+  showPace(status);
   showLoops(status);
   showTasks(status);
   showChannels(status);
@@ -165,25 +171,47 @@ function showChannels(status) {
   say(byId("more-channels"), waiting.length === 0 ? "Nothing waits." : more > 0 ? `and ${count(more)} with less` : "");
 }
 
+// The operator that the others wait for: it is busy nearly all the time, and those before it are held.
+function showPace(status) {
+  const busiest = status.operators.reduce((found, operator) => (found === null || most(operator, "busy") > most(found, "busy") ? operator : found), null);
+  const slowest = busiest !== null && most(busiest, "busy") >= BUSY_MIN ? busiest : null;
+  const held = status.operators.filter((operator) => operator !== slowest && most(operator, "held") >= HELD_MIN).map((operator) => operator.name);
+  const waits = held.length ? `; held: ${held.join(", ")}` : "";
+  const text = slowest ? `${slowest.name} sets the pace: busy ${share(most(slowest, "busy"))}${waits}` : "No operator is busy all the time.";
+  byId("pace").hidden = !status.is_live;
+  say(byId("pace"), text);
+  for (const node of byId("graph").querySelectorAll(".node")) node.classList.toggle("slowest", node.dataset.operator === slowest?.name);
+}
+
+function oldestButton(loop) {
+  const button = make("button", { type: "button" });
+  button.addEventListener("click", () => openCut(Number(button.dataset.epoch), ["inflight", loop.name]));
+  return button;
+}
+
 function showLoops(status) {
-  const create = () => make("div", { class: "loop-card" }, make("h3"), make("p"), make("ul", { class: "rounds" }), make("p", { class: "legend" }));
+  const create = (loop) => make("div", { class: "loop-card" }, make("h3"), make("p"), make("ul", { class: "rounds" }), make("p", { class: "legend" }), oldestButton(loop));
+  const kept = status.epochs.findLast((epoch) => epoch.is_kept);
   keep(byId("loops"), status.loops, (loop) => loop.name, create, (card, loop) => {
-    const [title, text, rounds, legend] = card.children;
+    const [title, text, rounds, legend, oldest] = card.children;
     say(title, loop.name);
+    oldest.hidden = kept === undefined;
+    oldest.dataset.epoch = kept?.epoch;
+    say(oldest, `oldest records in cut ${kept?.epoch}`);
     const cut = status.epochs.findLast((epoch) => epoch.state === "complete");
     const log = cut?.loops[loop.name];
     const logged = cut ? `${log ? `${count(log.records)} records, ${size(log.bytes)}` : "nothing"} in cut ${cut.epoch}` : "no cut yet";
     const inside = `${count(loop.records)} records inside (${size(loop.bytes)}), the longest wait is ${time(loop.waiting_s)}; `;
     const inRound = loop.round ? `; in round ${loop.round}` : "";
     say(text, (status.is_live ? inside : "") + logged + inRound);
-    const most = Math.max(1, ...Object.values(loop.rounds));
+    const highest = Math.max(1, ...Object.values(loop.rounds));
     rounds.hidden = Object.keys(loop.rounds).length === 0;
     say(legend, rounds.hidden ? "" : "records by rounds made, in the last second");
     rounds.setAttribute("aria-label", `How often records have gone round ${loop.name}`);
     const bar = () => make("li", {}, make("i"), make("span"), make("b"));
     keep(rounds, Object.entries(loop.rounds), ([number]) => number, bar, (item, [number, records]) => {
       say(item.children[0], count(records));
-      item.children[1].style.height = `${(60 * records) / most}%`;
+      item.children[1].style.height = `${(60 * records) / highest}%`;
       say(item.children[2], Number(number) >= 16 ? `${number}+` : number);
       item.setAttribute("aria-label", `${number} rounds: ${records} records`);
     });
@@ -245,8 +273,7 @@ function showGraph(status) {
   for (const operator of status.operators) {
     const node = byId("graph").querySelector(`[data-operator="${CSS.escape(operator.name)}"]`);
     const sum = (of) => operator.tasks.reduce((total, task) => total + (of(task) ?? 0), 0);
-    const most = (of) => Math.max(0, ...operator.tasks.map((task) => of(task) ?? 0));
-    const [busy, held] = [most((task) => task.busy), most((task) => task.held)];
+    const [busy, held] = [most(operator, "busy"), most(operator, "held")];
     const pace = status.is_live ? `${rate(sum((task) => task.in_per_s))} records/s` : `${count(sum((task) => task.records_in))} records`;
     say(node.querySelector(".pace"), `${operator.tasks.length} × · ${pace}`);
     const width = NODE.width - 20;
@@ -281,7 +308,7 @@ function draw(status, names, edges) {
     if (!inside.length || !lanes.length) continue;
     const [left, top] = [Math.min(...inside.map((at) => at.x)) - 12, Math.min(...inside.map((at) => at.y)) - 12];
     const right = Math.max(...inside.map((at) => at.x)) + NODE.width + 12;
-    svg.append(make("svg:rect", { class: "around", x: left, y: top, width: right - left, height: Math.max(...lanes) + 12 - top, rx: 16 }));
+    svg.append(make("svg:rect", { class: "around", x: left, y: top, width: right - left, height: Math.max(...lanes) + 23 - top, rx: 16 }));
   }
   for (const { points } of layout.forward) svg.append(make("svg:path", { class: "edge", d: forwardPath(points), "marker-end": "url(#tip)" }));
   const labelled = new Set();
@@ -290,7 +317,7 @@ function draw(status, names, edges) {
     svg.append(make("svg:path", { class: "back", d: returningPath(from, to, lane), "marker-end": "url(#tip-loop)" }));
     if (!labelled.has(edge.loop)) {
       labelled.add(edge.loop);
-      const text = { class: "loop", x: (from.x + to.x + NODE.width) / 2, y: lane - 6, "text-anchor": "middle", "data-loop": edge.loop };
+      const text = { class: "loop", x: (from.x + to.x + NODE.width) / 2, y: lane + 15, "text-anchor": "middle", "data-loop": edge.loop };
       svg.append(make("svg:text", text, edge.loop));
     }
   }
@@ -361,7 +388,7 @@ function showTime(status) {
 
 // -- a cut --------------------------------------------------------------------------------------------------------
 
-async function openCut(epoch) {
+async function openCut(epoch, choice) {
   const cut = await query(`/api/jobs/${encodeURIComponent(job)}/cuts/${epoch}`);
   if (cut.error) return fault(cut.error);
   opened = epoch;
@@ -369,6 +396,8 @@ async function openCut(epoch) {
   const choices = [...cut.operators.map((name) => ["state", name]), ...cut.loops.map((name) => ["inflight", name])];
   const option = ([kind, name]) => make("option", { value: JSON.stringify([kind, name]) }, kind === "state" ? `state of ${name}` : `records in ${name}`);
   byId("what").replaceChildren(...choices.map(option));
+  if (choice) byId("what").value = JSON.stringify(choice);
+  byId("search").value = "";
   byId("cut").hidden = false;
   byId("cut-title").focus();
   byId("cut").scrollIntoView({ block: "nearest" });

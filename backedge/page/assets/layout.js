@@ -37,8 +37,8 @@ export function place(names, edges, depth) {
     at,
     forward: forward.map((edge, number) => ({ edge, points: chains[number].map((id) => at.get(id)) })),
     returning: returning.map((edge) => ({ edge, lane: lanes.get(edge) })),
-    width: columns.length * (NODE.width + GAP.across) - GAP.across,
-    height: bottom + LANE * (returning.length + 0.6),
+    width: Math.max(0, columns.length * (NODE.width + GAP.across) - GAP.across),
+    height: bottom + LANE * (returning.length + 0.8),
   };
 }
 

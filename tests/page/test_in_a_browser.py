@@ -1,0 +1,279 @@
+"""The live page in a real browser: what it shows of a run on Ray while it goes on, is killed, heals and has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from backedge import Collect, Flow, Range
+from backedge.page.page_server import PageServer
+from backedge.page.page_source import PageSource
+from engine.on_ray.api.living_runs import living_runs
+from recovery.run_status import RunStatus
+from recovery.stores.cut_store import CutStore
+from tests.command.test_looking import GRAPH
+from tests.on_ray.flows import begin
+from tests.page import browser as browsers
+from tests.page.browser import SCREENSHOTS, Visit, started
+from tests.page.statuses import large, rich
+from tests.stores.snapshots import begin as begin_job
+from tests.stores.snapshots import complete
+
+pytestmark = pytest.mark.slow
+
+RECORDS = 5_000
+SLOW_S = 0.02
+ROUNDS = 2
+STUCK = 7
+"""The record that goes round until the gate opens; all others leave the loop after `ROUNDS`."""
+
+INTERACTIVE_S_MAX = 5.0
+FRAME_MS_MAX = 100.0
+FRAMES = 90
+
+
+def planted(gate: Path) -> Flow:
+    """A loop that a record does not leave, and a slow operator behind it; both until the gate opens."""
+
+    def count(rounds: int, record: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+        return rounds + 1, (record[0], rounds + 1)
+
+    def is_done(record: tuple[int, int]) -> bool:
+        return record[1] >= ROUNDS and (record[0] != STUCK or gate.exists())
+
+    def slow(record: tuple[int, int]) -> tuple[int, int]:
+        if not gate.exists():
+            time.sleep(SLOW_S)
+        return record
+
+    flow = Flow("planted")
+    again = flow.loop("again", max_rounds=10_000_000)
+    numbers = flow.read(Range(RECORDS), name="numbers").map(lambda number: (number, 0), name="begin")
+    tried = numbers.merge(again).key_by(lambda record: record[0]).stateful_map(count, initial=0, name="try")
+    done, rest = tried.rebalance().split(is_done, name="enough")
+    again.feed(rest.rebalance())
+    again.dead_letters.write(Collect(), name="stuck")
+    done.rebalance().map(slow, name="slow").rebalance().write(Collect(), name="done")
+    return flow
+
+
+class Planted:
+    """A run of `planted` of which a task is killed, and its page."""
+
+    def __init__(self, folder: Path) -> None:
+        self._gate = folder / "gate"
+        self._job = begin(
+            planted(self._gate), snapshots=folder / "cuts", every=0.5, actors="task", kills=["body@epoch=2"]
+        )
+        self.server = PageServer(PageSource(str(folder / "cuts"), None, living_runs))
+        self.server.start()
+
+    def finish(self) -> None:
+        """Let the run end, if it has not yet."""
+        self._gate.touch()
+        assert self._job.wait().state == "finished"
+
+    def close(self) -> None:
+        """End the run and the page."""
+        self._gate.touch()
+        self._job.wait()
+        self.server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def run(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+    found = Planted(tmp_path_factory.mktemp("planted"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def live(browser: Browser, run: Planted) -> Iterator[Visit]:
+    """The page of the run on Ray."""
+    found = Visit(browser, run.server.address)
+    yield found
+    found.close()
+
+
+class Made:
+    """The page of statuses that the test makes, beside a stored job with two cuts."""
+
+    def __init__(self, root: Path) -> None:
+        store = CutStore(str(root), "job")
+        begin_job(store)
+        store.describe_graph("abc", GRAPH)
+        complete(store, 1)
+        complete(store, 2)
+        self.alive: list[RunStatus] = []
+        self.server = PageServer(PageSource(str(root), None, lambda: self.alive))
+        self.server.start()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    found = Made(tmp_path_factory.mktemp("cuts"))
+    yield found
+    found.server.stop()
+
+
+# -- a run on Ray --------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_running_job_updates(live: Visit):
+    records = live.page.locator('#figures [data-key="records"] dd')
+    for _ in range(2):
+        shown = records.inner_text()
+        expect(records).not_to_have_text(shown)
+    expect(live.page.locator("#job")).to_have_text("planted")
+    expect(live.page.locator("#state")).to_have_text("running")
+
+
+def test_a_kill_appears_and_heals(live: Visit):
+    failure = live.page.locator("#failures li")
+    expect(failure).to_contain_text(re.compile("attempt 1 failed: .*ran again after .*from cut"))
+    expect(live.page.locator("#state")).to_have_text("running")
+    expect(live.page.locator("#timeline rect.failure")).to_have_count(1)
+    live.keep("killed")
+
+
+def test_a_slow_operator_is_named_as_the_one_that_sets_the_pace(live: Visit):
+    expect(live.page.locator("#pace")).to_contain_text(re.compile(r"^slow sets the pace: .*busy \d+ %"))
+    expect(live.page.locator('#graph [data-operator="slow"]')).to_have_class(re.compile("slowest"))
+    assert "slow/0" in live.cells("channels", 2)
+
+
+def test_the_oldest_record_in_a_loop_is_the_first_of_a_cut(live: Visit):
+    live.page.get_by_role("button", name=re.compile("oldest records in cut")).click()
+    first = live.page.locator("#contents tbody tr").first
+    expect(first).to_contain_text(f"[{STUCK},")
+    rounds = [int(text) for text in live.cells("contents", 1)]
+    assert rounds[0] > ROUNDS and rounds == sorted(rounds, reverse=True)
+    live.keep("oldest")
+
+
+def test_a_cut_opens_and_can_be_searched(live: Visit):
+    live.page.get_by_role("button", name=re.compile(r"^open \d+")).first.click()
+    expect(live.page.locator("#cut-title")).to_be_focused()
+    live.page.get_by_label("Show").select_option("state of try")
+    live.page.get_by_label("containing").fill(str(STUCK))
+    live.page.keyboard.press("Enter")
+    expect(live.page.locator("#contents tbody tr").first).to_contain_text(str(STUCK))
+    assert all(str(STUCK) in row for row in live.page.locator("#contents tbody tr").all_inner_texts())
+    live.page.get_by_role("button", name="Close").click()
+    expect(live.page.locator("#cut")).to_be_hidden()
+
+
+def test_the_page_of_a_finished_job_shows_the_same_from_the_store(live: Visit, run: Planted):
+    run.finish()
+    live.page.reload()
+    expect(live.page.locator("#state")).to_have_text("finished")
+    expect(live.page.locator("#failures li")).to_contain_text("ran again after")
+    expect(live.page.locator('#graph [data-operator="slow"]')).to_contain_text("records")
+    live.page.get_by_role("button", name=re.compile(r"^open \d+")).first.click()
+    live.page.get_by_label("Show").select_option("state of try")
+    expect(live.page.locator("#found")).to_contain_text(f"200 of {RECORDS:,} entries")
+    live.keep("finished")
+
+
+# -- how it looks and feels ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("light", {}), ("dark", {"scheme": "dark"}), ("phone", {"phone": True})], ids=str
+)
+def test_it_is_accessible_and_fits_the_window(browser: Browser, made: Made, name: str, options: dict[str, Any]):
+    made.alive[:] = [rich()]
+    visit = Visit(browser, made.server.address, **options)
+    expect(visit.page.locator("#state")).to_have_text("running")
+    visit.keep(f"running-{name}")
+    assert visit.violations() == []
+    visit.page.get_by_role("button", name=re.compile("^job ")).click()
+    visit.page.get_by_role("button", name="open 2").click()
+    visit.page.get_by_label("Show").select_option("state of counts")
+    expect(visit.page.locator("#contents tbody tr").first).to_be_visible()
+    visit.keep(f"cut-{name}")
+    if name == "light":
+        assert visit.violations() == []
+    wide = visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide == 0, "the page scrolls sideways"
+    visit.close()
+
+
+def test_a_machine_without_a_browser_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(browsers, "PROGRAMS", ("chromium", "google-chrome"))
+    with pytest.raises(FileNotFoundError, match="apt-get install chromium"):
+        browsers.program()
+
+
+def test_axe_finds_a_violation_that_is_planted(browser: Browser, made: Made):
+    visit = Visit(browser, made.server.address)
+    visit.page.evaluate("document.getElementById('main').append(document.createElement('select'))")
+    assert [found.partition(":")[0] for found in visit.violations()] == ["select-name"]
+    visit.close()
+
+
+def test_everything_can_be_reached_with_the_keyboard(browser: Browser, made: Made):
+    visit = Visit(browser, made.server.address)
+    expect(visit.page.get_by_role("button", name=re.compile("^job "))).to_be_visible()
+    visit.page.keyboard.press("Tab")
+    expect(visit.page.get_by_role("link", name="To the run")).to_be_focused()
+    visit.page.keyboard.press("Enter")
+    expect(visit.page.locator("main")).to_be_focused()
+    visit.page.get_by_role("button", name=re.compile("^job ")).press("Enter")
+    visit.page.get_by_role("button", name="open 2").press("Enter")
+    expect(visit.page.locator("#cut-title")).to_be_focused()
+    visit.page.keyboard.press("Tab")
+    expect(visit.page.get_by_label("Show")).to_be_focused()
+    visit.close()
+
+
+def test_two_hundred_tasks_and_two_thousand_channels_stay_usable(browser: Browser, made: Made):
+    made.alive[:] = [large(step=1)]
+    assert sum(len(operator.tasks) for operator in made.alive[0].operators) == 200
+    assert len(made.alive[0].channels) == 2_000
+    began_s = time.monotonic()
+    visit = Visit(browser, made.server.address)
+    tasks = visit.page.locator("#tasks tbody tr")
+    expect(tasks).to_have_count(200)
+    visit.page.locator("#tasks").scroll_into_view_if_needed()
+    interactive_s = time.monotonic() - began_s
+    made.alive[0] = large(step=2)
+    # Frames while two updates arrive.
+    frames: list[float] = visit.page.evaluate(
+        """count => new Promise((done) => {
+            const gaps = []; let last = performance.now();
+            const next = (now) => { gaps.push(now - last); last = now;
+                gaps.length < count ? requestAnimationFrame(next) : done(gaps); };
+            requestAnimationFrame(next);
+        })""",
+        FRAMES,
+    )
+    expect(tasks.first).to_contain_text("2,000")
+    middle_ms, worst_ms = sorted(frames)[len(frames) // 2], max(frames)
+    visit.keep("large")
+    _note("large", {"interactive_s": interactive_s, "frame_ms_median": middle_ms, "frame_ms_max": worst_ms})
+    assert interactive_s < INTERACTIVE_S_MAX
+    assert middle_ms < FRAME_MS_MAX
+    visit.close()
+
+
+def _note(name: str, measured: dict[str, float]) -> None:
+    """Keep what was measured, beside the screenshots."""
+    if (folder := os.environ.get(SCREENSHOTS)) is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{name}.json").write_text(json.dumps(measured))
