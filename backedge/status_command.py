@@ -181,5 +181,8 @@ def _of_failures(status: RunStatus) -> Iterator[str]:
         restored = "the beginning" if failure.restored is None else f"cut {failure.restored}"
         healed = "has not run again yet" if failure.seconds is None else f"ran again after {duration(failure.seconds)}"
         in_loops = f" with {counted(failure.in_loops, 'record')} in loops" if failure.in_loops else ""
+        lost = ""
+        if failure.lost_records is not None:
+            lost = f"; done again: {counted(failure.lost_records, 'record')} of {duration(failure.lost_s)}"
         when, why = local_time(failure.at_s), one_line(failure.reason)
-        yield f"{when}: attempt {failure.attempt} failed: {why}; {healed}, from {restored}{in_loops}"
+        yield f"{when}: attempt {failure.attempt} failed: {why}; {healed}, from {restored}{in_loops}{lost}"

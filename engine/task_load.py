@@ -50,6 +50,8 @@ class TaskLoad(NamedTuple):
 
     - rounds: how often the records that came round since the last report had gone round, by loop (`RoundsSeen`).
     - round: for a task within an iteration, the round that it is in, such as "3", or "3.0" in an inner one.
+    - hops: how many of the records taken came round a loop. bytes_in: the size of the batches received.
+    - calls_running, calls_waiting: the calls without an answer, and those that wait for their turn.
     """
 
     task: TaskId
@@ -62,6 +64,10 @@ class TaskLoad(NamedTuple):
     round: str
     inputs: tuple[InputLoad, ...]
     outputs: tuple[OutputLoad, ...]
+    hops: int
+    bytes_in: int
+    calls_running: int
+    calls_waiting: int
 
 
 class WorkTimes:
@@ -161,4 +167,8 @@ def load_of(driver: TaskDriver, times: WorkTimes, places: Mapping[ChannelId, int
         round=".".join(map(str, current)),
         inputs=tuple(inputs),
         outputs=tuple(outputs),
+        hops=driver.hops,
+        bytes_in=sum(arrivals.bytes_taken + arrivals.bytes_waiting for arrivals in driver.arrivals.values()),
+        calls_running=len(driver.called),
+        calls_waiting=len(driver.runtime.unanswered) - len(driver.called),
     )

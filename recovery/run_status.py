@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from recovery.stores.shapes import ShapeError, shown
 
-VERSION = 1
+VERSION = 2
 """Version of the document. A reader refuses any other."""
 
 ENDED = ("finished", "stopped", "failed", "cancelled")
@@ -32,7 +32,11 @@ class TaskStatus:
     `records_out` counts a record once for each channel that it was sent to. The shares are those of the last second:
     busy is the time in which the task was worked on; held is the time in which it had something to do and could not,
     because a receiver had no room or because an epoch or a round held its inputs. The rest is idle: it had nothing to
-    do, or shared its process with busy tasks.
+    do, or shared its process with busy tasks. busy_s and held_s are the times of the whole attempt.
+
+    - hops: how many of the records that it took came round a loop.
+    - bytes_in: the size of the batches that it has received; those from a task of the same actor are estimated.
+    - calls_running, calls_waiting: the calls of `map_async` without an answer, and those that wait for their turn.
     """
 
     index: int
@@ -43,6 +47,12 @@ class TaskStatus:
     out_per_s: float | None = None
     busy: float | None = None
     held: float | None = None
+    hops: int = 0
+    bytes_in: int = 0
+    busy_s: float = 0.0
+    held_s: float = 0.0
+    calls_running: int = 0
+    calls_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,19 @@ class LoopStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierStatus:
+    """How far an open epoch has come at the tasks of one operator: the number of tasks at each stage.
+
+    A task that is `aligning` has met the first barrier or its trigger; one that has `captured` has not written yet.
+    """
+
+    not_reached: int = 0
+    aligning: int = 0
+    captured: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EpochStatus:
     """One epoch, which became a cut, may become one, or never will.
 
@@ -125,6 +148,7 @@ class EpochStatus:
     - written_bytes: the size of the files that its tasks have written for it.
     - is_kept: whether the cut still exists.
     - waiting: for an open epoch, the tasks that have not acknowledged, and what each still has to do.
+    - barriers: for an open epoch, how far it has come at each chain of operators, by the name of the first one.
     """
 
     epoch: int
@@ -145,6 +169,7 @@ class EpochStatus:
     loops: Mapping[str, LoopLog] = field(default_factory=dict[str, LoopLog])
     is_kept: bool = False
     waiting: Mapping[str, str] = field(default_factory=dict[str, str])
+    barriers: Mapping[str, BarrierStatus] = field(default_factory=dict[str, BarrierStatus])
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +179,10 @@ class FailureStatus:
     `restored` is the cut that was restored, None for a start from the beginning; `in_loops` the number of records that
     came from its logs. `seconds` passed from the failure until all tasks ran again; None until they do, and for good
     if the next attempt failed before.
+
+    The work that was lost, and is done again: the records that tasks had processed since the first trigger of the
+    restored cut, as far as they were reported, and the seconds since then. Without such a cut in the attempt, both
+    count from the beginning of the attempt; None if unknown.
     """
 
     attempt: int
@@ -162,6 +191,8 @@ class FailureStatus:
     restored: int | None = None
     in_loops: int = 0
     seconds: float | None = None
+    lost_records: int | None = None
+    lost_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +205,8 @@ class RunStatus:
     - is_live: whether its supervisor has told this; otherwise it is what the store knows.
     - at_s: the time of day at which it was told. seconds: how long the run has taken so far.
     - snapshots: where its cuts are.
-    - records, hops: in all attempts of the run, as far as they were reported.
+    - records, hops: in all attempts of the run, as far as they were reported. spilled_bytes: what its processes have
+      written to disk because loops held more than memory, by this supervisor's reports.
     """
 
     job: str
@@ -189,6 +221,7 @@ class RunStatus:
     cuts: int
     records: int = 0
     hops: int = 0
+    spilled_bytes: int = 0
     reason: str = ""
     operators: tuple[OperatorStatus, ...] = ()
     channels: tuple[ChannelStatus, ...] = ()

@@ -40,6 +40,7 @@ def test_a_kill_appears_in_the_status_and_heals_and_stays_in_the_store(tmp_path:
     healed = told(job, lambda s: s.failures and s.failures[0].seconds, "the kill has healed")
     (failure,) = healed.failures
     assert failure.attempt == 1 and failure.restored is not None
+    assert failure.lost_records is not None and failure.lost_s is not None and failure.lost_s > 0
     complete = {epoch.epoch: epoch for epoch in healed.epochs if epoch.state == "complete"}
     assert failure.restored in complete
     cut = complete[failure.restored]

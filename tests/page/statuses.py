@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recovery.run_status import (
+    BarrierStatus,
     ChannelStatus,
     EpochStatus,
     FailureStatus,
@@ -28,6 +29,10 @@ def rich(records: int = 54_321) -> RunStatus:
             is_sink=name in ("given_up", "done"),
             tasks=tuple(
                 TaskStatus(index, f"a{index}", records // 3, records // 4, 812.5, 790.0, *busy.get(name, (0.02, 0.0)))
+                if name != "think"
+                else TaskStatus(
+                    index, f"a{index}", records, 0, 812.5, 790.0, 0.97, 0.0, calls_running=8, calls_waiting=30 + index
+                )
                 for index in range(tasks)
             ),
         )
@@ -87,8 +92,16 @@ def rich(records: int = 54_321) -> RunStatus:
         4, 1, "aligned", "given up", reason="attempt 1 failed", began_s=DAY_S + 8, align_s=0.2, written_bytes=None
     )
     waiting = {"think/0": "its barriers, on 2 of 2 inputs", "think/1": "not reached", "judge/0": "its files"}
-    opened = EpochStatus(8, 2, "aligned", "open", began_s=DAY_S + 16, waiting=waiting)
-    failure = FailureStatus(1, DAY_S + 8.5, "actor a1 died: it was killed by signal 9", 3, 100, 1.5)
+    barriers = {
+        "orders": BarrierStatus(written=1),
+        "plan": BarrierStatus(written=2),
+        "judge": BarrierStatus(aligning=1, captured=1),
+        "think": BarrierStatus(not_reached=2, aligning=1),
+        "given_up": BarrierStatus(written=1),
+        "done": BarrierStatus(not_reached=1),
+    }
+    opened = EpochStatus(8, 2, "aligned", "open", began_s=DAY_S + 16, waiting=waiting, barriers=barriers)
+    failure = FailureStatus(1, DAY_S + 8.5, "actor a1 died: it was killed by signal 9", 3, 100, 1.5, 4_321, 2.5)
     return RunStatus(
         job="retries",
         run="4f",

@@ -220,6 +220,19 @@ def test_a_machine_without_a_browser_is_told_how_to_get_one(monkeypatch: pytest.
         browsers.program()
 
 
+def test_barriers_calls_and_lost_work_are_shown(browser: Browser, made: Made):
+    made.alive[:] = [rich()]
+    visit = Visit(browser, made.server.address)
+    expect(visit.page.locator('#graph [data-operator="judge"] .barrier')).to_have_text("8: 1 of 2")
+    judge = visit.page.locator("#barriers tbody tr", has_text="judge")
+    expect(judge.locator("td")).to_have_text(["8", "judge", "0", "1", "1", "0"])
+    think = visit.page.locator("#tasks tbody tr", has_text="think/2").locator("td")
+    expect(think.nth(8)).to_have_text("3 %")
+    expect(think.nth(9)).to_have_text("8 + 32")
+    expect(visit.page.locator("#failures li")).to_contain_text("done again: 4,321 records of 2.50 s")
+    visit.close()
+
+
 def test_axe_finds_a_violation_that_is_planted(browser: Browser, made: Made):
     visit = Visit(browser, made.server.address)
     visit.page.evaluate("document.getElementById('main').append(document.createElement('select'))")

@@ -15,7 +15,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Remaining, Stage
 from recovery.messages import Mode
 from recovery.orders import Manifest, Trigger
-from recovery.run_status import EpochStatus, LoopLog, RunStatus
+from recovery.run_status import BarrierStatus, EpochStatus, LoopLog, RunStatus
 from recovery.stores.task_files import LogFigures, StoredFile, TaskFiles
 from tests.on_ray.flows import trips
 
@@ -29,14 +29,16 @@ def load(task: TaskId, seconds: float, records: int, **more: Any) -> TaskLoad:
     return TaskLoad(task, records, 2 * records, ns // 2, ns // 4, ns, **{**EMPTY, **more})
 
 
-EMPTY: Mapping[str, Any] = {"rounds": {}, "round": "", "inputs": (), "outputs": ()}
+EMPTY: Mapping[str, Any] = {"rounds": {}, "round": "", "inputs": (), "outputs": ()} | dict.fromkeys(
+    ("hops", "bytes_in", "calls_running", "calls_waiting"), 0
+)
 
 
 def figures(earlier: RunStatus | None = None) -> tuple[RunFigures, Deployment]:
     """Figures of a run of `trips` whose first attempt has begun."""
     made = RunFigures("4f", "/cuts", DAY_S, earlier)
     deployment = expand(trips(count=9).plan())
-    made.on_attempt(Attempt(1), deployment, None, 0)
+    made.on_attempt(Attempt(1), deployment, None, 0, now_s=0.0)
     return made, deployment
 
 
@@ -122,7 +124,7 @@ def test_a_loop_holds_what_waits_in_all_of_its_channels_and_nothing_else():
 
 def test_rounds_add_up_over_the_heads_and_stay_until_records_come_round_again():
     made, _ = figures()
-    made.on_attempt(Attempt(1), expand(trips(count=9).plan(), 2), None, 0)
+    made.on_attempt(Attempt(1), expand(trips(count=9).plan(), 2), None, 0, now_s=0.0)
     first, second = TaskId("grow", 0), TaskId("grow", 1)
     made.on_loads([load(first, 1.0, 1, rounds={"again": {1: 5, 2: 1}}), load(second, 1.0, 1)], now_s=1.0)
     made.on_loads([load(first, 2.0, 1), load(second, 2.0, 1, rounds={"again": {2: 4, 16: 1}})], now_s=2.0)
@@ -142,6 +144,14 @@ def test_an_epoch_is_followed_from_its_trigger_to_its_manifest():
     (epoch,) = told(made).epochs
     assert (epoch.state, epoch.base, epoch.began_s) == ("open", 0, DAY_S + 1.0)
     assert epoch.waiting == {"enough/0": "not reached", "grow/0": "1 barrier missing, 3 batches ahead of its barriers"}
+    assert list(epoch.barriers) == ["numbers", "grow", "enough", "done"], "in the order of the plan"
+    assert epoch.barriers["numbers"] == epoch.barriers["done"] == BarrierStatus(written=1)
+    assert (epoch.barriers["grow"], epoch.barriers["enough"]) == (
+        BarrierStatus(aligning=1),
+        BarrierStatus(not_reached=1),
+    )
+    made.on_remaining(GROW, Epoch(1), Remaining(Stage.CAPTURED, 1, 0))
+    assert told(made).epochs[0].barriers["grow"] == BarrierStatus(captured=1)
     made.on_acknowledged(GROW, Epoch(1), EpochTimes(300, 100), now_s=1.5)
     made.on_acknowledged(ENOUGH, Epoch(1), EpochTimes(310, 5), now_s=1.6)
     logs = LogFigures("again", 2, 64, 5), LogFigures("again", 1, 36, 4)
@@ -207,7 +217,7 @@ def test_a_failure_names_its_cause_the_restored_cut_and_the_time_until_all_ran_a
     made.on_failure(1, "process 7 died", now_s=2.0)
     (failure,) = told(made).failures
     assert (failure.at_s, failure.restored, failure.seconds) == (DAY_S + 2.0, None, None)
-    made.on_attempt(Attempt(2), deployment, Epoch(1), 30)
+    made.on_attempt(Attempt(2), deployment, Epoch(1), 30, now_s=2.5)
     made.on_running(1.25)
     status = told(made)
     (failure,) = status.failures
@@ -216,10 +226,46 @@ def test_a_failure_names_its_cause_the_restored_cut_and_the_time_until_all_ran_a
     assert [(epoch.state, epoch.reason) for epoch in status.epochs] == [("given up", "attempt 1 failed")]
 
 
+def test_a_failure_says_which_work_is_done_again():
+    made, deployment = figures()
+    made.on_processed(100)
+    made.on_trigger(Trigger(BEGIN, Epoch(1), Mode.ALIGNED), now_s=4.0)
+    made.on_processed(20)
+    made.on_cut(manifest(1), {}, now_s=4.5)
+    made.on_processed(30)
+    made.on_failure(1, "process 7 died", now_s=6.0)
+    made.on_attempt(Attempt(2), deployment, Epoch(1), 0, now_s=7.0)
+    assert [(failure.lost_records, failure.lost_s) for failure in told(made).failures] == [(50, 2.0)]
+    made.on_processed(5)
+    made.on_failure(2, "process 8 died", now_s=8.5)
+    made.on_attempt(Attempt(3), deployment, Epoch(1), 0, now_s=9.0)
+    failure = told(made).failures[-1]
+    assert (failure.lost_records, failure.lost_s) == (5, 1.5), "attempt 2 had no cut of its own"
+
+
+def test_an_epoch_whose_number_a_failed_attempt_has_used_begins_at_its_own_trigger():
+    made, deployment = figures()
+    made.on_trigger(Trigger(BEGIN, Epoch(2), Mode.ALIGNED), now_s=1.0)
+    made.on_failure(1, "process 7 died", now_s=2.0)
+    made.on_attempt(Attempt(2), deployment, None, 0, now_s=3.0)
+    made.on_trigger(Trigger(BEGIN, Epoch(2), Mode.ALIGNED), now_s=4.0)
+    made.on_cut(manifest(2), {}, now_s=4.5)
+    (epoch,) = told(made).epochs
+    assert (epoch.attempt, epoch.state, epoch.reason, epoch.seconds) == (2, "complete", "", 0.5)
+
+
+def test_a_task_tells_what_it_received_and_which_calls_it_has():
+    made, _ = figures()
+    made.on_loads([load(GROW, 4.0, 10, hops=7, bytes_in=900, calls_running=3, calls_waiting=2)], now_s=4.0)
+    (task,) = next(operator for operator in told(made).operators if operator.name == "grow").tasks
+    assert (task.hops, task.bytes_in, task.calls_running, task.calls_waiting) == (7, 900, 3, 2)
+    assert (task.busy_s, task.held_s) == (2.0, 1.0)
+
+
 def test_figures_of_a_failed_attempt_are_not_taken_for_those_of_the_next():
     made, deployment = figures()
     made.on_loads([load(GROW, 50.0, records=9_000)], now_s=5.0)
-    made.on_attempt(Attempt(2), deployment, None, 0)
+    made.on_attempt(Attempt(2), deployment, None, 0, now_s=5.5)
     made.on_loads([load(GROW, 1.0, records=10)], now_s=6.0)
     (task,) = next(operator for operator in told(made).operators if operator.name == "grow").tasks
     assert (task.records_in, task.in_per_s) == (10, None)
@@ -232,7 +278,7 @@ def test_a_successor_goes_on_from_what_its_predecessor_has_kept():
     )  # fmt: skip
     made, deployment = figures(earlier)
     made.on_takeover(now_s=1.0)
-    made.on_attempt(Attempt(4), deployment, Epoch(8), 0)
+    made.on_attempt(Attempt(4), deployment, Epoch(8), 0, now_s=1.5)
     status = told(made, now_s=10.0)
     assert (status.cuts, status.last_epoch, status.records, status.hops, status.seconds) == (5, 8, 700, 90, 30.0)
     assert [(epoch.epoch, epoch.state) for epoch in status.epochs] == [(8, "complete"), (9, "given up")]

@@ -44,8 +44,8 @@ def test_a_document_reads_back_as_it_was_written():
 
 
 def test_a_document_of_another_version_is_refused_by_its_number():
-    with pytest.raises(ShapeError, match="has version 2, and this program reads 1"):
-        status_in({**STATUS.to_json(), "version": 2})
+    with pytest.raises(ShapeError, match="has version 3, and this program reads 2"):
+        status_in({**STATUS.to_json(), "version": 3})
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ function fault(text) {
   say(byId("fault"), text ?? "");
 }
 
+const idle = (task) => ((task.busy ?? null) === null ? null : Math.max(0, 1 - task.busy - task.held));
+
 // The largest share of a task of an operator.
 const most = (operator, kind) => Math.max(0, ...operator.tasks.map((task) => task[kind] ?? 0));
 
@@ -149,6 +151,7 @@ function show(status) {
   showLoops(status);
   showTasks(status);
   showChannels(status);
+  showBarriers(status);
   showEpochs(status);
   showTime(status);
 }
@@ -157,7 +160,8 @@ function showTasks(status) {
   const tasks = status.operators.flatMap((operator) => operator.tasks.map((task) => ({ operator, task })));
   rows("tasks", tasks, ({ operator, task }) => `${operator.name}/${task.index}`, ({ operator, task }) => [
     operator.operators.join(" › "), `${operator.name}/${task.index}`, count(task.records_in), count(task.records_out),
-    rate(task.in_per_s), rate(task.out_per_s), share(task.busy), share(task.held),
+    rate(task.in_per_s), rate(task.out_per_s), share(task.busy), share(task.held), share(idle(task)),
+    task.calls_running || task.calls_waiting ? `${count(task.calls_running)} + ${count(task.calls_waiting)}` : "–",
   ]);
 }
 
@@ -217,6 +221,24 @@ function showLoops(status) {
     });
   });
   if (!status.loops.length) say(byId("loops"), "This flow has no loop.");
+}
+
+// Where the barriers of the open epochs are: a row for each operator, and the newest epoch in the graph.
+function showBarriers(status) {
+  const open = status.epochs.filter((epoch) => epoch.state === "open");
+  const all = open.flatMap((epoch) => Object.entries(epoch.barriers).map(([name, at]) => ({ epoch, name, at })));
+  byId("barriers").closest("section").hidden = !all.length;
+  rows("barriers", all, ({ epoch, name }) => `${epoch.epoch} ${name}`, ({ epoch, name, at }) => [
+    String(epoch.epoch), name, count(at.not_reached), count(at.aligning), count(at.captured), count(at.written),
+  ]);
+  const newest = open.at(-1);
+  for (const operator of status.operators) {
+    const node = byId("graph").querySelector(`[data-operator="${CSS.escape(operator.name)}"]`);
+    const at = newest?.barriers[operator.name];
+    const passed = at ? at.captured + at.written : 0;
+    say(node.querySelector(".barrier"), at ? `${newest.epoch}: ${passed} of ${operator.tasks.length}` : "");
+    node.classList.toggle("passed", Boolean(at) && passed === operator.tasks.length);
+  }
 }
 
 function showEpochs(status) {
@@ -334,6 +356,7 @@ function nodeOf(operator, { x, y }, isInLoop) {
     make("svg:rect", { class: "box", width: NODE.width, height: NODE.height, rx: operator.is_source || operator.is_sink ? 22 : 7 }),
     make("svg:text", { class: "name", x: 12, y: 22 }, shown + more),
     make("svg:text", { class: "quiet pace", x: 12, y: 42 }),
+    make("svg:text", { class: "barrier", x: NODE.width - 12, y: -5, "text-anchor": "end" }),
     make("svg:rect", bar),
     make("svg:rect", { ...bar, class: "busy", width: 0 }),
     make("svg:rect", { ...bar, class: "held", width: 0 }));
@@ -382,7 +405,8 @@ function showTime(status) {
     const from = failure.restored === null ? "the beginning" : `cut ${failure.restored}`;
     const healed = failure.seconds === null ? "has not run again yet" : `ran again after ${time(failure.seconds)}`;
     const loops = failure.in_loops ? ` with ${count(failure.in_loops)} records in loops` : "";
-    say(item, `${clock(failure.at_s)}: attempt ${failure.attempt} failed: ${failure.reason}; ${healed}, from ${from}${loops}`);
+    const lost = failure.lost_records === null ? "" : `; done again: ${count(failure.lost_records)} records of ${time(failure.lost_s)}`;
+    say(item, `${clock(failure.at_s)}: attempt ${failure.attempt} failed: ${failure.reason}; ${healed}, from ${from}${loops}${lost}`);
   });
 }
 

@@ -6,7 +6,7 @@ It is told what happens and hands out a `RunStatus`. It decides nothing. `now_s`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from threading import Lock
 
 from engine.on_ray.supervisor.run_story import Story
@@ -15,9 +15,10 @@ from engine.task_load import InputLoad, OutputLoad, TaskLoad
 from graphs.deployment import Channel, Deployment, Task
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import operators_round
-from recovery.effects import Remaining
+from recovery.effects import Remaining, Stage
 from recovery.orders import Manifest, Trigger
 from recovery.run_status import (
+    BarrierStatus,
     ChannelStatus,
     EpochStatus,
     FailureStatus,
@@ -34,6 +35,8 @@ REMEMBERED_MAX = 100
 
 FRESH_S = 5.0
 """A task that has not been heard from for longer has no present pace."""
+
+BARRIER_STAGES = [each.name for each in fields(BarrierStatus)]
 
 LOST = "the supervisor of the run died"
 
@@ -74,11 +77,13 @@ class _Epoch:
     """One epoch. `told` is what is known of it; the rest leads there.
 
     - acknowledged: the tasks that have acknowledged it; waiting: what the others last reported.
+    - processed: the number of records that the run had processed when it began.
     """
 
     told: EpochStatus
     began_s: float
     acknowledged_s: float
+    processed: int
     acknowledged: set[TaskId] = field(default_factory=set[TaskId])
     waiting: dict[TaskId, Remaining] = field(default_factory=dict[TaskId, Remaining])
     slowest_ms: int = -1
@@ -89,6 +94,8 @@ class RunFigures:
 
     - day_s: what a monotonic time must be increased by to become a time of day.
     - earlier: what a former supervisor of this run has told last.
+    - processed: the number of records that the tasks have processed, in all attempts.
+    - attempt_began: when the attempt began, and what was processed then; None before the first.
     """
 
     def __init__(self, run: str, snapshots: str | None, day_s: float, earlier: RunStatus | None = None) -> None:
@@ -98,6 +105,8 @@ class RunFigures:
         self._earlier = earlier
         self._lock = Lock()
         self._attempt = Attempt(0)
+        self._processed = 0
+        self._attempt_began: tuple[float, int] | None = None
         self._tasks: dict[TaskId, Task] = {}
         self._channels: list[Channel] = []
         self._loops: dict[str, frozenset[str]] = {}
@@ -111,7 +120,9 @@ class RunFigures:
 
     # -- attempts ------------------------------------------------------------------------------------------------
 
-    def on_attempt(self, attempt: Attempt, deployment: Deployment, restored: Epoch | None, in_loops: int) -> None:
+    def on_attempt(
+        self, attempt: Attempt, deployment: Deployment, restored: Epoch | None, in_loops: int, now_s: float
+    ) -> None:
         """An attempt begins."""
         plan = deployment.plan
         with self._lock:
@@ -125,7 +136,25 @@ class RunFigures:
             self._sinks = {name for name, operator in plan.operators.items() if operator.kind.is_sink}
             self._paces, self._ended = {}, set()
             if self._failures and self._failures[-1].seconds is None:
-                self._failures[-1] = replace(self._failures[-1], restored=restored, in_loops=in_loops)
+                lost_records, lost_s = self._lost(self._failures[-1], restored)
+                self._failures[-1] = replace(
+                    self._failures[-1],
+                    restored=restored,
+                    in_loops=in_loops,
+                    lost_records=lost_records,
+                    lost_s=lost_s,
+                )
+            self._attempt_began = now_s, self._processed
+
+    def _lost(self, failure: FailureStatus, restored: Epoch | None) -> tuple[int | None, float | None]:
+        """The records and seconds of the failed attempt that the restored cut does not have."""
+        if self._attempt_began is None:
+            return None, None
+        began_s, processed = self._attempt_began
+        known = None if restored is None else self._epochs.get(restored)
+        if known is not None and known.told.attempt == failure.attempt:
+            began_s, processed = known.began_s, known.processed
+        return self._processed - processed, failure.at_s - self._day_s - began_s
 
     def on_running(self, seconds: float | None) -> None:
         """All tasks run, so many seconds after the failure if there was one."""
@@ -160,6 +189,11 @@ class RunFigures:
                 pace = _Pace(load, now_s, rounds=load.rounds) if before is None else before.after(load, now_s)
                 self._paces[load.task] = pace
 
+    def on_processed(self, records: int) -> None:
+        """Tasks have processed this many records more."""
+        with self._lock:
+            self._processed += records
+
     def on_ended(self, task: TaskId) -> None:
         """A task has ended."""
         with self._lock:
@@ -172,7 +206,9 @@ class RunFigures:
         if order.mode.is_probe:
             return
         with self._lock:
-            if order.epoch not in self._epochs:
+            known = self._epochs.get(order.epoch)
+            # A number that a failed attempt has used comes again.
+            if known is None or known.told.attempt != self._attempt:
                 told = EpochStatus(
                     order.epoch,
                     self._attempt,
@@ -181,7 +217,7 @@ class RunFigures:
                     base=order.base,
                     began_s=self._day_s + now_s,
                 )
-                self._epochs[order.epoch] = _Epoch(told, now_s, now_s)
+                self._epochs[order.epoch] = _Epoch(told, now_s, now_s, self._processed)
                 while len(self._epochs) > REMEMBERED_MAX:
                     del self._epochs[min(self._epochs)]
 
@@ -229,7 +265,7 @@ class RunFigures:
             if known is None:
                 # The final cut, of tasks that have ended: it needs no trigger.
                 began = EpochStatus(manifest.epoch, manifest.attempt, manifest.mode.value, "open")
-                known = self._epochs[manifest.epoch] = _Epoch(began, now_s, now_s)
+                known = self._epochs[manifest.epoch] = _Epoch(began, now_s, now_s, self._processed)
             known.told = replace(
                 known.told,
                 state="complete",
@@ -263,6 +299,7 @@ class RunFigures:
                 cuts=story.snapshots + (0 if earlier is None else earlier.cuts),
                 records=total.records + (0 if earlier is None else earlier.records),
                 hops=total.hops + (0 if earlier is None else earlier.hops),
+                spilled_bytes=total.spilled_bytes,
                 reason="" if story.error is None else str(story.error),
                 operators=self._operators(now_s),
                 channels=(channels := self._channel_statuses()),
@@ -290,7 +327,19 @@ class RunFigures:
         pace = self._paces.get(task.id)
         if pace is None:
             return TaskStatus(task.id.index, task.actor)
-        known = TaskStatus(task.id.index, task.actor, pace.load.records_in, pace.load.records_out)
+        load = pace.load
+        known = TaskStatus(
+            task.id.index,
+            task.actor,
+            load.records_in,
+            load.records_out,
+            hops=load.hops,
+            bytes_in=load.bytes_in,
+            busy_s=load.busy_ns / 1e9,
+            held_s=load.held_ns / 1e9,
+            calls_running=load.calls_running,
+            calls_waiting=load.calls_waiting,
+        )
         if now_s - pace.heard_s > FRESH_S:
             return known
         return replace(known, in_per_s=pace.in_per_s, out_per_s=pace.out_per_s, busy=pace.busy, held=pace.held)
@@ -350,4 +399,23 @@ class RunFigures:
         if known.told.state != "open":
             return known.told
         owing = sorted(self._tasks.keys() - known.acknowledged - self._ended)
-        return replace(known.told, waiting={str(task): str(known.waiting.get(task, "not reached")) for task in owing})
+        waiting = {str(task): str(known.waiting.get(task, "not reached")) for task in owing}
+        stages: dict[str, list[str]] = {}
+        for task in self._tasks:
+            stages.setdefault(task.name, []).append(_stage(known, task) if str(task) in waiting else "written")
+        return replace(
+            known.told,
+            waiting=waiting,
+            barriers={
+                name: BarrierStatus(*(found.count(stage) for stage in BARRIER_STAGES))
+                for name, found in sorted(stages.items(), key=lambda item: self._order.index(item[0]))
+            },
+        )
+
+
+def _stage(epoch: _Epoch, task: TaskId) -> str:
+    """The stage of a task that has not acknowledged."""
+    remaining = epoch.waiting.get(task)
+    if remaining is None:
+        return "not_reached"
+    return "captured" if remaining.stage is Stage.CAPTURED else "aligning"

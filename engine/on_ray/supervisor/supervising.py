@@ -316,6 +316,7 @@ class Supervising(RunObserver[CutDescription]):
         self.silences.on_heard(actor, self.now_ms)
         driver, attempt = self.driver, self.driver.supervisor.attempt
         before = self.story.counts.get((attempt, actor))
+        self.figures.on_processed(report.counts.records - (0 if before is None else before.records))
         if before is not None and report.counts.records > before.records:
             driver.on_records()
         if isinstance(report, Progress):
@@ -469,7 +470,7 @@ class Supervising(RunObserver[CutDescription]):
         """Record that an attempt begins."""
         epoch, in_loops = (None, 0) if cut is None else (cut.epoch, cut.records_in_logs)
         self.story.on_attempt(attempt, epoch, in_loops)
-        self.figures.on_attempt(attempt, self.driver.deployment, epoch, in_loops)
+        self.figures.on_attempt(attempt, self.driver.deployment, epoch, in_loops, time.monotonic())
 
     def on_running(self) -> None:
         """Record that all tasks have started; from now on watch for silence and strike planned faults."""
