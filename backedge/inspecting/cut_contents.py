@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from graphs.describing import edges_in
 from graphs.plan import digits_of, operators_round
-from recovery.spark.cut_tables.decoding import json_of, pair_of, records_of
+from recovery.spark.cut_tables.decoding import json_of, pair_of, position_in, records_of
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
 from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
@@ -84,6 +84,23 @@ class CutContents:
         for id, files in self.cut.tasks.items():
             if any(facts.name == operator for facts in files.operators):
                 yield from _entries(str(id), self._store.reader_of(files), operator)
+
+    # -- sources and sinks ---------------------------------------------------------------------------------------
+
+    def positions(self) -> dict[str, int | None]:
+        """How far each split of a source was read, such as "orders: part-0"; None where it cannot be counted."""
+        return {
+            f"{facts.name}: {split}": position_in(position)
+            for task in self.cut.tasks.values()
+            for facts in task.operators
+            for split, position in facts.splits
+        }
+
+    def transactions(self) -> Iterator[tuple[str, str]]:
+        """The transactions of sinks that the cut lists, by task: they are published because it is complete."""
+        for id, files in self.cut.tasks.items():
+            for name in files.transactions:
+                yield str(id), name
 
     # -- records in flight ---------------------------------------------------------------------------------------
 

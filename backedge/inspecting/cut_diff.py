@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backedge.inspecting.cut_contents import CutContents
-from recovery.spark.cut_tables.decoding import position_in
 from recovery.stores.manifests import CutDescription
 
 LISTED_MAX = 1_000
@@ -56,7 +55,7 @@ def diff_of(before: CutContents, after: CutContents) -> CutDiff:
     operators = dict.fromkeys([*before.operators, *after.operators])
     state = [_state_diff(name, before, after) for name in operators]
     records_before, records_after = _records(before.cut), _records(after.cut)
-    positions_before, positions_after = _positions(before.cut), _positions(after.cut)
+    positions_before, positions_after = before.positions(), after.positions()
     return CutDiff(
         before=before.cut.epoch,
         after=after.cut.epoch,
@@ -127,12 +126,3 @@ def _records(cut: CutDescription) -> dict[str, int]:
 def _logged(cut: CutDescription, loop: str) -> int | None:
     log = cut.logs.get(loop)
     return 0 if log is None else log.records
-
-
-def _positions(cut: CutDescription) -> dict[str, int | None]:
-    return {
-        f"{facts.name}: {split}": position_in(position)
-        for task in cut.tasks.values()
-        for facts in task.operators
-        for split, position in facts.splits
-    }

@@ -97,11 +97,25 @@ class PageServer:
                 web.get("/api/jobs/{job}/cuts/{epoch}", self._told(lambda r: self._source.cut(*_cut(r)))),
                 web.get(
                     "/api/jobs/{job}/cuts/{epoch}/state/{name}",
-                    self._told(lambda r: self._source.state(*_cut(r), _word(r, "name"), r.query.get("search", ""))),
+                    self._told(lambda r: self._source.state(*_cut(r), _word(r, "name"), _search(r))),
                 ),
                 web.get(
                     "/api/jobs/{job}/cuts/{epoch}/inflight/{name}",
-                    self._told(lambda r: self._source.in_flight(*_cut(r), _word(r, "name"), r.query.get("search", ""))),
+                    self._told(lambda r: self._source.in_flight(*_cut(r), _word(r, "name"), _search(r))),
+                ),
+                web.get(
+                    "/api/jobs/{job}/cuts/{epoch}/positions",
+                    self._told(lambda r: self._source.positions(*_cut(r), _search(r))),
+                ),
+                web.get(
+                    "/api/jobs/{job}/cuts/{epoch}/transactions",
+                    self._told(lambda r: self._source.transactions(*_cut(r), _search(r))),
+                ),
+                web.get(
+                    "/api/jobs/{job}/cuts/{epoch}/diff/{before}",
+                    self._told(
+                        lambda r: self._source.diff(_word(r, "job"), _number(r, "before"), _cut(r)[1], _search(r))
+                    ),
                 ),
             ]
         )
@@ -179,8 +193,16 @@ def _word(request: web.Request, name: str) -> str:
     return request.match_info[name]
 
 
+def _search(request: web.Request) -> str:
+    return request.query.get("search", "")
+
+
 def _cut(request: web.Request) -> tuple[str, int]:
-    epoch = request.match_info["epoch"]
+    return request.match_info["job"], _number(request, "epoch")
+
+
+def _number(request: web.Request, name: str) -> int:
+    epoch = request.match_info[name]
     if not (epoch.isascii() and epoch.isdigit() and len(epoch) < 19):
         raise WrongCallError(f"{epoch!r} is not the number of a cut")
-    return request.match_info["job"], int(epoch)
+    return int(epoch)

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from backedge.inspecting.cut_contents import CutContents
+from backedge.inspecting.cut_diff import CutDiff, diff_of
 from backedge.inspecting.jobs import Jobs, cut_of, kept_at
 from recovery.run_status import RunStatus
 
@@ -73,6 +74,24 @@ class PageSource:
         oldest = sorted(found, key=lambda record: record.rounds or 0, reverse=True)
         return _listed(iter(oldest), lambda record: record._asdict())
 
+    def positions(self, job: str, epoch: int, search: str) -> dict[str, Any]:
+        """How far the splits of sources were read."""
+        found = self._contents(job, epoch).positions().items()
+        wanted = ({"split": split, "position": position} for split, position in found if search in split)
+        return _listed(wanted, lambda row: row)
+
+    def transactions(self, job: str, epoch: int, search: str) -> dict[str, Any]:
+        """The transactions of sinks that a cut lists."""
+        found = self._contents(job, epoch).transactions()
+        wanted = ({"task": task, "transaction": name} for task, name in found if search in task or search in name)
+        return _listed(wanted, lambda row: row)
+
+    def diff(self, job: str, before: int, epoch: int, search: str) -> dict[str, Any]:
+        """What has changed since an earlier cut, a row for each key, position and number that differs."""
+        found = diff_of(self._contents(job, before), self._contents(job, epoch))
+        rows = (row for row in _differences(found) if any(search in str(cell) for cell in row))
+        return _listed(rows, lambda row: dict(zip(("what", "name", "before", "after"), row, strict=True)))
+
     def _jobs(self) -> Jobs:
         # However many browsers look, the supervisors are asked once.
         with self._lock:
@@ -86,6 +105,22 @@ class PageSource:
     def _contents(self, job: str, epoch: int) -> CutContents:
         store = self._jobs().store(job)
         return CutContents(store, cut_of(store, epoch))
+
+
+def _differences(diff: CutDiff) -> Iterator[tuple[str, str, Any, Any]]:
+    """What differs, its name, and what it was before and after."""
+    for loop, (before, after) in diff.loops.items():
+        if before != after:
+            yield "records in a loop", loop, before, after
+    for split, (before, after) in diff.positions.items():
+        yield "position", split, before, after
+    for operator, (before, after) in diff.records.items():
+        yield "records", operator, before, after
+    for state in diff.state:
+        if state.other:
+            yield "timers and waiting inputs", state.operator, None, f"{state.other} differ"
+        for key, (before, after) in state.keys.items():
+            yield f"state of {state.operator}", key, before, after
 
 
 def _listed(entries: Iterator[Any], told: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

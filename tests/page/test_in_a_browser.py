@@ -18,14 +18,11 @@ from backedge.page.page_server import PageServer
 from backedge.page.page_source import PageSource
 from engine.on_ray.api.living_runs import living_runs
 from recovery.run_status import RunStatus
-from recovery.stores.cut_store import CutStore
-from tests.command.test_looking import GRAPH
 from tests.on_ray.flows import begin
 from tests.page import browser as browsers
 from tests.page.browser import SCREENSHOTS, Visit, started
 from tests.page.statuses import large, rich
-from tests.stores.snapshots import begin as begin_job
-from tests.stores.snapshots import complete
+from tests.page.stored import two_cuts
 
 pytestmark = pytest.mark.slow
 
@@ -113,11 +110,7 @@ class Made:
     """The page of statuses that the test makes, beside a stored job with two cuts."""
 
     def __init__(self, root: Path) -> None:
-        store = CutStore(str(root), "job")
-        begin_job(store)
-        store.describe_graph("abc", GRAPH)
-        complete(store, 1)
-        complete(store, 2)
+        two_cuts(root)
         self.alive: list[RunStatus] = []
         self.server = PageServer(PageSource(str(root), None, lambda: self.alive))
         self.server.start()
@@ -207,6 +200,8 @@ def test_it_is_accessible_and_fits_the_window(browser: Browser, made: Made, name
     expect(visit.page.locator("#contents tbody tr").first).to_be_visible()
     visit.keep(f"cut-{name}")
     if name == "light":
+        visit.page.get_by_label("Show").select_option("what has changed since cut 1")
+        expect(visit.page.locator("#contents tbody tr", has_text="position")).to_have_count(1)
         assert visit.violations() == []
     wide = visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page scrolls sideways"

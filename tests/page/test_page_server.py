@@ -23,8 +23,8 @@ from backedge.page.page_source import PageSource
 from engine.on_ray import cluster
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
-from tests.command.test_looking import GRAPH
-from tests.stores.snapshots import begin, complete
+from tests.page.stored import two_cuts
+from tests.stores.snapshots import begin
 
 
 class Answer(NamedTuple):
@@ -66,11 +66,7 @@ class Page:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page of a job with two cuts, and of one whose identity is torn."""
     root = tmp_path_factory.mktemp("cuts")
-    store = CutStore(str(root), "job")
-    begin(store)
-    store.describe_graph("abc", GRAPH)
-    complete(store, 1)
-    complete(store, 2)
+    two_cuts(root)
     begin(CutStore(str(root), "torn"))
     (root / "torn" / "job.json").write_text("{")
     found = Page(root)
@@ -180,12 +176,29 @@ def test_a_cut_opens_by_operator_and_loop_and_can_be_searched(page: Page):
     assert [(record["record"], record["receiver"]) for record in loop["entries"]] == [('{"id":1}', "rank/0")]
 
 
+def test_positions_transactions_and_the_difference_of_two_cuts_are_told(page: Page):
+    positions = page.get("/api/jobs/job/cuts/2/positions")
+    assert positions["entries"] and all(row["split"].startswith("orders: ") for row in positions["entries"])
+    transactions = page.get("/api/jobs/job/cuts/2/transactions")
+    assert {row["task"] for row in transactions["entries"]} == {"done/0"}
+    told = page.get("/api/jobs/job/cuts/2/diff/1")["entries"]
+    assert [tuple(row.values()) for row in told] == [
+        ("position", "orders: a.jsonl", 7, 9),
+        ("records", "orders", 10, 12),
+    ]
+    found = page.get("/api/jobs/job/cuts/2/diff/1?search=position")["entries"]
+    assert found and {row["what"] for row in found} == {"position"}
+    assert page.get("/api/jobs/job/cuts/2/diff/2") == {"entries": [], "more": 0}
+
+
 @pytest.mark.parametrize(
     ("path", "told"),
     [
         ("jib/status", "it holds job"),
         ("job/cuts/7", "it holds 1, 2"),
         ("job/cuts/x", "not the number of a cut"),
+        ("job/cuts/2/diff/9", "it holds 1, 2"),
+        ("job/cuts/2/diff/-1", "not the number of a cut"),
         ("job/cuts/2/state/rang", "there are: orders"),
         ("job/cuts/2/inflight/agian", "there are: again"),
         (quote("../job", safe="") + "/status", ""),

@@ -16,6 +16,7 @@ let job = null;
 let events = null;
 let drawn = "";
 let opened = null;
+let kept = [];
 
 // -- amounts ------------------------------------------------------------------------------------------------------
 
@@ -242,6 +243,7 @@ function showBarriers(status) {
 }
 
 function showEpochs(status) {
+  kept = status.epochs.filter((epoch) => epoch.is_kept).map((epoch) => epoch.epoch);
   const first = status.epochs.length - EPOCHS_LISTED;
   const epochs = status.epochs.filter((epoch, number) => epoch.is_kept || number >= first).reverse();
   rows("epochs", epochs, (epoch) => `${epoch.epoch} ${epoch.is_kept}`, (epoch) => [
@@ -410,6 +412,15 @@ function showTime(status) {
   });
 }
 
+// What can be seen of a cut.
+const VIEWS = {
+  state: { title: (name) => `state of ${name}`, heads: ["key", "value", "kind", "task"], one: "entry", many: "entries" },
+  inflight: { title: (name) => `records in ${name}`, heads: ["rounds", "record", "sender", "receiver"], one: "record", many: "records" },
+  positions: { title: () => "positions of sources", heads: ["split", "position"], one: "split", many: "splits" },
+  transactions: { title: () => "transactions of sinks", heads: ["task", "transaction"], one: "transaction", many: "transactions" },
+  diff: { title: (other) => `what has changed since cut ${other}`, heads: ["what", "name", "before", "after"], one: "difference", many: "differences" },
+};
+
 // -- a cut --------------------------------------------------------------------------------------------------------
 
 async function openCut(epoch, choice) {
@@ -417,8 +428,14 @@ async function openCut(epoch, choice) {
   if (cut.error) return fault(cut.error);
   opened = epoch;
   say(byId("cut-title"), `Cut ${epoch}`);
-  const choices = [...cut.operators.map((name) => ["state", name]), ...cut.loops.map((name) => ["inflight", name])];
-  const option = ([kind, name]) => make("option", { value: JSON.stringify([kind, name]) }, kind === "state" ? `state of ${name}` : `records in ${name}`);
+  const choices = [
+    ...cut.operators.map((name) => ["state", name]),
+    ...cut.loops.map((name) => ["inflight", name]),
+    ["positions"],
+    ["transactions"],
+    ...kept.filter((other) => other < epoch).reverse().map((other) => ["diff", other]),
+  ];
+  const option = ([kind, name]) => make("option", { value: JSON.stringify(name === undefined ? [kind] : [kind, name]) }, VIEWS[kind].title(name));
   byId("what").replaceChildren(...choices.map(option));
   if (choice) byId("what").value = JSON.stringify(choice);
   byId("search").value = "";
@@ -435,17 +452,17 @@ function closeCut() {
 
 async function ask() {
   const [kind, name] = JSON.parse(byId("what").value);
+  const place = name === undefined ? kind : `${kind}/${encodeURIComponent(name)}`;
   const search = encodeURIComponent(byId("search").value);
-  const path = `/api/jobs/${encodeURIComponent(job)}/cuts/${opened}/${kind}/${encodeURIComponent(name)}?search=${search}`;
+  const path = `/api/jobs/${encodeURIComponent(job)}/cuts/${opened}/${place}?search=${search}`;
   const found = await query(path);
   if (found.error) return say(byId("found"), found.error);
-  const heads = kind === "state" ? ["key", "value", "kind", "task"] : ["rounds", "record", "sender", "receiver"];
+  const { heads, one, many } = VIEWS[kind];
   byId("contents").tHead.rows[0].replaceChildren(...heads.map((head) => make("th", { scope: "col" }, head)));
   byId("contents").tBodies[0].replaceChildren(
     ...found.entries.map((entry) => make("tr", {}, ...heads.map((head) => make("td", {}, String(entry[head] ?? "–"))))),
   );
   const more = found.more ? ` of ${count(found.entries.length + found.more)}` : "";
-  const [one, many] = kind === "state" ? ["entry", "entries"] : ["record", "records"];
   const noun = found.entries.length + found.more === 1 ? one : many;
   return say(byId("found"), `${count(found.entries.length)}${more} ${noun}`);
 }
