@@ -61,7 +61,7 @@ from recovery.orders import (
     WriteManifest,
 )
 from recovery.protocol_errors import RescaleError
-from recovery.requests import Reply, Request, Sizes
+from recovery.requests import Reply, Request
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import Stage, Supervisor
 from recovery.unpublished import with_unpublished
@@ -94,7 +94,7 @@ class RunDriver:
     - step: what has to be done in the store next, at `due_ms`. tries: how often it has failed in a row.
     - is_unknown: whether the entry of the step may exist already.
     - reason: the failure after which the chain is read. asked: the cut that the run begins from, and whether anew.
-    - rescaled_to: the numbers of tasks for which an attempt was left last.
+    - rescaling: the rescale for which an attempt was left last.
     - ending: how the run has ended; None as long as it goes on.
     """
 
@@ -126,7 +126,7 @@ class RunDriver:
         self.is_unknown = False
         self.reason = ""
         self.asked: tuple[Epoch | None, bool] = (None, False)
-        self.rescaled_to: Sizes = ()
+        self.rescaling: Request | None = None
         self.ending: RunEnding | None = None
 
     @property
@@ -182,6 +182,13 @@ class RunDriver:
         """Whether the attempt is being restored or runs. After a failure the supervisor hears of it with the chain."""
         is_left = self.step in (ChainReading.CLAIM, ChainReading.RESCALE)
         return self.supervisor.stage in (Stage.RESTORING, Stage.RUNNING) and not is_left
+
+    def on_unrestorable(self, attempt: Attempt, error: str) -> bool:
+        """A task can never be restored. Returns whether the run goes on, without the rescale that may be the reason."""
+        if attempt != self.supervisor.attempt or not self.supervisor.gives_up_rescale(error):
+            return False
+        self.obey([FailAttempt(f"the rescale was given up: {error}")])
+        return True
 
     def on_remaining(self, task: TaskId, attempt: Attempt, epoch: Epoch, remaining: Remaining) -> None:
         """A task reports what it still has to do for an epoch."""
@@ -365,7 +372,7 @@ class RunDriver:
         """Leave the attempt for one with other numbers of tasks, if the cut can be restored with them."""
         ports, requests = self.ports, self.supervisor.requests
         try:
-            ports.actors.place(ports.store.manifest(epoch), request.sizes)
+            ports.actors.place(ports.store.manifest(epoch), request.sizes_in(self.deployment.parallelism))
         except RescaleError as refusal:
             requests.refuse(request, str(refusal))
             ports.observer.say(f"the rescale was refused, and the run goes on as before: {refusal}")
@@ -374,9 +381,9 @@ class RunDriver:
             requests.on_closed(epoch, f"the manifest of epoch {epoch} could not be read: {error}")
             return ()
         self.abandon()
-        ports.observer.on_rescale(dict(request.sizes))
+        ports.observer.on_rescale(dict(request.asked))
         ports.actors.stop()
-        self.rescaled_to = request.sizes
+        self.rescaling = request
         return self._read_chain(ChainReading.RESCALE)
 
     def _claim(self, reason: str) -> Sequence[Order]:
@@ -436,7 +443,9 @@ class RunDriver:
             case ChainReading.RESUME:
                 return self.supervisor.resume(chain)
             case ChainReading.RESCALE:
-                return self.supervisor.on_rescale(self.rescaled_to, chain)
+                if self.rescaling is None:
+                    raise RuntimeError("the chain was read for a rescale, and none has left an attempt")
+                return self.supervisor.on_rescale(self.rescaling, self.deployment.parallelism, chain)
 
     def _on_unread(self, error: str) -> Sequence[Order]:
         if self.tries == 0:

@@ -176,7 +176,7 @@ class RunObserver(Generic[C]):
         """An epoch will never be complete."""
         self.say(reason)
 
-    def on_rescale(self, sizes: Mapping[str, int]) -> None:
+    def on_rescale(self, asked: Mapping[str, int]) -> None:
         """The attempt is left for one with these numbers of tasks."""
 
     def on_pause(self, pause_ms: int) -> None:

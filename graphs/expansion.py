@@ -54,16 +54,16 @@ def _sized(plan: Plan, sizes: Mapping[str, int]) -> _Layout:
     return _layout(plan, sizes, frozenset())
 
 
-def sizes_with(deployment: Deployment, parallelism: int | Mapping[str, int]) -> dict[str, int]:
-    """The number of tasks of each operator of a deployment under another parallelism.
+def sizes_asked(deployment: Deployment, parallelism: int | Mapping[str, int]) -> dict[str, int]:
+    """The operators that are to have another number of tasks, checked. All others stay as they are.
 
-    A number is for all operators that do not set their own. A mapping names operators; all others stay as they are.
+    A number is for all operators that do not set their own, a mapping names operators.
 
     >>> from graphs import Collect, Flow, Items
     >>> flow = Flow()
-    >>> flow.read(Items([1, 2]), name="in").map(abs, name="abs").write(Collect(), name="out")
-    >>> sizes_with(expand(flow.plan(), 2), 3), sizes_with(expand(flow.plan(), 2), {"abs": 4})
-    ({'in': 3, 'abs': 3, 'out': 3}, {'in': 2, 'abs': 4, 'out': 2})
+    >>> flow.read(Items([1, 2]), name="in", parallelism=1).map(abs, name="abs").write(Collect(), name="out")
+    >>> sizes_asked(expand(flow.plan(), 2), 3), sizes_asked(expand(flow.plan(), 2), {"in": 4})
+    ({'abs': 3, 'out': 3}, {'in': 4})
     """
     operators, what = deployment.plan.operators, f"flow {deployment.plan.name!r}"
     if isinstance(parallelism, Mapping):
@@ -72,9 +72,9 @@ def sizes_with(deployment: Deployment, parallelism: int | Mapping[str, int]) -> 
                 known = ", ".join(map(repr, operators))
                 raise BadOptionError(f"{what} has no operator {name!r} to rescale; its operators are {known}")
             check_count(count, f"parallelism of operator {name!r}", what)
-        return {**deployment.parallelism, **parallelism}
+        return dict(parallelism)
     check_count(parallelism, "parallelism", what)
-    return {name: operator.parallelism or parallelism for name, operator in operators.items()}
+    return {name: parallelism for name, operator in operators.items() if operator.parallelism is None}
 
 
 def resized(deployment: Deployment, sizes: Mapping[str, int]) -> Deployment:

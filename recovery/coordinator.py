@@ -225,7 +225,7 @@ class Coordinator:
                 break
             if now_ms < self.retry_at_ms.get(request.id, 0):
                 continue
-            if request.kind is RequestKind.RESCALE and dict(request.sizes) == self.deployment.parallelism:
+            if request.kind is RequestKind.RESCALE and request.is_met_by(self.deployment.parallelism):
                 self.requests.on_rescaled(request, self.latest)
                 continue
             is_stop = request.kind is RequestKind.STOP

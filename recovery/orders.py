@@ -217,8 +217,8 @@ class Manifest:
 class AttemptStart:
     """The start of an attempt, from the `restored` cut or from the beginning.
 
-    `sizes` are the numbers of tasks, if the run was rescaled; otherwise they are those that the run began with.
-    `pipeline` names the pipeline that is started; None if the whole job is one.
+    `sizes` are the numbers of tasks, if the run was rescaled, and `begun` those that its options gave it; both are
+    empty for any other run. `pipeline` names the pipeline that is started; None if the whole job is one.
 
     `replaces` is a cut after which all output is removed. Once this record is durable, later cuts can no longer be
     restored. Each start names it again, until an attempt has removed the output and completed a cut.
@@ -230,6 +230,7 @@ class AttemptStart:
     sizes: Sizes = ()
     pipeline: str | None = None
     replaces: Epoch | None = None
+    begun: Sizes = ()
 
 
 Entry = Manifest | AttemptStart

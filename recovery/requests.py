@@ -12,7 +12,8 @@
 - A savepoint has a name and is kept. A cut has none, and counts as one of the periodic cuts for retention.
 - A stop is answered when its output is published. A run that restores the cut of its own stop ends at once.
 - A rescale is answered when an attempt runs with the numbers of tasks that it asks for, whatever became of its cuts. A
-  run that was rescaled and dies in between takes another cut, or has nothing left to do.
+  run that was rescaled and dies in between takes another cut, or has nothing left to do. Operators that it does not
+  name keep what they have when it is carried out, so rescales of several clients do not undo each other.
 - Every end of the run answers all requests: with the final cut for savepoints and stops; after a stop, waiting
   savepoints are reported as superseded; after a failure, with its error.
 - Clients repeat a request with the same id until they have the answer, which is kept.
@@ -20,6 +21,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,6 +33,9 @@ TRIES_MAX = 10
 
 Sizes = tuple[tuple[str, int], ...]
 """The number of tasks of each operator, in the order of the flow; empty means those that the run began with."""
+
+Asked = tuple[tuple[str, int], ...]
+"""The operators that a rescale names, each with the number of tasks that it asks for."""
 
 
 class RequestKind(Enum):
@@ -57,14 +62,27 @@ def wanted(kind: RequestKind, name: str | None) -> str:
 class Request:
     """A request for a cut, and for a stop also the end of the run. The client chooses a new id each time.
 
-    `name` is that of the savepoint; None for a cut that is not kept. `sizes`: what a rescale asks for.
+    `name` is that of the savepoint; None for a cut that is not kept. `asked`: what a rescale asks for. Operators that
+    it does not name keep the tasks that they have by then, which another rescale may have changed since the request.
+
+    >>> request = Request("a1", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, asked=(("count", 3),))
+    >>> request.sizes_in({"read": 2, "count": 2}), request.is_met_by({"read": 4, "count": 3})
+    ((('read', 2), ('count', 3)), True)
     """
 
     id: str
     kind: RequestKind
     name: str | None
     mode: Mode
-    sizes: Sizes = ()
+    asked: Asked = ()
+
+    def sizes_in(self, parallelism: Mapping[str, int]) -> Sizes:
+        """The numbers of tasks after a rescale of an attempt with this parallelism."""
+        return tuple({**parallelism, **dict(self.asked)}.items())
+
+    def is_met_by(self, parallelism: Mapping[str, int]) -> bool:
+        """Whether an attempt with this parallelism has what a rescale asks for."""
+        return dict(self.sizes_in(parallelism)) == parallelism
 
     def __str__(self) -> str:
         if self.kind is RequestKind.RESCALE:

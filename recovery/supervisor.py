@@ -10,6 +10,11 @@ ever applied.
 - When a supervisor dies, a successor of the same run takes over. It claims an attempt before it does anything else. It
   continues from the end of the chain if its run has claimed anything, whatever the run was asked to begin with. Before
   its claim, entries of its run are those of its predecessors; after it, those of a successor, which has the job.
+- A run that was rescaled keeps its numbers of tasks. So does a later run that continues from the latest cut, if that
+  was taken with them, and if its options give it the same numbers as the rescaled one: it is the same command again. A
+  run with other options has its own numbers. So does one after a rescale that has no cut yet: it may have failed.
+- If a rescale's first attempts cannot be restored, because a function of the user's raises where it divides state, the
+  rescale is refused, and the next attempt has the numbers of tasks that took the cut.
 - Retention is decided in the chain: a manifest lists the cuts that remain, and only those can be restored.
 - A removal may be carried out late, so only what the chain has made dead for good is removed (`Sweep`).
 - A run that resumes from an older cut first publishes the unpublished output of the latest one, which was complete.
@@ -30,7 +35,7 @@ fails when too many attempts have failed within a time window.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -55,7 +60,7 @@ from recovery.orders import (
     Sweep,
 )
 from recovery.pipelines import THE_JOB, Pipeline
-from recovery.requests import Requests, Sizes
+from recovery.requests import Request, RequestKind, Requests, Sizes
 from recovery.state_files import StateLists
 
 
@@ -118,7 +123,10 @@ class Supervisor:
 
     - restarts: by this supervisor. failed_ms: the times of the failures that count against the limit.
     - failures_in_a_row: attempts that have failed since the last complete cut.
-    - sizes: the numbers of tasks of the next attempt, if the run was rescaled. The claim has them, for successors.
+    - begun: the numbers of tasks that the run's options give it. sizes: those of the next attempt, if the run was
+      rescaled. The claim has both, for successors and for later runs that begin with the same numbers. sizes_of_cut:
+      those of the attempt that took the latest cut. has_begun: whether an attempt of this run and pipeline is in the
+      chain.
     - has_claimed: whether an entry in the chain is this claimant's. has_job: or a predecessor's, so that the run has
       had the job. follows: whether a predecessor has begun this pipeline, and this supervisor has not claimed it yet.
     - highest: the highest attempt in the chain. others: the attempts of other pipelines.
@@ -126,8 +134,15 @@ class Supervisor:
       which the chain says that output is removed, as long as that may be unfinished.
     """
 
-    def __init__(self, claimant: str, options: RestartOptions | None = None, pipeline: Pipeline = THE_JOB) -> None:
+    def __init__(
+        self,
+        claimant: str,
+        options: RestartOptions | None = None,
+        pipeline: Pipeline = THE_JOB,
+        begun: Sizes = (),
+    ) -> None:
         self.claimant = claimant
+        self.begun = begun
         self.run = run_of(claimant)
         self.options = options or RestartOptions()
         self.pipeline = pipeline
@@ -136,6 +151,8 @@ class Supervisor:
         self.failed_ms: deque[int] = deque()
         self.failures_in_a_row = 0
         self.sizes: Sizes = ()
+        self.sizes_of_cut: Sizes = ()
+        self.has_begun = False
         self.has_claimed = False
         self.has_job = False
         self.follows = False
@@ -169,6 +186,9 @@ class Supervisor:
         self.read(chain)
         if self.follows:
             epoch, anew, self.wants_to_replace = None, False, False
+        if not self.has_begun:
+            # An older cut may be divisible only among the tasks that it was taken with.
+            self.sizes = self.sizes_of_cut if epoch is None else ()
         self.anew = anew
         if anew and foreign:
             self.stage = Stage.OVER
@@ -184,7 +204,9 @@ class Supervisor:
         self.attempt = Attempt(max(self.attempt, self.highest) + 1)
         self.restored_from = self.continues_from if epoch is None else epoch
         replaces = epoch if self.wants_to_replace and epoch is not None else self.replaces
-        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.sizes, replaces=replaces))
+        begun = self.begun if self.sizes else ()
+        start = AttemptStart(self.attempt, self.restored_from, sizes=self.sizes, replaces=replaces, begun=begun)
+        return self.append(start)
 
     def read(self, chain: Sequence[Numbered]) -> None:
         """Read the new entries."""
@@ -209,11 +231,14 @@ class Supervisor:
             self.replaces = entry.replaces
             if self.replaces is not None:
                 self.kept = {epoch: cut for epoch, cut in self.kept.items() if epoch <= self.replaces}
-                self.last_cut = self.replaces
-            if self._is_of_this_run(entry):
-                self.sizes = entry.sizes
+                self.last_cut, self.sizes_of_cut = self.replaces, ()
+            is_of_this_run = self._is_of_this_run(entry)
+            self.has_begun |= is_of_this_run
+            is_same = is_of_this_run or entry.begun == self.begun
+            self.sizes = entry.sizes if is_same else ()
         else:
             self.continues_from = self.last_cut = entry.epoch
+            self.sizes_of_cut = self.sizes
             self.replaces = None
             if entry.request is not None:
                 self.requests.on_recorded(entry.request, entry.epoch)
@@ -383,8 +408,8 @@ class Supervisor:
         self.resume_at_ms = now_ms + pause_ms
         return [PauseRestart(pause_ms)]
 
-    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
-        """The cut of a rescale is complete, and the attempt was left: claim the next one, with these numbers of tasks.
+    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
+        """The cut of a rescale is complete, and the attempt, which had this parallelism, was left: claim the next one.
 
         Its tasks restore that cut: it is the last entry of the chain. Tasks of the attempt that was left may go on for
         a while, as after a failure; the number of the new one fences them.
@@ -394,8 +419,21 @@ class Supervisor:
             return self._fence(lost_with)
         self.requests.on_attempt_over()
         self.read(chain)
-        self.sizes = sizes
+        self.sizes = request.sizes_in(parallelism)
         return self.begin(chain)
+
+    def gives_up_rescale(self, error: str) -> bool:
+        """The attempt can never be restored. If that may be due to a rescale, refuse it. Returns whether it was."""
+        former = self.sizes_of_cut or self.begun
+        is_rescaled = bool(self.sizes) and self.sizes != former
+        if self.stage is not Stage.RESTORING or not is_rescaled or self.restored_from != self.last_cut:
+            return False
+        parallelism = dict(self.sizes)
+        for request in list(self.requests.waiting.values()):
+            if request.kind is RequestKind.RESCALE and request.is_met_by(parallelism):
+                self.requests.refuse(request, error)
+        self.sizes = former
+        return True
 
     def is_due(self, now_ms: int) -> bool:
         """Whether the pause before the next attempt is over."""

@@ -20,10 +20,13 @@ from recovery.messages import Data, Mode, marker_in
 from recovery.orders import AttemptStart, Manifest
 from recovery.protocol_errors import ChannelIntegrityError
 from recovery.requests import Request, RequestKind
-from recovery.supervisor import Supervisor
+from recovery.supervisor import Stage, Supervisor
 
 RESCALED_RUNS, RESCALED_STEPS, TASKS_MAX = 0.4, 0.03, 4
 """The share of runs that are rescaled while they run, and of their steps; the most tasks of an operator."""
+
+GIVEN_UP_STEPS = 0.02
+"""The share of the steps of a rescale's restore at which it turns out to be impossible."""
 
 
 class Faults:
@@ -117,16 +120,25 @@ class Faults:
             self.left[kind] -= 1
             self.outcome.faults[kind] += 1
 
+    def give_up_rescale_if_due(self) -> None:
+        """Have a function of the user's raise while the tasks of a rescale are restored."""
+        supervisor = self.world.supervisor
+        if supervisor.stage is Stage.RESTORING and supervisor.sizes and self.rescaling.random() < GIVEN_UP_STEPS:
+            self.outcome.faults["unrestorable"] += 1
+            self.apply(("unrestorable",))
+
     def rescale_if_due(self) -> None:
         """Ask for another number of tasks. A process may die soon: before the cut, while tasks restore, or after."""
         world, rng = self.world, self.rescaling
         if not self.rescales or rng.random() >= RESCALED_STEPS:
             return
         self.rescales -= 1
-        sizes = tuple(world.placement.deployment(rng.randint(1, TASKS_MAX)).parallelism.items())
-        self.outcome.story.append(("rescale", dict(sizes)))
+        sizes = list(world.placement.deployment(rng.randint(1, TASKS_MAX)).parallelism.items())
+        # Some, but seldom all: rescales of several clients name different operators.
+        asked = tuple(sorted(rng.sample(sizes, rng.randint(1, len(sizes)))))
+        self.outcome.story.append(("rescale", dict(asked)))
         self.outcome.faults["rescale"] += 1
-        world.ask(Request(f"rescale-{self.rescales}", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, sizes))
+        world.ask(Request(f"rescale-{self.rescales}", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, asked))
         if self.crash_steps and rng.random() < 0.5:
             self.crash_steps[-1] = self.outcome.steps + rng.randrange(1, 150)
 

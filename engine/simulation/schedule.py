@@ -134,6 +134,7 @@ class Schedule:
                 faults.left["late_savepoint"] -= 1
             if not is_live:
                 faults.rescale_if_due()
+                faults.give_up_rescale_if_due()
             event = self._pick(is_live)
             self.outcome.story.append(event)
             if event[0] in COUNTED:

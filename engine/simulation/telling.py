@@ -48,6 +48,7 @@ _STEPS = {
     "tick": "10 ms pass",
     "timer": "a timer of {0} fires",
     "unreadable": "{0} cannot be read for a moment",
+    "unrestorable": "a function of the user's raises where a rescale divides state",
     "transport": "the network {0}s a batch of {1}",
     "write": "{0} writes its snapshot of {1}",
     "zombie": "a task presumed dead goes on: {1}",
@@ -69,6 +70,7 @@ _TURNS = frozenset(
         "stop",
         "transport",
         "unreadable",
+        "unrestorable",
     }
 )
 _DEATHS = frozenset({"crash", "kill_coordinator"})

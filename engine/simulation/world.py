@@ -331,6 +331,9 @@ class World(WorldPorts):
         self.dead.clear()
         self.driver.on_failure(self.supervisor.attempt, "a process died")
 
+    def _do_unrestorable(self) -> None:
+        self.driver.on_unrestorable(self.supervisor.attempt, "a function has raised where state is divided")
+
     def _do_kill_coordinator(self) -> None:
         """The process of the supervisor dies, which leads all pipelines."""
         for world in (self, *self.siblings):

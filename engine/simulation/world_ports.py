@@ -108,6 +108,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.restored_cut: Cut | None = None
         self.calls = Calls()
         self.unanswered: dict[str, Request] = {}
+        self.rescales: dict[str, Request] = {}
         self.now_ms: int = 0
         self.watched: set[Epoch] = set()
         self.siblings: list[WorldPorts] = []
@@ -267,9 +268,20 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def place(self, cut: SimulatedCut | None, sizes: Sizes) -> Placed:
         """Deploy the attempt, as a rescale asks for, or with another parallelism if one is wanted and possible."""
         if sizes and cut is not None:
+            self._check_asked(sizes, cut.outline.parallelism)
             return self.placement.place_rescaled(cut.outline, sizes)
         wanted, self.wanted_parallelism = self.wanted_parallelism, None
         return self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
+
+    def _check_asked(self, sizes: Sizes, before: Mapping[str, int]) -> None:
+        """Check that a rescale changes what it asks for, and nothing else, and that a refused one changes nothing."""
+        answers = self.supervisor.requests.answers
+        refused = {id for id, answer in answers.items() if answer.error is not None}
+        asked = {pair for id, request in self.rescales.items() if id not in refused for pair in request.asked}
+        others = {name: (before[name], tasks) for name, tasks in sizes if before[name] != tasks}
+        others = {name: change for name, change in others.items() if (name, change[1]) not in asked}
+        if others:
+            raise RuntimeError(f"a rescale has changed operators that it does not name: {others}")
 
     def restore(self, attempt: Attempt, placed: Placed, cut: SimulatedCut | None) -> None:
         """Restore each task when the schedule says so."""
@@ -338,7 +350,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         if manifest.epoch not in self.watched:
             self._is_to_stop_at(self.record.cuts[manifest.epoch])
 
-    def on_rescale(self, sizes: Mapping[str, int]) -> None:
+    def on_rescale(self, asked: Mapping[str, int]) -> None:
         """Count it."""
         self.counts["rescaled_live"] += 1
 
@@ -355,6 +367,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def ask(self, request: Request) -> None:
         """Make a request. Its client repeats it with every tick until it has an answer."""
         self.unanswered[request.id] = request
+        if request.kind is RequestKind.RESCALE:
+            self.rescales[request.id] = request
         self.counts["requests"] += 1
         self.counts["requests_without_coordinator"] += self.coordinator is None
         self.driver.ask(request)
@@ -375,8 +389,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
         """Check that an attempt had the numbers of tasks that a rescale asked for."""
         if request.kind is RequestKind.RESCALE and answer.error is None:
             self.counts["rescales_answered"] += 1
-            if all(deployment.parallelism != dict(request.sizes) for deployment in self.record.deployments.values()):
-                raise RuntimeError(f"the rescale to {dict(request.sizes)} was answered, and no attempt had these tasks")
+            if not any(request.is_met_by(deployment.parallelism) for deployment in self.record.deployments.values()):
+                raise RuntimeError(f"the rescale to {dict(request.asked)} was answered, and no attempt had these tasks")
 
     # -- runs of the job -----------------------------------------------------------------------------------------------
 
@@ -448,7 +462,8 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.claimants += 1
         options = self.options
         claimant = claimant_of(f"run {self.runs}", f"claimant {self.claimants} of {options.seed}")
-        supervisor = self.parts.supervisor(claimant, options.restarts, options.pipeline)
+        begun = tuple(self.placement.deployment(options.parallelism).parallelism.items())
+        supervisor = self.parts.supervisor(claimant, options.restarts, options.pipeline, begun)
         ports = RunPorts(self, self, self, self, self, self)
         driver = self.parts.run_driver(supervisor, ports, deployment, options.snapshots, options.retries)
         driver.coordinator_class = self.parts.coordinator

@@ -100,6 +100,7 @@ def entry_document(entry: Entry) -> Document:
             "claimant": entry.claimant,
             "sizes": [list(size) for size in entry.sizes],
             "replaces": entry.replaces,
+            "begun": [list(size) for size in entry.begun],
         }
     return {
         **of_pipeline,
@@ -121,9 +122,9 @@ def entry_in(document: Document) -> Entry:
     """Convert a document to an entry of the chain."""
     attempt = Attempt(document["attempt"])
     if document["kind"] == "attempt":
-        sizes = tuple((name, tasks) for name, tasks in document["sizes"])
+        sizes, begun = (tuple((name, tasks) for name, tasks in document[part]) for part in ("sizes", "begun"))
         restored, replaces, pipeline = document["restored"], document["replaces"], document.get("pipeline")
-        return AttemptStart(attempt, restored, document["claimant"], sizes, pipeline, replaces)
+        return AttemptStart(attempt, restored, document["claimant"], sizes, pipeline, replaces, begun)
     return Manifest(
         epoch=Epoch(document["epoch"]),
         attempt=attempt,

@@ -62,6 +62,7 @@ _ENTRIES: Mapping[str, Mapping[str, Shape]] = {
         "restored": optional(_count),
         "sizes": list_of(row(text, _number)),
         "replaces": optional(_count),
+        "begun": list_of(row(text, _number)),
         "manifest": optional(_FILE),
         **_LINK,
     },

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Job, Range, RequestFailedError, Stream, start
+from backedge import Collect, Flow, Job, Poll, Range, RequestFailedError, Stream, start
 from backedge.command import main
 from tests.on_ray.flows import Record, expect, held_back, trips_made, until
 from tests.on_ray.leftovers import actors_below, end
@@ -78,16 +79,72 @@ def test_a_free_loop_is_rescaled_three_times_and_keeps_its_tasks_when_its_superv
     assert main(["audit", str(tmp_path / "circling"), "--epoch", "all"]) == 0
 
 
-def test_an_iteration_is_rescaled_between_two_rounds(tmp_path: Path):
+def test_rescales_of_an_iteration_do_not_undo_each_other_and_outlast_the_run(tmp_path: Path):
+    """Two clients rescale at once. The stop may cut in the middle of a round, which only the same tasks restore."""
     gate = tmp_path / "gate"
-    job = start(in_rounds(gate), snapshots=tmp_path, every=0.2, actors="slice", parallelism=2, progress=False)
+    options: dict[str, Any] = {"every": 0.2, "actors": "slice", "parallelism": 2, "progress": False}
+    job = start(in_rounds(gate), snapshots=tmp_path, **options)
     until(job, lambda story: story.snapshots, "a cut is complete while rounds go on")
-    for tasks in (3, {"grow": 1}):
-        assert job.rescale(tasks) > 0
+    with ThreadPoolExecutor(2) as clients:
+        asked = [clients.submit(job.rescale, {name: tasks}) for name, tasks in (("grow", 3), ("done", 1))]
+        assert all(gap_ms.result() > 0 for gap_ms in asked)
+    stopped = job.stop()
+    assert sorted(map(str, (rescale["tasks"] for rescale in stopped.rescales))) == [
+        "{'done': [2, 1]}",
+        "{'grow': [2, 3]}",
+    ]
+    again = start(in_rounds(gate), snapshots=tmp_path, resume="latest", **options)
+    gate.touch()
+    result = again.wait()
+    expect(result, trips_made(COUNT, TRIPS))
+    assert [name for name in sorted(result.by_task) if name.startswith("grow/")] == ["grow/0", "grow/1", "grow/2"]
+
+
+def number_until(gate: Path, number: int) -> tuple[list[int], int] | None:
+    """The next number, until the test opens the gate."""
+    return None if gate.exists() else ([number], number + 1)
+
+
+class Hoarder:
+    """Passes on what it gets, and has a state that cannot be divided, as shows only when it is tried."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def on_record(self, ctx: Any, record: int) -> None:
+        self.seen += 1
+        ctx.emit((record, self.seen))
+
+    def capture(self) -> int:
+        return self.seen
+
+    def restore(self, state: int) -> None:
+        self.seen = state
+
+    @staticmethod
+    def merge(states: list[int]) -> int:
+        raise ArithmeticError("these counts cannot be added")
+
+    @staticmethod
+    def split(state: int, parts: int) -> list[int]:
+        return [state, *[0] * (parts - 1)]
+
+
+def test_a_rescale_whose_state_cannot_be_divided_is_refused_and_the_run_goes_on(tmp_path: Path):
+    flow, gate = Flow("hoarding"), tmp_path / "gate"
+    source = Poll(partial(number_until, gate), start=0, ends=True, rate=50)
+    numbers = flow.read(source, name="numbers", parallelism=1)
+    numbers.rebalance().process(Hoarder, name="hoard", parallelism=1).write(Collect(), name="done")
+    job = start(flow, snapshots=tmp_path, every=0.2, actors="slice", progress=False)
+    until(job, lambda story: story.snapshots, "a cut is complete")
+    with pytest.raises(RequestFailedError, match=r"was refused, and the run goes on as before: .*these counts cannot"):
+        job.rescale({"hoard": 2})
+    until(job, lambda story: story.state == "running", "it runs as before")
     gate.touch()
     result = job.wait()
-    expect(result, trips_made(COUNT, TRIPS))
-    assert [rescale["tasks"]["grow"] for rescale in result.rescales] == [[2, 3], [3, 1]]
+    assert {name for name in result.by_task if name.startswith("hoard/")} == {"hoard/0"}
+    assert result.outputs["done"] == [(number, number + 1) for number in range(len(result.outputs["done"]))]
+    assert len(result.restores) == 1 and result.rescales == ()
 
 
 def test_a_rescale_that_cannot_be_carried_out_leaves_the_run_as_it_is(tmp_path: Path):

@@ -33,7 +33,8 @@ def chain(*entries: AttemptStart | Manifest) -> list[Numbered]:
 
 
 def start(attempt: int, restored: int | None = None, claimant: str = OURS, sizes: Sizes = ()) -> AttemptStart:
-    return AttemptStart(Attempt(attempt), None if restored is None else Epoch(restored), claimant, sizes)
+    epoch = None if restored is None else Epoch(restored)
+    return AttemptStart(Attempt(attempt), epoch, claimant, sizes, begun=NOW if sizes else ())
 
 
 def manifest(epoch: int, claimant: str = OURS) -> Manifest:
@@ -86,16 +87,67 @@ def test_a_rescale_whose_cut_completes_while_the_run_ends_does_not_go_on():
 
 
 def test_the_next_attempt_restores_the_cut_of_the_rescale_and_its_claim_has_the_numbers_of_tasks():
-    supervisor = Supervisor(OURS)
+    supervisor = Supervisor(OURS, begun=NOW)
     supervisor.begin([])
     supervisor.on_appended(start(1))
     supervisor.requests.ask(ASKED)
     Coordinator(LOOP, Attempt(1), SnapshotOptions(), Epoch(1), (), 0, supervisor.requests).on_tick(10)
     supervisor.on_appended(manifest(1))
-    orders = supervisor.on_rescale(WIDER, chain(start(1), manifest(1)))
+    orders = supervisor.on_rescale(ASKED, LOOP.parallelism, chain(start(1), manifest(1)))
     assert claim(orders) == start(2, 1, sizes=WIDER)
     assert supervisor.restarts == 0, "it is no failure"
     assert list(supervisor.requests.waiting) == ["r1"], "until an attempt has these tasks"
+
+
+def test_rescales_of_different_operators_do_not_undo_each_other():
+    """The second was asked for before the first was carried out, and still leaves what the first has changed."""
+    first, second = (
+        Request(id, RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, asked=((name, 3),))
+        for id, name in (("r1", "head"), ("r2", "body"))
+    )
+    supervisor = Supervisor(OURS)
+    for request in (first, second):
+        supervisor.requests.ask(request)
+    supervisor.begin([])
+    supervisor.on_appended(start(1))
+    supervisor.on_appended(manifest(1))
+    then = dict(claim(supervisor.on_rescale(first, LOOP.parallelism, chain(start(1), manifest(1)))).sizes)
+    assert then == {**LOOP.parallelism, "head": 3} and first.is_met_by(then) and not second.is_met_by(then)
+    assert dict(second.sizes_in(then)) == {**LOOP.parallelism, "head": 3, "body": 3}
+
+
+def restoring() -> Supervisor:
+    """A supervisor whose attempt restores the cut of a rescale."""
+    supervisor = Supervisor(OURS, begun=NOW)
+    supervisor.begin([])
+    supervisor.requests.ask(ASKED)
+    for entry in (start(1), manifest(1)):
+        supervisor.on_appended(entry)
+    supervisor.on_rescale(ASKED, LOOP.parallelism, chain(start(1), manifest(1)))
+    supervisor.on_appended(start(2, 1, sizes=WIDER))
+    return supervisor
+
+
+def test_a_rescale_that_cannot_be_restored_is_refused_and_the_next_attempt_has_the_former_tasks():
+    supervisor = restoring()
+    other = Request("r2", RequestKind.RESCALE, None, Mode.BETWEEN_ROUNDS, asked=NOW)
+    supervisor.requests.ask(other)
+    assert supervisor.gives_up_rescale("merge has raised")
+    answer = supervisor.requests.ask(ASKED)
+    assert answer is not None and answer.error is not None and "goes on as before: merge has raised" in answer.error
+    assert supervisor.requests.ask(other) is None
+    assert claim(supervisor.on_failure("merge has raised", [], 0)) == start(3, 1, sizes=NOW)
+    supervisor.on_appended(start(3, 1, sizes=NOW))
+    assert not supervisor.gives_up_rescale("it raises again"), "now the run has failed"
+
+
+def test_an_attempt_that_cannot_be_restored_with_the_tasks_of_its_cut_is_no_rescale():
+    supervisor = restoring()
+    supervisor.on_appended(manifest(2))
+    assert claim(supervisor.on_failure("a process died", [], 0)) == start(3, 2, sizes=WIDER)
+    supervisor.on_appended(start(3, 2, sizes=WIDER))
+    assert not supervisor.gives_up_rescale("a file is damaged")
+    assert supervisor.sizes == WIDER
 
 
 def test_a_rescale_of_a_run_that_has_lost_the_job_is_fenced():
@@ -104,19 +156,47 @@ def test_a_rescale_of_a_run_that_has_lost_the_job_is_fenced():
     supervisor.on_appended(start(1))
     supervisor.on_appended(manifest(1))
     lost = chain(start(1), manifest(1), start(2, 1, THEIRS))
-    assert supervisor.on_rescale(WIDER, lost) == [Fenced(3)]
+    assert supervisor.on_rescale(ASKED, LOOP.parallelism, lost) == [Fenced(3)]
 
 
 def test_a_successor_continues_with_the_numbers_of_tasks_of_the_last_claim():
-    successor = Supervisor(THEIRS)
+    successor = Supervisor(THEIRS, begun=NOW)
     entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER))
     assert claim(successor.begin(entries)) == start(3, 1, THEIRS, WIDER)
 
 
-def test_a_later_run_begins_with_its_own_numbers_of_tasks():
-    later = Supervisor(claimant_of("another run", "first"))
-    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER))
-    assert claim(later.begin(entries)).sizes == ()
+LATER = claimant_of("another run", "first")
+
+
+def test_the_same_command_again_continues_with_the_tasks_of_the_rescale():
+    """Otherwise a cut in the middle of a round, which only the same tasks can restore, would be refused."""
+    later = Supervisor(LATER, begun=NOW)
+    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER), manifest(2))
+    assert claim(later.begin(entries)) == start(3, 2, LATER, WIDER)
+    third = Supervisor(claimant_of("a third run", "first"), begun=NOW)
+    assert claim(third.begin([*entries, Numbered(5, start(3, 2, LATER, WIDER))])).sizes == WIDER
+
+
+def test_the_same_command_again_begins_as_before_a_rescale_that_has_no_cut_yet():
+    """The new tasks may not have come to life: a function of the user's may raise where state is split."""
+    later = Supervisor(LATER, begun=NOW)
+    assert claim(later.begin(chain(start(1), manifest(1), start(2, 1, sizes=WIDER)))) == start(3, 1, LATER)
+
+
+@pytest.mark.parametrize("begun", [WIDER, NOW[:1], ()])
+def test_a_later_run_with_other_options_begins_with_its_own_numbers_of_tasks(begun: Sizes):
+    later = Supervisor(LATER, begun=begun)
+    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER), manifest(2))
+    assert claim(later.begin(entries)) == start(3, 2, LATER)
+    again = Supervisor(claimant_of("a third run", "first"), begun=NOW)
+    then = [*entries, Numbered(5, start(3, 2, LATER)), Numbered(6, manifest(3, LATER))]
+    assert claim(again.begin(then)).sizes == (), "the last cut counts"
+
+
+def test_a_later_run_that_goes_back_begins_with_its_own_numbers_of_tasks():
+    later = Supervisor(LATER, begun=NOW)
+    entries = chain(start(1), manifest(1), start(2, 1, sizes=WIDER), manifest(2))
+    assert claim(later.begin(entries, Epoch(1))) == start(3, 1, LATER)
 
 
 @pytest.mark.parametrize("sizes", [NOW, WIDER])

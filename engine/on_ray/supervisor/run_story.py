@@ -93,6 +93,12 @@ class Story:
         changes = {name: list(pair) for name, pair in tasks.items()}
         self.rescales.append({"tasks": changes, "attempt": None, "epoch": None, "in_loop_records": 0, "gap_ms": None})
 
+    def on_rescale_given_up(self) -> None:
+        """The attempt of a rescale could not be restored; the next one has the former tasks. That is a restart."""
+        if self.rescaled_s is not None:
+            self.rescaled_s = None
+            del self.rescales[-1]
+
     def on_attempt(self, attempt: Attempt, epoch: Epoch | None, in_logs: int) -> None:
         """An attempt begins."""
         self.attempt = attempt

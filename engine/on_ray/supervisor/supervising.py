@@ -41,7 +41,7 @@ from engine.on_ray.transport.control_messages import (
 from engine.run_driver import RunDriver
 from engine.run_ports import Placed, RunEnding, RunObserver, RunPorts
 from engine.task_errors import USER_RAISED, stop_when_error
-from graphs.expansion import resized, sizes_with
+from graphs.expansion import resized, sizes_asked
 from graphs.graph_errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Acknowledge, AcknowledgeEnd
@@ -49,7 +49,7 @@ from recovery.graph_change import fitted
 from recovery.messages import Mode
 from recovery.orders import Abort, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
 from recovery.protocol_errors import FencedError, RescaleError
-from recovery.requests import Reply, Request, RequestKind, Sizes, wanted
+from recovery.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
 from recovery.rescale import fitting
 from recovery.run_status import RunStatus
 from recovery.stores.manifests import CutDescription
@@ -118,7 +118,9 @@ class Supervising(RunObserver[CutDescription]):
         self.rescaling = Rescaling(self.actors.crew, self.say)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.driver = RunDriver(
-            Supervisor(self.common.claimant, spec.restarts, spec.pipeline),
+            Supervisor(
+                self.common.claimant, spec.restarts, spec.pipeline, tuple(spec.deployment.parallelism.items())
+            ),
             RunPorts(self.store, self.output, self, self, self, self),
             spec.deployment,
             spec.snapshots,
@@ -229,9 +231,11 @@ class Supervising(RunObserver[CutDescription]):
 
     def _accept(self, request: Request) -> None:
         requests = self.driver.supervisor.requests
-        is_new = request.id not in requests.waiting and request not in requests.open.values()
-        if request.kind is RequestKind.RESCALE and is_new:
-            self.rescaling.prepare(request, resized(self.driver.deployment, dict(request.sizes)), self.now_ms)
+        known = (*requests.answers, *requests.waiting, *(other.id for other in requests.open.values()))
+        if request.kind is RequestKind.RESCALE and request.id not in known:
+            deployment = self.driver.deployment
+            wider = resized(deployment, dict(request.sizes_in(deployment.parallelism)))
+            self.rescaling.prepare(request, wider, self.now_ms)
         else:
             self.driver.ask(request)
 
@@ -331,7 +335,9 @@ class Supervising(RunObserver[CutDescription]):
             return
         if outcome.end == "died":
             self.actors.crew.lose(actor)
-        if outcome.end == "broken":
+        if outcome.end == "broken" and self.driver.on_unrestorable(attempt, outcome.reason):
+            self.story.on_rescale_given_up()
+        elif outcome.end == "broken":
             self._fail(outcome.error or RunFailedError(outcome.reason))
         elif outcome.end in ("died", "failed"):
             self.driver.on_failure(attempt, outcome.reason)
@@ -345,14 +351,15 @@ class Supervising(RunObserver[CutDescription]):
         # A savepoint may be resumed with another parallelism, which is possible only between rounds.
         in_rounds = kind is RequestKind.RESCALE or (kind is RequestKind.SAVEPOINT and self.has_rounds)
         mode = Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode
-        sizes: Sizes = ()
+        asked: Asked = ()
         if parallelism is not None:
             try:
                 deployment = self.driver.deployment
-                sizes = tuple(resized(deployment, sizes_with(deployment, parallelism)).parallelism.items())
+                asked = tuple(sizes_asked(deployment, parallelism).items())
+                resized(deployment, {**deployment.parallelism, **dict(asked)})
             except GraphError as error:
                 return Reply(error=str(error))
-        request = Request(request_id, kind, name, mode, sizes)
+        request = Request(request_id, kind, name, mode, asked)
         requests = self.driver.supervisor.requests
         with self.asking:
             if not self.has_ended and request_id not in requests.answers:
@@ -512,10 +519,10 @@ class Supervising(RunObserver[CutDescription]):
         self.figures.on_given_up(epoch, reason)
         self.say(reason)
 
-    def on_rescale(self, sizes: Mapping[str, int]) -> None:
+    def on_rescale(self, asked: Mapping[str, int]) -> None:
         """Record that the attempt is left for one with other numbers of tasks."""
         before = self.driver.deployment.parallelism
-        self.story.on_rescale({name: (before[name], tasks) for name, tasks in sizes.items() if before[name] != tasks})
+        self.story.on_rescale({name: (before[name], tasks) for name, tasks in asked.items() if before[name] != tasks})
 
     def on_pause(self, pause_ms: int) -> None:
         """Show the user when the next attempt begins."""

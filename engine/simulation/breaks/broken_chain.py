@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 from engine.run_driver import RunDriver
@@ -23,7 +23,7 @@ from recovery.orders import (
     RestoreTasks,
     Sweep,
 )
-from recovery.requests import Sizes
+from recovery.requests import Request
 from recovery.stores.store_errors import OutcomeUnknownError
 from recovery.supervisor import Stage, Supervisor
 
@@ -134,21 +134,39 @@ class ClaimsFromAnOldChain(RunDriver):
 class RescaleRestoresAnOlderCut(Supervisor):
     """Begins the attempt of a rescale with the cut before the one that was taken for it."""
 
-    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
-        orders = super().on_rescale(sizes, chain)
+    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
+        orders = super().on_rescale(request, parallelism, chain)
         if len(self.cuts) < 2:
             return orders
         self.restored_from = self.cuts[-2]
-        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=sizes))
+        return self.append(AttemptStart(self.attempt, self.restored_from, sizes=self.sizes))
 
 
 class RescaleWithinTheAttempt(Supervisor):
     """Gives the new tasks the number of the attempt that was left, so that nothing fences the old ones."""
 
-    def on_rescale(self, sizes: Sizes, chain: Sequence[Numbered]) -> list[Order]:
+    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
         self.requests.on_attempt_over()
-        self.sizes, self.stage, self.restored_from = sizes, Stage.RESTORING, self.last_cut
+        self.sizes, self.stage, self.restored_from = request.sizes_in(parallelism), Stage.RESTORING, self.last_cut
         return [RestoreTasks(self.attempt, self.last_cut)]
+
+
+class RescaleUndoesAnother(Supervisor):
+    """Gives operators that a rescale does not name the tasks that they had before any rescale."""
+
+    def on_rescale(self, request: Request, parallelism: Mapping[str, int], chain: Sequence[Numbered]) -> list[Order]:
+        self.first: Mapping[str, int] = getattr(self, "first", parallelism)
+        return super().on_rescale(request, self.first, chain)
+
+
+class RefusedRescaleGoesOn(Supervisor):
+    """Refuses a rescale whose tasks cannot be restored, and tries again with these tasks."""
+
+    def gives_up_rescale(self, error: str) -> bool:
+        sizes = self.sizes
+        is_given_up = super().gives_up_rescale(error)
+        self.sizes = sizes
+        return is_given_up
 
 
 CHAIN = {
@@ -185,6 +203,14 @@ CHAIN = {
         "the tasks from before a rescale go on, and nothing fences them",
         supervisor(RescaleWithinTheAttempt),
         rescales=2,
+    ),
+    "rescale-undoes-another": Break(
+        "operators that a rescale does not name go back to the tasks that they had before another rescale",
+        supervisor(RescaleUndoesAnother),
+        rescales=2,
+    ),
+    "refused-rescale-goes-on": Break(
+        "a rescale is refused, and the run has its tasks nevertheless", supervisor(RefusedRescaleGoesOn), rescales=2
     ),
     "claims-from-an-old-chain": Break(
         "a claim that is repeated does not read the chain again", run_driver(ClaimsFromAnOldChain)
