@@ -22,6 +22,7 @@ BENCHES = {
     "increments": "a cut that writes what changed in one process, beside one that writes everything",
     "start": "from `start` to the first record on a running Ray, beside the start of two actors",
     "recover": "from a SIGKILL to new output on Ray, beside the start of an actor",
+    "rescale": "a second task for a loop under load on Ray, beside the start of an actor",
     "restore": "2 GB of state taken back on Ray, beside two processes that read the same files",
     "audit": "the audit of cuts of 1 and 10 million rows by Spark, beside one process that decodes them",
     "pagerank": "PageRank in rounds on Ray, beside two actors by hand and scipy in one process",

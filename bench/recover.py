@@ -1,13 +1,17 @@
-"""The time from the death of a head to the first record past its previous position, with state of 100,000 keys.
+"""The time from the death of a head or the supervisor to the first record past the head's previous position.
+
+The state has 100,000 keys.
 
 A loop runs with an actor per task and a cut every 100 ms; its source emits a steady 50,000 records per second. Once all
 keys have state, the head's process is killed with SIGKILL. Until then, its user function has noted the positions that
 pass it, every 50th. The measurement ends when it notes a position higher than any before the death: by then the death
 was noticed, the actor replaced, all state restored, the loop log replayed, and the input after the last cut read again.
 
-Measured once with a waiting spare actor, once without. Peer: actor_start, the time that Ray takes to start one actor.
+Measured with a waiting spare actor, without one, and with the supervisor killed instead of the head: then Ray ends all
+tasks and starts the supervisor again, which starts all tasks. Peer: actor_start, the time that Ray takes to start one
+actor. Of the supervisor, the ratio is to `task_death`, the recovery without a spare.
 
-The third case has a second pipeline, which exchanges nothing with the loop: a steady 20,000 records per second,
+Another case has a second pipeline, which exchanges nothing with the loop: a steady 20,000 records per second,
 counted by key. Its throughput in the three seconds from the death of the head on, while the loop is restored without a
 spare, is compared with that in the three seconds before.
 """
@@ -29,10 +33,11 @@ from bench.ours import BenchError, begin
 from bench.peers import actor_start, peers
 from bench.session import session
 from bench.workloads import StartWorkload
+from engine.on_ray import cluster
 from engine.on_ray.api.job_handle import Job
 from graphs import Collect, Flow, Generate
 
-LIMITS = {"actor_start": 1.0, "actor_start_without_spare": 0.33, "undisturbed_per_s": 0.95}
+LIMITS = {"actor_start": 1.0, "actor_start_without_spare": 0.33, "undisturbed_per_s": 0.95, "task_death": 0.5}
 KEYS = 100_000
 RATE = 50_000.0
 SPARED_RATE = 20_000.0
@@ -56,14 +61,15 @@ def run(options: Options) -> Report:
     with session():
         found = interleaved(
             {
-                "with_spare": lambda: recovery_ms(keys, spares=1),
+                "with_spare": lambda: recovery_ms(keys, kill_head, spares=1),
                 "actor_start": lambda: known["actor_start"](workload),
-                "without_spare": lambda: recovery_ms(keys, spares=0),
+                "without_spare": lambda: recovery_ms(keys, kill_head),
+                "supervisor": lambda: recovery_ms(keys, kill_supervisor),
                 "spared_per_s": spared.measure,
                 "undisturbed_per_s": lambda: spared.before_per_s,
             },
             options.turns,
-            cold=dict.fromkeys(("with_spare", "without_spare", "spared_per_s"), lambda: 0.0),
+            cold=dict.fromkeys(("with_spare", "without_spare", "supervisor", "spared_per_s"), lambda: 0.0),
         )
     return compare(found, keys)
 
@@ -75,17 +81,19 @@ def compare(found: dict[str, Samples], keys: int) -> Report:
         "actor_start": start.over(found["with_spare"]),
         "actor_start_without_spare": start.over(found["without_spare"]),
         "undisturbed_per_s": found["spared_per_s"].over(undisturbed),
+        "task_death": found["without_spare"].over(found["supervisor"]),
     }
     return Report(
         bench="recover",
         unit="ms",
         turns=len(start.figures),
-        figures={
-            "with_spare": found["with_spare"],
-            "without_spare": found["without_spare"],
-            "spared_per_s": found["spared_per_s"],
+        figures={name: found[name] for name in ("with_spare", "without_spare", "supervisor", "spared_per_s")},
+        peers={
+            "actor_start": start,
+            "actor_start_without_spare": start,
+            "undisturbed_per_s": undisturbed,
+            "task_death": found["without_spare"],
         },
-        peers={"actor_start": start, "actor_start_without_spare": start, "undisturbed_per_s": undisturbed},
         ratios=ratios,
         limits=at_least(ratios, LIMITS),
         ours="with_spare",
@@ -93,8 +101,8 @@ def compare(found: dict[str, Samples], keys: int) -> Report:
     )
 
 
-def recovery_ms(keys: int, spares: int) -> float:
-    """Kill the head of a run, and measure when it gets past its previous position."""
+def recovery_ms(keys: int, kill: Callable[[Job], float], spares: int = 0) -> float:
+    """Kill a process of a run, and measure when the head gets past its previous position."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         path = str(Path(folder) / "positions")
         job = begin(make_flow(keys, path), f"{folder}/cuts", EVERY_S, {"actors": "task", "spares": spares})
@@ -102,7 +110,7 @@ def recovery_ms(keys: int, spares: int) -> float:
             wait_for(lambda: highest(read_notes(path)) >= keys, "all keys have state")
             # Cuts of the whole state are being taken, and a spare actor has started.
             time.sleep(SETTLE_S)
-            killed_s = kill_head(job)
+            killed_s = kill(job)
             return (wait_for(lambda: time_past(path, killed_s), "the head is past its position") - killed_s) * 1e3
         finally:
             job.cancel()
@@ -142,8 +150,17 @@ def _per_s(noted_s: list[float], from_s: float) -> float:
 
 def kill_head(job: Job) -> float:
     """End the head's process; return the time."""
+    (pid,) = [pid for actor, pid in job.status().pids.items() if actor.startswith("head/")]
+    return _kill(job, pid)
+
+
+def kill_supervisor(job: Job) -> float:
+    """End the process of the supervisor; return the time."""
+    return _kill(job, cluster.get(job._supervisor.__ray_call__.remote(lambda _: os.getpid())))
+
+
+def _kill(job: Job, pid: int) -> float:
     story = job.status()
-    (pid,) = [pid for actor, pid in story.pids.items() if actor.startswith("head/")]
     if story.snapshots < 1 or story.restarts:
         raise BenchError(f"{story.snapshots} cuts and {story.restarts} restarts before the kill: nothing to recover")
     killed_s = time.monotonic()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import count, hop, loop, ours, recover, snapshot, start, superstep
+from bench import count, hop, loop, ours, recover, rescale, snapshot, start, superstep
 from bench.measuring import Report, Samples
 from bench.ours import BenchError, Look, Window
 from bench.workloads import LoopWorkload
@@ -144,17 +144,28 @@ def test_a_round_that_takes_too_long_misses():
     assert missed(report) == ["ratios.ray: 3.40, at least 4.0"]
 
 
-@pytest.mark.parametrize(("spare", "none", "count"), [(300.0, 1000.0, 0), (500.0, 1000.0, 1), (500.0, 1300.0, 2)])
-def test_a_recovery_that_takes_too_long_misses(spare: float, none: float, count: int):
+@pytest.mark.parametrize(
+    ("spare", "none", "supervisor", "count"),
+    [(300.0, 1000.0, 1900.0, 0), (500.0, 1000.0, 1900.0, 1), (500.0, 1300.0, 1900.0, 2), (300.0, 1000.0, 2100.0, 1)],
+)
+def test_a_recovery_that_takes_too_long_misses(spare: float, none: float, supervisor: float, count: int):
     found = {"with_spare": samples(spare), "actor_start": samples(400.0), "without_spare": samples(none)}
     found |= {"spared_per_s": samples(95.0), "undisturbed_per_s": samples(100.0)}
+    found["supervisor"] = samples(supervisor)
     assert len(missed(recover.compare(found, 100))) == count
 
 
 def test_a_pipeline_that_loses_throughput_when_another_dies_misses():
     found = {"with_spare": samples(300.0), "actor_start": samples(400.0), "without_spare": samples(1000.0)}
+    found["supervisor"] = samples(1900.0)
     found |= {"spared_per_s": samples(94.0), "undisturbed_per_s": samples(100.0)}
     assert missed(recover.compare(found, 100)) == ["ratios.undisturbed_per_s: 0.94, at least 0.95"]
+
+
+@pytest.mark.parametrize(("gap", "after", "cuts", "count"), [(900.0, 90.0, 4, 0), (1300.0, 80.0, 3, 3)])
+def test_a_rescale_with_a_long_gap_or_a_slow_run_after_it_misses(gap: float, after: float, cuts: int, count: int):
+    found = {"gap": samples(gap), "actor_start": samples(400.0)}
+    assert len(missed(rescale.compare(found, samples(100.0), samples(after), 100, cuts))) == count
 
 
 @pytest.mark.parametrize(("ours_ms", "claims"), [(1800.0, 0), (1810.0, 1)])

@@ -118,9 +118,7 @@ class Supervising(RunObserver[CutDescription]):
         self.rescaling = Rescaling(self.actors.crew, self.say)
         self.kills = PlannedKills(spec.kills, spec.options.seed, self.story, self.actors)
         self.driver = RunDriver(
-            Supervisor(
-                self.common.claimant, spec.restarts, spec.pipeline, tuple(spec.deployment.parallelism.items())
-            ),
+            Supervisor(self.common.claimant, spec.restarts, spec.pipeline, tuple(spec.deployment.parallelism.items())),
             RunPorts(self.store, self.output, self, self, self, self),
             spec.deployment,
             spec.snapshots,
