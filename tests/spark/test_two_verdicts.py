@@ -10,7 +10,7 @@ import pytest
 
 from backedge.command import main
 from proof.runner import run_seed
-from recovery.spark.report.verdict import InvariantResult, Verdict, finding
+from recovery.spark.report.verdict import STATEMENTS, InvariantResult, StatementResult, Verdict, finding
 from recovery.spark.report.verdict_page import page_of
 from tests.spark.described import cut
 from tests.spark.forging import Forged
@@ -72,6 +72,18 @@ def test_each_verdict_tells_its_scope():
     page = page_of(told.to_json())
     assert "8 channels were compared by digest" in page and "4 channels within actors were only counted" in page
     assert "do not hold: debts, sums" in page and "3 values could not be read" in page
+
+
+def test_a_cut_may_break_a_statement_and_an_invariant():
+    results = [StatementResult(number, name, 3, "2 rows") for number, name in STATEMENTS.items() if number in (2, 7)]
+    found = cut(sizes=SIZES, invariants=[BROKEN], findings=[WRONG], statements=results)
+    assert Verdict("job", "id", "/job", [found]).lines() == [
+        "not consistent: 1 cut of job, statement 2 violated",
+        f"  {WRONG}",
+        "  epoch 7, statement 2: 2 more",
+        "invariants do not hold: 1 of 1",
+        '  epoch 7, invariant debts: violated by 2 rows; first: {"n":1}',
+    ]
 
 
 def test_nothing_is_said_of_changes_where_no_channel_was_digested():

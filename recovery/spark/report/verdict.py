@@ -269,11 +269,12 @@ class Verdict:
         statements = f"statement{'s' if len(violated) > 1 else ''} {', '.join(map(str, violated))}"
         lines = [f"not consistent: {cuts}, {statements} violated", *(f"  {one}" for one in found)]
         for cut in self.epochs:
+            # Violated invariants are counted as statement 7, and have lines of their own.
             listed = {number: sum(one.statement == number for one in cut.findings) for number in violated}
             lines += [
                 f"  epoch {cut.epoch}, statement {result.statement}: {result.found - listed[result.statement]:,} more"
                 for result in cut.statements
-                if result.found > listed.get(result.statement, 0)
+                if result.found > listed.get(result.statement, result.found)
             ]
         return lines
 
