@@ -17,15 +17,20 @@ import ray as untyped_ray
 from engine.on_ray import cluster
 
 ray = cast(Any, untyped_ray)
+NICENESS = "RAY_worker_niceness"
 ROOT = str(Path(__file__).resolve().parent.parent)
 
 
 @contextmanager
 def session() -> Generator[Any]:
-    """A connected Ray. Its processes can import `bench`, although it is not installed."""
-    before = {name: os.environ.get(name) for name in ("HOME", "PYTHONPATH")}
+    """A connected Ray. Its processes can import `bench`, although it is not installed.
+
+    A local one runs them with normal priority, as the peers run; Ray's default is a niceness of 15.
+    """
+    before = {name: os.environ.get(name) for name in ("HOME", "PYTHONPATH", NICENESS)}
     was_connected = ray.is_initialized()
     os.environ["HOME"] = _home()
+    os.environ.setdefault(NICENESS, "0")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, before["PYTHONPATH"])))
     try:
         cluster.connect()
