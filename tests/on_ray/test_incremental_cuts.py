@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -97,22 +98,27 @@ def test_a_process_that_dies_restores_a_base_and_its_deltas(tmp_path: Path):
 
 
 def reads_deltas(reader: TaskReader, operator: str, file: StoredFile) -> int | None:
-    """Whether a task reads one of several files that make up its keyed state."""
-    return 0 if operator == "counts" and reader._described.below else None
+    """Whether a task that restores its keyed state reads one of the several files that make it up."""
+    is_restore = not threading.current_thread().name.startswith("compaction")
+    return 0 if operator == "counts" and reader._described.below and is_restore else None
 
 
 def test_a_process_that_dies_between_two_files_of_its_state_reads_them_again(tmp_path: Path, evidence: Evidence):
-    """The source dies, so the task with the state stays, goes back in place, and dies behind the first file."""
+    """The source dies, so the task with the state stays, goes back in place, and dies behind the first file.
+
+    The source dies three times: a cut may happen to hold everything.
+    """
     note = tmp_path / "note"
     point = FaultPoint(str(note), TaskReader, "state_part", "after", reads_deltas, number=1)
     options = RunOptions(snapshots=tmp_path / "cuts", every=0.05, keep=2, actors="task", progress=False)
-    kills = Faults(kills=["numbers@records=1200000"])
+    kills = Faults(kills=[f"numbers@records={records}" for records in (600_000, 900_000, 1_200_000)])
     result = run_with_faults(counting(Setting(point, counted_once)), kills, options)
     evidence.happened("processes that died", len(result.kills))
     evidence.happened("processes that died while they read deltas", note.exists())
-    first, second = (restore["epoch"] for restore in result.restores)
-    assert first == second, "nothing was complete in between"
-    evidence.happened("files below a delta that was restored", len(lists_of(tmp_path / "cuts")[first]) - 1)
+    restored = [restore["epoch"] for restore in result.restores]
+    again = [first for first, second in pairwise(restored) if first == second]
+    assert len(restored) == 4 and again, "nothing was complete in between"
+    evidence.happened("files below a delta that was restored", len(lists_of(tmp_path / "cuts")[again[0]]) - 1)
     evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)])
     evidence.cuts(tmp_path / "cuts")
 
