@@ -3,9 +3,8 @@
 PYTHON_IN_VENV = .venv/bin/python
 # Tests start hundreds of Pythons: without compiled modules each of them, and pytest's own collection, takes twice as long.
 export PYTHONDONTWRITEBYTECODE =
-# On two cores: most tests wait for processes to come up, but not the fast ones. conftest.py puts long files first.
-FOUR_FILES_AT_A_TIME = -n 4 --dist loadgroup --no-loadscope-reorder
-TWO_FILES_AT_A_TIME = -n 2 --dist loadgroup --no-loadscope-reorder
+# Two files at a time: most tests wait for processes to come up. conftest.py puts long files first.
+TWO_FILES_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
 PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
 
@@ -33,11 +32,11 @@ test-fast: setup  ## all but the slow tests: about a minute
 	$(PYTHON_IN_VENV) -m pytest -q -m "not slow" $(TWO_FILES_AT_A_TIME)
 
 test: setup       ## every test but the long ones, then the pure core once more under python -O: 25 minutes on two cores
-	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(FOUR_FILES_AT_A_TIME)
+	$(PYTHON_IN_VENV) -m pytest -m "not long" --durations=20 $(TWO_FILES_AT_A_TIME)
 	$(PYTHON_IN_VENV) -O -m pytest -q $(PURE_CORE)
 
 test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
-	$(PYTHON_IN_VENV) -m pytest --durations=20 $(FOUR_FILES_AT_A_TIME)
+	$(PYTHON_IN_VENV) -m pytest --durations=20 $(TWO_FILES_AT_A_TIME)
 
 BENCHES = core loop hop count columns snapshot increments start recover rescale restore superstep audit pagerank components paths
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -73,27 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         known |= fixtures
         if item.get_closest_marker("slow"):
             known.add("slow")
-    for item in items:
-        if "spark" in of_file[item.path]:
-            with_ray = " and Ray" if "local_ray" in of_file[item.path] else ""
-            item.add_marker(pytest.mark.xdist_group(f"Spark{with_ray}"))
     order = ("spark", "local_ray", "slow")
     items.sort(key=lambda item: [what not in of_file[item.path] for what in order])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one process. Files that need Spark share one, those that need Spark and Ray another.
-
-    Starting Spark takes ten seconds of CPU time.
-    """
-    from xdist.scheduler import LoadGroupScheduling
-
-    class FilesAndGroups(LoadGroupScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return super()._split_scope(nodeid).split("::")[0]
-
-    return FilesAndGroups(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
