@@ -86,9 +86,9 @@ def race(folder: str) -> None:
     flow = trips(**LONG, gate=str(Path(folder) / GATE))
     options = {"every": 0.2, "actors": "slice", "detached": True, "resume": "latest", "progress": False}
     job = start(flow, snapshots=folder, **options)
-    say(attempt=job.status().attempt)
+    say(follows=True)
     result = job.wait()
-    say(state=result.state, done=sorted(result.outputs["done"]))
+    say(state=result.state, done=sorted(result.outputs["done"]), attempt=job.status().attempt)
 
 
 def follow_detached(job: str) -> None:
