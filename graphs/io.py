@@ -170,8 +170,7 @@ class Rollback(Protocol):
     """The leftovers of a sink that the chain of the job has made dead for good.
 
     A rollback may be carried out late, after another supervisor has taken over. So a sink removes what this names,
-    never
-    "everything that is not listed": transactions that a later attempt has prepared are not listed here.
+    never "everything that is not listed": transactions that a later attempt has prepared are not listed here.
     """
 
     @property

@@ -94,7 +94,9 @@ def records(*ids: int) -> list[dict[str, Any]]:
 
 
 class Rolls:
-    """A rollback that names what goes."""
+    """A rollback that names what goes, and settles nothing."""
+
+    settles = False
 
     def __init__(
         self, *, removes: Iterable[str] = (), forgets: Iterable[str] = (), is_over: bool = False, before: int = 0
@@ -112,3 +114,6 @@ class Rolls:
 
     def removes_open(self, attempt: int) -> bool:
         return attempt < self._before
+
+    def is_settled(self, transaction: str) -> bool:
+        return False
