@@ -274,7 +274,13 @@ class WorldPorts(RunObserver[SimulatedCut]):
         return self.placement.place(self.deployment, None if cut is None else cut.outline, wanted)
 
     def _check_asked(self, sizes: Sizes, before: Mapping[str, int]) -> None:
-        """Check that a rescale changes what it asks for, and nothing else, and that a refused one changes nothing."""
+        """Check that a rescale changes what it asks for, and nothing else, and that a refused one changes nothing.
+
+        After a refusal, a run without an earlier rescale goes back to the numbers of its options. Here a restore may
+        have changed them meanwhile, as only another run can on a cluster.
+        """
+        if sizes == self.supervisor.begun:
+            return
         answers = self.supervisor.requests.answers
         refused = {id for id, answer in answers.items() if answer.error is not None}
         asked = {pair for id, request in self.rescales.items() if id not in refused for pair in request.asked}

@@ -29,7 +29,7 @@ def sealed(document: Document, key: bytes | None) -> bytes:
     >>> from recovery.stores.shapes import record, whole
     >>> shape = record({"epoch": whole(0, 9), "format": whole(0, 9)})
     >>> opened(sealed({"epoch": 7}, b"secret"), b"secret", "manifest.json", shape)
-    {'epoch': 7, 'format': 8}
+    {'epoch': 7, 'format': 9}
     """
     body = {**document, "format": FORMAT}
     data = _encoded({**body, "seal": _seal(body, key)})
