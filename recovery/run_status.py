@@ -258,6 +258,7 @@ def united(statuses: Sequence[RunStatus], state: str) -> RunStatus:
         cuts=sum(each.cuts for each in statuses),
         records=sum(each.records for each in statuses),
         hops=sum(each.hops for each in statuses),
+        spilled_bytes=sum(each.spilled_bytes for each in statuses),
         reason=next((each.reason for each in statuses if each.reason), ""),
         operators=tuple(operator for each in statuses for operator in each.operators),
         channels=tuple(channel for each in statuses for channel in each.channels),

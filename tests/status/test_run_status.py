@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from recovery.run_status import (
     RunStatus,
     TaskStatus,
     status_in,
+    united,
 )
 from recovery.stores.shapes import ShapeError
 
@@ -41,6 +43,13 @@ STATUS = RunStatus(
 
 def test_a_document_reads_back_as_it_was_written():
     assert status_in(json.loads(json.dumps(STATUS.to_json()))) == STATUS
+
+
+def test_the_figures_of_several_pipelines_add_up():
+    figures = ("cuts", "records", "hops", "spilled_bytes")
+    one, other = (replace(STATUS, **dict.fromkeys(figures, number)) for number in (7, 5))
+    both = united([one, other], "running")
+    assert [getattr(both, figure) for figure in figures] == [12] * 4
 
 
 def test_a_document_of_another_version_is_refused_by_its_number():
