@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.measuring import Report, Samples, at_least, interleaved
+from bench.measuring import Report, Samples, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import run_to_end
 from bench.peers import columns_arrow, columns_ray_data, peers
@@ -53,20 +53,8 @@ def run(options: Options) -> Report:
 
 def compare(found: dict[str, Samples], rows: int) -> Report:
     """How many times faster ours is than the peers."""
-    others = {name: samples for name, samples in found.items() if name != "ours"}
-    ratios = {name: found["ours"].over(samples) for name, samples in others.items()}
-    absent = {} if "ray_data" in others else {"absent": {"ray_data": "not installed; make bench installs it"}}
-    return Report(
-        bench="columns",
-        unit="M rows/s",
-        turns=len(found["ours"].figures),
-        figures={"ours": found["ours"]},
-        peers=others,
-        ratios=ratios,
-        limits=at_least(ratios, LIMITS),
-        ours="ours",
-        more={"rows": rows, **absent},
-    )
+    absent = {} if "ray_data" in found else {"absent": {"ray_data": "not installed; make bench installs it"}}
+    return beside_peers("columns", "M rows/s", found, LIMITS, is_rate=True, more={"rows": rows, **absent})
 
 
 def write_rows(workload: SumWorkload, seed: int) -> None:

@@ -9,9 +9,10 @@ Peers: bare, two hand-written processes over pyzmq and pickle; bytewax, if it is
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
-from bench.measuring import Limit, Report, Samples, at_least, interleaved
+from bench.measuring import Limit, Report, Samples, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import BenchError, run_to_end, watch
 from bench.peers import Run, count_bare, count_bytewax, peers
@@ -48,23 +49,10 @@ def _case(peer: Run, workload: CountWorkload) -> Any:
 
 def compare(found: dict[str, Samples], seconds: float) -> Report:
     """How many times faster ours is than the peers."""
-    others = {name: samples for name, samples in found.items() if name != "ours"}
-    ratios = {name: found["ours"].over(samples) for name, samples in others.items()}
-    absent = {} if "bytewax" in others else {"absent": {"bytewax": "not installed; make bench installs it"}}
-    return Report(
-        bench="count",
-        unit="records a second",
-        turns=len(found["ours"].figures),
-        figures={"ours": found["ours"]},
-        peers=others,
-        ratios=ratios,
-        limits=(
-            *at_least(ratios, LIMITS),
-            Limit(f"{seconds:.1f} s measured a turn, at least {SECONDS_MIN}", seconds >= SECONDS_MIN),
-        ),
-        ours="ours",
-        more=absent,
-    )
+    absent = {} if "bytewax" in found else {"absent": {"bytewax": "not installed; make bench installs it"}}
+    report = beside_peers("count", "records a second", found, LIMITS, is_rate=True, more=absent)
+    lasts = Limit(f"{seconds:.1f} s measured a turn, at least {SECONDS_MIN}", seconds >= SECONDS_MIN)
+    return replace(report, limits=(*report.limits, lasts))
 
 
 def measure(workload: CountWorkload) -> float:

@@ -1,4 +1,4 @@
-"""R-MAT graphs, their blocks by task, and the step of PageRank that ours and the peers share.
+"""R-MAT graphs and grids, their blocks by task, and the step of PageRank that ours and the peers share.
 
 scipy is imported by name: only this benchmark needs it, and `make setup` installs it.
 """
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphs import tasks_of_keys
+from graphs import Flow, Items, Stream, tasks_of_keys
 
 EDGES_PER_PAGE = 16
+EDGES_AT_ONCE = 1_000_000
 DAMPING = 0.85
 QUADRANTS = (0.57, 0.76, 0.95)
 """The cumulated chances of the quadrants of R-MAT, as in Graph 500."""
@@ -52,6 +53,19 @@ def write_grid(folder: str, side: int, seed: int) -> int:
     weights = np.random.default_rng(seed).integers(1, 11, count).astype(np.float64)
     np.save(Path(folder) / "weights.npy", weights)
     return count
+
+
+def read_edges(flow: Flow, folder: str, edges: int, *, is_weighted: bool = False) -> Stream[Any]:
+    """A stream of the edges that were written, as columns of many edges at a time."""
+    columns = {"source": "sources", "target": "targets", **({"weight": "weights"} if is_weighted else {})}
+
+    def edges_from(batch: dict[str, Any]) -> dict[str, Any]:
+        parts = [slice(start, start + EDGES_AT_ONCE) for start in batch["start"].tolist()]
+        files = {name: np.load(Path(folder) / f"{file}.npy", mmap_mode="r") for name, file in columns.items()}
+        return {name: np.concatenate([column[part] for part in parts]) for name, column in files.items()}
+
+    starts = flow.read(Items([{"start": start} for start in range(0, edges, EDGES_AT_ONCE)]), name="starts")
+    return starts.map_batches(edges_from, batch_format="numpy", batch_size=1, name="edges")
 
 
 def read_weights(folder: str) -> Numbers:

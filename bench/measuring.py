@@ -129,6 +129,37 @@ class Report:
         return json.dumps(found)
 
 
+def beside_peers(
+    bench: str,
+    unit: str,
+    found: Mapping[str, Samples],
+    limits: Mapping[str, float],
+    *,
+    is_rate: bool,
+    more: Mapping[str, Any] | None = None,
+) -> Report:
+    """The report of one case, ours, beside its peers: how many times faster it is. A figure is a rate or a time.
+
+    >>> found = {"ours": Samples((2.0,)), "bare": Samples((4.0,))}
+    >>> [beside_peers("any", "s", found, {}, is_rate=is_rate).ratios for is_rate in (True, False)]
+    [{'bare': 0.5}, {'bare': 2.0}]
+    """
+    ours = found["ours"]
+    others = {name: samples for name, samples in found.items() if name != "ours"}
+    ratios = {name: ours.over(peer) if is_rate else peer.over(ours) for name, peer in others.items()}
+    return Report(
+        bench=bench,
+        unit=unit,
+        turns=len(ours.figures),
+        figures={"ours": ours},
+        peers=others,
+        ratios=ratios,
+        limits=at_least(ratios, limits),
+        ours="ours",
+        more=more or {},
+    )
+
+
 def _told(figure: float) -> float:
     """The significant digits; small values stay above 0."""
     return float(f"{figure:.4g}")

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.graph_input import next_ranks, read_graph, write_graph
-from bench.measuring import Report, Samples, at_least, interleaved
+from bench.graph_input import next_ranks, read_edges, write_graph
+from bench.measuring import Report, Samples, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import pagerank_ray, pagerank_scipy, pagerank_spark, peers
@@ -25,13 +25,12 @@ from bench.session import session
 from bench.workloads import RankWorkload
 from engine.files.arrow import arrow, parquet
 from engine.files.file_formats import Parquet
-from graphs import Flow, Items, VertexProgram, Vertices
+from graphs import Flow, VertexProgram, Vertices
 
 SCALE = 18
 SPARK_SCALE_MAX = 18
 LIMITS: Mapping[int, Mapping[str, float]] = {18: {"ray": 1.2, "spark": 50}, 20: {"ray": 1.1, "scipy": 1.0}}
 """Scale -> the least ratios; other scales have none."""
-EDGES_AT_ONCE = 1_000_000
 
 
 def run(options: Options) -> Report:
@@ -58,19 +57,8 @@ def run(options: Options) -> Report:
 
 def compare(found: dict[str, Samples], scale: int, edges: int, cuts: int) -> Report:
     """How many times faster ours is than the peers."""
-    others = {name: samples for name, samples in found.items() if name != "ours"}
-    ratios = {name: found["ours"].over(samples) for name, samples in others.items()}
-    return Report(
-        bench="pagerank",
-        unit="M edges/s",
-        turns=len(found["ours"].figures),
-        figures={"ours": found["ours"]},
-        peers=others,
-        ratios=ratios,
-        limits=at_least(ratios, LIMITS.get(scale, {})),
-        ours="ours",
-        more={"scale": scale, "edges": edges, "cuts_min": cuts},
-    )
+    more = {"scale": scale, "edges": edges, "cuts_min": cuts}
+    return beside_peers("pagerank", "M edges/s", found, LIMITS.get(scale, {}), is_rate=True, more=more)
 
 
 def check_ranks(workload: RankWorkload, first: str, *others: str) -> None:
@@ -97,16 +85,8 @@ def measure(workload: RankWorkload, cuts: list[int]) -> float:
 
 def make_flow(workload: RankWorkload, output: str) -> Flow:
     """Reads the links, ranks the pages, and writes their ranks."""
-    folder = workload.folder
-
-    def links_from(batch: dict[str, Any]) -> dict[str, Any]:
-        parts = [slice(start, start + EDGES_AT_ONCE) for start in batch["start"].tolist()]
-        named = zip(("source", "target"), read_graph(folder), strict=True)
-        return {name: np.concatenate([edges[part] for part in parts]) for name, edges in named}
-
     flow = Flow("pagerank")
-    starts = flow.read(Items([{"start": start} for start in range(0, workload.edges, EDGES_AT_ONCE)]), name="starts")
-    links = starts.map_batches(links_from, batch_format="numpy", batch_size=1, name="links")
+    links = read_edges(flow, workload.folder, workload.edges)
     rounds = workload.warm_up_rounds + workload.rounds
     ranks = flow.vertex_program(
         Rank, links, name="rank", rounds=rounds, warm_up_rounds=workload.warm_up_rounds, last_round=rounds

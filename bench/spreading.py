@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from bench.graph_input import read_graph, read_weights
-from bench.measuring import Report, at_least, interleaved
+from bench.graph_input import read_edges
+from bench.measuring import Report, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import peers
 from bench.workloads import SpreadWorkload
 from engine.files.arrow import arrow, parquet
 from engine.files.file_formats import Parquet
-from graphs import Flow, Items, VertexProgram, Vertices
-
-EDGES_AT_ONCE = 1_000_000
+from graphs import Flow, VertexProgram, Vertices
 
 clock: dict[str, float] = {}
 """When the clock of this process started, and the time of the last round."""
@@ -43,19 +41,8 @@ def run(
     }
     found = interleaved(cases, options.turns)
     check_values(workload, "ours", *(name for name in known if options.peer is None))
-    others = {name: samples for name, samples in found.items() if name != "ours"}
-    ratios = {name: found["ours"].over(samples) for name, samples in others.items()}
-    return Report(
-        bench=bench,
-        unit="M edges/s",
-        turns=len(found["ours"].figures),
-        figures={"ours": found["ours"]},
-        peers=others,
-        ratios=ratios,
-        limits=at_least(ratios, limits),
-        ours="ours",
-        more={**more, "edges": workload.edges, "cuts_min": min(cuts[-options.turns :])},
-    )
+    figures = {**more, "edges": workload.edges, "cuts_min": min(cuts[-options.turns :])}
+    return beside_peers(bench, "M edges/s", found, limits, is_rate=True, more=figures)
 
 
 def check_values(workload: SpreadWorkload, first: str, *others: str) -> None:
@@ -81,18 +68,9 @@ def measure(workload: SpreadWorkload, cuts: list[int]) -> float:
 
 def make_flow(workload: SpreadWorkload, output: str) -> Flow:
     """Reads the edges, lets the lowest values spread, and writes them."""
-    folder, is_weighted = workload.folder, workload.root is not None
-
-    def edges_from(batch: dict[str, Any]) -> dict[str, Any]:
-        parts = [slice(start, start + EDGES_AT_ONCE) for start in batch["start"].tolist()]
-        columns: dict[str, Any] = dict(zip(("source", "target"), read_graph(folder), strict=True))
-        if is_weighted:
-            columns["weight"] = read_weights(folder)
-        return {name: np.concatenate([column[part] for part in parts]) for name, column in columns.items()}
-
+    is_weighted = workload.root is not None
     flow = Flow("spreading")
-    starts = flow.read(Items([{"start": start} for start in range(0, workload.edges, EDGES_AT_ONCE)]), name="starts")
-    edges = starts.map_batches(edges_from, batch_format="numpy", batch_size=1, name="edges")
+    edges = read_edges(flow, workload.folder, workload.edges, is_weighted=is_weighted)
     weight = "weight" if is_weighted else None
     program = Shortest if is_weighted else Lowest
     values = flow.vertex_program(program, edges, undirected=True, weight=weight, name="lowest", root=workload.root or 0)
@@ -129,7 +107,7 @@ class Shortest(Lowest):
     """Only the root has a value."""
 
     def start(self, vertices: Vertices) -> dict[str, Any]:
-        """Nobody knows a way."""
+        """No vertex but the root has a way."""
         is_root = vertices.ids == self.root
         vertices.active = is_root
         return {"lowest": np.where(is_root, 0.0, np.inf)}

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from bench.measuring import Report, Samples, at_least, interleaved
+from bench.measuring import Report, Samples, beside_peers, interleaved
 from bench.notes import note, read_notes
 from bench.options import Options
 from bench.ours import BenchError
@@ -51,18 +52,8 @@ def run(options: Options) -> Report:
 
 def compare(found: dict[str, Samples], ending: Samples) -> Report:
     """How many times as long as ours the peer takes."""
-    others = {name: samples for name, samples in found.items() if name != "ours"}
-    ratios = {name: samples.over(found["ours"]) for name, samples in others.items()}
-    return Report(
-        bench="start",
-        unit="ms",
-        turns=len(found["ours"].figures),
-        figures={"ours": found["ours"], "ending": ending},
-        peers=others,
-        ratios=ratios,
-        limits=at_least(ratios, LIMITS),
-        ours="ours",
-    )
+    report = beside_peers("start", "ms", found, LIMITS, is_rate=False)
+    return replace(report, figures={**report.figures, "ending": ending})
 
 
 def starting_and_ending_ms(records: int) -> tuple[float, float]:

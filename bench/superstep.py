@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from statistics import fmean
 
-from bench.measuring import Report, Samples, at_least, interleaved
+from bench.measuring import Report, Samples, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import run_to_end
 from bench.peers import peers, superstep_ray, superstep_ray_led
@@ -45,18 +45,7 @@ def run(options: Options) -> Report:
 
 def compare(found: dict[str, Samples]) -> Report:
     """How many times faster ours is than the peers."""
-    others = {name: samples for name, samples in found.items() if name != "ours"}
-    ratios = {name: samples.over(found["ours"]) for name, samples in others.items()}
-    return Report(
-        bench="superstep",
-        unit="us a round",
-        turns=len(found["ours"].figures),
-        figures={"ours": found["ours"]},
-        peers=others,
-        ratios=ratios,
-        limits=at_least(ratios, LIMITS),
-        ours="ours",
-    )
+    return beside_peers("superstep", "us a round", found, LIMITS, is_rate=False)
 
 
 def measure(workload: RoundWorkload) -> float:
