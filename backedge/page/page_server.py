@@ -72,7 +72,7 @@ class PageServer:
             self._loop.close()
 
     async def _serve(self, started: threading.Event) -> None:
-        # The first line of a request may hold the token, and would be in the log of whoever logs at level INFO.
+        # The first line of a request may hold the token, which a log at level INFO would keep.
         runner = web.AppRunner(self._app(), shutdown_timeout=1.0, access_log=None)
         await runner.setup()
         try:

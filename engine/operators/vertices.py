@@ -449,7 +449,7 @@ def as_columns(records: Records) -> Columns:
 
 
 def sender_number(index: int, parallelism: int, direction: int = 0) -> int:
-    """A number for one direction of the edges of a task, which is one of so many."""
+    """A number for one direction of the edges of one of `parallelism` tasks."""
     return parallelism << 32 | direction << 31 | index
 
 

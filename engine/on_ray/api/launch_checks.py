@@ -172,12 +172,12 @@ def with_former_names(
         if len(matches) > 1:
             raise GraphMismatchError(
                 f"pipelines {', '.join(map(repr, matches))} had cuts of their own, and are connected in this flow: "
-                "keep them apart, or begin anew in another folder"
+                "keep them apart, or start from the beginning in another folder"
             )
         if matches and matches[0] in taken:
             raise GraphMismatchError(
                 f"pipeline {matches[0]!r} had cuts that hold operators of two pipelines of this flow: keep them "
-                "connected, drop operators of one with drop=, or begin anew in another folder"
+                "connected, drop operators of one with drop=, or start from the beginning in another folder"
             )
         if matches:
             part = replace(part, pipeline=matches[0])

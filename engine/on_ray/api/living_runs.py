@@ -12,7 +12,7 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 class LivingRuns:
-    """Asks the supervisors of the cluster, again and again. One that hangs keeps nobody waiting twice.
+    """Asks the supervisors of the cluster, again and again. One that hangs delays only the first answer.
 
     - late: the questions without an answer, by name and namespace of the supervisor.
     """
