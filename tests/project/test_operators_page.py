@@ -1,4 +1,4 @@
-"""docs/operators.md names all that a flow is made of, and its example gives what it says."""
+"""The pages about what a flow is made of name all of it, and their examples give what they say."""
 
 from __future__ import annotations
 
@@ -17,8 +17,19 @@ from graphs.io import Sink, Source
 from graphs.loop import Loop
 from graphs.stream import KeyedStream, Stream
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operators.md").read_text()
-WORDS = set(re.findall(r"\w+", PAGE))
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = {
+    name: (DOCS / f"{name}.md").read_text() for name in ("operators", "loops", "columns", "calls", "sources_and_sinks")
+}
+WORDS = set(re.findall(r"\w+", " ".join(PAGES.values())))
+
+
+def made_by_example(page: str, number: int = 0) -> dict[str, Any]:
+    """The names that a Python example of a page defines."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    example = re.findall(r"```python\n(.*?)```", PAGES[page], flags=re.DOTALL)[number]
+    exec(compile(example, f"{page}.md", "exec"), made)
+    return made
 
 
 def public(kind: type[Any]) -> set[str]:
@@ -51,31 +62,35 @@ def test_every_hook_is_named():
 
 
 @pytest.mark.slow
-def test_the_example_gives_what_the_page_says():
-    example, *_ = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    made: dict[str, Any] = {}
-    exec(compile(example, "operators.md", "exec"), made)
-    outputs = simulate(made["flow"], seeds=range(40), crashes=1).outputs
+def test_the_free_loop_gives_what_the_page_says():
+    outputs = simulate(made_by_example("loops")["flow"], seeds=range(40), crashes=1).outputs
     assert {sink: sorted(order["id"] for order in outputs[sink]) for sink in ("done", "given_up")} == {
         "done": [1, 2],
         "given_up": [3],
     }
+
+
+def test_the_rounds_give_what_the_page_says():
+    outputs = simulate(made_by_example("loops", 1)["flow"], seeds=range(10), crashes=1).outputs
     assert sorted(outputs["halved"]) == [1.0, 1.5]
 
 
+def test_the_calls_give_what_the_page_says():
+    outputs = simulate(made_by_example("calls")["flow"], seeds=range(5), crashes=1).outputs
+    assert {question["text"] for question in outputs["answers"]} == {"why", "how long"}
+    assert [question["tries"] for question in outputs["given_up"]] == [4]
+    assert outputs["failed"] == []
+
+
 def test_the_class_of_the_page_takes_its_argument():
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[1], "operators.md", "exec"), made)
     flow = Flow("polite")
     words = flow.read(Items(["a"] * 4)).key_by(len)
-    words.process(made["Polite"], every=2).write(Collect(), name="asked")
+    words.process(made_by_example("operators")["Polite"], every=2).write(Collect(), name="asked")
     assert simulate(flow, seeds=range(5)).outputs["asked"] == ["please, a"] * 2
 
 
 def test_the_class_on_columns_gives_the_totals_that_the_page_says():
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[2], "operators.md", "exec"), made)
-    result = simulate(made["flow"], seeds=range(20), parallelism=(1, 2))
+    result = simulate(made_by_example("columns")["flow"], seeds=range(20), parallelism=(1, 2))
     assert [row["total"] for row in sorted(result.outputs["sums"], key=lambda row: row["id"])] == [18, 12, 15]
     assert result.crashes
     assert result.rescaled
@@ -83,7 +98,5 @@ def test_the_class_on_columns_gives_the_totals_that_the_page_says():
 
 @pytest.mark.slow
 def test_the_vertex_program_gives_the_lengths_that_the_page_says():
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[3], "operators.md", "exec"), made)
-    result = simulate(made["flow"], seeds=range(10), parallelism=(1, 2))
+    result = simulate(made_by_example("columns", 1)["flow"], seeds=range(10), parallelism=(1, 2))
     assert {row["vertex"]: row["length"] for row in result.outputs["lengths"]} == {1: 0, 2: 3, 3: 1, 4: 4}

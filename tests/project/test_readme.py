@@ -20,10 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")
 LINKING = (
     *PAGES,
+    "docs/calls.md",
     "docs/cluster.md",
+    "docs/columns.md",
     "docs/glossary.md",
     "docs/guarantees.md",
+    "docs/loops.md",
     "docs/operations.md",
+    "docs/operators.md",
     "docs/recovery.md",
 )
 
