@@ -8,7 +8,7 @@ TWO_FILES_AT_A_TIME = -n 2 --dist loadfile --no-loadscope-reorder
 # What a run decides with. No code of the project has an assert (ruff's S101), so -O changes little: these would show it.
 PURE_CORE = tests/protocol tests/graphs/test_loop_errors.py tests/graphs/test_operator_errors.py
 
-.PHONY: setup demo examples map check test-fast test test-all bench
+.PHONY: setup demo examples map docs check test-fast test test-all bench
 
 setup:            ## .venv with the exact versions of constraints.txt
 	@bash scripts/setup.sh
@@ -19,8 +19,14 @@ demo: setup       ## a feedback loop on a local Ray that is killed twice, and wh
 examples: setup   ## every example clean, killed three times, audited and compared with Spark: a quarter of an hour
 	@$(PYTHON_IN_VENV) -m examples.cyclic
 
-map: setup        ## docs/files.md, generated from the docstrings
-	@$(PYTHON_IN_VENV) scripts/file_map.py
+map: setup        ## docs/files.md, docs/errors.md and the pictures of docs/concepts.md, generated from the code
+	@$(PYTHON_IN_VENV) scripts/generated_pages.py
+
+docs: setup       ## the documentation as a site in build/site, in seconds; a broken link or any other warning fails it
+	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable ".[docs]"
+	@$(PYTHON_IN_VENV) -m sphinx --quiet --fail-on-warning --conf-dir docs . build/site
+	@echo "build/site/index.html"
 
 check: setup      ## format, lint, types, layers: seconds
 	.venv/bin/ruff format --check .

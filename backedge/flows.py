@@ -25,7 +25,10 @@ _NOT_THE_USERS = ("<frozen", *_OURS, *(os.path.join(sysconfig.get_path(part), ""
 
 
 class WrongCallError(Exception):
-    """A wrong call; the message is one line."""
+    """A wrong call; the message is one line.
+
+    Fix: correct the call; `--help` shows its options.
+    """
 
 
 def flow_at(where: str, settings: Mapping[str, Any] | None = None) -> Flow:

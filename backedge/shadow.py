@@ -19,6 +19,8 @@ OWN_PACKAGES = ("graphs", "recovery", "engine")
 class ImportShadowError(ImportError):
     """A package of backedge's own is hidden by a foreign one of the same name.
 
+    Fix: rename the folder or the package that the message names.
+
     >>> raise ImportShadowError("backedge needs its own package 'graphs' ...")
     Traceback (most recent call last):
     backedge.shadow.ImportShadowError: backedge needs its own package 'graphs' ...

@@ -31,6 +31,8 @@ class TaskError(Exception):
 class UserFunctionError(TaskError):
     """An exception raised by user code, with the operator, the key, the record and the user's frames.
 
+    Fix: correct the function, then resume; or set such records aside with `on_error="dead_letter"`.
+
     >>> try:
     ...     raise user_error("parse", ValueError("no digits"), record="abc")
     ... except UserFunctionError as error:
@@ -48,27 +50,46 @@ class UserFunctionError(TaskError):
 
 
 class StateSerializationError(TaskError):
-    """State that cannot be put into a snapshot."""
+    """State that cannot be put into a snapshot.
+
+    Fix: keep plain values in state; open connections and files in `on_start`.
+    """
 
 
 class RecordSerializationError(TaskError):
-    """A record that cannot travel, be copied or be kept, because it does not pickle."""
+    """A record that cannot travel, be copied or be kept, because it does not pickle.
+
+    Fix: send plain values, or a class that pickles.
+    """
 
 
 class LoopLimitError(TaskError):
-    """A record went round a loop more often than `max_rounds` allows, and `on_limit` is "fail"."""
+    """A record went round a loop more often than `max_rounds` allows, and `on_limit` is "fail".
+
+    Fix: raise `max_rounds`, or read `dead_letters` of the loop instead.
+    """
 
 
 class LoopOverflowError(TaskError):
-    """A loop holds more records than its disk budget allows."""
+    """A loop holds more records than its disk budget allows.
+
+    Fix: let less into the loop or more out of it (`rate=` of its sources, `max_rounds`, more tasks), or raise
+    `loop_disk_bytes`.
+    """
 
 
 class RoutingError(TaskError):
-    """A record that its edge cannot route."""
+    """A record that its edge cannot route.
+
+    Fix: return an index of a task from `route`, and a value of a keyable type from `key_by`.
+    """
 
 
 class MisuseError(TaskError):
-    """User code used a feature where it has no meaning, such as the state of a record without a key."""
+    """User code used a feature where it has no meaning, such as the state of a record without a key.
+
+    Fix: use the feature as the message says.
+    """
 
 
 def raise_unless_users(error: BaseException) -> None:

@@ -11,51 +11,87 @@ class GraphError(Exception):
 
 
 class BadNameError(GraphError, ValueError):
-    """The name is not usable as a folder name, and state is filed under names."""
+    """The name is not usable as a folder name, and state is filed under names.
+
+    Fix: use letters, digits, `-`, `_`, `.` and spaces, as the message says.
+    """
 
 
 class BadOptionError(GraphError, ValueError):
-    """An option is out of range or contradicts another."""
+    """An option is out of range or contradicts another.
+
+    Fix: change the option that the message names.
+    """
 
 
 class DuplicateNameError(GraphError):
-    """Two operators, loops or iterations have the same name, so their state would be mixed up."""
+    """Two operators, loops or iterations have the same name, so their state would be mixed up.
+
+    Fix: give one of them another `name=`.
+    """
 
 
 class MissingNameError(GraphError):
-    """An operator with state has no name to file it under."""
+    """An operator with state has no name to file it under.
+
+    Fix: give the operator a `name=`, or use a named function instead of a lambda.
+    """
 
 
 class ForeignStreamError(GraphError):
-    """The stream belongs to another flow."""
+    """The stream belongs to another flow.
+
+    Fix: read it in the flow that uses it; two flows cannot share a stream.
+    """
 
 
 class UnkeyedStreamError(GraphError):
-    """An operator with keyed state is applied to a stream without a key."""
+    """An operator with keyed state is applied to a stream without a key.
+
+    Fix: call `key_by` before the operator.
+    """
 
 
 class UnkeyableError(GraphError, TypeError):
-    """The type of a key has no stable hash."""
+    """The type of a key has no stable hash.
+
+    Fix: use text, numbers, bytes, None or a tuple of these as the key, for example `str(key)`.
+    """
 
 
 class UnknownOutputError(GraphError):
-    """The operator has no such output."""
+    """The operator has no such output.
+
+    Fix: use one of the outputs that the message lists, or declare it in `outputs` of the class.
+    """
 
 
 class InputsError(GraphError):
-    """Named inputs are missing or unknown."""
+    """Named inputs are missing or unknown.
+
+    Fix: give each input that the class lists in `inputs` one stream, by name.
+    """
 
 
 class UnreadOutputWarning(UserWarning):
-    """An operator declares an output that nothing reads; its records are dropped."""
+    """An operator declares an output that nothing reads; its records are dropped.
+
+    Fix: read it with `side(name)`, or remove it from `outputs`.
+    """
 
 
 class NoSourceError(GraphError):
-    """The flow has no source, or no source reaches an operator."""
+    """The flow has no source, or no source reaches an operator.
+
+    Fix: begin each part of the flow with `flow.read(...)`.
+    """
 
 
 class NoSinkError(GraphError):
-    """The flow has no sink."""
+    """The flow has no sink.
+
+    Fix: end the flow with `stream.write(...)`.
+    """
 
 
 class LoopError(GraphError):
@@ -63,32 +99,56 @@ class LoopError(GraphError):
 
 
 class OpenLoopError(LoopError):
-    """The loop is never fed."""
+    """The loop is never fed.
+
+    Fix: call `feed` of the loop with the stream that returns.
+    """
 
 
 class FedTwiceError(LoopError):
-    """The loop is fed twice."""
+    """The loop is fed twice.
+
+    Fix: merge the streams first: `again.feed(a.merge(b))`.
+    """
 
 
 class UnreadLoopError(LoopError):
-    """The loop is never read."""
+    """The loop is never read.
+
+    Fix: merge the loop into the stream that it returns to: `orders.merge(again)`.
+    """
 
 
 class NoCycleError(LoopError):
-    """A back edge closes no cycle."""
+    """A back edge closes no cycle.
+
+    Fix: feed the loop from a stream that depends on it; for any other stream, `merge` is enough.
+    """
 
 
 class UnnamedCycleError(LoopError):
-    """A cycle has no back edge, so its channels could deadlock."""
+    """A cycle has no back edge, so its channels could deadlock.
+
+    Fix: close the cycle with `flow.loop(name)` and `feed`.
+    """
 
 
 class NothingEntersError(LoopError):
-    """No record can enter the loop."""
+    """No record can enter the loop.
+
+    Fix: merge a stream from outside into the loop.
+    """
 
 
 class NoWayOutError(LoopError):
-    """No record can leave the loop, and it is not declared endless."""
+    """No record can leave the loop, and it is not declared endless.
+
+    Fix: let a stream leave the loop, for example by `split`; or give it `max_rounds=`; or declare it `endless=True`.
+    """
 
 
 class IterationError(GraphError):
-    """An iteration could not end, or its rounds would be meaningless."""
+    """An iteration could not end, or its rounds would be meaningless.
+
+    Fix: give `rounds=` or `until=`, or change the body as the message says.
+    """

@@ -29,7 +29,10 @@ ADVICE = "`backedge snapshots check` shows every difference"
 
 
 class GraphMismatchError(GraphError):
-    """The cut is of another graph, and it is not clear what should become of its state."""
+    """The cut is of another graph, and it is not clear what should become of its state.
+
+    Fix: say what becomes of the state: `drop=`, `rename=`, or another `name=` of the flow to begin from nothing.
+    """
 
 
 class FormerEdge(NamedTuple):

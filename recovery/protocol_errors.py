@@ -15,8 +15,13 @@ class FencedError(RuntimeError):
     """Another coordinator has taken over the job: it created the chain entry that this one wanted.
 
     A sink raises it, too, when a task of an earlier attempt still commits: that process was taken for dead.
+
+    Fix: let the newer run finish, or stop it before you start another one of the same job.
     """
 
 
 class RescaleError(ValueError):
-    """The cut cannot be restored at the requested parallelism; names the operator or loop, and the fix."""
+    """The cut cannot be restored at the requested parallelism; names the operator or loop, and the fix.
+
+    Fix: keep the parallelism of the operator, or give its class `split` and `merge`.
+    """

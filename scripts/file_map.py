@@ -1,19 +1,13 @@
-"""Writes docs/files.md: every module of the project with the first sentence of its docstring.
-
-python scripts/file_map.py            write the page
-python scripts/file_map.py --check    exit with 1 if the page differs from the docstrings
-"""
+"""The text of docs/files.md: every module of the project with the first sentence of its docstring."""
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "files.md"
 LAYERS = ("graphs", "recovery", "engine", "backedge", "proof")
 HEAD = """# Files
 
@@ -47,18 +41,3 @@ def _summary(file: Path) -> str:
     first = " ".join(docstring.partition("\n\n")[0].split())
     sentence = re.split(r"(?<=[.?!]) (?=[A-Z`])", first)[0]
     return sentence.replace("|", "\\|")
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page or check it."""
-    if arguments == ["--check"]:
-        if PAGE.exists() and PAGE.read_text() == page():
-            return 0
-        print("docs/files.md differs from the docstrings: run `make map`", file=sys.stderr)
-        return 1
-    PAGE.write_text(page())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

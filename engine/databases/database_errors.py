@@ -11,11 +11,17 @@ from graphs.io import SinkPlace
 
 
 class DatabaseError(TaskError):
-    """A database that refuses what a source or a sink needs of it."""
+    """A database that refuses what a source or a sink needs of it.
+
+    Fix: create what the message misses, or grant the right to it.
+    """
 
 
 class UncommittedOutputError(DatabaseError):
-    """Output of a complete cut that a database does not take. It is kept; the message says how to finish by hand."""
+    """Output of a complete cut that a database does not take. It is kept; the message says how to finish by hand.
+
+    Fix: correct the table and resume, or execute the statement of the message to go on without the rows.
+    """
 
 
 def uncommitted(
@@ -32,4 +38,7 @@ def uncommitted(
 
 
 class DatabaseLostError(ConnectionError):
-    """A database that has gone away and has not come back in time."""
+    """A database that has gone away and has not come back in time.
+
+    Fix: nothing, if the server returns: the run tries again. Otherwise correct the address.
+    """

@@ -10,27 +10,45 @@ from engine.task_errors import TaskError
 
 
 class NoInputError(TaskError):
-    """A source whose path leads to no readable file."""
+    """A source whose path leads to no readable file.
+
+    Fix: correct the path, which must be the same on all hosts.
+    """
 
 
 class InputChangedError(TaskError):
-    """A file that has disappeared or changed since the run listed it."""
+    """A file that has disappeared or changed since the run listed it.
+
+    Fix: restore the file as it was, with its time (`cp -p`), or start a new run without `resume`.
+    """
 
 
 class MalformedInputError(TaskError):
-    """Input that does not have the format of its source. The message names the file and the place in it."""
+    """Input that does not have the format of its source. The message names the file and the place in it.
+
+    Fix: correct the file at that place, or clean the input first with `backedge prepare`.
+    """
 
 
 class OutputError(TaskError):
-    """A sink that cannot write to its path."""
+    """A sink that cannot write to its path.
+
+    Fix: make the path writable, or write to another one.
+    """
 
 
 class UnknownTransactionError(OutputError, LookupError):
-    """A transaction to be committed that is neither prepared nor published."""
+    """A transaction to be committed that is neither prepared nor published.
+
+    Fix: put back the files that were removed from the folder of the output, or start a new run with another folder.
+    """
 
 
 class DamagedOutputError(OutputError):
-    """Stored output that differs from what was written. None of it is decoded."""
+    """Stored output that differs from what was written. None of it is decoded.
+
+    Fix: restore the file from a backup, or start a new run.
+    """
 
 
 class UnfinishedOutputError(OSError):
@@ -38,4 +56,7 @@ class UnfinishedOutputError(OSError):
 
 
 class UnwritableRecordError(TaskError):
-    """A record that the format of its sink cannot represent."""
+    """A record that the format of its sink cannot represent.
+
+    Fix: convert the record with `map` before it is written, or choose another format.
+    """

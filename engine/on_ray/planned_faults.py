@@ -35,7 +35,10 @@ ROLES = ("head", "body", "source", "sink")
 
 
 class KillSpecError(ValueError):
-    """A planned fault that is malformed, or that matches no task of the run."""
+    """A planned fault that is malformed, or that matches no task of the run.
+
+    Fix: write `WHO@WHEN=N`, such as `head@epoch=3`, with a name that `backedge graph` shows.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,17 @@ from recovery.supervisor import RestartOptions
 
 
 class RunFailedError(RuntimeError):
-    """The run has failed for good; the message says why."""
+    """The run has failed for good; the message says why.
+
+    Fix: remove the cause, then start the same run with `resume="latest"`.
+    """
 
 
 class RequestFailedError(RuntimeError):
-    """A requested savepoint or stop failed; the message says why."""
+    """A requested savepoint or stop failed; the message says why.
+
+    Fix: look at the state of the run with `backedge status`, and ask again if it is alive.
+    """
 
 
 RESULT_KEPT_S = 60.0

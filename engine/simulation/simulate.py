@@ -26,6 +26,9 @@ class ScheduleError(Exception):
     `seed` is its seed (None: the run without crashes), `reason` says what is wrong, `story` has the turns of the run
     and its last steps, `reproduce` is the call that shows it again.
 
+    Fix: keep all state where a cut contains it, and do not depend on the order of arrival; `seeds=[SEED]` repeats the
+    run.
+
     >>> error = ScheduleError(17, "sink 'done' lacks a record", ["attempts/0 dies"], "simulate(flow, seeds=[17])")
     >>> print(error)
     seed 17: sink 'done' lacks a record

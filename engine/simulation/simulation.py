@@ -43,7 +43,10 @@ _CALM = replace(FaultPlan.none(), write_failures=2, aborts=3, savepoints=2, comp
 
 
 class SimulationError(ValueError):
-    """The arguments of the simulator are wrong; the message says what to write instead."""
+    """The arguments of the simulator are wrong; the message says what to write instead.
+
+    Fix: change the argument that the message names.
+    """
 
 
 class PredicateError(Exception):

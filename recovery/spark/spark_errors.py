@@ -8,16 +8,28 @@ class SparkJobError(RuntimeError):
 
 
 class JavaError(SparkJobError):
-    """Spark needs Java and no usable installation was found."""
+    """Spark needs Java and no usable installation was found.
+
+    Fix: install Java 17 or newer, and let JAVA_HOME or PATH lead to it.
+    """
 
 
 class UnreadableError(SparkJobError):
-    """Nothing can be audited: unknown job or epoch, newer format, wrong key, or a missing or damaged file."""
+    """Nothing can be audited: unknown job or epoch, newer format, wrong key, or a missing or damaged file.
+
+    Fix: check the path, the epoch and the key that the message names.
+    """
 
 
 class InvariantError(SparkJobError):
-    """An invariant that is not a valid query over the tables of a cut."""
+    """An invariant that is not a valid query over the tables of a cut.
+
+    Fix: correct the SQL; docs/tables.md lists tables and columns.
+    """
 
 
 class ComparisonError(SparkJobError):
-    """Two results that cannot be compared."""
+    """Two results that cannot be compared.
+
+    Fix: give both results the same columns, and name in `KEYS` those that identify a row.
+    """

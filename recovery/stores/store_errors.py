@@ -12,27 +12,45 @@ class StoreError(Exception):
 
 
 class SnapshotCorruptError(StoreError):
-    """A file of the chain or of a cut is not what was written: torn, changed or gone. The message names its path."""
+    """A file of the chain or of a cut is not what was written: torn, changed or gone. The message names its path.
+
+    Fix: resume from another cut (`resume=EPOCH`; `backedge snapshots list` shows which exist) and find out what changed
+    the file.
+    """
 
 
 class SnapshotAuthError(SnapshotCorruptError):
-    """A record without the signature of the key: unsigned, of another key, or forged."""
+    """A record without the signature of the key: unsigned, of another key, or forged.
+
+    Fix: give the key that the job was started with (`key=`, `--key-file` or BACKEDGE_KEY).
+    """
 
 
 class NoSuchCutError(StoreError, LookupError):
-    """No complete cut of that epoch: there never was one, or retention has dropped it."""
+    """No complete cut of that epoch: there never was one, or retention has dropped it.
+
+    Fix: choose one of the cuts that `backedge snapshots list` shows.
+    """
 
 
 class UnknownStoreError(StoreError):
-    """No installed package registers the scheme of a URI, or the package that it needs is missing."""
+    """No installed package registers the scheme of a URI, or the package that it needs is missing.
+
+    Fix: correct the scheme, or install the package on all hosts: `pip install 'backedge[s3]'` or `'backedge[objects]'`.
+    """
 
 
 class StoreContractError(StoreError):
-    """A store does not give a guarantee that runs rely on. The message names the guarantee."""
+    """A store does not give a guarantee that runs rely on. The message names the guarantee.
+
+    Fix: use another store; for one of your own, run `backedge.testing.check_store`.
+    """
 
 
 class OutcomeUnknownError(OSError):
     """Whether a file was created is unknown: the disk failed, or the reply was lost.
 
-    Nothing was removed. Create the same file again until the answer is known.
+    Nothing was removed.
+
+    Fix: create the same file again until the answer is known.
     """

@@ -18,18 +18,6 @@ from backedge import RunOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md")
-LINKING = (
-    *PAGES,
-    "docs/calls.md",
-    "docs/cluster.md",
-    "docs/columns.md",
-    "docs/glossary.md",
-    "docs/guarantees.md",
-    "docs/loops.md",
-    "docs/operations.md",
-    "docs/operators.md",
-    "docs/recovery.md",
-)
 
 
 def run_example(page: str, folder: Path, number: int = 0) -> str:
@@ -82,13 +70,6 @@ def test_every_make_target_named_exists(page: str):
     named = set(re.findall(r"(?:`|^    |PYTHON=\S+ )make ([a-z-]+)", (ROOT / page).read_text(), flags=re.MULTILINE))
     assert named, f"{page} names no target: the pattern has gone blind"
     assert named <= targets
-
-
-@pytest.mark.parametrize("page", LINKING)
-def test_every_link_to_a_file_leads_somewhere(page: str):
-    links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
-    assert links or page in ("docs/glossary.md", "docs/recovery.md")
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
 def test_continuous_integration_runs_the_test_command_of_the_readme():

@@ -28,15 +28,24 @@ ANSWER_LOOK_S, ANSWER_TOLD_S, ANSWER_TIMEOUT_S = 0.25, 5.0, 60.0
 
 
 class NoSuchRunError(LookupError):
-    """No detached run of this job is alive on the cluster."""
+    """No detached run of this job is alive on the cluster.
+
+    Fix: check the name and RAY_ADDRESS; if the run has ended, `resume="latest"` continues or finishes it.
+    """
 
 
 class RunAliveError(ValueError):
-    """A run of this job is alive, and this call cannot join it."""
+    """A run of this job is alive, and this call cannot join it.
+
+    Fix: attach to it, stop it first, or give the options that it has.
+    """
 
 
 class NoAnswerError(TimeoutError):
-    """The supervisor of a run gives no answer: it is stopped, or waits for a machine."""
+    """The supervisor of a run gives no answer: it is stopped, or waits for a machine.
+
+    Fix: try again; if its process is suspended, end that process, and Ray starts the supervisor again.
+    """
 
 
 def attach(job: str, *, progress: bool = True) -> Job:

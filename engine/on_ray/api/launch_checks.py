@@ -24,7 +24,10 @@ from recovery.stores.store_schemes import scheme_of, store_opener
 
 
 class RunExistsError(ValueError):
-    """The folder for the cuts already holds a run of this name. `fact` is the message without the fix."""
+    """The folder for the cuts already holds a run of this name. `fact` is the message without the fix.
+
+    Fix: continue that run with `resume="latest"`, or choose another folder or another name of the flow.
+    """
 
     def __init__(self, fact: str) -> None:
         super().__init__(fact)

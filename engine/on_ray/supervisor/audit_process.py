@@ -30,7 +30,11 @@ _HOME = str(Path(__file__).resolve().parents[3])
 
 
 class AuditFailedError(RunFailedError):
-    """A cut of the run is not consistent, or could not be audited; the message says what is wrong, and where."""
+    """A cut of the run is not consistent, or could not be audited; the message says what is wrong, and where.
+
+    Fix: run `backedge audit` with `--page`, and keep the folder of the job: an inconsistent cut is a mistake in
+    Backedge.
+    """
 
 
 class Auditor:

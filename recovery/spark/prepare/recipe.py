@@ -9,7 +9,10 @@ from recovery.spark.spark_errors import SparkJobError
 
 
 class PreparationError(SparkJobError):
-    """The input cannot be prepared with these parameters."""
+    """The input cannot be prepared with these parameters.
+
+    Fix: correct the parameter or the file that the message names.
+    """
 
 
 @dataclass(frozen=True)

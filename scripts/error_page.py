@@ -1,0 +1,49 @@
+"""The text of docs/errors.md: every public error by name, with the fact and the fix of its docstring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import backedge
+
+FIX = "Fix: "
+HEAD = """# Errors by name
+
+The errors that you may meet, in alphabetical order. The message of an error names the operator, file or option
+concerned, and the fix for the case at hand; this page says what all messages of one error have in common. Generated
+from the docstrings by `make map`.
+"""
+
+
+def public_errors() -> dict[str, type[BaseException]]:
+    """The errors and warnings that `backedge` exports."""
+    named = {name: getattr(backedge, name) for name in backedge.__all__}
+    return {name: kind for name, kind in named.items() if inspect.isclass(kind) and issubclass(kind, BaseException)}
+
+
+def fact_and_fix(error: type[BaseException]) -> tuple[str, str]:
+    """What the docstring of an error says. A base class has no fix."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in (inspect.getdoc(error) or "").split("\n\n")]
+    told = [paragraph for paragraph in paragraphs if not paragraph.startswith(">>>")]
+    fact = " ".join(paragraph for paragraph in told if not paragraph.startswith(FIX))
+    return fact, "".join(paragraph.removeprefix(FIX) for paragraph in told if paragraph.startswith(FIX))
+
+
+def page() -> str:
+    """The text of the page."""
+    return "\n".join([HEAD, *(line for name, error in sorted(public_errors().items()) for line in _entry(name, error))])
+
+
+def _entry(name: str, error: type[BaseException]) -> Iterator[str]:
+    fact, fix = fact_and_fix(error)
+    yield f"## {name}\n"
+    yield f"{fact}\n"
+    if fix:
+        yield f"**Fix:** {fix[0].lower() + fix[1:]}\n"
+    bases = [f"[{base.__name__}](#{base.__name__.lower()})" for base in error.__mro__[1:] if base in _ALL]
+    if bases:
+        yield f"Also caught as {' or '.join(bases)}.\n"
+
+
+_ALL = set(public_errors().values())
