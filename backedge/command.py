@@ -94,6 +94,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.status_command import list_jobs, show_status
 
             return list_jobs(options) if options.command == "jobs" else show_status(options)
+        case "logs":
+            from backedge.logs_command import show_logs
+
+            return show_logs(options)
         case "ui":
             from backedge.ui_command import serve_page
 
@@ -231,6 +235,10 @@ def _add_looking(commands: Any) -> None:
     status = commands.add_parser("status", help="what a job is doing: its tasks, loops, epochs and failures")
     status.add_argument("job", metavar="JOB", help="the name of its flow")
     _add_place(status)
+    logs = commands.add_parser("logs", help="what the functions of a job print and log, by operator and task")
+    logs.add_argument("job", metavar="JOB", help="the name of its flow")
+    logs.add_argument("--operator", metavar="NAME", help="only the lines of this operator")
+    logs.add_argument("--follow", action="store_true", help="go on until the run has ended, or until Ctrl-C")
     ui = commands.add_parser("ui", help="a live page of the jobs of a folder and of the cluster")
     ui.add_argument("snapshots", nargs="?", type=place, metavar="SNAPSHOTS", help="the folder or URI of the cuts")
     ui.add_argument("--port", type=number, default=0, metavar="N", help="default: one that is free")

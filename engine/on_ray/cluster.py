@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
@@ -27,11 +27,20 @@ START_ONE = "start one with `ray start --head`, or name one in RAY_ADDRESS"
 
 
 class Needs(NamedTuple):
-    """The resources that an actor needs. Tasks need no CPU unless configured: a laptop can run wide graphs."""
+    """The resources that an actor needs. Tasks need no CPU unless configured: a laptop can run wide graphs.
+
+    `tasks` names the tasks that it will host, for the name of the actor.
+    """
 
     num_cpus: float = 0
     num_gpus: float = 0
     resources: tuple[tuple[str, float], ...] = ()
+    tasks: tuple[str, ...] = ()
+
+    @property
+    def are_none(self) -> bool:
+        """Whether any process will do."""
+        return not (self.num_cpus or self.num_gpus or self.resources)
 
     def told(self) -> str:
         """These needs in words."""
@@ -105,6 +114,23 @@ def _tell_deaths_once() -> None:
     # Ray has no setting for this. Without this private function, its messages just appear.
     if tell is not None and tell.__name__ != tell_others.__name__:
         driver.print_to_stdstream = tell_others
+
+
+def on_each_daemon(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Callable[[], Pending]]]:
+    """For each Ray daemon that is alive: the name of its host, and what calls the function in a process there."""
+    remote = ray.remote(function)
+
+    def call(daemon: str) -> Callable[[], Pending]:
+        placed = remote.options(num_cpus=0, max_retries=0, scheduling_strategy=_at(daemon))
+        return lambda: placed.remote(*arguments)
+
+    return [(daemon["NodeManagerHostname"], call(daemon["NodeID"])) for daemon in ray.nodes() if daemon["Alive"]]
+
+
+def _at(daemon: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(daemon, soft=False)
 
 
 def cpus() -> int:

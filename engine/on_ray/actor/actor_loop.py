@@ -21,6 +21,7 @@ from engine.channel_ends import Arrivals, SendCredit, SendItem
 from engine.driver_ports import FlowLimits, Observer, Ports
 from engine.on_ray.actor.background import Answered, Background, TaskFilesStore
 from engine.on_ray.actor.broken_rule import core_of
+from engine.on_ray.actor.labelled_output import label_of, printing_as
 from engine.on_ray.actor.run_clock import RunClock
 from engine.on_ray.planned_faults import CountdownRuntime, RecordsDue, records_left
 from engine.on_ray.transport.control_messages import (
@@ -129,7 +130,7 @@ class ActorLoop:
       link was found.
     - take_max, read_max: how many records a task takes from a channel, or reads, in a turn.
     - turns, first_turn: the drivers in their order, and the index of the next one. times: how they spend their time.
-      observers: those of the tasks. reading, waiting: those of sources,
+      labels: how their output is named. observers: those of the tasks. reading, waiting: those of sources,
       and those with timers or calls. going_round: the receiving ends of the loops within this actor.
     """
 
@@ -181,6 +182,7 @@ class ActorLoop:
         self.drivers: dict[TaskId, TaskDriver] = {}
         self.turns: list[TaskDriver] = []
         self.times: list[WorkTimes] = []
+        self.labels: list[str] = []
         self.observers: dict[TaskId, _EpochObserver] = {}
         self.first_turn = 0
         self.reading: list[TaskDriver] = []
@@ -193,11 +195,13 @@ class ActorLoop:
         """Create the tasks of this actor with their restored state."""
         for task in self.begin.deployment.tasks.values():
             if task.actor == self.begin.actor:
+                printing_as.set(label_of(self.begin.options.job, task))
                 plan = self.begin.restores.get(task.id)
                 restored = None if plan is None else self.take_back(plan)
                 driver = self.drivers[task.id] = self._driver(task, restored)
                 self.clock.at_least(driver.runtime.restored_ms)
         self.turns = list(self.drivers.values())
+        self.labels = [label_of(self.begin.options.job, driver.core.task) for driver in self.turns]
         self.reading = [driver for driver in self.turns if driver.is_source]
         self.waiting = [driver for driver in self.turns if driver.waits]
         self.going_round = [
@@ -323,6 +327,7 @@ class ActorLoop:
             began_ns, driver = now_ns, turns[place % len(turns)]
             if not driver.has_work():
                 continue
+            printing_as.set(self.labels[place % len(turns)])
             has_more |= driver.turn(self.take_max, self.read_max, until_ns)
             self._deliver()
             # Receivers of this output need not wait for the other tasks of this actor.

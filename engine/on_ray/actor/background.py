@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, NamedTuple, Protocol
 
 from engine.answering import Answer, Call, begin, finish, within
@@ -194,7 +195,8 @@ async def _from_thread(call: Call) -> Answer:
 
 def _in_background(work: Callable[[], None]) -> None:
     """Run in a thread that does not keep the process alive, because a call may take arbitrarily long."""
-    threading.Thread(target=work, name="calls", daemon=True).start()
+    # What a call prints belongs to the task that makes it.
+    threading.Thread(target=copy_context().run, args=(work,), name="calls", daemon=True).start()
 
 
 def _run_and_close(events: asyncio.AbstractEventLoop) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.on_ray import cluster
 from engine.on_ray.actor.actor_loop import ActorLoop
+from engine.on_ray.actor.labelled_output import label_output
 from engine.on_ray.job_store import open_services, open_store
 from engine.on_ray.supervisor.silence import place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Outcome
@@ -35,6 +36,8 @@ class TaskHost:
         gc.set_threshold(GC_THRESHOLD, 20, 50)
         # The thread that writes snapshots needs the lock many times per snapshot and must not wait 5 ms each time.
         sys.setswitchinterval(SWITCH_S)
+        # Before the user's modules are loaded: a handler of `logging` keeps the output that it finds.
+        label_output()
 
     def arrive(self, keys: Keys, on_network: bool) -> Arrival:
         """Open the mailbox of the next attempt."""

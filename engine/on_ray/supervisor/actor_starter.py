@@ -7,12 +7,25 @@ processes of the tasks, and loads its run meanwhile.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.on_ray import cluster
 from engine.on_ray.actor.task_actor import TaskActor
 from engine.on_ray.cluster import Needs
+
+TASKS_SHOWN = 4
+
+
+def shown_name(name: str, tasks: Sequence[str]) -> str:
+    """The name of an actor in the lists of Ray: the tasks that it is started for, or else its own.
+
+    >>> shown_name("spare-1", ()), shown_name("slice-0", ("orders/0", "count/0"))
+    ('spare-1', 'orders/0 + count/0')
+    """
+    if len(tasks) > TASKS_SHOWN:
+        return f"{' + '.join(tasks[:TASKS_SHOWN])} + {len(tasks) - TASKS_SHOWN} more"
+    return " + ".join(tasks) or name
 
 
 class FirstActors(NamedTuple):
@@ -53,7 +66,7 @@ class ActorStarter:
     def start(self, name: str, needs: Needs) -> Any:
         """Start an actor. It cannot be called yet, but calls to it wait."""
         self.started += 1
-        label = f"{self.job}/{name}"
+        label = f"{self.job}/{shown_name(name, needs.tasks)}"
         options = dict[str, Any](space=self._space, needs=needs, strategy=self._strategy, threads=2)
         try:
             return cluster.start_actor(TaskActor, label, name=label, **options)

@@ -44,7 +44,8 @@ def needs_of(deployment: Deployment) -> dict[str, Needs]:
     for task in deployment.tasks.values():
         wanted = deployment.plan.operators[task.operators[0]].resources
         custom = tuple(sorted((wanted.custom or {}).items()))
-        found[task.actor] = Needs(wanted.num_cpus or 0, wanted.num_gpus or 0, custom)
+        tasks = (*found[task.actor].tasks, str(task.id)) if task.actor in found else (str(task.id),)
+        found[task.actor] = Needs(wanted.num_cpus or 0, wanted.num_gpus or 0, custom, tasks)
     return found
 
 
@@ -84,7 +85,7 @@ class Crew:
             if name in self._prepared:
                 self._actors[name] = self._prepared.pop(name)[0]
                 continue
-            is_spare = bool(self._spares) and wanted == Needs()
+            is_spare = bool(self._spares) and wanted.are_none
             self._actors[name] = self._spares.pop() if is_spare else self._starter.start(name, wanted)
 
     def prepare(self, needs: Mapping[str, Needs]) -> dict[str, Future[str]]:
@@ -168,7 +169,7 @@ class Crew:
         return self._lacks(actors, self._needs[names[0]])
 
     def _lacks(self, actors: str, needs: Needs) -> str:
-        if needs == Needs():
+        if needs.are_none:
             return f"{actors} has no process yet: Ray is slow to start it, or has no memory left"
         return f"{actors} needs a machine with {needs.told()}: add one to the cluster, or ask for less at its operator"
 

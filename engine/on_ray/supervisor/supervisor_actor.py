@@ -45,6 +45,7 @@ class SupervisorActor:
     """One run, pickled by the driver as a `RunSpec` of each pipeline, in pieces. Its actors die with it."""
 
     def __init__(self, first: FirstActors, *pickled: bytes) -> None:
+        self._label = f"{first.job}/supervisor"
         starter = ActorStarter.with_first(first)
         # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
         from engine.on_ray.supervisor.job_supervising import JobSupervising
@@ -57,6 +58,10 @@ class SupervisorActor:
         self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
         if spec.run.detached:
             self._end.add_done_callback(lambda _: Timer(spec.result_kept_s, cluster.end_own_actor).start())
+
+    def __repr__(self) -> str:
+        """The name that Ray shows in front of its output and in lists."""
+        return self._label
 
     def about(self) -> About:
         """Describe the run to a process that wants to join it."""

@@ -1,0 +1,67 @@
+"""`backedge logs`: what the functions of a job have printed and logged, each line with its operators and task.
+
+0: done. 2: the cluster knows nothing of the job or of the operator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+from backedge.flows import WrongCallError
+from backedge.printing import refuse
+from engine.on_ray import cluster
+from engine.on_ray.api.living_runs import living_runs
+from engine.on_ray.worker_logs import WorkerLogs
+from graphs.graph_errors import GraphError
+from graphs.naming import check_name
+from graphs.wording import printable
+
+DONE = 0
+LOOK_S = 0.5
+
+
+def show_logs(options: argparse.Namespace) -> int:
+    """Print the lines; with --follow, also those that come until the run has ended."""
+    was_connected = cluster.is_connected()
+    try:
+        job = check_name(options.job, "job")
+        cluster.connect(must_exist=True)
+        print_logs(WorkerLogs(job), job, options.operator, until=_end_of(job) if options.follow else None)
+    except (WrongCallError, GraphError, OSError, cluster.RayError) as refused:
+        return refuse("logs", refused)
+    finally:
+        if not was_connected:
+            cluster.disconnect()
+    return DONE
+
+
+def print_logs(logs: WorkerLogs, job: str, operator: str | None, until: Callable[[], bool] | None) -> None:
+    """Print what there is, and what comes `until` the run is over. Raises `WrongCallError` if there is nothing."""
+    is_over, operators = until is None, set[str]()
+    while True:
+        for line in logs.new_lines():
+            operators.update(line.operators)
+            if operator is None or operator in line.operators:
+                print(printable(f"[{line.task}] {line.text.expandtabs()}"), flush=True)
+        if until is None or is_over:
+            break
+        # Lines that were printed before the run was over are read once more.
+        is_over = until()
+        time.sleep(LOOK_S)
+    if not logs.is_known:
+        raise WrongCallError(
+            f"this cluster has no output of job {job!r}: Ray keeps it until the cluster ends; if the run is on another "
+            "cluster, name that in RAY_ADDRESS"
+        )
+    if operator is not None and operator not in operators:
+        printed = ", ".join(sorted(operators)) or "none"
+        raise WrongCallError(f"operator {operator!r} has printed nothing; those that have: {printed}")
+
+
+def _end_of(job: str) -> Callable[[], bool]:
+    def is_over() -> bool:
+        return all(status.job != job for status in living_runs())
+
+    return is_over
