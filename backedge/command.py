@@ -98,6 +98,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.logs_command import show_logs
 
             return show_logs(options)
+        case "top":
+            from backedge.top_command import show_top
+
+            return show_top(options)
         case "ui":
             from backedge.ui_command import serve_page
 
@@ -235,6 +239,11 @@ def _add_looking(commands: Any) -> None:
     status = commands.add_parser("status", help="what a job is doing: its tasks, loops, epochs and failures")
     status.add_argument("job", metavar="JOB", help="the name of its flow")
     _add_place(status)
+    top = commands.add_parser(
+        "top", help="the operators of the runs that are alive, in a table that is kept up to date"
+    )
+    top.add_argument("job", metavar="JOB", nargs="?", help="the name of its flow; default: all runs that are alive")
+    top.add_argument("--json", action="store_true", help="once, as JSON")
     logs = commands.add_parser("logs", help="what the functions of a job print and log, by operator and task")
     logs.add_argument("job", metavar="JOB", help="the name of its flow")
     logs.add_argument("--operator", metavar="NAME", help="only the lines of this operator")

@@ -9,12 +9,20 @@ from datetime import datetime
 from graphs.wording import one_line, printable
 
 
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns, the first row being the heads. Names that came from files are printed escaped."""
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows in columns, the first row being the heads. Names that came from files are escaped.
+
+    >>> table_lines([("job", "state"), ("shop", "running")])
+    ['job   state', 'shop  running']
+    """
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows as `table_lines` arranges them."""
+    print("\n".join(table_lines(rows)))
 
 
 def refuse(command: str, refused: Exception) -> int:
