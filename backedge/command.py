@@ -102,6 +102,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.top_command import show_top
 
             return show_top(options)
+        case "doctor":
+            from backedge.doctor_command import examine
+
+            return examine(options)
         case "ui":
             from backedge.ui_command import serve_page
 
@@ -248,6 +252,9 @@ def _add_looking(commands: Any) -> None:
     logs.add_argument("job", metavar="JOB", help="the name of its flow")
     logs.add_argument("--operator", metavar="NAME", help="only the lines of this operator")
     logs.add_argument("--follow", action="store_true", help="go on until the run has ended, or until Ctrl-C")
+    doctor = commands.add_parser("doctor", help="what is missing on this machine or cluster, and how to repair it")
+    doctor.add_argument("--snapshots", type=place, metavar="DIR", help="the folder or URI that cuts are to be kept in")
+    doctor.add_argument("--json", action="store_true", help="as JSON")
     ui = commands.add_parser("ui", help="a live page of the jobs of a folder and of the cluster")
     ui.add_argument("snapshots", nargs="?", type=place, metavar="SNAPSHOTS", help="the folder or URI of the cuts")
     ui.add_argument("--port", type=number, default=0, metavar="N", help="default: one that is free")
