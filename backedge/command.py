@@ -106,6 +106,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.doctor_command import examine
 
             return examine(options)
+        case "completion":
+            from backedge.completion_command import print_completion
+
+            return print_completion(_parser(), options.shell)
         case "ui":
             from backedge.ui_command import serve_page
 
@@ -129,6 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_audit(commands.add_parser("audit", help="prove by Spark that cuts are consistent, or say what is wrong"))
     _add_looking(commands)
     _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
+    completion = commands.add_parser("completion", help="a script that completes this command in your shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
     graph = commands.add_parser("graph", help="draw a flow, its loops and back edges marked")
     _add_flow(graph)
     _add_set(graph)
