@@ -18,6 +18,7 @@ from engine.files.disk import Disk, UnsyncedDisk
 from engine.files.file_errors import OutputError
 from engine.files.locations import Location, Stamp
 from engine.files.names import path_name
+from engine.files.object_location import location_of
 from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
 from engine.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
 from engine.files.parquet_split import ParquetSplit
@@ -51,8 +52,9 @@ class Files:
 
     @property
     def label(self) -> str | None:
-        """The name of the file or the folder."""
-        return PurePosixPath(self.path.replace("\\", "/")).name.split(".")[0] or None
+        """The name of the file or the folder; of a pattern, that of the folder above."""
+        path = PurePosixPath(self.path.replace("\\", "/"))
+        return next(part for part in (path, *path.parents) if "*" not in part.name).name.split(".")[0] or None
 
     @property
     def relative_path(self) -> str | None:
@@ -73,7 +75,7 @@ class FileSource(Files, Source[T]):
     @cached_property
     def location(self) -> Location:
         """The location of the path."""
-        return Location(self.path)
+        return location_of(self.path)
 
     @abstractmethod
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
@@ -334,7 +336,7 @@ class CSV(FileSource[dict[str, Any]], FileSink):
 
     def splits_of(self, path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
         """The whole file: a line end may be inside quotes, which only a reader from the start can tell."""
-        yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns)
+        yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns, version=stamp.version)
 
     def open_part(self, split: Split, position: Position) -> SplitReader[dict[str, Any]]:
         """Open a file."""

@@ -146,7 +146,7 @@ class Lines:
             return self._stream.read(bytes_max or BLOCK_BYTES)
         except OSError as error:
             # System errors have a number; an error without one comes from decompression.
-            if error.errno is None and self._split.is_compressed and self._location.is_local:
+            if error.errno is None and self._split.is_compressed and self._location.numbers_errors:
                 shown = self._location.shown(self._split.path)
                 raise MalformedInputError(
                     f"{shown} cannot be unpacked ({error}): it is truncated or not gzip; write it again, or remove it"

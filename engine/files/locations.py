@@ -1,11 +1,13 @@
-"""The location of a source's path: a file, or a folder and the files below it, on this machine or behind a URI.
+"""The location of a source's path: a file, or a folder and the files below it.
 
+`FolderLocation` is one on this machine, or behind a URI that Arrow knows; `object_location.py` one in an object store.
 Files and folders whose names begin with "." or "_" are not input, because unfinished output is kept there.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -17,33 +19,61 @@ from graphs.wording import counted
 
 
 class Stamp(NamedTuple):
-    """Identifies the version of a file without reading it. `time_ns` is 0 if the filesystem keeps no time."""
+    """Identifies the version of a file without reading it.
+
+    `version` is a digest of what an object store calls the version of an object; 0 for other files. `time_ns` is 0 for
+    a file with a version, and if the filesystem keeps no time.
+    """
 
     size: int
     time_ns: int
+    version: int = 0
 
 
-class Location:
+class Location(ABC):
     """The meaning of a user's path. Files are named by their path below it; a single file by its own name."""
+
+    numbers_errors = True
+    """Whether an error of the system or the network has a number; one without comes from the content of a file."""
 
     def __init__(self, given: str) -> None:
         self.given = given
-        self.is_local = "://" not in given or given.startswith("file://")
-        if "://" not in given:
-            self.filesystem, self._path = filesystems().LocalFileSystem(), os.path.abspath(given)
-        else:
-            self.filesystem, self._path = _from_uri(given)
+
+    @abstractmethod
+    def listed(self) -> dict[str, Stamp]:
+        """All files that are not hidden. `FileNotFoundError` if there is no such file or folder."""
+
+    @cached_property
+    def is_folder(self) -> bool:
+        """Whether the path is not that of a single file."""
+        return not self.is_file()
+
+    @abstractmethod
+    def is_file(self) -> bool:
+        """Whether the path is that of a single file. Asks the filesystem."""
+
+    @abstractmethod
+    def stamps(self, paths: Sequence[str]) -> Mapping[str, Stamp]:
+        """File -> its current stamp. `InputChangedError` if one is missing."""
+
+    @abstractmethod
+    def open(self, path: str) -> Any:
+        """Open a file for reading at any position."""
+
+    @abstractmethod
+    def open_compressed(self, path: str) -> Any:
+        """Open a gzip file for reading its content from the start."""
 
     def files(self, endings: Sequence[str]) -> dict[str, Stamp]:
         """File -> its stamp, sorted. In a folder, only files with one of the endings; a file itself may have any."""
-        kinds = filesystems().FileType
         try:
-            found = self.filesystem.get_file_info(self._path)
-            if found.type == kinds.NotFound:
-                raise NoInputError(f"{self.given} does not exist: give the path of a file or a folder that exists")
-            if found.type == kinds.File:
-                return {found.base_name: _stamp(found)}
-            everything = dict(self._below())
+            everything = self.listed()
+            if not self.is_folder:
+                return everything
+        except FileNotFoundError as error:
+            raise NoInputError(
+                f"{self.given} does not exist: give the path of a file or a folder that exists"
+            ) from error
         except OSError as error:
             raise NoInputError(f"{self.given} cannot be listed ({error}): make it readable, or give another") from error
         chosen = {path: everything[path] for path in sorted(everything) if path.lower().endswith(tuple(endings))}
@@ -51,15 +81,49 @@ class Location:
             raise NoInputError(f"{self.given} {_instead(everything, endings)}")
         return chosen
 
+    def shown(self, path: str) -> str:
+        """The file as the user would name it."""
+        return f"{self.given.rstrip('/')}/{path}" if self.is_folder else self.given
+
+    def missing(self, path: str) -> InputChangedError:
+        """The error to raise if a file that was listed is gone."""
+        return InputChangedError(
+            f"{self.shown(path)} no longer exists, and the run has not read all of it: put it back, "
+            "or start a new run on the existing files"
+        )
+
+    def checked(self, path: str) -> str:
+        """A path below this location, or an error."""
+        if path.startswith("/") or ".." in path.split("/"):
+            raise InputChangedError(f"{path!r} is not a file below {self.given}: the cut belongs to another source")
+        return path
+
+
+class FolderLocation(Location):
+    """A local path, or a URI that Arrow knows."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(given)
+        self.is_local = self.numbers_errors = "://" not in given or given.startswith("file://")
+        if "://" not in given:
+            self.filesystem, self._path = filesystems().LocalFileSystem(), os.path.abspath(given)
+        else:
+            self.filesystem, self._path = _from_uri(given)
+
+    def listed(self) -> dict[str, Stamp]:
+        """All files that are not hidden."""
+        kinds = filesystems().FileType
+        found = self.filesystem.get_file_info(self._path)
+        if found.type == kinds.NotFound:
+            raise FileNotFoundError(self.given)
+        return {found.base_name: _stamp(found)} if found.type == kinds.File else dict(self._below())
+
     def stamps(self, paths: Sequence[str]) -> Mapping[str, Stamp]:
-        """File -> its current stamp. `InputChangedError` if one is missing."""
+        """File -> its current stamp."""
         found = self.filesystem.get_file_info([self._full(path) for path in paths])
         for path, info in zip(paths, found, strict=True):
             if info.type != filesystems().FileType.File:
-                raise InputChangedError(
-                    f"{self.shown(path)} no longer exists, and the run has not read all of it: put it back, "
-                    "or start a new run on the existing files"
-                )
+                raise self.missing(path)
         return {path: _stamp(info) for path, info in zip(paths, found, strict=True)}
 
     def open(self, path: str) -> Any:
@@ -70,20 +134,15 @@ class Location:
         """Open a gzip file for reading its content from the start."""
         return self.filesystem.open_input_stream(self._full(path), compression="gzip")
 
-    def shown(self, path: str) -> str:
-        """The file as the user would name it."""
-        return f"{self.given.rstrip('/')}/{path}" if self._is_folder else self.given
-
-    @cached_property
-    def _is_folder(self) -> bool:
-        return self.filesystem.get_file_info(self._path).type != filesystems().FileType.File
+    def is_file(self) -> bool:
+        """Whether the path is that of a single file."""
+        return bool(self.filesystem.get_file_info(self._path).type == filesystems().FileType.File)
 
     def _full(self, path: str) -> str:
-        if path.startswith("/") or ".." in path.split("/"):
-            raise InputChangedError(f"{path!r} is not a file below {self.given}: the cut belongs to another source")
-        if not self._is_folder and PurePosixPath(self._path).name == path:
+        checked = self.checked(path)
+        if not self.is_folder and PurePosixPath(self._path).name == path:
             return self._path
-        return f"{self._path.rstrip('/')}/{path}"
+        return f"{self._path.rstrip('/')}/{checked}"
 
     def _below(self) -> Iterator[tuple[str, Stamp]]:
         if self.is_local:
@@ -92,7 +151,7 @@ class Location:
         selector = filesystems().FileSelector(self._path, recursive=True)
         for info in self.filesystem.get_file_info(selector):
             path = info.path[len(self._path.rstrip("/")) + 1 :]
-            if info.type == filesystems().FileType.File and not any(map(_is_hidden, path.split("/"))):
+            if info.type == filesystems().FileType.File and not is_hidden(path):
                 yield path, _stamp(info)
 
 
@@ -109,7 +168,7 @@ def _walk(root: str, folder: str, above: tuple[str, ...]) -> Iterator[tuple[str,
     if real in above:
         return
     with os.scandir(folder) as scan:
-        entries = [entry for entry in scan if not _is_hidden(entry.name)]
+        entries = [entry for entry in scan if not is_hidden(entry.name)]
     for entry in entries:
         if entry.is_dir():
             yield from _walk(root, entry.path, (*above, real))
@@ -122,8 +181,9 @@ def _stamp(found: Any) -> Stamp:
     return Stamp(found.size, found.mtime_ns or 0)
 
 
-def _is_hidden(name: str) -> bool:
-    return name[:1] in (".", "_")
+def is_hidden(path: str) -> bool:
+    """Whether a file, or a folder above it, has a name that begins with "." or "_"."""
+    return any(name[:1] in (".", "_") for name in path.split("/"))
 
 
 def _instead(everything: Mapping[str, Stamp], endings: Sequence[str]) -> str:

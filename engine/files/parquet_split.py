@@ -73,7 +73,7 @@ class ParquetSplit:
 
     def _unreadable(self, error: Exception) -> Exception:
         """The error to raise. Errors of the system or network may be gone the next time, so they are passed on."""
-        if isinstance(error, OSError) and (error.errno is not None or not self._location.is_local):
+        if isinstance(error, OSError) and (error.errno is not None or not self._location.numbers_errors):
             return error
         return MalformedInputError(
             f"{self._location.shown(self._split.path)} row group {self._split.group}: not Parquet ({error}): "

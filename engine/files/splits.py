@@ -1,17 +1,18 @@
 """Splits: the parts of a source that one task reads at a time, and how a source is divided into them.
 
 A split is a text file, a range of a big one, or a row group of a Parquet file. Its name says so, and includes the size
-and modification time of the file when it was listed; for Parquet also a digest of the footer, which locates everything
-in the file. A run reads the files that existed when it began, and notices later changes.
+and modification time of the file when it was listed, or the version of the object; for Parquet also a digest of the
+footer, which locates everything in the file. A run reads the files that existed when it began, and notices later
+changes.
 
 A position says how far a split has been read. For a row group it is the number of rows. For text it is (offset,
 digest): an offset in bytes and a CRC-32 of the lines before it, which are read again after a restart and must be the
 same. For a compressed file it is (offset, is_end, digest): the offset in the unpacked content, and whether it is the
 end.
 
-Only the following may change: a text file that is a single split may get more lines, which are left to the next run, or
-another modification time. Nothing else may change until it is read: parts of a file are read by different tasks at
-different times, and only the size and time of the file show that all of them read the same file.
+Only the following may change: a text file that is a single split, and no object, may get more lines, which are left to
+the next run, or another modification time. Nothing else may change until it is read: parts of a file are read by
+different tasks at different times, and only the size and time of the file show that all of them read the same file.
 """
 
 from __future__ import annotations
@@ -54,13 +55,15 @@ class Split:
     group: int | None = None
     time_ns: int = 0
     footer: int = 0
+    version: int = 0
 
     @property
     def name(self) -> str:
         """The complete description of the split, as text."""
         path = self.path.replace("%", "%25").replace("?", "%3F")
         footer, group = ("", "") if self.group is None else (f"&footer={self.footer}", f"&group={self.group}")
-        return f"{path}?size={self.size}&time_ns={self.time_ns}{footer}&start={self.start}&stop={self.stop}{group}"
+        stamp = f"size={self.size}&time_ns={self.time_ns}{f'&version={self.version}' if self.version else ''}"
+        return f"{path}?{stamp}{footer}&start={self.start}&stop={self.stop}{group}"
 
     @classmethod
     def parse(cls, name: str) -> Split:
@@ -100,9 +103,11 @@ def check_files(location: Location, positions: dict[Split, Position]) -> None:
     stamps = location.stamps(sorted({split.path for split in unread}))
     for split in unread:
         now = stamps[split.path]
-        may_grow = split.is_whole_text and not split.is_compressed
+        may_grow = split.is_whole_text and not split.is_compressed and not split.version
         if now.size < split.size or (now.size > split.size and not may_grow):
             raise changed(location, split, f"it now has {now.size:,} bytes")
+        if now.version != split.version:
+            raise changed(location, split, "it is another version of the object, which was written since")
         if now.time_ns != split.time_ns and not split.is_whole_text:
             times = f"it was modified at {_time(now.time_ns)}, previously at {_time(split.time_ns)}"
             raise changed(location, split, f"{times}, while parts of it were still unread")
@@ -110,9 +115,12 @@ def check_files(location: Location, positions: dict[Split, Position]) -> None:
 
 def changed(location: Location, split: Split, how: str) -> InputChangedError:
     """The error to raise if a file is not the one that was listed."""
+    former = "restore the former file with its modification time (cp -p, touch -d)"
+    if split.version:
+        former = "upload the former object, which some stores take for the same version"
     return InputChangedError(
         f"{location.shown(split.path)} has changed since the run listed it with {split.size:,} bytes: {how}; "
-        "restore the former file with its modification time (cp -p, touch -d), or start a new run on the present files"
+        f"{former}, or start a new run on the present files"
     )
 
 
@@ -132,13 +140,13 @@ def _time(time_ns: int) -> str:
 def ranges(path: str, stamp: Stamp, range_bytes_max: int) -> Iterator[Split]:
     """The splits of a text file. A compressed file is read as a whole."""
     if path.lower().endswith(".gz"):
-        yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns)
+        yield Split(path, stamp.size, 0, stamp.size, time_ns=stamp.time_ns, version=stamp.version)
         return
     size = stamp.size
     count = max(1, -(-size // range_bytes_max))
     bounds = [size * number // count for number in range(count + 1)]
     for start, stop in pairwise(bounds):
-        yield Split(path, size, start, stop, time_ns=stamp.time_ns)
+        yield Split(path, size, start, stop, time_ns=stamp.time_ns, version=stamp.version)
 
 
 def row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:
@@ -152,4 +160,6 @@ def row_groups(location: Location, path: str, stamp: Stamp) -> Iterator[Split]:
             f"{location.shown(path)} is not Parquet ({error}): remove the file, or write it again"
         ) from error
     for group in range(metadata.num_row_groups):
-        yield Split(path, stamp.size, 0, metadata.row_group(group).num_rows, group, stamp.time_ns, footer)
+        yield Split(
+            path, stamp.size, 0, metadata.row_group(group).num_rows, group, stamp.time_ns, footer, stamp.version
+        )

@@ -165,10 +165,10 @@ def as_ours(error: Exception, path: str) -> Exception:
     """What an error of obstore is called in the protocol of stores."""
     scheme = path.partition("://")[0]
     text = str(error)
+    if any(mark in text for mark in _NO_BUCKET):
+        bucket = "/".join(path.split("/")[:3])
+        return StoreError(f"{path} cannot be reached: {bucket} does not exist; create it, or give another location")
     if isinstance(error, FileNotFoundError):
-        if any(mark in text for mark in _NO_BUCKET):
-            bucket = "/".join(path.split("/")[:3])
-            return StoreError(f"{path} cannot be reached: {bucket} does not exist; create it, or give another location")
         return FileNotFoundError(errno.ENOENT, "No such object", path)
     if any(address in text for address in _ROLE_ADDRESSES):
         return PermissionError(

@@ -133,24 +133,36 @@ class ObjectStore(Store):
         """Open one version of an object; it is fetched piece by piece."""
         with self._ours(name):
             meta = obstore.head(self._client, self._full(name))
+        with self.open_version(name, _facts(meta)) as file:
+            yield file
+
+    def open_version(self, name: str, facts: FileFacts) -> BufferedReader:
+        """Open the version of an object that has these facts. An `OSError` when another one has replaced it."""
 
         def fetch(start: int, end: int) -> bytes:
             try:
-                return self._piece(name, start, end, meta["e_tag"])[0]
-            except (PreconditionError, GenericError) as error:
+                return self._piece(name, start, end, facts.version)[0]
+            except PreconditionError as error:
+                raise OSError(errno.ESTALE, "the object was replaced while it was read", self._path(name)) from error
+            except GenericError as error:
                 raise as_ours(error, self._path(name)) from error
 
-        with BufferedReader(_Pieces(meta["size"], fetch), PIECE_BYTES) as file:
-            yield file
+        return BufferedReader(_Pieces(facts.size, fetch), PIECE_BYTES)
 
     def facts(self, name: str) -> FileFacts | None:
-        """Size and time of an object."""
+        """Size, time and version of an object."""
         try:
             with self._ours(name):
-                meta = obstore.head(self._client, self._full(name))
+                return _facts(obstore.head(self._client, self._full(name)))
         except FileNotFoundError:
             return None
-        return FileFacts(meta["size"], meta["last_modified"].timestamp())
+
+    def facts_below(self, folder: str = "") -> Iterator[tuple[str, FileFacts]]:
+        """The objects below a folder that the store lists."""
+        above = f"{self._prefix}/" if self._prefix else ""
+        with self._ours(folder):
+            for batch in _obstore.list(self._client, self._folder(folder)):
+                yield from ((meta["path"].removeprefix(above), _facts(meta)) for meta in batch)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -230,10 +242,7 @@ class ObjectStore(Store):
 
     def list(self, folder: str = "") -> Iterator[str]:
         """The names that the store lists."""
-        above = f"{self._prefix}/" if self._prefix else ""
-        with self._ours(folder):
-            for batch in _obstore.list(self._client, self._folder(folder)):
-                yield from (meta["path"].removeprefix(above) for meta in batch)
+        return (name for name, _ in self.facts_below(folder))
 
     def folders(self, folder: str = "") -> list[str]:
         """What the names of objects have in common, one part further."""
@@ -310,6 +319,13 @@ class _Pieces(RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+def _facts(meta: ObjectMeta) -> FileFacts:
+    mark = meta["e_tag"]
+    if mark is not None and not mark.endswith('"'):
+        mark = f'"{mark}"'  # lists of Azure leave out the quotes
+    return FileFacts(meta["size"], meta["last_modified"].timestamp(), mark)
 
 
 def _each(call: Callable[[T], R], items: Collection[T]) -> list[R]:

@@ -25,10 +25,14 @@ from typing import NamedTuple
 
 
 class FileFacts(NamedTuple):
-    """The size of a stored file, and when it was written: seconds since 1970, None if the store does not keep it."""
+    """The size of a stored file, when it was written, in seconds since 1970, and the mark of this version of it.
+
+    None stands for what the store does not keep.
+    """
 
     size: int
     written_s: float | None = None
+    version: str | None = None
 
 
 class Store(ABC):

@@ -15,7 +15,7 @@ from engine.files.arrow import arrow, parquet
 from engine.files.checks import check_source
 from engine.files.file_errors import InputChangedError, MalformedInputError, NoInputError
 from engine.files.file_formats import CSV, JsonLines, Parquet, TextLines
-from engine.files.locations import Location
+from engine.files.locations import FolderLocation
 from engine.files.splits import Split
 from engine.task_errors import UserFunctionError
 from graphs import Generate, Items, Range, Source
@@ -58,7 +58,7 @@ def test_a_uri_of_a_file_is_the_file(tmp_path: Path):
 def test_a_folder_behind_a_uri_is_listed_as_a_local_one_is(tmp_path: Path):
     for name in ("b.jsonl", "sub/a.jsonl", "_c/d.jsonl", "sub/.e.jsonl", "f.csv"):
         write_json(tmp_path / name, [1])
-    local, remote = Location(str(tmp_path)), Location(f"file://{tmp_path}/")
+    local, remote = FolderLocation(str(tmp_path)), FolderLocation(f"file://{tmp_path}/")
     remote.is_local = False
     assert remote.files([".jsonl"]) == local.files([".jsonl"])
     assert {path: stamp.size for path, stamp in local.files([".jsonl"]).items()} == {"b.jsonl": 2, "sub/a.jsonl": 2}

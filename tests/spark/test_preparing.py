@@ -14,7 +14,7 @@ import pytest
 from backedge import prepare, read_output
 from backedge.command import main
 from engine.files.file_formats import Parquet
-from engine.files.locations import Location
+from engine.files.locations import FolderLocation
 from engine.files.parquet_split import ParquetSplit
 from graphs.routing import key_group, task_of_group
 from recovery.spark.prepare.key_layout import deal_groups
@@ -140,7 +140,7 @@ def test_each_task_reads_just_the_keys_that_it_keeps(spark: SparkSession, tmp_pa
     splits = Parquet(made.data).list_splits()
     for task in range(3):
         for split in splits[task::3]:
-            records = ParquetSplit(Location(made.data), split, 0).read(10_000).to_pylist()
+            records = ParquetSplit(FolderLocation(made.data), split, 0).read(10_000).to_pylist()
             assert {task_of_group(key_group(record["key"]), 3) for record in records} == {task}
             read += [record["key"] for record in records]
     assert sorted(read) == sorted(keys)

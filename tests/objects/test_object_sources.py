@@ -1,0 +1,151 @@
+"""Sources of files read objects: exactly, from a position, and only the version that was listed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from backedge import CSV, JsonLines, Parquet, TextLines
+from engine.columns import as_records
+from engine.files.checks import check_source
+from engine.files.file_errors import InputChangedError, NoInputError
+from recovery.stores.object_client import Repeats
+from recovery.stores.object_store import PIECE_BYTES
+from tests.files.opened import reader, rest, services, source
+from tests.objects.conftest import Place
+
+# They start servers.
+pytestmark = pytest.mark.slow
+
+
+def lines(*values: Any) -> bytes:
+    return "".join(json.dumps(value) + "\n" for value in values).encode()
+
+
+def parquet_of(rows: int, group: int) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"n": list(range(rows))}), file, row_group_size=group)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "data", "records"),
+    [
+        (JsonLines, "a.jsonl", lines({"n": 1}, {"n": 2}), [{"n": 1}, {"n": 2}]),
+        (JsonLines, "a.jsonl.gz", gzip.compress(lines({"n": 1}, {"n": 2})), [{"n": 1}, {"n": 2}]),
+        (CSV, "a.csv", b"n\n1\n2\n", [{"n": "1"}, {"n": "2"}]),
+        (TextLines, "a.log", b"one\ntwo", ["one", "two"]),
+    ],
+)
+def test_each_format_reads_an_object_and_resumes_at_a_position(
+    place: Place, kind: Any, name: str, data: bytes, records: list[Any]
+):
+    place.open().write({f"in/{name}": data, "in/_staging/x": b"not input", "in/.hidden": b"not input"})
+    for path in (f"{place.location}/in", f"{place.location}/in/{name}", f"{place.location}/in/{name[:1]}*"):
+        first = reader(kind(path))
+        assert first.read(1) == records[:1]
+        restored = reader(kind(path), positions=first.positions())
+        assert rest(restored) == records[1:]
+
+
+def test_row_groups_of_an_object_are_splits(place: Place):
+    place.open().write({"in/a.parquet": parquet_of(10, 4), "in/b.parquet": parquet_of(3, 4)})
+    described = Parquet(f"{place.location}/in")
+    assert len(described.splits()) == 4
+    opened = reader(described)
+    rows = as_records(opened.read(3))
+    restored = reader(described, positions=opened.positions())
+    while not restored.exhausted:
+        rows += as_records(restored.read(100))
+    assert sorted(row["n"] for row in rows) == sorted([*range(10), *range(3)])
+
+
+def test_many_objects_are_dealt_to_the_tasks_each_once(place: Place):
+    place.open().write({f"in/{n:02}/part.jsonl": lines(n) for n in range(20)})
+    described = JsonLines(f"{place.location}/in")
+    listed = {"in": check_source(source(described)) or ()}
+    tasks = [services(splits=listed).reader(source(described), index, 3, None) for index in range(3)]
+    shares = [rest(task) for task in tasks]
+    assert all(shares) and sorted(n for share in shares for n in share) == list(range(20))
+
+
+def test_a_pattern_chooses_objects_and_a_star_stays_within_a_part(place: Place):
+    place.open().write({f"in/{name}": lines(name) for name in ("a-1.jsonl", "a-2.txt", "b.jsonl", "a-3/c.jsonl")})
+    assert rest(reader(JsonLines(f"{place.location}/in/a-*.jsonl"))) == ["a-1.jsonl"]
+    assert rest(reader(JsonLines(f"{place.location}/in/*/c.jsonl"))) == ["a-3/c.jsonl"]
+    with pytest.raises(NoInputError, match=r"in/z\*"):
+        reader(JsonLines(f"{place.location}/in/z*"))
+    assert JsonLines("s3://bucket/orders/*.jsonl").label == "orders"
+
+
+@pytest.mark.parametrize("is_larger", [False, True])
+def test_an_object_that_was_replaced_is_refused_also_if_it_only_grew(place: Place, is_larger: bool):
+    place.open().write({"in/a.jsonl": lines(1, 2)})
+    described = JsonLines(f"{place.location}/in")
+    opened = reader(described)
+    assert opened.read(1) == [1]
+    place.open().write({"in/a.jsonl": lines(1, 2, 3) if is_larger else lines(1, 7)})
+    with pytest.raises(InputChangedError, match=r"in/a\.jsonl has changed.*(version|bytes)"):
+        reader(described, positions=opened.positions())
+
+
+def test_an_object_that_is_gone_is_named_and_one_that_was_read_may_be_gone(place: Place):
+    place.open().write({"in/a.jsonl": lines(1)})
+    described = JsonLines(f"{place.location}/in")
+    opened = reader(described)
+    begin = opened.positions()
+    assert rest(opened) == [1]
+    place.open().remove(["in/a.jsonl"])
+    assert rest(reader(described, positions=opened.positions())) == []
+    with pytest.raises(InputChangedError, match=r"in/a\.jsonl no longer exists"):
+        reader(described, positions=begin)
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_never_mixed(place: Place):
+    row = {"n": "x" * 1000}
+    place.open(Repeats()).write({"in/a.jsonl": lines(*[row] * (PIECE_BYTES // 500))})
+    described = JsonLines(f"{place.location}/in")
+    opened = reader(described)
+    assert opened.read(1) == [row]
+    place.open(Repeats()).write({"in/a.jsonl": lines(*[{"n": "y" * 1000}] * (PIECE_BYTES // 500))})
+    with pytest.raises(OSError, match="replaced while it was read"):
+        rest(opened)
+    with pytest.raises(InputChangedError):
+        reader(described, positions=opened.positions())
+
+
+@pytest.mark.parametrize("kind", ["lost reply", "cut", 503])
+def test_requests_that_fail_are_repeated(place: Place, kind: Any):
+    place.open().write({"in/a.jsonl": lines(*range(100)), "in/b.parquet": parquet_of(100, 100)})
+    fault = place.proxy.plan("GET", "in/a.jsonl", kind)
+    other = place.proxy.plan("GET", "in/b.parquet", kind)
+    assert rest(reader(JsonLines(f"{place.location}/in"))) == list(range(100))
+    assert len(reader(Parquet(f"{place.location}/in")).read(1000)) == 100
+    assert (fault.happened, other.happened) == (1, 1)
+
+
+def test_input_that_cannot_be_read_is_refused_before_the_run(place: Place, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(NoInputError, match=r"/none does not exist"):
+        check_source(source(JsonLines(f"{place.location}/none")))
+    place.open().write({"in/a.csv": b"n\n"})
+    with pytest.raises(NoInputError, match=r"no file ending in \.jsonl.*'a\.csv'"):
+        check_source(source(JsonLines(f"{place.location}/in")))
+    scheme = place.location.partition("://")[0]
+    with pytest.raises(NoInputError, match=rf"{scheme}://missing does not exist; create it"):
+        check_source(source(JsonLines(f"{scheme}://missing/in")))
+    fault = place.proxy.plan("HEAD", "/in", 403)
+    with pytest.raises(NoInputError, match=r"access was denied"):
+        check_source(source(JsonLines(f"{place.location}/in")))
+    assert fault.happened == 1
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, "recovery.stores.object_store", None)
+    with pytest.raises(NoInputError, match=r"s3://bucket/in cannot be read from.*install backedge\[s3\]"):
+        check_source(source(JsonLines("s3://bucket/in")))
