@@ -19,6 +19,7 @@ from graphs.wording import one_line
 
 INTERRUPTED = 130
 NOBODY_READS = 141
+CONTROL = "the page has buttons for savepoint, stop, cancel and rescale"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -156,6 +157,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     _add_set(run)
     add_run_flags(run)
     run.add_argument("--ui", action="store_true", help="serve a live page of the run while it goes on")
+    run.add_argument("--control", action="store_true", help=f"with --ui: {CONTROL}")
     _add_results(run)
 
 
@@ -264,6 +266,7 @@ def _add_looking(commands: Any) -> None:
     ui = commands.add_parser("ui", help="a live page of the jobs of a folder and of the cluster")
     ui.add_argument("snapshots", nargs="?", type=place, metavar="SNAPSHOTS", help="the folder or URI of the cuts")
     ui.add_argument("--port", type=number, default=0, metavar="N", help="default: one that is free")
+    ui.add_argument("--control", action="store_true", help=CONTROL)
     add_key_file(ui.add_argument)
     state = commands.add_parser("state", help="the state of an operator in a cut, by key")
     inflight = commands.add_parser("inflight", help="the records that were in a loop when a cut was taken")

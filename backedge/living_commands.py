@@ -68,12 +68,12 @@ def parallelism_in(words: Sequence[str]) -> int | dict[str, int]:
         name, is_named, number = word.rpartition("=")
         tasks = digits(number)
         if not tasks or bool(is_named) != bool(name):
-            raise WrongCallError(f"--parallelism {one_line(word)}: give a number of at least 1, or OPERATOR=NUMBER")
+            raise WrongCallError(f"parallelism {one_line(word)}: give a number of at least 1, or OPERATOR=NUMBER")
         found[name] = tasks
     if "" not in found:
         return found
     if len(words) > 1:
-        raise WrongCallError("--parallelism: give one number for all operators, or OPERATOR=NUMBER for each")
+        raise WrongCallError("parallelism: give one number for all operators, or OPERATOR=NUMBER for each")
     return found[""]
 
 

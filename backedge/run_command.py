@@ -27,6 +27,8 @@ def run_flow(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace, following: Following) -> int:
+    if given.control and not given.ui:
+        raise WrongCallError("--control: it adds buttons to the live page, so give --ui as well")
     faults = Faults(given.kills)
     options = options_from(given)
     flow = flow_at(given.flow, settings_in(given.settings))
@@ -53,7 +55,8 @@ def _run(given: argparse.Namespace, following: Following) -> int:
         raise
     if temporary is not None:
         note(f"no --snapshots: cuts are kept in {folder} until the run has finished")
-    with page_beside_run(None if folder is None else os.fspath(folder), key, is_wanted=given.ui):
+    snapshots = None if folder is None else os.fspath(folder)
+    with page_beside_run(snapshots, key, is_wanted=given.ui, has_control=given.control):
         code = following.follow(job, flow.name, job.wait, lambda: _after_interruption(job, folder))
     if job.result is not None and job.result.state == "finished":
         _remove(temporary)

@@ -23,6 +23,7 @@ from recovery.stores.store_errors import StoreError
 if TYPE_CHECKING:
     from backedge.page.page_server import PageServer
     from backedge.page.page_source import Living
+    from engine.on_ray.api.living_runs import LivingRuns
 
 WRONG_CALL = 2
 
@@ -35,7 +36,8 @@ def serve_page(options: argparse.Namespace) -> int:
     was_connected = cluster.is_connected()
     try:
         _join_cluster(is_needed=options.snapshots is None)
-        server = _server(options.snapshots, key_from(options.key_file), options.port)
+        key = key_from(options.key_file)
+        server = _server(options.snapshots, key, options.port, has_control=options.control)
     except (WrongCallError, GraphError, StoreError, OSError) as refused:
         print(f"backedge ui: {one_line(refused)}", file=sys.stderr)
         return WRONG_CALL
@@ -53,36 +55,36 @@ def serve_page(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def page_beside_run(snapshots: str | None, key: bytes | None, *, is_wanted: bool) -> Generator[None]:
+def page_beside_run(snapshots: str | None, key: bytes | None, *, is_wanted: bool, has_control: bool) -> Generator[None]:
     """Serve the page while a run goes on, if it is wanted."""
     if not is_wanted:
         yield
         return
-    server = _server(snapshots, key, port=0)
+    server = _server(snapshots, key, port=0, has_control=has_control)
     try:
         yield
     finally:
         server.stop()
 
 
-def _server(snapshots: str | None, key: bytes | None, port: int) -> PageServer:
+def _server(snapshots: str | None, key: bytes | None, port: int, *, has_control: bool) -> PageServer:
+    from backedge.page.page_control import PageControl
     from backedge.page.page_server import PageServer
     from backedge.page.page_source import PageSource
+    from engine.on_ray.api.living_runs import LivingRuns
 
-    source = PageSource(snapshots, key, _living())
+    runs = LivingRuns()
+    source = PageSource(snapshots, key, _living(runs))
     source.jobs()
-    server = PageServer(source, port)
+    server = PageServer(source, port, PageControl(runs.job).steer if has_control else None)
     server.start()
     print(f"backedge: the page is at {server.address}", file=sys.stderr, flush=True)
     return server
 
 
-def _living() -> Living:
+def _living(runs: LivingRuns) -> Living:
     """Asks the cluster for the runs that are alive, if this process is connected to one."""
     from engine.on_ray import cluster
-    from engine.on_ray.api.living_runs import LivingRuns
-
-    runs = LivingRuns()
 
     def ask() -> Sequence[RunStatus]:
         try:

@@ -4,7 +4,10 @@
   nothing is served without one of the two.
 - Requests that name another host are refused, so that no foreign page can reach it under a name of its own.
 - No request is logged, because it may hold the token.
-- Nothing here changes a run or a cut. The page loads nothing from anywhere else (Content-Security-Policy).
+- Nothing here changes a cut, and a run only with `--control`. A button sends a POST with a second token, which the page
+  gets by a request of its own. A page of another origin, as that of another port of this machine, can read neither that
+  answer nor send such a header, and none can show this one in a frame.
+- The page loads nothing from anywhere else (Content-Security-Policy).
 - Statuses are pushed as server-sent events. What blocks runs in threads.
 """
 
@@ -16,6 +19,8 @@ import json
 import secrets
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -24,6 +29,7 @@ from aiohttp import web
 from backedge.flows import WrongCallError
 from backedge.inspecting.cut_contents import NoSuchNameError
 from backedge.page.page_source import PageSource
+from engine.on_ray.run_spec import RequestFailedError
 from graphs.graph_errors import GraphError
 from recovery.stores.store_errors import StoreError
 
@@ -31,17 +37,28 @@ HOST = "127.0.0.1"
 PUSH_S = 1.0
 TOKEN_BYTES = 16
 ASSETS = {"app.js": "text/javascript", "layout.js": "text/javascript", "style.css": "text/css"}
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'"
+)
 NOT_FOUND = (WrongCallError, NoSuchNameError, GraphError, StoreError)
+CONTROL_HEADER = "Backedge-Control"
+STEERING_MAX = 32
+"""How many buttons may wait for their answers; each has a thread, so that the page goes on meanwhile."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Steer = Callable[[str, str, str], str]
+"""Does to a run what a button says, with the text beside the button; returns what was done, and blocks until then."""
 
 
 class PageServer:
     """The page of some jobs. `address` is where to open it, once it serves."""
 
-    def __init__(self, source: PageSource, port: int = 0) -> None:
+    def __init__(self, source: PageSource, port: int = 0, steer: Steer | None = None) -> None:
         self._source = source
+        self._steer = steer
+        self._steering = ThreadPoolExecutor(STEERING_MAX, "steering")
+        self._control_token = secrets.token_urlsafe(TOKEN_BYTES)
         self._port = port
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
         self._loop = asyncio.new_event_loop()
@@ -87,10 +104,13 @@ class PageServer:
 
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
+        if self._steer is not None:
+            app.add_routes([web.post("/api/runs/{run}/{action}", partial(self._act, self._steer))])
         app.add_routes(
             [
                 web.get("/", self._index),
                 web.get("/assets/{name}", self._asset),
+                web.get("/api/control", self._told(lambda request: {"token": self._steer and self._control_token})),
                 web.get("/api/jobs", self._told(lambda request: self._source.jobs())),
                 web.get("/api/jobs/{job}/status", self._told(lambda r: self._source.status(_word(r, "job")))),
                 web.get("/api/jobs/{job}/events", self._events),
@@ -127,8 +147,7 @@ class PageServer:
             raise web.HTTPForbidden(text="this page is served under its own address only\n")
         cookie = f"backedge-{self._port}"
         given = request.query.get("token") or request.cookies.get(cookie, "")
-        # A header may hold bytes that are no text.
-        if not hmac.compare_digest(given.encode(errors="surrogateescape"), self._token.encode()):
+        if not _is_same(given, self._token):
             raise web.HTTPForbidden(text="open the address that `backedge` has printed: it contains the token\n")
         if "token" in request.query and request.path == "/":
             # The token leaves the address, and with it the history of the browser.
@@ -159,6 +178,19 @@ class PageServer:
 
         return handle
 
+    async def _act(self, steer: Steer, request: web.Request) -> web.StreamResponse:
+        """Do what a button of this page asks for."""
+        token = request.headers.get(CONTROL_HEADER, "")
+        if request.headers.get("Origin") != f"http://{request.host}" or not _is_same(token, self._control_token):
+            raise web.HTTPForbidden(text="only the buttons of this page steer a run\n")
+        asked = _word(request, "run"), _word(request, "action")
+        try:
+            given = (await request.text()).strip()
+            told = await self._loop.run_in_executor(self._steering, steer, *asked, given)
+        except (*NOT_FOUND, RequestFailedError, OSError, ValueError) as error:
+            return web.json_response({"error": str(error)}, status=409)
+        return web.json_response({"done": told})
+
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """The status of a job, whenever it has changed."""
         job, last = _word(request, "job"), ""
@@ -181,6 +213,11 @@ class PageServer:
             except TimeoutError:
                 continue
         return response
+
+
+def _is_same(given: str, token: str) -> bool:
+    # A header may hold bytes that are no text.
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode())
 
 
 def _asset(name: str, kind: str) -> web.Response:

@@ -71,6 +71,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (["module_to_run:flow", "--json-out", "module_to_run.py/run.json"], r"--json-out module_to_run\.py/run\.json"),
         (["module_to_run:flow", "--json-out", "."], r"--json-out \. .*\bfolder\b"),
         (["module_to_run:flow", "--json-out", "nothing://at/all"], r"--json-out nothing://at/all "),
+        (["module_to_run:flow", "--control"], r"--control: .*--ui"),
     ],
 )
 def test_a_wrong_run_is_refused_in_one_line(words: list[str], named: str, capsys: pytest.CaptureFixture[str]):

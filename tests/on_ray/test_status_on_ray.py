@@ -13,7 +13,8 @@ import pytest
 from backedge import Collect, Flow, Job, Range
 from backedge.command import main
 from engine.on_ray import cluster
-from engine.on_ray.api.living_runs import living_runs
+from engine.on_ray.api.living_runs import LivingRuns
+from engine.on_ray.run_spec import RequestFailedError
 from recovery.run_status import OperatorStatus, RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.stored_status import stored_status
@@ -72,5 +73,13 @@ def test_a_slow_operator_is_busy_and_those_before_it_are_held(capsys: pytest.Cap
     assert main(["status", "slow", "--json"]) == 0, "any process of the cluster finds the run"
     found = json.loads(capsys.readouterr().out)
     assert (found["run"], found["is_live"]) == (status.run, True)
-    job.cancel()
-    assert [alive.job for alive in living_runs()] == []
+    runs = LivingRuns()
+    assert [alive.run for alive in runs.ask()] == [status.run]
+    steered = runs.job(status.run)
+    steered.cancel()
+    assert job.wait().state == "cancelled", "any process of the cluster can end it"
+    assert runs.ask() == []
+    with pytest.raises(RequestFailedError, match="has ended"):
+        runs.job(status.run)
+    with pytest.raises(RequestFailedError, match="it has cancelled"):
+        steered.request_stop()

@@ -14,9 +14,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from backedge import Collect, Flow, Range
+from backedge.page.page_control import PageControl
 from backedge.page.page_server import PageServer
 from backedge.page.page_source import PageSource
-from engine.on_ray.api.living_runs import living_runs
+from engine.on_ray.api.living_runs import LivingRuns
 from recovery.run_status import RunStatus
 from tests.on_ray.flows import begin
 from tests.page import browser as browsers
@@ -70,7 +71,8 @@ class Planted:
         self._job = begin(
             planted(self._gate), snapshots=folder / "cuts", every=0.5, actors="task", kills=["body@epoch=2"]
         )
-        self.server = PageServer(PageSource(str(folder / "cuts"), None, living_runs))
+        runs = LivingRuns()
+        self.server = PageServer(PageSource(str(folder / "cuts"), None, runs.ask), steer=PageControl(runs.job).steer)
         self.server.start()
 
     def finish(self) -> None:
@@ -112,7 +114,7 @@ class Made:
     def __init__(self, root: Path) -> None:
         two_cuts(root)
         self.alive: list[RunStatus] = []
-        self.server = PageServer(PageSource(str(root), None, lambda: self.alive))
+        self.server = PageServer(PageSource(str(root), None, lambda: self.alive), steer=lambda *asked: "done")
         self.server.start()
 
 
@@ -170,10 +172,34 @@ def test_a_cut_opens_and_can_be_searched(live: Visit):
     expect(live.page.locator("#cut")).to_be_hidden()
 
 
+def test_buttons_steer_the_run_and_say_what_came_of_it(live: Visit):
+    live.page.get_by_label("Name of the cut").fill("before more tasks")
+    live.page.get_by_role("button", name="Savepoint").press("Enter")
+    expect(live.page.locator("#steered")).to_contain_text("planted: savepoint 'before more tasks' is cut")
+    expect(live.page.locator("#epochs tbody tr", has_text="complete, before more tasks")).to_have_count(1)
+    # What it has already takes no time.
+    for tasks, told in (("slwo=2", "has no operator 'slwo'"), ("slow=1", "rescaled to slow=1")):
+        live.page.get_by_label("Number of tasks").fill(tasks)
+        live.page.get_by_role("button", name="Rescale").press("Enter")
+        expect(live.page.locator("#steered")).to_contain_text(told)
+    live.keep("steered")
+
+
+def test_what_ends_a_run_is_asked_first(live: Visit):
+    asked: list[str] = []
+    live.page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    for name in ("Cancel the run", "Stop with this cut"):
+        live.page.get_by_role("button", name=name).click()
+    assert [message.partition(":")[0] for message in asked] == ["planted", "planted"]
+    expect(live.page.locator("#steered")).to_be_empty()
+    expect(live.page.locator("#state")).to_have_text("running")
+
+
 def test_the_page_of_a_finished_job_shows_the_same_from_the_store(live: Visit, run: Planted):
     run.finish()
     live.page.reload()
     expect(live.page.locator("#state")).to_have_text("finished")
+    expect(live.page.locator("#control")).to_be_hidden()
     expect(live.page.locator("#failures li")).to_contain_text("ran again after")
     expect(live.page.locator('#graph [data-operator="slow"]')).to_contain_text("records")
     live.page.get_by_role("button", name=re.compile(r"^open \d+")).first.click()

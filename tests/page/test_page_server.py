@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from socket import create_connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
@@ -18,9 +18,13 @@ import pytest
 
 from backedge import ui_command
 from backedge.command import main
-from backedge.page.page_server import ASSETS, PageServer
+from backedge.flows import WrongCallError
+from backedge.page.page_control import PageControl
+from backedge.page.page_server import ASSETS, CONTROL_HEADER, PageServer, Steer
 from backedge.page.page_source import PageSource
 from engine.on_ray import cluster
+from engine.on_ray.api.job_handle import Job
+from engine.on_ray.run_spec import RequestFailedError
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from tests.page.stored import two_cuts
@@ -36,23 +40,23 @@ class Answer(NamedTuple):
 class Page:
     """A page that is being served, and a client that has opened it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, steer: Steer | None = None) -> None:
         self.alive: list[RunStatus] = []
-        self.server = PageServer(PageSource(str(root), None, lambda: self.alive))
+        self.server = PageServer(PageSource(str(root), None, lambda: self.alive), steer=steer)
         self.server.start()
         self.address = urlsplit(self.server.address)
         self.token = self.address.query.removeprefix("token=")
         self.cookie = f"backedge-{self.address.port}={self.token}"
 
-    def stream(self, path: str, **headers: str) -> HTTPResponse:
+    def stream(self, path: str, method: str = "GET", body: str | bytes = "", **headers: str) -> HTTPResponse:
         """The beginning of an answer."""
         connection = HTTPConnection("127.0.0.1", self.address.port or 0, timeout=20)
-        connection.request("GET", path, headers={"Connection": "close", **headers})
+        connection.request(method, path, body, {"Connection": "close", **headers})
         return connection.getresponse()
 
-    def ask(self, path: str, **headers: str) -> Answer:
+    def ask(self, path: str, method: str = "GET", body: str | bytes = "", **headers: str) -> Answer:
         """A whole answer."""
-        with self.stream(path, **headers) as reply:
+        with self.stream(path, method, body, **headers) as reply:
             return Answer(reply.status, dict(reply.headers), reply.read().decode())
 
     def get(self, path: str, status: int = 200) -> Any:
@@ -211,6 +215,134 @@ def test_a_wrong_name_is_answered_with_what_there_is(page: Page, path: str, told
 def test_a_port_that_is_taken_is_refused(page: Page, tmp_path: Path):
     with pytest.raises(OSError, match="address"):
         PageServer(PageSource(str(tmp_path), None, list), page.address.port or 0).start()
+
+
+# -- control -------------------------------------------------------------------------------------------------------
+
+
+class Steered:
+    """A page with buttons. Notes what they ask for; a rescale is refused."""
+
+    def __init__(self, root: Path) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        self.page = Page(root, self._steer)
+
+    def _steer(self, run: str, action: str, given: str) -> str:
+        self.asked.append((run, action, given))
+        if action == "rescale":
+            raise RequestFailedError("no room for 9 tasks")
+        return "it was done"
+
+    def press(self, action: str, given: str | bytes = "", method: str = "POST", **changed: str | None) -> Answer:
+        """What the page sends for a button, but for headers that are changed or, with None, left out."""
+        headers: dict[str, str | None] = {
+            "Cookie": self.page.cookie,
+            "Origin": f"http://127.0.0.1:{self.page.address.port}",
+            CONTROL_HEADER: self.page.get("/api/control")["token"],
+        }
+        sent = {name: value for name, value in (headers | changed).items() if value is not None}
+        return self.page.ask(f"/api/runs/4f/{action}", method, given, **sent)
+
+
+@pytest.fixture(scope="module")
+def steered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steered]:
+    found = Steered(tmp_path_factory.mktemp("steered"))
+    yield found
+    found.page.server.stop()
+
+
+def test_a_page_without_control_has_no_way_to_steer(page: Page):
+    assert page.get("/api/control") == {"token": None}
+    assert page.ask("/api/runs/4f/cancel", "POST", Cookie=page.cookie).status == 404
+
+
+def test_a_button_asks_for_one_thing_and_is_answered_with_the_outcome(steered: Steered):
+    steered.asked.clear()
+    assert json.loads(steered.press("savepoint", " before the upgrade ").text) == {"done": "it was done"}
+    refused = steered.press("rescale", "9")
+    assert (refused.status, json.loads(refused.text)) == (409, {"error": "no room for 9 tasks"})
+    assert steered.asked == [("4f", "savepoint", "before the upgrade"), ("4f", "rescale", "9")]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"Cookie": None},
+        {CONTROL_HEADER: None},
+        {CONTROL_HEADER: "wrong"},
+        {"Origin": None},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "https://backedge.example"},
+    ],
+    ids=str,
+)
+def test_a_request_that_is_not_from_the_page_steers_nothing(steered: Steered, changed: dict[str, str | None]):
+    steered.asked.clear()
+    assert steered.press("cancel", **changed).status == 403
+    assert steered.asked == []
+
+
+def test_looking_at_an_address_steers_nothing(steered: Steered):
+    steered.asked.clear()
+    assert steered.press("cancel", method="GET").status == 405
+    assert steered.press("savepoint", b"\xff").status == 409
+    assert steered.asked == []
+
+
+def test_the_token_of_the_address_is_not_the_one_of_the_buttons(steered: Steered):
+    assert steered.press("cancel", **{CONTROL_HEADER: steered.page.token}).status == 403
+    assert (
+        "frame-ancestors 'none'" in steered.page.ask("/", Cookie=steered.page.cookie).headers["Content-Security-Policy"]
+    )
+
+
+class SteeredJob:
+    """A run that does what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def savepoint(self, name: str) -> int:
+        self.asked.append(("savepoint", name))
+        return 7
+
+    def request_stop(self, name: str) -> int:
+        self.asked.append(("stop", name))
+        return 8
+
+    def rescale(self, parallelism: int | Mapping[str, int]) -> int:
+        self.asked.append(("rescale", parallelism))
+        return 150
+
+    def cancel(self) -> None:
+        self.asked.append(("cancel",))
+
+
+def test_each_button_does_its_own_thing_and_says_what_was_done():
+    job = SteeredJob()
+    control = PageControl(lambda run: cast(Job, job))
+    assert control.steer("4f", "savepoint", "mine") == "savepoint 'mine' is cut 7"
+    assert control.steer("4f", "stop", "last") == "the run ends with cut 8, 'last'"
+    assert control.steer("4f", "rescale", "grow=3 done=1") == "rescaled to grow=3 done=1; no task ran for 150 ms"
+    assert control.steer("4f", "cancel", "ignored") == "cancelled; its last complete cut stays"
+    assert job.asked == [
+        ("savepoint", "mine"),
+        ("stop", "last"),
+        ("rescale", {"grow": 3, "done": 1}),
+        ("cancel",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("action", "given", "told"),
+    [("remove", "", "none of savepoint"), ("rescale", "", "give the number"), ("rescale", "none", "at least 1")],
+)
+def test_a_wrong_request_is_refused_before_the_run_is_asked(action: str, given: str, told: str):
+    job = SteeredJob()
+    with pytest.raises(WrongCallError, match=told):
+        PageControl(lambda run: cast(Job, job)).steer("4f", action, given)
+    assert job.asked == []
 
 
 # -- the command ---------------------------------------------------------------------------------------------------

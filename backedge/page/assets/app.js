@@ -17,6 +17,7 @@ let events = null;
 let drawn = "";
 let opened = null;
 let kept = [];
+let controlToken = null;
 
 // -- amounts ------------------------------------------------------------------------------------------------------
 
@@ -147,6 +148,7 @@ function show(status) {
     say(pair.children[0], name);
     say(pair.children[1], text);
   });
+  showControl(status);
   showGraph(status);
   showPace(status);
   showLoops(status);
@@ -466,6 +468,44 @@ async function ask() {
   const noun = found.entries.length + found.more === 1 ? one : many;
   return say(byId("found"), `${count(found.entries.length)}${more} ${noun}`);
 }
+
+// -- control ------------------------------------------------------------------------------------------------------
+
+const SURE = { stop: "Stop the run with a cut?", cancel: "End the run now? What it did since its last cut is lost." };
+const controls = byId("control").querySelectorAll("button");
+const waiting = new Set();
+let steered = null;
+
+// The buttons are for the run that is shown; those that wait for an answer keep their focus and do nothing.
+function showControl(status) {
+  steered = status;
+  byId("control").hidden = controlToken === null || !status.is_live;
+  for (const button of controls) button.setAttribute("aria-disabled", String(waiting.has(`${status.run} ${button.dataset.action}`)));
+}
+
+async function steer(button) {
+  const { job, run } = steered;
+  const { action } = button.dataset;
+  const pressed = `${run} ${action}`;
+  if (waiting.has(pressed) || (SURE[action] && !confirm(`${job}: ${SURE[action]}`))) return;
+  const given = byId(action === "rescale" ? "tasks-wanted" : "cut-name").value;
+  const call = { method: "POST", headers: { "Backedge-Control": controlToken }, body: given };
+  waiting.add(pressed);
+  showControl(steered);
+  say(byId("steered"), `${job}: ${button.textContent} …`);
+  try {
+    const found = await (await fetch(`/api/runs/${run}/${action}`, call)).json();
+    say(byId("steered"), `${job}: ${found.done ?? found.error}`);
+  } catch {
+    say(byId("steered"), `${job}: the server does not answer; it may have ended`);
+  }
+  waiting.delete(pressed);
+  showControl(steered);
+}
+
+byId("control").addEventListener("submit", (event) => event.preventDefault());
+for (const button of controls) button.addEventListener("click", () => steer(button));
+query("/api/control").then(({ token }) => (controlToken = token));
 
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -208,12 +208,19 @@ class Job:
         itself first, the result is that of a finished run.
         """
         try:
-            self._request(RequestKind.STOP, check_name(savepoint, "savepoint"))
+            self.request_stop(savepoint)
         except RequestFailedError:
             if not self._is_over(0):
                 raise
             # The run has ended without that cut; `wait` reports how.
         return self.wait()
+
+    def request_stop(self, savepoint: str = "stop") -> int:
+        """Have the run end as `stop` does, and return the epoch of its cut without waiting for the end.
+
+        Raises `RequestFailedError` as `stop` does, and if the run has ended.
+        """
+        return _epoch_of(self._request(RequestKind.STOP, check_name(savepoint, "savepoint")))
 
     def _request(
         self, kind: RequestKind, name: str | None, parallelism: int | Mapping[str, int] | None = None
