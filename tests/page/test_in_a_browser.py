@@ -69,7 +69,12 @@ class Planted:
     def __init__(self, folder: Path) -> None:
         self._gate = folder / "gate"
         self._job = begin(
-            planted(self._gate), snapshots=folder / "cuts", every=0.5, actors="task", kills=["body@epoch=2"]
+            planted(self._gate),
+            snapshots=folder / "cuts",
+            every=0.5,
+            keep=100,  # a cut that a test has opened stays
+            actors="task",
+            kills=["body@epoch=2"],
         )
         runs = LivingRuns()
         self.server = PageServer(PageSource(str(folder / "cuts"), None, runs.ask), steer=PageControl(runs.job).steer)

@@ -18,6 +18,7 @@ let drawn = "";
 let opened = null;
 let kept = [];
 let controlToken = null;
+let asked = 0;
 
 // -- amounts ------------------------------------------------------------------------------------------------------
 
@@ -453,11 +454,14 @@ function closeCut() {
 }
 
 async function ask() {
+  asked += 1;
+  const question = asked;
   const [kind, name] = JSON.parse(byId("what").value);
   const place = name === undefined ? kind : `${kind}/${encodeURIComponent(name)}`;
   const search = encodeURIComponent(byId("search").value);
   const path = `/api/jobs/${encodeURIComponent(job)}/cuts/${opened}/${place}?search=${search}`;
   const found = await query(path);
+  if (question !== asked) return; // an answer that was overtaken
   if (found.error) return say(byId("found"), found.error);
   const { heads, one, many } = VIEWS[kind];
   byId("contents").tHead.rows[0].replaceChildren(...heads.map((head) => make("th", { scope: "col" }, head)));
