@@ -188,7 +188,8 @@ class PageServer:
             given = (await request.text()).strip()
             told = await self._loop.run_in_executor(self._steering, steer, *asked, given)
         except (*NOT_FOUND, RequestFailedError, OSError, ValueError) as error:
-            return web.json_response({"error": str(error)}, status=409)
+            # To be refused is an outcome, and no error of the page, which browsers would make of another status.
+            return web.json_response({"error": str(error)})
         return web.json_response({"done": told})
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
