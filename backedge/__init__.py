@@ -119,6 +119,7 @@ from graphs.plan import Edge, Plan
 from graphs.process_class import Context, Process, ProcessInputs
 from graphs.routing import tasks_of_keys
 from graphs.stream import KeyedStream, Stream
+from graphs.table import Table
 from graphs.vertex_program import Received, VertexProgram, Vertices
 from recovery.graph_change import GraphMismatchError
 from recovery.protocol_errors import FencedError, RescaleError
@@ -241,6 +242,7 @@ __all__ = [
     "StoreContractError",
     "StoreError",
     "Stream",
+    "Table",
     "TaskError",
     "TextLines",
     "TimedRuntime",

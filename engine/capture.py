@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.state import Entries, GroupEncoder, StateCapture
+from engine.tables.table_state import TableCapture
 from engine.task_errors import MisuseError, serialization_error, unreadable_error
 from graphs.ids import Epoch
 from recovery.cut import OperatorState, Transaction
@@ -18,11 +19,13 @@ from recovery.cut import OperatorState, Transaction
 class OperatorCapture:
     """The captured state of one operator. Parts that are bytes are final; the others are encoded later.
 
-    `values` and `timers` become key groups. `pending` holds encoded records, or (record, hops) pairs whose records do
-    not change while the capture is open. `whole` holds, by name, the parts of the state that belong to this task.
+    `values` and `timers` become key groups; so does `table`, whose operator has no others. `pending` holds encoded
+    records, or (record, hops) pairs whose records do not change while the capture is open. `whole` holds, by name, the
+    parts of the state that belong to this task.
     """
 
     values: StateCapture | None = None
+    table: TableCapture | None = None
     timers: Sequence[tuple[Any, int, int]] = ()
     splits: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     pending: Sequence[bytes | tuple[Any, int]] = ()
@@ -35,6 +38,8 @@ class OperatorCapture:
     def keys(self) -> int:
         """Number of entries that go into key groups."""
         values = self.values
+        if self.table is not None:
+            return self.table.keys
         return len(self.timers) + (0 if values is None else len(values.entries) + len(values.gone))
 
 
@@ -46,9 +51,7 @@ class OperatorEncoding:
         self._capture = capture
         # The task's own parts are few and may be shared with live objects, so they are encoded at once.
         self._whole = dump(operator, "state", capture.whole) if capture.whole else None
-        values = capture.values
-        entries, gone = (Entries({}), ()) if values is None else (values.entries, values.gone)
-        self._groups = GroupEncoder(operator, entries, capture.timers, gone)
+        self._groups = _groups_of(operator, capture)
         self._groups_are_done = False
         self._pending: list[bytes] = []
 
@@ -79,8 +82,18 @@ class OperatorEncoding:
 
     def release(self) -> None:
         """Stop sharing values with the live state."""
-        if self._capture.values is not None:
-            self._capture.values.release()
+        for shared in (self._capture.values, self._capture.table):
+            if shared is not None:
+                shared.release()
+
+
+def _groups_of(operator: str, capture: OperatorCapture) -> GroupEncoder | TableCapture:
+    """What encodes the key groups piece by piece."""
+    if capture.table is not None:
+        return capture.table
+    values = capture.values
+    entries, gone = (Entries({}), ()) if values is None else (values.entries, values.gone)
+    return GroupEncoder(operator, entries, capture.timers, gone)
 
 
 class Capture:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.state import encode_groups, keyed_entries
+from engine.tables.restored_tables import holds_rows, table_in_one
 from graphs.ids import Epoch
 from recovery.cut import OperatorState
 from recovery.orders import Compact
@@ -32,6 +33,10 @@ def put_together(states: Mapping[str, OperatorState]) -> tuple[dict[str, Operato
     found: dict[str, OperatorState] = {}
     keys = 0
     for operator, state in states.items():
+        if holds_rows(state):
+            groups, rows = table_in_one(operator, state)
+            found[operator], keys = OperatorState(groups), keys + rows
+            continue
         values, timers = keyed_entries(state)
         keys += len(values) + len(timers)
         found[operator] = OperatorState(encode_groups(operator, values, timers))

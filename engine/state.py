@@ -32,7 +32,8 @@ from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_i
 from graphs.ids import Epoch
 from graphs.routing import NEVER_NAN, canonical_key, key_group
 from recovery.cut import OperatorState
-from recovery.stored_groups import Pairs, Pickles, StoredGroups
+from recovery.stored_groups import Pairs, Pickles, StoredGroups, StoredPart
+from recovery.table_groups import Rows, are_rows, rows_in
 from recovery.typed_groups import Column, Numbers, TypedGroups
 
 PACKED_AT_ONCE_MAX = 200_000
@@ -354,7 +355,8 @@ def batches_of_entries(groups: Mapping[int, bytes]) -> Iterator[list[tuple[Any, 
         size = len(groups[group])
         entries: list[tuple[Any, ...]] = []
         while payload.tell() < size:
-            entries += entries_in(pickle.load(payload))
+            entry = pickle.load(payload)
+            entries += rows_in(group, entry).entries() if are_rows(entry) else entries_in(entry)
         yield entries
 
 
@@ -405,12 +407,14 @@ def _key(entry: tuple[Any, ...]) -> Any:
     return key if type(key) in NEVER_NAN else canonical_key(key)
 
 
-def _stored_entries(part: Numbers | Pairs | Pickles) -> list[tuple[Any, ...]]:
+def _stored_entries(part: StoredPart) -> list[tuple[Any, ...]]:
     match part:
         case Numbers(_, _, keys, values):
             return list(zip(keys.tolist(), values.tolist(), strict=True))
         case Pairs(_, keys, values):
             return list(zip(keys, values, strict=True))
+        case Rows():
+            return part.entries()
         case Pickles():
             loaded = list(map(pickle.loads, part.each()))
             # Entries with many values are rare here, because a store keeps them as columns.

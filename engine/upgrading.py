@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from engine.capture import dump, load_whole
-from engine.state import encode_groups, keyed_entries
+from engine.state import KeyedEntries, encode_groups, keyed_entries
+from engine.tables.restored_tables import holds_rows
 from engine.task_errors import NO_KEY, USER_RAISED, TaskError, user_error
 from graphs.ids import TaskId
 from graphs.plan import Operator, Plan
@@ -47,7 +48,8 @@ class _UpgradedFiles:
 
 
 def _upgraded_state(operator: Operator, version: int, state: OperatorState) -> OperatorState:
-    values, timers = keyed_entries(state)
+    is_table = holds_rows(state)
+    values, timers = KeyedEntries({}, []) if is_table else keyed_entries(state)
     for key, value in values.items():
         values[key] = _call(operator, operator.kind.upgraded, value, version, key)
     whole = load_whole(operator.name, state)
@@ -57,8 +59,8 @@ def _upgraded_state(operator: Operator, version: int, state: OperatorState) -> O
         whole["own"] = _call(operator, operator.kind.upgraded_own, whole["own"], version)
     return replace(
         state,
-        groups=encode_groups(operator.name, values, timers),
-        deltas=(),
+        groups=state.groups if is_table else encode_groups(operator.name, values, timers),
+        deltas=state.deltas if is_table else (),
         whole=dump(operator.name, "state", whole) if whole else None,
     )
 

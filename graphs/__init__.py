@@ -78,6 +78,7 @@ from graphs.plan import Edge, Operator, Plan, Resources, Routing
 from graphs.process_class import Context, Process, ProcessInputs
 from graphs.routing import KEY_GROUPS, groups_of_task, key_group, key_groups, task_of_group, tasks_of_keys
 from graphs.stream import KeyedStream, Stream
+from graphs.table import Table
 from graphs.vertex_program import Received, VertexProgram, Vertices
 
 __all__ = [
@@ -140,6 +141,7 @@ __all__ = [
     "Source",
     "SplitReader",
     "Stream",
+    "Table",
     "Task",
     "TaskId",
     "UnkeyableError",

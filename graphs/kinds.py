@@ -30,6 +30,7 @@ from graphs.options import (
     is_above_zero,
     is_no_output,
 )
+from graphs.table import Table
 
 
 class BuiltIn(OperatorKind):
@@ -407,6 +408,11 @@ class OfBatchClass(OfClass):
 
     runtime = "engine.operators.process_batches:ProcessBatchesOperator"
 
+    @property
+    def table(self) -> Table | None:
+        """The table that the class declares as its keyed state."""
+        return declared_table(self.function)
+
     def check(self, what: str) -> None:
         check_choice(self.batch_format, BATCH_FORMATS, "batch_format", what)
         if not hasattr(self.function, "on_batch"):
@@ -414,11 +420,19 @@ class OfBatchClass(OfClass):
                 f'process class {self.function.__name__} was given batch_format="{self.batch_format}" but has no '
                 "on_batch(ctx, batch): add it, or leave batch_format out and define on_record(ctx, value)"
             )
+        if self.table is not None:
+            self.table.check(f"process class {self.function.__name__}")
         super().check(what)
 
     def mean(self, at: PlainRecord) -> None:
         named = (at.input,) if self.named_inputs else ()
         at.instance.on_batch(at.context, *named, _batch_of_one(at.record, self.batch_format))
+
+
+def declared_table(of_class: Any) -> Table | None:
+    """The table that a process class declares, if it does."""
+    found = getattr(of_class, "table", None)
+    return found if isinstance(found, Table) else None
 
 
 def check_process_class(given: object) -> None:

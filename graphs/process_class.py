@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from graphs.graph_errors import BadOptionError, InputsError
+from graphs.table import TableRows
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -85,6 +86,11 @@ class Context(Protocol[Out_contra]):
 
     def set_timer(self, at_ms: int) -> None:
         """Call `on_timer(ctx, at_ms)` at that time, for the current key."""
+        ...
+
+    @property
+    def table(self) -> TableRows:
+        """The table that the class declares with `table = Table(...)`, if `process` was given `batch_format`."""
         ...
 
     def keys(self) -> Iterator[Any]:

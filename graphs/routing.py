@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -65,6 +65,30 @@ def key_groups(keys: npt.NDArray[Any] | Iterable[Any]) -> npt.NDArray[np.int64]:
     values = list(keys)
     groups = {key: key_group(key) for key in set(values)}
     return np.fromiter((groups[key] for key in values), np.int64, len(values))
+
+
+def groups_of_keys(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """The key groups of keys whose parts are columns of integers and texts; one part alone is a plain key.
+
+    >>> columns = [np.array(["a", "b"], object), np.array([1, -2])]
+    >>> groups_of_keys(columns).tolist() == [key_group(("a", 1)), key_group(("b", -2))]
+    True
+    """
+    if len(parts) == 1:
+        return key_groups(parts[0])
+    codes = np.full(len(parts[0]), len(parts), np.uint64)
+    for part in parts:
+        codes = (codes ^ _codes(part)) * np.uint64(_SPREAD)
+        codes ^= codes >> np.uint64(32)
+    return _groups(codes)
+
+
+def _codes(column: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    if column.dtype.kind in "iub":
+        return column.astype(np.uint64)
+    values = cast(list[Any], column.tolist())
+    codes = {value: _code(value) for value in set(values)}
+    return np.fromiter((codes[value] for value in values), np.uint64, len(values))
 
 
 NEVER_NAN = frozenset({int, str, bool, bytes, type(None)})

@@ -24,6 +24,7 @@ from graphs.kinds import (
     StatefulMap,
     Write,
     check_process_class,
+    declared_table,
 )
 from graphs.operator_kind import OperatorKind, check_kind
 from graphs.options import BatchFormat, OnError, Placing, Step, check_count, check_function, is_no_output, resources_of
@@ -452,7 +453,13 @@ def add_process(
     batch_format: BatchFormat | None = options.pop("batch_format", None)
     if batch_format is None:
         kind = OfClass(operator, named_inputs, copies, arguments, on_error=on_error)
+        if declared_table(operator):
+            raise BadOptionError(
+                f'process class {operator.__name__} has a table: give process batch_format="numpy", or another one'
+            )
     else:
+        if declared_table(operator) and any(stream.key is None for stream in inputs.values()):
+            raise BadOptionError(f"process class {operator.__name__} has a table: call key_by for each of its inputs")
         kind = OfBatchClass(operator, named_inputs, copies, arguments, batch_format=batch_format, on_error=on_error)
     name = add_step(draft, kind, inputs, cast(Placing, options))
     return Stream(draft, (Tail(name, kind.outputs[0]),))

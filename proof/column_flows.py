@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphs import Collect, Flow, Items, Plan, Stream, VertexProgram, Vertices, tasks_of_keys
+from graphs import Collect, Flow, Items, Plan, Stream, Table, VertexProgram, Vertices
 
 Arrays = dict[str, Any]
 Item = dict[str, Any]
@@ -68,34 +68,14 @@ def other_columns(batch: Arrays) -> Arrays:
 class TotalsOfColumns:
     """`Totals`."""
 
-    def __init__(self) -> None:
-        self.keys, self.totals = np.array([], np.int64), np.array([], np.int64)
+    table = Table(key={"key": "int64"}, columns={"total": "int64"})
 
     def on_batch(self, ctx: Any, batch: Arrays) -> None:
-        keys = np.concatenate([self.keys, batch["key"]])
-        totals = np.concatenate([self.totals, batch["id"]])
-        self.keys, rows = np.unique(keys, return_inverse=True)
-        self.totals = np.bincount(rows, totals).astype(np.int64)
+        ctx.table.combine(np.add, ctx.table.rows(batch["key"]), total=batch["id"])
 
     def on_end(self, ctx: Any) -> None:
-        if len(self.keys):
-            ctx.emit_batch({"key": self.keys, "total": self.totals})
-
-    def capture(self) -> Any:
-        return self.keys, self.totals
-
-    def restore(self, state: Any) -> None:
-        self.keys, self.totals = state
-
-    @staticmethod
-    def merge(states: Any) -> Any:
-        return tuple(map(np.concatenate, zip(*states, strict=True)))
-
-    @staticmethod
-    def split(state: Any, parts: int) -> Any:
-        keys, totals = state
-        tasks = tasks_of_keys(keys, parts)
-        return [(keys[tasks == task], totals[tasks == task]) for task in range(parts)]
+        if len(ctx.table):
+            ctx.emit_batch(ctx.table.scan())
 
 
 def _loop(flow: Flow) -> None:

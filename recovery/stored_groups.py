@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recovery.table_groups import Rows
 from recovery.typed_groups import Column, Numbers, many
 
 
@@ -38,7 +39,7 @@ class Pickles(NamedTuple):
         return (data[start:end] for start, end in pairwise(ends))
 
 
-StoredPart = Numbers | Pairs | Pickles
+StoredPart = Numbers | Pairs | Pickles | Rows
 
 
 class StoredGroups(Mapping[int, bytes]):
@@ -84,6 +85,8 @@ def _entries(part: StoredPart, group: int) -> Iterator[bytes]:
         case Pickles(_, ends, data):
             for place in places.tolist():
                 yield bytes(data[ends[place] : ends[place + 1]])
+        case Rows():
+            yield part.at(places).encoded()
 
 
 def joined(several: Sequence[Mapping[int, bytes]]) -> Mapping[int, bytes]:

@@ -16,9 +16,10 @@ from graphs.describing import edges_in
 from graphs.plan import digits_of, operators_round
 from recovery.spark.cut_tables.decoding import json_of, pair_of, position_in, records_of
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
+from recovery.spark.cut_tables.table_rows import as_state
 from recovery.stores.cut_store import CutStore
 from recovery.stores.manifests import CutDescription
-from recovery.stores.parquet_tables import to_rows
+from recovery.stores.parquet_tables import ROWS_NAMES, to_rows
 from recovery.stores.store_errors import SnapshotCorruptError
 from recovery.stores.task_files import TaskReader
 
@@ -179,8 +180,7 @@ def _entries(task: str, reader: TaskReader, operator: str) -> Iterator[StateEntr
         is_last = place == len(layers) - 1
         here: set[str | None] = set()
         for table in tables:
-            for row in to_rows(table):
-                entry = _entry(task, row)
+            for entry in _entries_in(task, table):
                 if entry.kind in ("pending", "whole"):
                     yield entry
                     continue
@@ -191,6 +191,13 @@ def _entries(task: str, reader: TaskReader, operator: str) -> Iterator[StateEntr
                 if entry.kind != "gone":
                     yield entry
         newer |= here
+
+
+def _entries_in(task: str, table: Any) -> Iterator[StateEntry]:
+    if table.schema.names == ROWS_NAMES:
+        shown = as_state(table).select(["kind", "key", "value"])
+        return (StateEntry(task, *row) for row in to_rows(shown))
+    return (_entry(task, row) for row in to_rows(table))
 
 
 def _entry(task: str, row: tuple[Any, ...]) -> StateEntry:

@@ -23,6 +23,7 @@ from engine.extraction import key_function
 from engine.sending import Send, TakeRecords, drop, taking_records
 from engine.services import Services
 from engine.state import KeyedState, keyed_entries
+from engine.tables.table_state import TableState
 from engine.task_errors import USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.plan import Edge, Operator, Routing
@@ -141,7 +142,7 @@ class OperatorRuntime:
             self.restore_own(whole["own"])
 
     @property
-    def keyed_state(self) -> KeyedState | None:
+    def keyed_state(self) -> KeyedState | TableState | None:
         """The values by key that are written by key, if there are any."""
         return self._values
 

@@ -15,6 +15,7 @@ from engine.batch import ATOMS, own_copy
 from engine.formats import from_format
 from engine.operators.base import Place
 from engine.state import KeyedState
+from engine.tables.table_state import TableState
 from engine.task_errors import NO_KEY, MisuseError
 from engine.timers import Timers
 
@@ -72,6 +73,7 @@ class HookContext:
         self.current_key: Any = NO_KEY
         self.current_hops = 0
         self.starting = False
+        self.table_state: TableState | None = None
         self._emitted = emitted
         self._first_output = next(iter(emitted))
         self.task_index = place.task.index
@@ -163,6 +165,16 @@ class HookContext:
             )
         return self.current_key
 
+    @property
+    def table(self) -> TableState:
+        """The table that the class declares."""
+        if self.table_state is None:
+            raise MisuseError(
+                f"operator {self._name!r} uses ctx.table, but its class declares no table: "
+                "add table = Table(key={...}, columns={...}) to it, and give process a batch_format"
+            )
+        return self.table_state
+
     def _too_early(self, what: str) -> MisuseError:
         return MisuseError(
             f"operator {self._name!r} uses {what} in on_start, which runs again at each restart, before any time has "
@@ -174,6 +186,7 @@ class BatchContext(HookContext):
     """The same for a class that works on whole batches: it sends batches, and its state is not in `ctx`.
 
     - `emit_batch(batch, output="late")`: send a batch in any format of `map_batches`.
+    - `table`: the rows by key, if the class declares a `Table`.
     """
 
     def emit(self, record: Any, output: str | None = None) -> None:
@@ -196,8 +209,8 @@ class BatchContext(HookContext):
         """The key under which the current value is kept, if the operator has no keys."""
         if self._is_keyed:
             raise MisuseError(
-                f"operator {self._name!r} uses ctx.state, but a batch has many keys: keep arrays in attributes of the "
-                "class, and give it capture() and restore(state)"
+                f"operator {self._name!r} uses ctx.state, but a batch has many keys: give the class a "
+                "table = Table(key={...}, columns={...}) and use ctx.table"
             )
         return super().key_of_state()
 

@@ -26,6 +26,7 @@ from engine.operators.context import HookContext
 from engine.operators.emission import Emission
 from engine.sending import TakeRecords
 from engine.state import KeyedState, keyed_entries
+from engine.tables.table_state import TableState
 from engine.task_errors import NO_KEY, USER_RAISED, MisuseError, TaskError, raise_unless_users, show, user_error
 from engine.timers import Timers
 from graphs.ids import Attempt, Epoch
@@ -259,7 +260,7 @@ class ProcessOperator(TimedRuntime):
         return OperatorCapture(values=values, timers=timers, whole=whole, whole_can_move=can_move)
 
     @property
-    def keyed_state(self) -> KeyedState | None:
+    def keyed_state(self) -> KeyedState | TableState | None:
         """The values by key; without a key the one value belongs to the task."""
         return self._state if self._is_keyed else None
 

@@ -2,6 +2,7 @@
 
     on_batch(ctx, batch)       or on_batch(ctx, input, batch) with named inputs; a batch holds rows of any keys
     ctx.emit_batch(batch)      sends a batch in any format; what one hook emits leaves together
+    ctx.table                  the rows by key, if the class declares a `Table`
 
 The other hooks are those of `process.py`. Columns pass the operator without becoming records. The rows of one call have
 the same hops. on_error="dead_letter" covers on_batch: what the call emitted is dropped, and its rows are set aside as
@@ -10,7 +11,12 @@ they arrived.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from engine.batch import Hops, own_copy, runs
+from engine.capture import OperatorCapture
 from engine.columns import Records, as_records
 from engine.formats import to_format
 from engine.operators.base import Place
@@ -19,9 +25,15 @@ from engine.operators.emission import BatchEmission
 from engine.operators.map_batches import SHOWN_RECORDS
 from engine.operators.process import ProcessOperator
 from engine.sending import Send
+from engine.state import KeyedState, WholeState
+from engine.tables.restored_tables import rows_of
+from engine.tables.table_state import TableState
 from engine.task_errors import USER_RAISED
+from graphs.ids import Attempt, Epoch
 from graphs.kinds import OfBatchClass
 from graphs.plan import Edge
+from graphs.routing import groups_of_task
+from recovery.cut import OperatorState
 
 
 class ProcessBatchesOperator(ProcessOperator):
@@ -33,6 +45,11 @@ class ProcessBatchesOperator(ProcessOperator):
     def __init__(self, kind: OfBatchClass, place: Place) -> None:
         super().__init__(kind, place)
         self._format = kind.batch_format
+        self._table: TableState | None = None
+        if kind.table is not None:
+            groups = groups_of_task(place.task.index, place.parallelism)
+            tracks = place.keyed_state is not WholeState
+            self._table = self._context.table_state = TableState(self.name, kind.table, groups, tracks=tracks)
 
     def door(self, edge: Edge) -> Send:
         """The function that takes the batches of this edge."""
@@ -49,6 +66,28 @@ class ProcessBatchesOperator(ProcessOperator):
             self._emission.send_noted()
 
         return take
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
+        """Capture the table, or values and timers by key, and the state of the task."""
+        capture = super().capture(epoch, attempt, base)
+        if self._table is not None:
+            capture.table = self._table.capture(epoch, base)
+        return capture
+
+    @property
+    def keyed_state(self) -> KeyedState | TableState | None:
+        """The table, if there is one: then nothing else is kept by key."""
+        return super().keyed_state if self._table is None else self._table
+
+    def _restore(self, state: OperatorState, whole: Mapping[str, Any]) -> None:
+        if self._table is not None:
+            self._table.restore(rows_of(state))
+            state = replace(state, groups={}, deltas=())
+        super()._restore(state, whole)
+
+    # -- hooks ---------------------------------------------------------------------------------------------------
 
     def _run(self, name: str, records: Records, hops: int) -> None:
         self._hops_max = max(self._hops_max, hops)

@@ -17,7 +17,9 @@ from graphs.ids import Attempt, Epoch, TaskId
 Parts = tuple[str, ...]
 """A path below the folder of a job, part by part."""
 
-Table = Literal["state", "log", "transactions", "rounds"]
+Table = Literal["state", "rows", "log", "transactions", "rounds"]
+KEYED: tuple[Table, ...] = ("state", "rows")
+"""Tables whose files hold state by key group: entries, and the rows of a process class's table."""
 
 _SPECIAL = frozenset("/\\=:%*?\"'<>|#{}~")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -124,6 +126,15 @@ def table_of(name: str) -> Parts:
     """
     parts = (parts_of(name) or ())[2:-1]
     return parts if len(parts) in (1, 2) and path_of(parts).startswith("table=") else ()
+
+
+def is_of_rows(name: str) -> bool:
+    """Whether a file holds rows of a process class's table, by the file's name.
+
+    >>> is_of_rows("epoch=7/attempt=2/table=rows/operator=sums/sums.0.parquet")
+    True
+    """
+    return table_of(name)[:1] == table_folder("rows", None)
 
 
 def entry_file(number: int) -> Parts:

@@ -16,6 +16,7 @@ pa: Any = import_module("pyarrow")
 parquet: Any = import_module("pyarrow.parquet")
 
 CODEC = "snappy"
+ROWS_NAMES = ["key_group", "key", "value"]
 
 
 def schema(columns: Mapping[str, str]) -> Any:
@@ -64,13 +65,26 @@ def encode(table: Any, repeating: Sequence[str] = ()) -> bytes:
 
 def decode(data: bytes, of: Any, path: str) -> Any:
     """Decode a Parquet file whose bytes have been verified. Its columns must be those of the schema `of`."""
-    try:
-        table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise _not_ours(path, str(error)) from error
+    table = _read(data, path)
     if (table.schema.names, table.schema.types) != (of.names, of.types):
         raise _not_ours(path, f"its columns are {table.schema.names}, not {of.names}, or of other types")
     return pa.table(table.columns, schema=of)
+
+
+def decode_rows(data: bytes, path: str) -> Any:
+    """Decode a file with rows of a table, whose columns are part of its key or its value."""
+    table = _read(data, path)
+    kinds = [str(kind).partition("<")[0] for kind in table.schema.types]
+    if (table.schema.names, kinds) != (ROWS_NAMES, ["int32", "struct", "struct"]):
+        raise _not_ours(path, f"its columns are {table.schema.names}, not {ROWS_NAMES}, or of other types")
+    return table
+
+
+def _read(data: bytes, path: str) -> Any:
+    try:
+        return parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise _not_ours(path, str(error)) from error
 
 
 def _not_ours(path: str, reason: str) -> SnapshotCorruptError:

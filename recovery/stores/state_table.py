@@ -11,6 +11,8 @@ that a delta removes, and an entry of five items holds many values at once (`typ
   (`Pickles`). The order of the values in a group has no meaning and may change; timers keep their order.
 - Entries are parsed without creating the user's objects, so user code runs neither while a cut is written nor while
   its rows are read.
+- The rows of a process class's table are in files of their own, in the table "rows", with the columns `key_group`,
+  `key` and `value`; the last two are structs of the columns that the class declares.
 - The rows are split into parts, one file per part. A part holds either consecutive key groups or the rows without a
   group. So a task that takes over some of the groups reads only the parts that contain them, and writing a state
   needs no more memory than a part.
@@ -30,7 +32,9 @@ import numpy.typing as npt
 from graphs.routing import KEY_GROUPS
 from recovery.cut import OperatorState
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
-from recovery.stores.parquet_tables import pa, schema, to_rows
+from recovery.stores.names import Table
+from recovery.stores.parquet_tables import ROWS_NAMES, pa, schema, to_rows
+from recovery.table_groups import Rows, TableGroups, concatenated
 from recovery.typed_groups import Numbers, TypedGroups
 
 STATE = schema(
@@ -260,11 +264,14 @@ class Part(NamedTuple):
 
     rows: Any
     span: tuple[int, int] | None
+    table: Table = "state"
 
 
 def state_parts(state: OperatorState) -> Iterator[Part]:
     """Split one operator's state in one task into parts: key groups in order, then the rows without a group."""
-    if isinstance(state.groups, TypedGroups):
+    if isinstance(state.groups, TableGroups):
+        yield from _parts_of_rows(state.groups)
+    elif isinstance(state.groups, TypedGroups):
         yield from _parts_of_numbers(state.groups)
     else:
         yield from _parts_of_pickles(state.groups)
@@ -302,6 +309,18 @@ def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
         yield Part(rows.table(), (first, last))
 
 
+def _parts_of_rows(groups: TableGroups) -> Iterator[Part]:
+    counts = groups.counts()
+    for first, last in _spans([counts.get(group, 0) for group in range(KEY_GROUPS)]):
+        rows = concatenated([groups.of(group) for group in range(first, last + 1) if group in counts])
+        columns = [_struct(part) for part in rows[1:]]
+        yield Part(pa.table([pa.array(rows.groups, pa.int32()), *columns], names=ROWS_NAMES), (first, last), "rows")
+
+
+def _struct(columns: Mapping[str, Array]) -> Any:
+    return pa.StructArray.from_arrays([pa.array(column) for column in columns.values()], list(columns))
+
+
 def _spans(counts: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last key group of each part. `counts` has the number of rows per group."""
     rows, first, last = 0, -1, -1
@@ -327,6 +346,8 @@ def has_span(table: Any, span: tuple[int, int] | None) -> bool:
 
 def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
     """Read the key groups of a part, or only the groups in `wanted`."""
+    if table.schema.names == ROWS_NAMES:
+        return StoredGroups(_rows_part(table, wanted))
     in_group = _is_there(table, "key_group")
     if wanted is not None:
         groups = np.asarray(table.column("key_group").fill_null(-1))
@@ -340,6 +361,20 @@ def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
     pickled = _rows(table.select(["key_group", "data"]), in_group & ~is_typed)
     parts += [_pickles(batch) for batch in pickled.to_batches() if batch.num_rows]
     return StoredGroups(tuple(parts))
+
+
+def _rows_part(table: Any, wanted: range | None) -> tuple[Rows, ...]:
+    groups = np.asarray(table.column("key_group"))
+    if wanted is not None:
+        table = _rows(table, (groups >= wanted.start) & (groups < wanted.stop))
+        groups = np.asarray(table.column("key_group"))
+    keys, values = (_columns_of(table.column(name)) for name in ("key", "value"))
+    return (Rows(groups, keys, values),) if len(groups) else ()
+
+
+def _columns_of(structs: Any) -> dict[str, Array]:
+    parts = zip(structs.type, structs.flatten(), strict=True)
+    return {field.name: part.to_numpy(zero_copy_only=False) for field, part in parts}
 
 
 def rest_of(table: Any) -> tuple[tuple[bytes, ...], bytes | None]:

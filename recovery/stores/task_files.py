@@ -19,8 +19,8 @@ from recovery.stored_groups import StoredGroups, StoredPart
 from recovery.stores import record_tables as records
 from recovery.stores import state_table as states
 from recovery.stores.documents import sha256
-from recovery.stores.names import Parts, Table, attempt_folder, path_of, table_file, table_folder
-from recovery.stores.parquet_tables import decode, encode, to_rows
+from recovery.stores.names import KEYED, Parts, Table, attempt_folder, is_of_rows, path_of, table_file, table_folder
+from recovery.stores.parquet_tables import decode, decode_rows, encode, to_rows
 from recovery.stores.store_errors import SnapshotCorruptError
 
 CountRecords = Callable[[bytes], int | None]
@@ -275,9 +275,12 @@ def _write_operators(folder: Parts, snapshot: TaskSnapshot, written: _Written) -
     """Add the files of all operators; return the number of rows of state."""
     task, rows = snapshot.task, 0
     for name, state in snapshot.operators.items():
-        for number, part in enumerate(states.state_parts(state)):
+        numbers = dict.fromkeys(KEYED, 0)
+        for part in states.state_parts(state):
             rows += part.rows.num_rows
-            written.add(table_file(folder, "state", name, task, number), encode(part.rows, states.REPEATING), part.span)
+            parts = table_file(folder, part.table, name, task, numbers[part.table])
+            numbers[part.table] += 1
+            written.add(parts, encode(part.rows, states.REPEATING if part.table == "state" else ()), part.span)
         if state.transactions:
             transactions = encode(records.transactions_table(state.transactions))
             written.add(table_file(folder, "transactions", name, task), transactions)
@@ -372,15 +375,19 @@ class TaskReader:
             yield (self.state_part(operator, file) for file in self._state_files(folder, operator, None))
 
     def _state_files(self, folder_of_task: Parts, operator: str, groups: range | None) -> Iterator[StoredFile]:
-        folder = path_of((*folder_of_task, *table_folder("state", operator)))
-        for file in self._in_folder.get(folder, ()):
+        folders = [path_of((*folder_of_task, *table_folder(table, operator))) for table in KEYED]
+        for file in (file for folder in folders for file in self._in_folder.get(folder, ())):
             if groups is None or file.has_some_of(groups):
                 self._unread.discard(file.name)
                 yield file
 
     def state_part(self, operator: str, file: StoredFile) -> Any:
         """Read the rows of one file of an operator's state."""
-        part = self._decoded(file, states.STATE)
+        if is_of_rows(file.name):
+            self._unread.discard(file.name)
+            part = decode_rows(self._read(file), file.name)
+        else:
+            part = self._decoded(file, states.STATE)
         if not states.has_span(part, file.groups):
             raise self._contradicts(f"key groups of {operator}")
         return part

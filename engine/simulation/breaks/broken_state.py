@@ -98,7 +98,7 @@ class TouchedDroppedOnAbort(TaskDriver):
     def _discard(self, epoch: Epoch) -> None:
         super()._discard(epoch)
         for operator in self.runtime._wiring.operators.values():  # pyright: ignore[reportPrivateUsage]
-            if operator.keyed_state is not None:
+            if isinstance(operator.keyed_state, KeyedState):
                 operator.keyed_state._touched._since.pop(epoch, None)  # pyright: ignore[reportPrivateUsage]
 
 

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from graphs.graph_errors import UnkeyableError
 from graphs.routing import key_group, key_groups
 from graphs.wording import counted
+from recovery.spark.audit.row_checks import row_faults
 from recovery.spark.cut_tables.decoding import json_of
 from recovery.spark.cut_tables.plain_pickles import UnreadablePickleError, load
-from recovery.stores.parquet_tables import pa, parquet
+from recovery.stores.parquet_tables import ROWS_NAMES, pa, parquet
 from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
 from recovery.stores.state_table import STATE
 
@@ -41,7 +42,13 @@ _FILLED: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "rounds": (5, ("phase", "current", "data")),
 }
 
-SCHEMAS: Mapping[str, Any] = {"log": LOG, "transactions": TRANSACTIONS, "state": STATE, "rounds": ROUNDS}
+NAMES: Mapping[str, list[str]] = {
+    "log": LOG.names,
+    "transactions": TRANSACTIONS.names,
+    "state": STATE.names,
+    "rows": ROWS_NAMES,
+    "rounds": ROUNDS.names,
+}
 
 Fault = tuple[int, str]
 Numbers = npt.NDArray[np.int64]
@@ -61,8 +68,10 @@ def faults_in(table: str, file: Any, span: Span = None) -> list[Fault]:
     Raises `TooLargeError`, or an error of pyarrow if the file is not valid Parquet.
     """
     opened = parquet.ParquetFile(file)
-    if opened.schema_arrow.names != SCHEMAS[table].names:
+    if opened.schema_arrow.names != NAMES[table]:
         raise pa.ArrowInvalid(f"its columns are not those of a {table} table")
+    if table == "rows":
+        return row_faults(opened, span)
     _check_sizes(opened)
     faults = list(_nulls(table, opened))
     if table == "state":

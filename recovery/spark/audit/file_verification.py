@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F
 
 from graphs.wording import one_line
-from recovery.spark.audit.file_checks import SCHEMAS, Fault, Span, TooLargeError, faults_in
+from recovery.spark.audit.file_checks import NAMES, Fault, Span, TooLargeError, faults_in
 from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
@@ -93,7 +93,7 @@ def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None
     /nowhere/1/table=rounds/rank.0.parquet is missing but listed in a manifest: restore it from a backup
     """
     table = "".join(table_of(name)[:1]).removeprefix("table=")
-    if parts_of(name) is None or table not in SCHEMAS:
+    if parts_of(name) is None or table not in NAMES:
         return f"a manifest lists {shown(name)}, which is not a table file in {folder}: the manifest is forged"
     path = os.path.join(folder, name)
     try:

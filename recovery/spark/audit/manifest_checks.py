@@ -19,6 +19,7 @@ from recovery.spark.cut_tables.manifest_tables import layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.stores.links import Link
 from recovery.stores.names import (
+    KEYED,
     MANIFEST,
     Parts,
     Table,
@@ -33,7 +34,7 @@ from recovery.stores.names import (
 EXPANDED_MAX = 10_000
 """Surplus instances or channels up to which each is reported by itself."""
 
-TABLES_OF_OPERATORS: tuple[Table, ...] = ("state", "transactions")
+TABLES_OF_OPERATORS: tuple[Table, ...] = (*KEYED, "transactions")
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,8 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
         for file in task["files"]:
             table, parts = table_of(file["name"]), parts_of(file["name"])
             of_table = there.setdefault(table, [])
-            name = task_file(id, len(of_table) if table[:1] == table_folder("state", None) else 0)
+            is_split = table[:1] in {table_folder(keyed, None) for keyed in KEYED}
+            name = task_file(id, len(of_table) if is_split else 0)
             if parts != (*attempt_folder(cut.entry.attempt, task["filed"]), *table, name):
                 yield finding(5, f"its file {file['name']} belongs to another cut or task", cut.epoch, task=str(id))
             elif table not in _files_of(task):
@@ -338,7 +340,7 @@ def _layer_stories(cut: CutDocuments, id: TaskId, task: Facts) -> Iterator[str]:
         for file in layer["files"]:
             table = table_of(file["name"])
             of_table = there.setdefault(table, [])
-            is_of_task = table in {table_folder("state", facts["name"]) for facts in task["operators"]}
+            is_of_task = table in {table_folder(keyed, facts["name"]) for facts in task["operators"] for keyed in KEYED}
             if not is_of_task or parts_of(file["name"]) != (*folder, *table, task_file(id, len(of_table))):
                 yield f"its file {file['name']} belongs to another cut or task, or to none of its tables"
             of_table.append(file)

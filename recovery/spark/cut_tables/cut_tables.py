@@ -31,6 +31,7 @@ __all__ = ["TABLES", "VERSION", "cut_tables"]
 
 # PySpark has no type annotations for it.
 _arrow_udf: Any = cast(Any, F).arrow_udf
+_KIND = columns_of(TABLES["files"]).index("table")
 _PLACE = "_place string, epoch bigint, attempt bigint, task string, task_index int, `of` string, layer int"
 
 
@@ -39,8 +40,11 @@ def cut_tables(spark: SparkSession, folder: JobFolder, epochs: Sequence[int]) ->
     manifests = {epoch: folder.manifest(epoch) for epoch in epochs}
     rows = {table: rows_of(table, folder, manifests) for table in MANIFEST_TABLES}
     found = {table: local_frame(spark, rows[table], TABLES[table]) for table in MANIFEST_TABLES}
-    found |= {table: _from_files(spark, folder, table, rows["files"]) for table in FILES}
+    found |= {table: _from_files(spark, folder, table, rows["files"]) for table in FILES if table != "rows"}
     found["state_layers"] = _with_values(found["state"])
+    if any(file[_KIND] == "rows" for file in rows["files"]):
+        of_tables = _from_files(spark, folder, "rows", rows["files"])
+        found["state_layers"] = found["state_layers"].unionByName(of_tables, allowMissingColumns=True)
     is_layered = any(task["below"] for manifest in manifests.values() for task in manifest["tasks"])
     found["state"] = _merged(found["state_layers"]) if is_layered else found["state_layers"]
     found["in_flight"] = _in_flight(found["log"])
@@ -55,7 +59,7 @@ def _from_files(spark: SparkSession, folder: JobFolder, table: str, files: Seque
         if kind == table:
             places.append((os.path.join(folder.path, name), epoch, attempt, task, index, of, layer))
             listed.add((folder.path, name, size, digest))
-    read = _read if scheme_of(folder.path) == "file" else read_listed
+    read = _read if scheme_of(folder.path) == "file" and table != "rows" else read_listed
     rows = read(spark, table, sorted(listed))
     owned = F.broadcast(local_frame(spark, places, _PLACE))
     columns = [F.col(name).alias(RENAMED.get(table, {}).get(name, name)) for name in columns_of(FILES[table])]

@@ -8,11 +8,12 @@ from typing import Any
 
 from graphs.wording import one_line
 from recovery.spark.cut_tables.decoding import json_of, pair_of, records_of
+from recovery.spark.cut_tables.table_rows import as_state
 from recovery.spark.cut_tables.table_schemas import RENAMED
 from recovery.spark.spark_errors import UnreadableError
 from recovery.stores.documents import sha256 as sha256_of
-from recovery.stores.names import parts_of
-from recovery.stores.parquet_tables import decode, pa
+from recovery.stores.names import is_of_rows, parts_of
+from recovery.stores.parquet_tables import decode, decode_rows, pa
 from recovery.stores.record_tables import LOG, ROUNDS, TRANSACTIONS
 from recovery.stores.shapes import shown
 from recovery.stores.state_table import STATE
@@ -52,7 +53,12 @@ def verified_bytes(folder: str, name: str, size: int, sha256: str) -> bytes:
 
 
 def stored_batches(table: str, data: bytes, path: str) -> Iterator[Any]:
-    """The rows of a file whose bytes have been verified, in the columns that it was written with."""
+    """The rows of a file whose bytes have been verified, in the columns that it was written with.
+
+    Those of a process class's table are in columns of `state`.
+    """
+    if table == "rows":
+        return iter(as_state(decode_rows(data, path)).to_batches(_BATCH_ROWS))
     return iter(decode(data, _ON_DISK[table], path).to_batches(_BATCH_ROWS))
 
 
@@ -62,11 +68,14 @@ def batches_of(table: str, data: bytes, path: str, cut: Mapping[str, Any], schem
     `cut` holds columns from the manifest, constant for the file; they take precedence over columns in the file.
     """
     renamed: Mapping[str, str] = RENAMED.get(table, {})
-    for batch in stored_batches(table, data, path):
+    has_values = is_of_rows(path)
+    for batch in stored_batches("rows" if has_values else table, data, path):
         columns: Columns = {
             renamed.get(field.name, field.name): batch[field.name].to_pylist() for field in batch.schema
         }
-        if table in {"state", "state_layers"}:
+        if has_values:
+            columns |= {name: [None] * batch.num_rows for name in STATE.names if name not in columns}
+        elif table in {"state", "state_layers"}:
             _add_values(columns)
         elif table == "in_flight":
             columns = _per_record(columns)

@@ -33,6 +33,7 @@ from recovery.spark.cut_tables.table_schemas import TABLES, columns_of
 from recovery.spark.sessions.spark_session import is_local
 from recovery.spark.spark_errors import SparkJobError
 from recovery.stores.keys import signing_key
+from recovery.stores.names import KEYED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,7 +186,7 @@ def _files(table: str, folder: JobFolder, manifests: dict[int, dict[str, Any]]) 
     on_disk, owner = _ON_DISK.get(table, (table, "operator"))
     layers: dict[tuple[Any, ...], list[tuple[int, _File]]] = {}
     for epoch, attempt, task, index, kind, of, name, size, digest, layer in rows_of("files", folder, manifests):
-        if kind == on_disk:
+        if kind == on_disk or (on_disk == "state" and kind in KEYED):
             cut = {"epoch": epoch, "attempt": attempt, "task": task, "task_index": index, owner: of, "layer": layer}
             file = _File(folder.path, name, size, digest, cut)
             if table != "state":

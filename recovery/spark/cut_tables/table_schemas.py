@@ -45,10 +45,11 @@ FILES: Mapping[str, str] = {
     "skip bigint, payload binary",
     "state": "kind string, key_group int, key_int bigint, key_str string, value_int bigint, value_float double, "
     "value_str string, data binary",
+    "rows": "kind string, key_group int, key_int bigint, key_str string, `key` string, `value` string",
     "transactions": "name string, epoch bigint, attempt bigint, records bigint",
     "rounds": "phase string, current string, data binary",
 }
-"""Table on disk -> the columns read from its files."""
+"""Table on disk -> the columns read from its files; of "rows", what `table_rows.py` makes of them."""
 
 RENAMED: Mapping[str, Mapping[str, str]] = {"transactions": {"epoch": "prepared_epoch", "attempt": "prepared_attempt"}}
 """Table on disk -> columns renamed because their names clash with those of the cut."""

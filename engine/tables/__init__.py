@@ -1,0 +1,1 @@
+"""The table of a process class on columns: finding rows by key, and capturing them while they change."""

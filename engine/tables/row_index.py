@@ -1,0 +1,179 @@
+"""Finds the rows of many keys at once, and numbers new ones.
+
+Integers are looked up in a hash table of NumPy arrays, all of them in one pass, and those that meet another key in a
+few more. (pyarrow's `index_in` and a sorted array were measured as well: the first builds its table in each call, the
+other takes three times as long and must be merged with new keys.) Texts are looked up in a dict, each distinct one
+once. A composite key is looked up part by part: numbers of its parts make up an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from engine.files.arrow import arrow
+from graphs.table import Array
+
+Number = Callable[[Array], Array]
+"""Gives the rows of new keys, of which it is passed the positions."""
+
+_SPREAD = np.uint64(0xD6E8FEB86659FD93)
+_LEAST_BITS = 10
+
+
+class RowIndex(Protocol):
+    """Keys with a row each."""
+
+    def find(self, keys: Sequence[Array]) -> Array:
+        """The row of each key, -1 if it has none."""
+        ...
+
+    def add(self, keys: Sequence[Array], rows: Array) -> None:
+        """Add keys that have no row; each occurs once."""
+        ...
+
+
+def index_for(types: Sequence[str]) -> RowIndex:
+    """An index for keys with parts of these types.
+
+    >>> index = index_for(["string", "int64"])
+    >>> index.add([np.array(["a", "b"], object), np.array([1, 1])], np.array([5, 6]))
+    >>> index.find([np.array(["b", "a", "a"], object), np.array([1, 1, 2])]).tolist()
+    [6, 5, -1]
+    """
+    if len(types) > 1:
+        return CompositeIndex(types)
+    return IntegerIndex() if types[0] == "int64" else TextIndex()
+
+
+class IntegerIndex:
+    """Rows of integers.
+
+    >>> index = IntegerIndex()
+    >>> index.add([np.array([30, 10])], np.array([0, 1]))
+    >>> index.find([np.array([10, 20, 30])]).tolist()
+    [1, -1, 0]
+    """
+
+    def __init__(self) -> None:
+        # Slot -> its key and row; -1 if it is free. A key is in the first free slot after the one that it hashes to.
+        self._rows = np.full(1 << _LEAST_BITS, -1, np.int32)
+        self._keys = np.zeros(1 << _LEAST_BITS, np.int64)
+        self._count = 0
+
+    def find(self, keys: Sequence[Array]) -> Array:
+        """The row of each key, -1 if it has none."""
+        (wanted,) = keys
+        slots = self._slots(wanted)
+        found = self._rows[slots].astype(np.int64)
+        left = np.flatnonzero((self._keys[slots] != wanted) & (found >= 0))
+        slots = slots[left]
+        while len(left):
+            slots = (slots + 1) & (len(self._rows) - 1)
+            rows, is_other = self._rows[slots], self._keys[slots] != wanted[left]
+            found[left] = rows
+            goes_on = is_other & (rows >= 0)
+            left, slots = left[goes_on], slots[goes_on]
+        return found
+
+    def add(self, keys: Sequence[Array], rows: Array) -> None:
+        """Add keys that have no row; each occurs once."""
+        (new,) = keys
+        self._count += len(new)
+        if 2 * self._count > len(self._rows):
+            is_used = self._rows >= 0
+            former = self._keys[is_used], self._rows[is_used]
+            size = 1 << (3 * self._count).bit_length()
+            self._rows, self._keys = np.full(size, -1, np.int32), np.zeros(size, np.int64)
+            self._place(*former)
+        self._place(new, rows.astype(np.int32))
+
+    def _place(self, keys: Array, rows: Array) -> None:
+        slots = self._slots(keys)
+        while len(keys):
+            is_free = self._rows[slots] < 0
+            # Of several keys for a free slot the last one gets it; the others go on.
+            self._rows[slots[is_free]] = rows[is_free]
+            is_left = self._rows[slots] != rows
+            self._keys[slots[~is_left]] = keys[~is_left]
+            keys, rows, slots = keys[is_left], rows[is_left], (slots[is_left] + 1) & (len(self._rows) - 1)
+
+    def _slots(self, keys: Array) -> Array:
+        # Not the hash of key groups: all keys of a task, and of a restored part of it, are alike in that one.
+        mixed = keys.view(np.uint64) * _SPREAD
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= _SPREAD
+        return (mixed >> np.uint64(64 - (len(self._rows) - 1).bit_length())).astype(np.int64)
+
+
+class TextIndex:
+    """Rows of texts."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+
+    def find(self, keys: Sequence[Array]) -> Array:
+        """The row of each key, -1 if it has none."""
+        encoded = arrow().array(keys[0], arrow().string()).dictionary_encode()
+        if encoded.null_count:
+            raise TypeError("a key of a table is None: give texts")
+        rows = [self._rows.get(text, -1) for text in encoded.dictionary.to_pylist()]
+        return np.array(rows, np.int64)[encoded.indices.to_numpy()]
+
+    def add(self, keys: Sequence[Array], rows: Array) -> None:
+        """Add keys that have no row; each occurs once."""
+        self._rows.update(zip(keys[0].tolist(), rows.tolist(), strict=True))
+
+
+class CompositeIndex:
+    """Rows of keys with several parts. The values of a part are numbered; the numbers of two parts are an integer."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self._parts = [index_for([kind]) for kind in types]
+        self._counts = [0] * len(types)
+        # What two parts make up has a number too, which makes up the next one with the third part, and so on.
+        self._pairs = [IntegerIndex() for _ in types[1:]]
+        self._pair_counts = [0] * (len(types) - 2)
+
+    def find(self, keys: Sequence[Array]) -> Array:
+        """The row of each key, -1 if it has none."""
+        found = self._parts[0].find(keys[:1])
+        for part, column, pairs in zip(self._parts[1:], keys[1:], self._pairs, strict=True):
+            other = part.find([column])
+            is_known = (found >= 0) & (other >= 0)
+            found = np.where(is_known, pairs.find([_pair(found, other)]), -1)
+        return found
+
+    def add(self, keys: Sequence[Array], rows: Array) -> None:
+        """Add keys that have no row; each occurs once."""
+        numbers = [self._numbers(self._parts, self._counts, place, column) for place, column in enumerate(keys)]
+        found = numbers[0]
+        for place, other in enumerate(numbers[1:-1]):
+            found = self._numbers(self._pairs, self._pair_counts, place, _pair(found, other))
+        self._pairs[-1].add([_pair(found, numbers[-1])], rows)
+
+    @staticmethod
+    def _numbers(indexes: Sequence[RowIndex], counts: list[int], place: int, column: Array) -> Array:
+        """The number of each value; new values get the next ones."""
+        index = indexes[place]
+        new = first_of_each(column[index.find([column]) < 0])
+        index.add([new], np.arange(counts[place], counts[place] + len(new)))
+        counts[place] += len(new)
+        return index.find([column])
+
+
+def first_of_each(column: Array) -> Array:
+    """The distinct values of a column.
+
+    >>> first_of_each(np.array(["b", "a", "b"], object)).tolist()
+    ['b', 'a']
+    """
+    if column.dtype == object:
+        return np.array(list(dict.fromkeys(column.tolist())), object)
+    return np.unique(column)
+
+
+def _pair(first: Array, second: Array) -> Array:
+    return (first << 32) | second

@@ -1,0 +1,351 @@
+"""The table of one operator in one task: rows of typed columns that can be captured while they change.
+
+Rows are in blocks of `BLOCK_ROWS`, and a block belongs to one key group. So a row keeps its number, and what is written
+needs no sorting. A capture shares the blocks with the live table and takes them piece by piece; a block that is
+about to change is taken first. Each row holds the number of the last capture before its last change, so a delta has the
+rows that changed since its base, whichever capture that is. (`touched_keys.py` has the rules for deltas, which are the
+same here: an abort drops nothing, and a capture that does not find its base writes everything.) No row is ever removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.files.arrow import arrow
+from engine.state import LAST_STATE
+from engine.tables.row_index import index_for
+from engine.task_errors import MisuseError, show
+from engine.touched_keys import TouchedKeys
+from graphs.ids import Epoch
+from graphs.routing import KEY_GROUPS, groups_of_keys
+from graphs.table import Array, Table
+from recovery.table_groups import Rows, TableGroups
+
+BLOCK_ROWS = 4096
+_SHIFT = BLOCK_ROWS.bit_length() - 1
+_BASES_MAX = 64
+
+
+class TableState:
+    """`ctx.table`, described in `graphs/table.py`.
+
+    - own_groups: the key groups that the task keeps. tracks: whether deltas can be written.
+
+    >>> table = TableState("sums", Table(key={"id": "int64"}, columns={"sum": "int64"}))
+    >>> table.combine(np.add, table.rows([7, 8, 7]), sum=[1, 2, 3])
+    >>> capture = table.capture()
+    >>> table.set(table.rows([7]), sum=0)
+    >>> sorted(entry for groups in [capture.groups()] for group in groups for entry in groups.of(group).entries())
+    [(7, {'sum': 4}), (8, {'sum': 2})]
+    """
+
+    def __init__(
+        self, operator: str, declared: Table, own_groups: range = range(KEY_GROUPS), *, tracks: bool = True
+    ) -> None:
+        self.operator = operator
+        self.declared = declared
+        self._own_groups = own_groups
+        self._tracks = tracks
+        self._index = index_for(list(declared.key.values()))
+        self._columns: dict[str, Array] = {
+            name: np.empty(0, object if kind == "string" else kind)
+            for name, kind in {**declared.key, **declared.columns}.items()
+        }
+        # Block -> its key group, and how many rows it has. Key group -> its last block, -1 if it has none.
+        self._block_groups = np.empty(0, np.int32)
+        self._filled = np.empty(0, np.int64)
+        self._last_blocks = np.full(KEY_GROUPS, -1, np.int64)
+        self._count = 0
+        # The number of the newest capture, and for each row and block the one after which it changed last.
+        self._now = 0
+        self._changed_at = np.empty(0, np.int32)
+        self._block_changed_at = np.empty(0, np.int32)
+        # Epoch of a capture that a delta may be relative to -> its number. Number -> changes after it, at least those.
+        self._numbers: dict[Epoch, int] = {}
+        self._changes: dict[int, int] = {0: 0}
+        self._open: list[TableCapture] = []
+
+    # -- for user code -------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self._count
+
+    def rows(self, *keys: Any) -> Array:
+        """The rows of these keys; new keys get a new row."""
+        wanted = self._as_keys(keys)
+        found = self._index.find(wanted)
+        unknown = np.flatnonzero(found < 0)
+        if len(unknown):
+            self._add([column[unknown] for column in wanted])
+            found[unknown] = self._index.find([column[unknown] for column in wanted])
+        return found
+
+    def find(self, *keys: Any) -> Array:
+        """The rows of these keys; -1 where a key is unknown."""
+        return self._index.find(self._as_keys(keys))
+
+    def get(self, name: str, rows: Array) -> Array:
+        """The values of a column in these rows."""
+        return self._columns[self._known(name)][self._checked(rows)]
+
+    def set(self, rows: Array, /, **values: Any) -> None:
+        """Set columns in these rows."""
+        self._touch(rows)
+        for name, of_rows in values.items():
+            self._columns[self._known(name, to_write=True)][rows] = of_rows
+
+    def combine(self, how: np.ufunc, rows: Array, /, **values: Any) -> None:
+        """Combine columns with values; each occurrence of a row counts."""
+        self._touch(rows)
+        for name, of_rows in values.items():
+            how.at(self._columns[self._known(name, to_write=True)], rows, of_rows)
+
+    def scan(self) -> dict[str, Array]:
+        """All rows, as a batch of all columns."""
+        parts = [self._span(block) for block in range(len(self._filled))]
+        return {
+            name: np.concatenate([column[:0], *(column[part] for part in parts)])
+            for name, column in self._columns.items()
+        }
+
+    def _as_keys(self, keys: Sequence[Any]) -> list[Array]:
+        kinds = self.declared.key
+        if len(keys) != len(kinds):
+            raise self._misused(f"was given {len(keys)} key columns: give one for each of {', '.join(kinds)}")
+        found: list[Array] = []
+        for given, (name, kind) in zip(keys, kinds.items(), strict=True):
+            array = np.asarray(given, object if kind == "string" else None)
+            if kind == "int64" and array.dtype.kind not in "iu" and len(array):
+                raise self._misused(f"was given keys {name} of type {array.dtype}, not {kind}")
+            found.append(array if kind == "string" else np.ascontiguousarray(array, np.int64))
+        return found
+
+    def _known(self, name: str, *, to_write: bool = False) -> str:
+        names = self.declared.columns if to_write else self._columns
+        if name not in names:
+            raise self._misused(f"has no column {name!r} to {'change' if to_write else 'read'}: {', '.join(names)}")
+        return name
+
+    def _checked(self, rows: Array) -> Array:
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self._changed_at)):
+            raise self._misused("was given rows that it does not have: those of unknown keys are -1")
+        return rows
+
+    def _misused(self, what: str) -> MisuseError:
+        return MisuseError(f"the table of operator {self.operator!r} {what}")
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _add(self, keys: list[Array]) -> None:
+        """Add rows for keys that have none."""
+        declared = self.declared
+        names = list(declared.key)
+        if len(keys) == 1 and declared.key[names[0]] == "int64":
+            distinct: list[Array] = [np.unique(keys[0])]
+        else:
+            parts = arrow().table({name: arrow().array(key) for name, key in zip(names, keys, strict=True)})
+            once = parts.group_by(names, use_threads=False).aggregate([])
+            distinct = [once[name].to_numpy() for name in names]
+        groups = groups_of_keys(distinct)
+        strange = np.flatnonzero((groups < self._own_groups.start) | (groups >= self._own_groups.stop))
+        if len(strange):
+            key = [column[strange[:1]].tolist()[0] for column in distinct]
+            raise self._misused(
+                f"was given key {show(key)}, which another task keeps: key_by the columns that are its key"
+            )
+        rows = self._allot(groups)
+        self._changed_at[rows] = self._now
+        self._block_changed_at[np.unique(rows >> _SHIFT)] = self._now
+        self._changes[self._now] += len(rows)
+        for name, column in zip(names, distinct, strict=True):
+            self._columns[name][rows] = column
+        for name in declared.columns:
+            self._columns[name][rows] = declared.initial.get(name, 0)
+        self._index.add(distinct, rows)
+        self._count += len(rows)
+
+    def _allot(self, groups: Array) -> Array:
+        """New rows for keys of these groups, in the last block of each group and in new ones."""
+        counts = np.bincount(groups, minlength=KEY_GROUPS)
+        ranges: list[Array] = []
+        for group in np.flatnonzero(counts).tolist():
+            left = int(counts[group])
+            while left:
+                block = int(self._last_blocks[group])
+                if block < 0 or self._filled[block] == BLOCK_ROWS:
+                    block = self._add_block(group)
+                start = int(self._filled[block])
+                count = min(left, BLOCK_ROWS - start)
+                ranges.append(np.arange(start, start + count) + (block << _SHIFT))
+                self._filled[block] += count
+                left -= count
+        rows = np.empty(len(groups), np.int64)
+        rows[np.argsort(groups, kind="stable")] = np.concatenate(ranges)
+        return rows
+
+    def _add_block(self, group: int) -> int:
+        block = len(self._filled)
+        if (block + 1) << _SHIFT > len(self._changed_at):
+            capacity = max(16, 2 * block) << _SHIFT
+            self._columns = {name: _grown(column, capacity) for name, column in self._columns.items()}
+            self._changed_at = _grown(self._changed_at, capacity)
+        self._block_groups = np.append(self._block_groups, np.int32(group))
+        self._filled = np.append(self._filled, 0)
+        self._block_changed_at = np.append(self._block_changed_at, np.int32(self._now))
+        self._last_blocks[group] = block
+        return block
+
+    def _span(self, block: int) -> slice:
+        start = block << _SHIFT
+        return slice(start, start + int(self._filled[block]))
+
+    def _touch(self, rows: Array) -> None:
+        """These rows are about to change."""
+        self._checked(rows)
+        is_touched = np.zeros(len(self._filled), np.bool_)
+        is_touched[rows >> _SHIFT] = True
+        for capture in self._open:
+            capture.take(np.flatnonzero(is_touched[: len(capture.is_left)] & capture.is_left).tolist())
+        self._changes[self._now] += int(np.count_nonzero(self._changed_at[rows] != self._now))
+        self._changed_at[rows] = self._now
+        self._block_changed_at[is_touched] = self._now
+
+    # -- captures ------------------------------------------------------------------------------------------------
+
+    def has_base(self, base: Epoch) -> bool:
+        """Whether the changes since this capture are known and few enough to be written as a delta."""
+        limit = max(TouchedKeys.tracked_min, self._count // TouchedKeys.share)
+        return base in self._numbers and self._changes_since(base) <= limit
+
+    def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> TableCapture:
+        """Capture the rows that changed since `base`, or all rows if the changes are not known."""
+        is_delta = base is not None and self.has_base(base)
+        if base is not None and is_delta:
+            since = self._numbers[base]
+            capture = TableCapture(self, self._block_changed_at > since, self._changes_since(base), since)
+            self._numbers = {one: number for one, number in self._numbers.items() if one >= base}
+        else:
+            capture = TableCapture(self, self._filled > 0, self._count, None)
+        self._now += 1
+        if self._tracks:
+            self._numbers[epoch] = self._now - 1
+            self._numbers = dict(list(self._numbers.items())[-_BASES_MAX:])
+        oldest = min(self._numbers.values(), default=self._now)
+        self._changes = {number: count for number, count in self._changes.items() if number > oldest}
+        self._changes[self._now] = 0
+        self._open.append(capture)
+        return capture
+
+    def _changes_since(self, base: Epoch) -> int:
+        """How many rows changed since a capture; more if a row changed between several."""
+        since = self._numbers[base]
+        return min(self._count, sum(count for number, count in self._changes.items() if number > since))
+
+    def release(self, capture: TableCapture) -> None:
+        """Stop sharing rows with this capture."""
+        if capture in self._open:
+            self._open.remove(capture)
+
+    def piece(self, block: int, count: int, since: int | None) -> Rows | None:
+        """The first `count` rows of a block, or those that changed after a capture; None if there are none."""
+        start = block << _SHIFT
+        rows: Any = slice(start, start + count)
+        if since is not None:
+            rows = start + np.flatnonzero(self._changed_at[rows] > since)
+            if not len(rows):
+                return None
+            count = len(rows)
+        # A slice is copied here; rows by number are a copy already.
+        found = {name: column[rows].copy() if since is None else column[rows] for name, column in self._columns.items()}
+        keys = {name: found.pop(name) for name in self.declared.key}
+        return Rows(np.full(count, self._block_groups[block]), keys, found)
+
+    # -- restores ------------------------------------------------------------------------------------------------
+
+    def restore(self, layers: Iterable[Rows]) -> None:
+        """Add restored rows, the oldest layer first. Columns that they do not have keep their initial values."""
+        for restored in layers:
+            self._check_restored(restored)
+            keys = [restored.keys[name] for name in self.declared.key]
+            values = {name: restored.values[name] for name in self.declared.columns if name in restored.values}
+            self.set(self.rows(*keys), **values)
+
+    def _check_restored(self, rows: Rows) -> None:
+        kinds = {name: "string" if column.dtype == object else str(column.dtype) for name, column in rows.keys.items()}
+        if kinds != dict(self.declared.key):
+            raise self._misused(
+                f"is restored with rows whose key is {kinds}: restore it with a class that has that key"
+            )
+        for name, column in rows.values.items():
+            kind = self.declared.columns.get(name)
+            if kind is not None and not np.can_cast(column.dtype, kind):
+                raise self._misused(
+                    f"is restored with a column {name!r} of type {column.dtype}, some of whose values are no {kind}: "
+                    "declare a type that can hold them"
+                )
+
+    def begin(self, epoch: Epoch) -> None:
+        """Declare the restored rows to be the whole table of this cut, so that a delta may be relative to it."""
+        self._now += 1
+        self._numbers = {epoch: self._now - 1} if self._tracks else {}
+        self._changes = {self._now: 0}
+
+
+class TableCapture:
+    """The rows at one moment, taken block by block. It must be released.
+
+    - keys: the number of rows, at least.
+    - is_left: for each block whether it is still to be taken. since: of which only what changed after this capture is.
+    """
+
+    def __init__(self, table: TableState, is_left: Array, keys: int, since: int | None) -> None:
+        self.keys = keys
+        self.is_left = is_left
+        self._table = table
+        self._since = since
+        self._blocks = np.flatnonzero(is_left).tolist()
+        self._counts: Mapping[int, int] = dict(
+            zip(self._blocks, table._filled[self._blocks].tolist(), strict=True)  # pyright: ignore[reportPrivateUsage]
+        )
+        self._pieces: dict[int, Rows] = {}
+        self._next = 0
+
+    def take(self, blocks: Iterable[int]) -> int:
+        """Take these blocks; return the number of rows."""
+        rows = 0
+        for block in blocks:
+            self.is_left[block] = False
+            piece = self._table.piece(block, self._counts[block], self._since)
+            if piece is not None:
+                self._pieces[block] = piece
+                rows += len(piece.groups)
+        return rows
+
+    def encode_some(self, entries_max: int) -> int:
+        """Take some blocks; return the number of rows, at most `entries_max`. If there were fewer, all are taken."""
+        rows = 0
+        while rows < entries_max and self._next < len(self._blocks):
+            block = self._blocks[self._next]
+            self._next += 1
+            if self.is_left[block]:
+                rows += self.take([block])
+        return min(rows, entries_max)
+
+    def groups(self) -> TableGroups:
+        """The rows by key group. Takes what is left."""
+        self.encode_some(len(self._blocks) * BLOCK_ROWS + 1)
+        return TableGroups([self._pieces[block] for block in sorted(self._pieces)])
+
+    def release(self) -> None:
+        """Stop sharing rows with the live table."""
+        self._table.release(self)
+
+
+def _grown(column: Array, capacity: int) -> Array:
+    grown = np.empty(capacity, column.dtype)
+    grown[: len(column)] = column
+    return grown

@@ -1,0 +1,332 @@
+"""Tables of process classes: rows by key, captured while they change, restored by key group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import BadOptionError, Collect, CutView, Flow, Items, Process, Table, simulate
+from engine.compaction import put_together
+from engine.tables.restored_tables import rows_of
+from engine.tables.row_index import IntegerIndex
+from engine.tables.table_state import TableCapture, TableState
+from engine.task_errors import MisuseError, UserFunctionError
+from graphs.ids import Epoch
+from graphs.routing import groups_of_keys, groups_of_task, key_group
+from recovery.cut import OperatorState
+from recovery.stores.state_table import groups_of, state_parts
+from tests.columns.given import columns, flow_of, sent
+from tests.runtime.tasks import Tasks
+
+Arrays = dict[str, Any]
+SUMS = Table(key={"id": "int64"}, columns={"sum": "int64"})
+
+
+def table_of(ids: Any, sums: Any, declared: Table = SUMS, **options: Any) -> TableState:
+    table = TableState("sums", declared, **options)
+    table.set(table.rows(ids), sum=sums)
+    return table
+
+
+def state_of(capture: TableCapture, below: OperatorState | None = None) -> OperatorState:
+    """The captured rows, on top of those of the captures before."""
+    groups = capture.groups()
+    capture.release()
+    return OperatorState(groups) if below is None else OperatorState(below.groups, deltas=(*below.deltas, groups))
+
+
+def stored(state: OperatorState) -> OperatorState:
+    """The same after it has been in files."""
+    layers = [groups_of_parts(OperatorState(groups)) for groups in (state.groups, *state.deltas)]
+    return OperatorState(layers[0], deltas=tuple(layers[1:]))
+
+
+def groups_of_parts(state: OperatorState) -> Any:
+    (part,) = state_parts(state)
+    return groups_of(part.rows)
+
+
+def sums_in(state: OperatorState, declared: Table = SUMS) -> dict[Any, int]:
+    """Key -> sum, as a restored table has them."""
+    table = TableState("sums", declared)
+    table.restore(rows_of(state))
+    return sums_of(table)
+
+
+def sums_of(table: TableState) -> dict[Any, int]:
+    *keys, sums = (column.tolist() for column in table.scan().values())
+    return dict(zip(keys[0] if len(keys) == 1 else zip(*keys, strict=True), sums, strict=True))
+
+
+# -- finding rows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kinds", [("int64",), ("string",), ("int64", "string"), ("string", "int64", "int64")])
+def test_the_index_finds_each_key_among_many_and_no_other(kinds: tuple[str, ...]):
+    random = np.random.default_rng(1)
+    parts = [random.integers(-40, 40, 3_000) for _ in kinds]
+    made = [np.array(list(map(str, p)), object) if k == "string" else p for p, k in zip(parts, kinds, strict=True)]
+    table = TableState("t", Table(key={f"k{n}": kind for n, kind in enumerate(kinds)}, columns={"sum": "int64"}))
+    expected: dict[Any, int] = {}
+    for start in range(0, 3_000, 500):
+        batch = [column[start : start + 500] for column in made]
+        keys = list(zip(*(column.tolist() for column in batch), strict=True))
+        known = table.find(*batch) >= 0
+        assert known.tolist() == [key in expected for key in keys]
+        table.combine(np.add, table.rows(*batch), sum=np.arange(500))
+        for key, value in zip(keys, range(500), strict=True):
+            expected[key] = expected.get(key, 0) + value
+    assert len(table) == len(expected)
+    assert sums_of(table) == {key[0] if len(key) == 1 else key: value for key, value in expected.items()}
+
+
+def test_integers_that_hash_to_one_slot_are_kept_apart():
+    index = IntegerIndex()
+    numbers = np.arange(300_000)
+    ids = numbers[index._slots(numbers) == 5]  # pyright: ignore[reportPrivateUsage]
+    assert len(ids) > 200
+    index.add([ids[:200]], np.arange(200))
+    assert index.find([ids]).tolist() == [*range(200), *[-1] * (len(ids) - 200)]
+
+
+def test_composite_keys_have_the_key_group_of_their_tuple():
+    parts = [np.array(["a", "b", "ü"], object), np.array([1, -2, 1 << 40])]
+    tuples = zip(*(part.tolist() for part in parts), strict=True)
+    assert groups_of_keys(parts).tolist() == [key_group(key) for key in tuples]
+
+
+def test_rows_that_occur_several_times_are_all_combined_and_the_last_one_set():
+    table = TableState("t", Table(key={"id": "int64"}, columns={"sum": "int64", "low": "float64"}, initial={"low": 9}))
+    rows = table.rows([5, 6, 5])
+    table.combine(np.add, rows, sum=[1, 2, 3])
+    table.combine(np.minimum, rows, low=[8, 10, 7])
+    assert (table.get("sum", rows).tolist(), table.get("low", rows).tolist()) == ([4, 2, 4], [7, 9, 7])
+    table.set(rows, sum=[1, 2, 3])
+    assert table.get("sum", rows).tolist() == [3, 2, 3]
+
+
+# -- captures ----------------------------------------------------------------------------------------------------
+
+
+def test_a_capture_holds_the_rows_of_its_moment_whatever_changes_or_comes_later():
+    table = table_of(range(20_000), 1)
+    capture = table.capture()
+    capture.encode_some(5_000)
+    table.set(table.rows(range(0, 40_000, 7)), sum=2)
+    later = table.capture()
+    table.set(table.rows(range(50_000)), sum=3)
+    assert sums_in(state_of(capture)) == dict.fromkeys(range(20_000), 1)
+    assert sums_in(state_of(later)) == dict.fromkeys(range(20_000), 1) | dict.fromkeys(range(0, 40_000, 7), 2)
+
+
+def test_only_touched_blocks_are_copied_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch):
+    table = table_of(range(100_000), 1)
+    taken: list[int] = []
+    piece = TableState.piece
+
+    def noted(table: TableState, block: int, *more: Any) -> Any:
+        taken.append(block)
+        return piece(table, block, *more)
+
+    monkeypatch.setattr(TableState, "piece", noted)
+    capture = table.capture()
+    table.set(table.rows([3, 3]), sum=2)
+    assert len(taken) == 1
+    table.set(table.rows([3]), sum=4)
+    assert len(taken) == 1
+    assert sums_in(state_of(capture))[3] == 1
+
+
+def test_a_delta_holds_what_changed_since_its_base_even_if_captures_between_were_aborted():
+    table = table_of(range(9_000), 0)
+    whole = state_of(table.capture(Epoch(1)))
+    table.set(table.rows([1, 2]), sum=1)
+    table.capture(Epoch(2), Epoch(1)).release()
+    table.set(table.rows([2, 9_001]), sum=2)
+    capture = table.capture(Epoch(3), Epoch(1))
+    assert capture.keys == 4
+    delta = state_of(capture, whole)
+    assert sum(len(rows.groups) for rows in rows_of(OperatorState(delta.deltas[0]))) == 3
+    assert sums_in(delta) == dict.fromkeys(range(9_000), 0) | {1: 1, 2: 2, 9_001: 2}
+    assert sums_in(stored(delta)) == sums_in(delta)
+
+
+def test_without_a_known_base_or_with_many_changes_everything_is_written():
+    table = table_of(range(9_000), 0)
+    assert not table.has_base(Epoch(1))
+    table.capture(Epoch(1)).release()
+    assert table.has_base(Epoch(1))
+    table.set(table.rows(range(2_000)), sum=1)
+    assert not table.has_base(Epoch(1))
+    assert len(sums_in(state_of(table.capture(Epoch(2), Epoch(1))))) == 9_000
+
+
+def test_a_table_that_is_restored_continues_with_deltas_of_the_restored_cut():
+    table = TableState("sums", SUMS)
+    table.restore(rows_of(state_of(table_of(range(9_000), 1).capture())))
+    table.begin(Epoch(4))
+    table.set(table.rows([7]), sum=5)
+    (rows,) = rows_of(state_of(table.capture(Epoch(5), Epoch(4))))
+    assert rows.entries() == [(7, {"sum": 5})]
+
+
+def test_a_run_whose_cuts_are_never_deltas_tracks_nothing():
+    table = table_of([1], 1, tracks=False)
+    table.capture(Epoch(1)).release()
+    assert not table.has_base(Epoch(1))
+
+
+def test_the_number_of_captures_that_are_remembered_is_limited():
+    table = table_of([1], 1)
+    for epoch in range(200):
+        table.capture(Epoch(epoch)).release()
+    assert [table.has_base(Epoch(epoch)) for epoch in (0, 199)] == [False, True]
+
+
+@pytest.mark.parametrize("key", [{"id": "string"}, {"id": "string", "day": "int64"}])
+def test_text_and_composite_keys_survive_files_by_key_group(key: dict[str, str]):
+    declared = Table(key=key, columns={"sum": "int64"})
+    table = TableState("sums", declared)
+    ids = np.array([f"ü{n % 90}" for n in range(300)], object)
+    table.set(table.rows(*[ids, np.arange(300)][: len(key)]), sum=np.arange(300))
+    state = stored(state_of(table.capture()))
+    assert sums_in(state, declared) == sums_of(table)
+
+
+def test_layers_are_put_together_as_a_table():
+    table = table_of(range(9_000), 0)
+    whole = state_of(table.capture(Epoch(1)))
+    table.set(table.rows([2]), sum=1)
+    states, count = put_together({"sums": state_of(table.capture(Epoch(2), Epoch(1)), whole)})
+    assert (sums_in(states["sums"]), count) == (sums_of(table), 9_000)
+
+
+def test_columns_added_since_a_cut_have_their_initial_value_and_others_must_fit():
+    state = state_of(table_of([7], 5).capture())
+    wider = Table(key={"id": "int64"}, columns={"sum": "float64", "n": "int32"}, initial={"n": 3})
+    table = TableState("sums", wider)
+    table.restore(rows_of(state))
+    assert {name: column.tolist() for name, column in table.scan().items()} == {"id": [7], "sum": [5.0], "n": [3]}
+    for other, fault in [
+        (Table(key={"id": "string"}, columns={"sum": "int64"}), "rows whose key is"),
+        (Table(key={"id": "int64"}, columns={"sum": "int8"}), "some of whose values are no int8"),
+    ]:
+        with pytest.raises(MisuseError, match=fault):
+            sums_in(state, other)
+
+
+# -- in a flow ---------------------------------------------------------------------------------------------------
+
+
+class Totals(Process[Any, Any]):
+    """The sum and the number of rows of each key of two columns."""
+
+    table = Table(key={"user": "int64", "day": "string"}, columns={"sum": "int64", "n": "int32"})
+    outputs = ("each", "all")
+
+    def on_batch(self, ctx: Any, batch: Arrays) -> None:
+        rows = ctx.table.rows(batch["user"], batch["day"])
+        ctx.table.combine(np.add, rows, sum=batch["amount"], n=1)
+        ctx.emit_batch({"id": batch["id"]})
+
+    def on_end(self, ctx: Any) -> None:
+        ctx.emit_batch(ctx.table.scan(), "all")
+
+
+ORDERS = [{"id": n, "user": n % 7, "day": f"day {n % 3}", "amount": n} for n in range(60)]
+
+
+def totals_flow() -> Flow:
+    flow = Flow("totals")
+    orders = flow.read(Items(ORDERS), name="orders").key_by(lambda order: (order["user"], order["day"]))
+    totals = orders.process(Totals, batch_format="numpy", name="totals")
+    totals.write(Collect(), name="each")
+    totals.side("all").write(Collect(), name="all")
+    return flow
+
+
+def sums_are_those_of_the_rows(view: CutView) -> bool:
+    counted = sum(row["n"] for row in view.state("totals").values())
+    return counted == len(view.output("each"))
+
+
+@pytest.mark.slow
+def test_a_table_counts_every_row_once_under_every_schedule():
+    result = simulate(totals_flow(), seeds=range(60), parallelism=(1, 2, 3), invariant=sums_are_those_of_the_rows)
+    expected: dict[Any, int] = {}
+    for order in ORDERS:
+        key = order["user"], order["day"]
+        expected[key] = expected.get(key, 0) + order["amount"]
+    assert {(row["user"], row["day"]): row["sum"] for row in result.outputs["all"]} == expected
+    assert result.crashes > 20
+    assert result.rescaled > 2
+
+
+def test_a_key_of_another_task_is_refused():
+    table = TableState("sums", SUMS, groups_of_task(0, 2))
+    with pytest.raises(MisuseError, match=r"was given key \[\d+\], which another task keeps: key_by"):
+        table.rows(range(50))
+
+
+def _uses(**hooks: Any) -> type[Any]:
+    return type("Uses", (), hooks)
+
+
+@pytest.mark.parametrize(
+    ("use", "fault"),
+    [
+        (lambda table: table.rows([1], [2]), "was given 2 key columns: give one for each of id"),
+        (lambda table: table.rows([0.5]), "was given keys id of type float64, not int64"),
+        (lambda table: table.set(table.rows([1]), total=1), "has no column 'total' to change: sum"),
+        (lambda table: table.set(table.rows([1]), id=1), "has no column 'id' to change"),
+        (lambda table: table.get("n", table.rows([1])), "has no column 'n' to read: id, sum"),
+        (lambda table: table.get("sum", table.find([1])), "was given rows that it does not have"),
+        (lambda table: table.set(table.find([1]), sum=1), "was given rows that it does not have"),
+    ],
+)
+def test_misuse_of_a_table_is_refused_with_its_fix(use: Any, fault: str):
+    of_class = _uses(table=SUMS, on_batch=lambda self, ctx, batch: use(ctx.table))
+    flow = flow_of(lambda s: s.key_by("id").process(of_class, batch_format="numpy", name="op"))
+    with pytest.raises(MisuseError, match=fault):
+        sent(Tasks(flow), columns(id=[1]))
+
+
+def test_text_keys_that_are_none_are_refused():
+    declared = Table(key={"id": "string"}, columns={"sum": "int64"})
+    of_class = _uses(table=declared, on_batch=lambda self, ctx, batch: ctx.table.rows(np.array(["a", None], object)))
+    flow = flow_of(lambda s: s.key_by("id").process(of_class, batch_format="numpy", name="op"))
+    with pytest.raises(UserFunctionError, match="a key of a table is None"):
+        sent(Tasks(flow), columns(id=["a"]))
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        (Table(key={}, columns={"sum": "int64"}), "has no key"),
+        (Table(key={"id": "float64"}, columns={"sum": "int64"}), "'id': 'float64'}: give one of int64, string"),
+        (Table(key={"id": "int64"}, columns={"sum": "object"}), "'sum': 'object'}: give one of bool, int8"),
+        (Table(key={"id": "int64"}, columns={"id": "int64"}), "two columns 'id'"),
+        (Table(key={"id": "int64"}, columns={"sum": "int64"}, initial={"n": 1}), "'n': ...}, which is not in columns="),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_when_the_flow_is_built(table: Table, fault: str):
+    stream = Flow().read(Items(ORDERS)).key_by("id")
+    with pytest.raises(BadOptionError, match=fault):
+        stream.process(_uses(table=table, on_batch=print), batch_format="numpy")
+
+
+def test_a_table_needs_batches_and_a_key():
+    stream = Flow().read(Items(ORDERS))
+    with pytest.raises(BadOptionError, match="has a table: call key_by for each of its inputs"):
+        stream.process(_uses(table=SUMS, on_batch=print), batch_format="numpy")
+    with pytest.raises(BadOptionError, match="has a table: give process batch_format="):
+        stream.key_by("id").process(_uses(table=SUMS, on_batch=print))
+
+
+def test_a_class_without_a_table_is_told_how_to_declare_one():
+    of_class = _uses(on_batch=lambda self, ctx, batch: ctx.table)
+    flow = flow_of(lambda s: s.key_by("id").process(of_class, batch_format="numpy", name="op"))
+    with pytest.raises(MisuseError, match=r"declares no table: add table = Table"):
+        sent(Tasks(flow), columns(id=[1]))
