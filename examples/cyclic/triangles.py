@@ -3,10 +3,10 @@
     python -m examples.cyclic.triangles --kill triangle@epoch=2 --kill triangle@epoch=4
     backedge compare examples.cyclic.triangles --kills 3 --seed 1
 
-Each pair is an edge from the lower number to the higher one. In each round a member names one more of the members that
-it leads to, to all of them. Whoever leads to the member named has found a triangle. So each triangle is found once, at
-its middle number, and no message is longer than a number. Similar loops: how closely a neighbourhood is tied, and rings
-of accounts that pay each other.
+Each pair is an edge from the lower number to the higher one. In each round a member sends the number of one more of
+its neighbours to all of them. A neighbour that has an edge to that number has found a triangle. So each triangle is
+found once, at its middle number, and no message is longer than a number. Similar loops: how closely a neighbourhood
+is tied, and rings of accounts that pay each other.
 
 Guaranteed: the exact number of triangles.
 """
