@@ -6,6 +6,7 @@ Ray belongs to engine/on_ray and the command line, PySpark to recovery/spark and
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -154,3 +155,10 @@ def _loaded(source: str) -> set[str]:
             case _:
                 continue
     return found
+
+
+def test_every_package_is_in_the_wheel():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    shipped = ("backedge", "engine", "graphs", "recovery")
+    there = [path.parent.relative_to(ROOT) for top in shipped for path in (ROOT / top).rglob("__init__.py")]
+    assert sorted(listed) == sorted(".".join(folder.parts) for folder in there)
