@@ -1,12 +1,16 @@
 """Walks every schedule of two pipelines on one chain: what their supervisors and their drivers do, without tasks.
 
 What pipelines have in common is the chain, so everything else is left out: a task is restored in one step, and a cut is
-the manifest that records it. Replies are lost and entries land late, an attempt fails, the supervisor dies, and another
-run takes over, at every point. Each state is visited once.
+the manifest that records it. Replies are lost and entries land late, an attempt fails, the supervisor dies or is taken
+for dead, and another run takes over, at every point. Each state is visited once.
+
+A supervisor that is taken for dead only sleeps, as one whose process is stopped. It goes on as soon as a schedule lets
+it take a step: before its successor has claimed anything, in between, or when the successor's pipelines run. (One that
+has not claimed anything itself has nothing to lose. It takes its successor for a predecessor, and leads the run.)
 
 After each step: attempts and epochs have numbers of their own, an entry follows from the last one of its pipeline, only
-the run that claimed last appends, and a run is fenced only by another one. At the end of every schedule one run has all
-pipelines.
+the supervisor that claimed last appends, and only another run or a successor fences one. At the end of every schedule
+one supervisor has all pipelines.
 """
 
 from __future__ import annotations
@@ -29,11 +33,12 @@ from recovery.messages import Mode
 from recovery.orders import AppendEntry, AttemptStart, Entry, Manifest, Numbered, Order
 from recovery.pipelines import Pipeline
 from recovery.stores.store_errors import OutcomeUnknownError
-from recovery.supervisor import RestartOptions, Stage, Supervisor, claimant_of
+from recovery.supervisor import RestartOptions, Stage, Supervisor, claimant_of, run_of
 
 WALKS: Mapping[str, Mapping[str, int]] = {
     "two pipelines, a lost reply": {"cuts": 1, "failures": 1, "lost_replies": 1},
     "two pipelines, a successor": {"cuts": 1, "deaths_of_the_supervisor": 1},
+    "two pipelines, a predecessor that wakes": {"cuts": 1, "sleeps_of_the_supervisor": 1},
     "two pipelines, another run": {"other_runs": 1},
 }
 """What is walked, and how often each of it may happen."""
@@ -159,11 +164,16 @@ class Scene:
             if stage is Stage.RUNNING and self.left["failures"]:
                 found.append(Event("fails", claimant, place))
         living = {claimant for claimant, _, _ in self.living()}
-        if self.left["deaths_of_the_supervisor"]:
-            found += [Event("dies", claimant) for claimant in sorted(living) if claimant.startswith("first")]
+        for what in ("deaths", "sleeps"):
+            if self.left[f"{what}_of_the_supervisor"]:
+                found += [Event(what, claimant) for claimant in sorted(living) if self._may_be_replaced(claimant, what)]
         if self.left["other_runs"]:
             found.append(Event("another run"))
         return found
+
+    def _may_be_replaced(self, claimant: str, what: str) -> bool:
+        has_claimed = any(entry.claimant == claimant for _, entry in self.ports.entries)
+        return claimant.startswith("first") and (has_claimed or what == "deaths")
 
     def apply(self, event: Event, supervisor: type[Supervisor]) -> None:
         """Make an event happen."""
@@ -172,9 +182,10 @@ class Scene:
         match what:
             case "land":
                 self.ports.land(self.ports.hanging.pop(place))
-            case "dies":
-                self.left["deaths_of_the_supervisor"] -= 1
-                del self.runs[claimant]
+            case "deaths" | "sleeps":
+                self.left[f"{what}_of_the_supervisor"] -= 1
+                if what == "deaths":
+                    del self.runs[claimant]
                 self.begin(claimant_of("first", "successor"), supervisor)
             case "another run":
                 self.left["other_runs"] -= 1
@@ -210,11 +221,13 @@ class Scene:
         return _wrong_in_chain(self.ports.entries) or self._wrongly_fenced()
 
     def _wrongly_fenced(self) -> str | None:
+        last = self.ports.entries[-1].entry.claimant if self.ports.entries else ""
+        earlier: list[str] = []
         for claimant, drivers in self.runs.items():
-            run = claimant.partition(".")[0]
-            is_taken_over = any(not entry.claimant.startswith(run) for _, entry in self.ports.entries)
-            if any(driver.is_over for driver in drivers) and not is_taken_over:
-                return f"{claimant} has ended, and no other run has taken over"
+            is_predecessor = last in earlier and run_of(last) == run_of(claimant)
+            if any(driver.is_over for driver in drivers) and (last == claimant or is_predecessor):
+                return f"{claimant} has ended, and no other run or successor has taken over"
+            earlier.append(claimant)
         return None
 
     def wrong_at_end(self) -> str | None:
@@ -292,7 +305,7 @@ def explore_pipelines(name: str, supervisor: type[Supervisor] = Supervisor) -> E
             except (RuntimeError, LookupError, ValueError) as error:
                 wrong, story = f"{type(error).__name__}: {error}", (*story, event)
                 break
-            found.crash_points += event.what in ("fails", "dies")
+            found.crash_points += event.what in ("fails", "deaths", "sleeps")
             found.cuts += event.what == "cut"
             essence = after.essence()
             if essence not in seen:

@@ -28,6 +28,9 @@ RESCALED_RUNS, RESCALED_STEPS, TASKS_MAX = 0.4, 0.03, 4
 GIVEN_UP_STEPS = 0.02
 """The share of the steps of a rescale's restore at which it turns out to be impossible."""
 
+WOKEN_STEPS = 0.02
+"""The share of the steps at which a supervisor wakes up that was taken for dead."""
+
 
 class Faults:
     """The faults of one schedule.
@@ -105,6 +108,7 @@ class Faults:
         self.rescaling = random.Random(f"rescale {outcome.seed}")
         is_rescaled = plan.rescales and self.rescaling.random() < RESCALED_RUNS
         self.replacing = random.Random(f"replace {outcome.seed}")
+        self.sleeping = random.Random(f"sleep {outcome.seed}")
         self.rescales = self.rescaling.randint(1, plan.rescales) if is_rescaled else 0
 
     def plan_crashes(self, within: int) -> None:
@@ -222,8 +226,16 @@ class Faults:
         if self.world.coordinator is None:
             return False
         self._keep_zombies()
-        self.apply(("kill_coordinator",))
+        is_asleep = self.sleeping.random() < 0.5
+        self.outcome.faults["stop_coordinator"] += is_asleep
+        self.apply(("stop_coordinator",) if is_asleep else ("kill_coordinator",))
         return True
+
+    def wake_if_due(self) -> None:
+        """Let a supervisor go on that was taken for dead. It may find some of its tasks dead."""
+        is_asleep = any(not sleeper.is_awake for sleeper in self.world.sleepers)
+        if is_asleep and self.sleeping.random() < WOKEN_STEPS:
+            self.apply(("wake_coordinator", self.sleeping.random() < 0.5))
 
     def _go_back(self) -> bool:
         """Another run continues from an older cut. It may fail soon, before it has a cut of its own."""

@@ -49,8 +49,10 @@ class LinedWorld(World):
 
     # -- orders --------------------------------------------------------------------------------------------------
 
-    def _give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
-        end = self._end(self.near, Line(self.supervisor.attempt, host.id, is_abort))
+    def give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
+        """Send an order to a process, on its line."""
+        host.offers = None
+        end = self._end(self.near, Line(host.attempt, host.id, is_abort))
         wire = host.aborts if is_abort else host.orders
         wire.append(Travelling(end.say(order, self.now_ms), end.confirm()))
 
@@ -66,7 +68,7 @@ class LinedWorld(World):
         self.reports.append((attempt, task, Travelling(end.say(effect, self.now_ms), end.confirm())))
 
     def _opened_report(self, attempt: Attempt, task: TaskId, message: Any) -> Effect | None:
-        if attempt != self.supervisor.attempt:
+        if self.leader(attempt) is None:
             return None
         return self._opened(self._end(self.near, Line(attempt, task, message.for_aborts)), message, "reports")
 

@@ -133,6 +133,7 @@ class Schedule:
             if faults.left["late_savepoint"] and rng.random() < 0.05 and requests.savepoint_in_rounds(is_live):
                 faults.left["late_savepoint"] -= 1
             if not is_live:
+                faults.wake_if_due()
                 faults.rescale_if_due()
                 faults.give_up_rescale_if_due()
             event = self._pick(is_live)

@@ -43,6 +43,7 @@ _STEPS = {
     "report": "a report reaches the coordinator",
     "restore": "{0} restores its state",
     "savepoint": "a savepoint is requested",
+    "stop_coordinator": "the coordinator is stopped, and taken for dead",
     "stop": "a stop with a savepoint is requested",
     "take": "{0} processes a batch of {1}",
     "tick": "10 ms pass",
@@ -50,6 +51,8 @@ _STEPS = {
     "unreadable": "{0} cannot be read for a moment",
     "unrestorable": "a function of the user's raises where a rescale divides state",
     "transport": "the network {0}s a batch of {1}",
+    "wake_coordinator": "the coordinator that was taken for dead goes on",
+    "woken": "it takes a step in the store",
     "write": "{0} writes its snapshot of {1}",
     "zombie": "a task presumed dead goes on: {1}",
 }
@@ -68,12 +71,14 @@ _TURNS = frozenset(
         "replace",
         "savepoint",
         "stop",
+        "stop_coordinator",
         "transport",
         "unreadable",
         "unrestorable",
+        "wake_coordinator",
     }
 )
-_DEATHS = frozenset({"crash", "kill_coordinator"})
+_DEATHS = frozenset({"crash", "kill_coordinator", "stop_coordinator"})
 
 
 class ToldWorld(LinedWorld):

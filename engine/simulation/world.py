@@ -60,6 +60,7 @@ class World(WorldPorts):
                     host.offers = self._enabled_at(task, host)
                 found += host.offers
         found += [("report", index) for index in self._first_reports()]
+        found += [("woken", place) for place, one in enumerate(self.sleepers) if one.is_awake and one.driver.is_due]
         found += [("remove", index) for index in range(len(self.removals))]
         found += [("compact", index) for index in range(len(self.compactions))]
         found += [("compacted", index) for index in range(len(self.compaction_reports))]
@@ -98,10 +99,11 @@ class World(WorldPorts):
         return found
 
     def _first_reports(self) -> list[int]:
+        asleep = {sleeper.attempt for sleeper in self.sleepers if not sleeper.is_awake}
         seen: set[tuple[Attempt, TaskId]] = set()
         first: list[int] = []
         for index, (attempt, task, _) in enumerate(self.reports):
-            if (attempt, task) not in seen:
+            if (attempt, task) not in seen and attempt not in asleep:
                 seen.add((attempt, task))
                 first.append(index)
         return first
@@ -208,6 +210,10 @@ class World(WorldPorts):
             host.offers = None
         self._repeat_requests()
         self.driver.on_tick()
+        for sleeper in self.sleepers:
+            if sleeper.is_awake:
+                sleeper.driver.on_tick()
+        self.forget_fenced()
 
     def _do_report(self, index: int) -> None:
         attempt, task, message = self.reports.pop(index)
@@ -217,7 +223,8 @@ class World(WorldPorts):
                 self.counts["over_budget"] += effect.is_expected
             elif isinstance(effect, Acknowledge) and self.coordinator is not None:
                 self._count_delta(self.coordinator, effect.epoch, effect.report)
-            self.driver.on_report(task, attempt, effect)
+            (self.leader(attempt) or self.driver).on_report(task, attempt, effect)
+            self.forget_fenced()
 
     def _do_lose_report(self, index: int) -> None:
         del self.reports[index]
@@ -339,6 +346,23 @@ class World(WorldPorts):
         for world in (self, *self.siblings):
             if not world.is_over:
                 world.take_over()
+
+    def _do_stop_coordinator(self) -> None:
+        """The process of the supervisor is stopped, which leads all pipelines, and taken for dead."""
+        for world in (self, *self.siblings):
+            if not world.is_over:
+                world.take_over(is_asleep=True)
+
+    def _do_wake_coordinator(self, has_lost_tasks: bool) -> None:
+        """The process goes on. It may find that processes of its tasks have died meanwhile."""
+        for sleeper in [sleeper for world in (self, *self.siblings) for sleeper in world.sleepers]:
+            sleeper.wake(has_lost_tasks=has_lost_tasks)
+            sleeper.world.forget_fenced()
+
+    def _do_woken(self, place: int) -> None:
+        """A supervisor that has woken up takes the step in the store that is due."""
+        self.sleepers[place].driver.advance()
+        self.forget_fenced()
 
     def _do_zombie(self, index: int, event: Happening) -> None:
         host = self.zombies[index]

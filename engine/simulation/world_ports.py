@@ -25,6 +25,7 @@ from engine.simulation.record import Aborted, Completed, Event, Record, Started
 from engine.simulation.record import Finished as FinishedEvent
 from engine.simulation.rehearsal import SimulatedServices
 from engine.simulation.simulated_store import SimulatedCut
+from engine.simulation.sleeping import SleepingSupervisor
 from engine.simulation.world_options import Parts, WorldOptions
 from graphs.deployment import Deployment, Task
 from graphs.ids import Attempt, ChannelId, Epoch, TaskId
@@ -79,6 +80,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
       out and not reported yet. compacted: what each compacted file was made from.
     - unanswered: requests that their clients repeat.
     - watched: the cuts that the user's predicate has seen.
+    - sleepers: supervisors that were taken for dead and have not noticed their successors yet.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
     """
 
@@ -111,6 +113,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.rescales: dict[str, Request] = {}
         self.now_ms: int = 0
         self.watched: set[Epoch] = set()
+        self.sleepers: list[SleepingSupervisor] = []
         self.siblings: list[WorldPorts] = []
         self.is_finished = False
         self.failure: str | None = None
@@ -320,16 +323,16 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def start(self, order: StartTasks) -> None:
         """Tell all tasks to start."""
         for host in self.hosts.values():
-            self._give(host, order)
+            self.give(host, order)
 
     def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
         """Send an order to its task, if its process is there."""
         if isinstance(order, Abort):
             self.note(Aborted(self.supervisor.attempt, order.epoch))
             if order.task in self.hosts:
-                self._give(self._at(order.task), order, is_abort=True)
+                self.give(self.hosts[order.task], order, is_abort=True)
         elif order.task in self.hosts:
-            self._give(self.hosts[order.task], order)
+            self.give(self.hosts[order.task], order)
 
     def _at(self, task: TaskId) -> Host:
         """The host at which an event happens; what it offers is listed again after that."""
@@ -337,8 +340,9 @@ class WorldPorts(RunObserver[SimulatedCut]):
         host.offers = None
         return host
 
-    def _give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
+    def give(self, host: Host, order: Order, *, is_abort: bool = False) -> None:
         """Send an order to a process."""
+        host.offers = None
         (host.aborts if is_abort else host.orders).append(order)
 
     def stop(self) -> None:
@@ -458,11 +462,27 @@ class WorldPorts(RunObserver[SimulatedCut]):
             self.record.asked[self.supervisor.claimant] = epoch
         self.driver.begin(epoch, replaces_output=replaces_output)
 
-    def take_over(self) -> None:
-        """The supervisor has died, and a successor of the same run takes over."""
-        self.reports.clear()
+    def take_over(self, *, is_asleep: bool = False) -> None:
+        """The supervisor has died, or is taken for dead, and a successor of the same run takes over."""
+        if is_asleep:
+            self.sleepers.append(SleepingSupervisor(self, self.driver))
+        else:
+            self.reports.clear()
         self.count("takeovers")
         self._hand_over()
+
+    def forget_fenced(self) -> None:
+        """A supervisor that has woken up and found itself fenced ends, and removes what it believes to be its own."""
+        for sleeper in [sleeper for sleeper in self.sleepers if sleeper.driver.is_over]:
+            self.sleepers.remove(sleeper)
+            sleeper.driver.clean_up()
+            self.counts["woken_and_fenced"] += sleeper.driver.ending is RunEnding.FENCED
+
+    def leader(self, attempt: Attempt) -> RunDriver | None:
+        """The driver that leads an attempt, unless its supervisor is dead or asleep."""
+        if attempt == self.supervisor.attempt:
+            return self.driver
+        return next((one.driver for one in self.sleepers if one.is_awake and one.attempt == attempt), None)
 
     def _new_driver(self, deployment: Deployment) -> RunDriver:
         self.claimants += 1

@@ -52,6 +52,7 @@ def test_flows_on_columns_are_killed_with_columns_in_their_cuts(summary):
 def test_every_fault_happens(summary):
     expected = {"crash", "kill_coordinator", "fail_write", "lose_report", "decline", "savepoint", "zombie", "transport"}
     expected |= {"slow_task", "batch_in_parts", "overtaking", "superseded_removal", "lose_credit", "window"}
+    expected |= {"stop_coordinator"}
     assert expected <= {fault for fault, count in summary.faults.items() if count}
 
 

@@ -87,3 +87,40 @@ def test_a_successor_claims_an_attempt_of_its_own():
 def test_two_supervisors_are_found_where_a_successor_acts_before_its_claim():
     with pytest.raises(LookupError, match="entry 4 of the chain would follow entry 2"):
         taken_over(BREAKS["acts-without-a-claim"].parts())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wakes_late", "has_lost_tasks"), [(False, False), (True, False), (True, True)])
+def test_a_supervisor_that_sleeps_through_a_takeover_harms_nothing(wakes_late: bool, has_lost_tasks: bool):
+    """It is taken for dead at any step, and wakes up before its successor has claimed the job, or much later."""
+    fenced = 0
+    for step in range(STEPS_MAX):
+        world = world_of()
+        go_on(world, step)
+        if world.is_over:
+            break
+        if not world.store.history:
+            continue  # it has not had the job
+        world.apply(("stop_coordinator",))
+        if wakes_late:
+            go_on(world, cuts=len(world.record.cuts) + 1)
+        world.apply(("wake_coordinator", has_lost_tasks))
+        go_on(world)
+        # It still waits for tasks that its successor has replaced, until it learns that they are dead.
+        world.apply(("wake_coordinator", True))
+        while steps := [event for event in world.enabled() if event[0] in ("woken", "remove")]:
+            world.apply(steps[0])
+        assert world.is_finished and list(check(world.record)) == [], step
+        assert not world.sleepers, step
+        fenced += world.counts["woken_and_fenced"]
+    assert fenced > 60
+
+
+def test_a_supervisor_that_wakes_up_and_goes_on_is_found():
+    world = world_of(BREAKS["woken-supervisor-goes-on"].parts())
+    go_on(world, cuts=1)
+    world.apply(("stop_coordinator",))
+    go_on(world, cuts=2)
+    world.apply(("wake_coordinator", True))
+    go_on(world, 50)
+    assert any("has the job" in violation.story for violation in check(world.record))

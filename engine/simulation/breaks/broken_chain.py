@@ -122,6 +122,13 @@ class ActsWithoutAClaim(RunDriver):
             super()._append(append)
 
 
+class WokenSupervisorGoesOn(Supervisor):
+    """Gives its entries the next free numbers, whoever has taken the ones that it wanted."""
+
+    def _lost_with(self, chain: Sequence[Numbered]) -> int | None:
+        return None
+
+
 class ClaimsFromAnOldChain(RunDriver):
     """Claims again and again from what it has read of the chain at first."""
 
@@ -195,6 +202,9 @@ CHAIN = {
     ),
     "acts-without-a-claim": Break(
         "two supervisors: a successor acts before it has claimed the job", run_driver(ActsWithoutAClaim)
+    ),
+    "woken-supervisor-goes-on": Break(
+        "two supervisors: one that slept through a takeover goes on", supervisor(WokenSupervisorGoesOn)
     ),
     "rescale-restores-an-older-cut": Break(
         "a rescale begins with the cut before the one taken for it", supervisor(RescaleRestoresAnOlderCut), rescales=2
