@@ -30,6 +30,7 @@ from graphs.options import (
     is_above_zero,
     is_no_output,
 )
+from graphs.process_class import Process
 from graphs.table import Table
 
 
@@ -46,6 +47,10 @@ class BuiltIn(OperatorKind):
     @property
     def named_after(self) -> Any:
         return None
+
+    @property
+    def acts_at_end(self) -> bool:
+        return False
 
     def start(self, place: Any) -> Any:
         module, _, name = self.runtime.partition(":")
@@ -351,6 +356,11 @@ class OfClass(OfFunction):
     @property
     def may_wait(self) -> bool:
         return hasattr(self.function, "on_timer")
+
+    @property
+    def acts_at_end(self) -> bool:
+        inherited = cast(Any, Process).on_end
+        return getattr(self.function, "on_end", inherited) is not inherited
 
     def check(self, what: str) -> None:
         of_class = f"process class {self.function.__name__}"

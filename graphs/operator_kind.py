@@ -105,6 +105,11 @@ class OperatorKind:
         return self.calls_max > 0
 
     @property
+    def acts_at_end(self) -> bool:
+        """Whether the operator does anything when its input has ended, which a task must not do twice."""
+        return True
+
+    @property
     def can_move(self) -> bool:
         """Whether `moved` can distribute the tasks' own states over another number of tasks."""
         return type(self).moved is not OperatorKind.moved

@@ -9,7 +9,12 @@ per target and edge, and its records are routed again. If an edge whose channels
 a task, its ends get separate tasks (`fitting`).
 
 What cannot be split is refused by name: a broadcast log that is not empty, the state of a class without split and
-merge, an operator of which only some tasks have ended, an iteration in the middle of a round.
+merge, an iteration in the middle of a round.
+
+A source with fewer splits than tasks has tasks that end at once, and tasks whose splits are read end before the others.
+Under another parallelism such an operator goes on in all its tasks, as if none had ended: those without anything to do
+end again. That would show if an end hook ran a second time, or in a loop, whose heads are told to end; so an operator
+with such a hook, or in a loop, is refused by name.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from graphs.deployment import Deployment, Task
+from graphs.deployment import Channel, Deployment, Task
 from graphs.expansion import with_channels
 from graphs.ids import RESTORED_SENDER, ChannelId, Epoch, TaskId
 from graphs.plan import Routing
@@ -131,15 +136,17 @@ class _Planning:
         for id, task in cut.tasks.items():
             for operator in task.operators:
                 self.old.setdefault(operator, {})[id.index] = id
+        self.loops = {id: component.name for component in deployment.components for id in component.tasks}
         self.is_same = cut.edge_names is None and cut.tasks.keys() == deployment.tasks.keys()
 
     def plans(self) -> dict[TaskId, RestorePlan]:
         self._refuse()
+        ended = self._ended()
         kept, moved = self._logs()
         return {
             task.id: RestorePlan(
                 task=task.id,
-                ended=self._has_ended(task),
+                ended=task.id in ended,
                 states=(states := {name: self._state(name, task.id.index) for name in self._former(task)}),
                 operator_names=self.cut.operator_names,
                 former_versions=self.cut.former_versions,
@@ -213,18 +220,44 @@ class _Planning:
             records=0 if index else sum(outline.records for outline in outlines),
         )
 
-    def _has_ended(self, task: Task) -> bool:
-        flags: set[bool] = set()
+    def _ended(self) -> set[TaskId]:
+        """The tasks that have ended. One that had ended only in part, or whose senders go on, goes on."""
+        had_ended = {id: self._had_ended(task) for id, task in self.deployment.tasks.items()}
+        ended = {id for id, former in had_ended.items() if former == {True}}
+        going_on = [id for id in had_ended if id not in ended]
+        while going_on:
+            task = self.deployment.tasks[going_on.pop()]
+            if True in had_ended[task.id]:
+                self._refuse_to_go_on(task)
+            # The heads of a loop end before its other tasks.
+            again = {channel.id.receiver for channel in task.outputs if not self._is_in_loop(channel)} & ended
+            ended -= again
+            going_on += again
+        return ended
+
+    def _is_in_loop(self, channel: Channel) -> bool:
+        loop = self.loops.get(channel.id.sender)
+        return loop is not None and loop == self.loops.get(channel.id.receiver)
+
+    def _had_ended(self, task: Task) -> set[bool]:
+        """Whether the tasks that this one takes over from had ended."""
+        found: set[bool] = set()
         for operator in self._former(task):
             old = self.old[operator]
             kept = self._keeps_parallelism(operator)
-            flags |= {self.cut.tasks[id].ended for id in ([old[task.id.index]] if kept else old.values())}
-        if len(flags) > 1:
-            raise RescaleError(
-                f"operator '{task.id.name}' has ended in some of its tasks but not in others: it cannot be restored "
-                "with another parallelism; use the former one, or an earlier cut"
-            )
-        return flags == {True}
+            found |= {self.cut.tasks[id].ended for id in ([old[task.id.index]] if kept else old.values())}
+        return found
+
+    def _refuse_to_go_on(self, task: Task) -> None:
+        """Raise if it would show that a task goes on that had ended, at least in part."""
+        at_end = [name for name in task.operators if self.deployment.plan.operators[name].kind.acts_at_end]
+        if not at_end and task.id not in self.loops:
+            return
+        why = f"'{at_end[0]}' acts when its input has ended" if at_end else "it is in a loop"
+        raise RescaleError(
+            f"operator '{task.id.name}' has ended in some of its tasks but not in others, and {why}: it cannot be "
+            "restored with another parallelism; use the former one, or an earlier cut"
+        )
 
     # -- rounds --------------------------------------------------------------------------------------------------
 

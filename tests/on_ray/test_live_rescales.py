@@ -22,9 +22,9 @@ COUNT, TRIPS = 40, 150
 
 
 def begun(flow: Flow) -> Stream[Record]:
-    """What enters the loop. It keeps its one task: an operator that has ended in part cannot be rescaled."""
-    numbers = flow.read(Range(COUNT), name="numbers", parallelism=1)
-    return numbers.map(lambda number: (number, 0), name="begin", parallelism=1)
+    """What enters the loop. Once it is read, a source that gets more tasks has some that end at once."""
+    numbers = flow.read(Range(COUNT), name="numbers")
+    return numbers.map(lambda number: (number, 0), name="begin")
 
 
 def circling(gate: Path, **placing: Any) -> Flow:

@@ -285,10 +285,54 @@ def test_state_that_its_class_can_merge_and_split_is_shared_out():
     assert [pickle.loads(whole)["own"] for whole in wholes] == [21, 0, 0]
 
 
-def test_an_operator_that_has_ended_in_part_is_refused_by_name():
-    old = expand(PLAN, 2)
-    with pytest.raises(RescaleError, match=r"operator 'items' has ended in some of its tasks but not in others"):
-        restored_parts(cut_of(old, ended=[TaskId("items", 0)]), expand(PLAN, 3), reroute, leave_whole)
+def still_running(plan: Plan, ended: Collection[TaskId], parallelism: int = 3) -> set[TaskId]:
+    """The tasks that go on from a cut of two tasks per operator."""
+    restored = restored_parts(cut_of(expand(plan, 2), ended=ended), expand(plan, parallelism), reroute, leave_whole)
+    return {task for task, part in restored.items() if not part.ended}
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_an_operator_that_has_ended_in_part_goes_on_in_all_its_tasks(parallelism: int):
+    """A source with fewer splits than tasks has tasks that end at once."""
+    going_on = still_running(PLAN, [TaskId("items", 0)], parallelism)
+    assert {TaskId("items", index) for index in range(parallelism)} <= going_on
+
+
+def test_a_task_goes_on_if_its_senders_do_though_it_keeps_its_parallelism():
+    flow = Flow("forward")
+    one, other = flow.read(Items([]), name="one"), flow.read(Items([]), name="other")
+    one.merge(other).map(abs, name="abs", parallelism=2).write(Collect(), name="sink", parallelism=2)
+    ended = [TaskId("one", 1), TaskId("other", 1), TaskId("abs", 1)]
+    assert still_running(flow.plan(), ended) >= {TaskId("abs", 0), TaskId("abs", 1)}
+
+
+class Last:
+    """Sends something when its input has ended."""
+
+    def on_record(self, ctx: Any, record: int) -> None: ...
+
+    def on_end(self, ctx: Any) -> None:
+        ctx.emit("the end")
+
+
+def with_an_end_hook() -> tuple[Plan, TaskId]:
+    flow = Flow("hooked")
+    flow.read(Items([]), name="items").process(Last, name="last").write(Collect(), name="sink")
+    return flow.plan(), TaskId("items", 0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "ended", "why"),
+    [
+        (*with_an_end_hook(), "'last' acts when its input has ended"),
+        (PLAN, TaskId("count", 0), "it is in a loop"),
+    ],
+)
+def test_an_operator_that_has_ended_in_part_is_refused_by_name_where_that_would_show(
+    plan: Plan, ended: TaskId, why: str
+):
+    with pytest.raises(RescaleError, match=rf"operator '{ended.name}' has ended in some of its tasks .*{why}"):
+        still_running(plan, [ended])
 
 
 def test_an_operator_that_has_ended_as_a_whole_has_ended_in_every_task_of_its_new_parallelism():
