@@ -1,4 +1,4 @@
-"""Draws a plan as plain text for a terminal, as Mermaid, or as DOT for Graphviz.
+"""Draws a plan as plain text for a terminal, as SVG, as Mermaid, or as DOT for Graphviz.
 
 Each loop and iteration is drawn as a box, heads are marked, and back edges have thick arrows.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from graphs.cycles import find_cycles, successors
 from graphs.digraph import upstream_first
@@ -17,9 +17,11 @@ from graphs.naming import function_name
 from graphs.operator_kind import Shape
 from graphs.options import check_choice
 from graphs.plan import Edge, Operator, Plan, Routing
+from graphs.svg_drawing import svg_lines
 from graphs.wording import printable
 
-Format = Literal["text", "mermaid", "dot"]
+Format = Literal["text", "svg", "mermaid", "dot"]
+FORMATS: tuple[str, ...] = get_args(Format)
 
 
 def draw(plan: Plan | Flow, format: Format = "text") -> str:
@@ -44,8 +46,13 @@ def draw(plan: Plan | Flow, format: Format = "text") -> str:
       odd (sink)
     """
     plan = plan if isinstance(plan, Plan) else checked_flow(plan, "draw").plan()
-    check_choice(format, ("text", "mermaid", "dot"), "format", f"the drawing of flow {plan.name!r}")
-    drawers: dict[Format, Callable[[Drawing], Iterator[str]]] = {"text": _text, "mermaid": _mermaid, "dot": _dot}
+    check_choice(format, FORMATS, "format", f"the drawing of flow {plan.name!r}")
+    drawers: dict[Format, Callable[[Drawing], Iterator[str]]] = {
+        "text": _text,
+        "svg": _svg,
+        "mermaid": _mermaid,
+        "dot": _dot,
+    }
     return "\n".join(map(printable, drawers[format](_arrange(plan))))
 
 
@@ -59,11 +66,12 @@ class Box:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A plan, its boxes, its operators upstream first, and the operators that back edges enter."""
+    """A plan, its boxes, its operators upstream first, how many loops are around them, and those that are heads."""
 
     plan: Plan
     box: Box
     order: tuple[str, ...]
+    depth: Mapping[str, int]
     heads: frozenset[str]
 
 
@@ -85,7 +93,7 @@ def _arrange(plan: Plan) -> Drawing:
                 boxes[path[: depth - 1]].entries.append(boxes[path[:depth]])
         boxes[path].entries.append(plan.operators[name])
     heads = frozenset(edge.receiver for edge in plan.edges if edge.is_back)
-    return Drawing(plan, boxes[()], order, heads)
+    return Drawing(plan, boxes[()], order, {name: len(path) for name, path in labels.items()}, heads)
 
 
 def _text(drawing: Drawing) -> Iterator[str]:
@@ -113,6 +121,11 @@ def _kind(operator: Operator) -> str:
         return f"{kind.word}, {kind.batch_format}"
     guarantee = operator.function.guarantee if kind.is_sink else "transactional"
     return kind.word if guarantee == "transactional" else f"{kind.word}, {guarantee}"
+
+
+def _svg(drawing: Drawing) -> Iterator[str]:
+    plan = drawing.plan
+    return svg_lines(plan, drawing.order, drawing.depth, drawing.heads, lambda edge: _label(plan, edge))
 
 
 def _mermaid(drawing: Drawing) -> Iterator[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any, TypeVar, Unpack, overload
 
 from graphs.building import build_draft
 from graphs.draft import Draft, Tail
-from graphs.graph_errors import BadOptionError, InputsError
+from graphs.graph_errors import BadOptionError, GraphError, InputsError
 from graphs.io import Source
 from graphs.iterate import add_iteration
 from graphs.kinds import Iterate, Read
@@ -266,6 +267,15 @@ class Flow:
         """
         kind = OfVertexProgram(program, arguments, (source, target, weight), rounds, until is not None)
         return add_vertex_program(self.draft, edges, vertices, kind, name, until, undirected)
+
+    def _repr_html_(self) -> str:
+        """The drawing that a notebook shows; what is wrong with the graph, as long as something is."""
+        from graphs.drawing import draw  # which imports this module
+
+        try:
+            return draw(self, "svg")
+        except GraphError as unfinished:
+            return f"<pre>flow {escape(self.name)} cannot run yet: {escape(str(unfinished))}</pre>"
 
     def plan(self) -> Plan:
         """The finished plan; raises an error if something is wrong with the graph."""

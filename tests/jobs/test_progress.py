@@ -94,3 +94,24 @@ def test_a_fault_that_did_not_happen_is_missed_as_often_as_it_did_not():
     planned = ["head@epoch=2", "head@epoch=2", "body@records=5"]
     assert missed(planned, ["head@epoch=2"]) == ("head@epoch=2", "body@records=5")
     assert missed(planned, planned) == ()
+
+
+class Cell(io.StringIO):
+    """The output of a cell of a notebook, as the kernel of Jupyter has it."""
+
+
+Cell.__module__ = "ipykernel.iostream"
+
+
+def test_a_notebook_gets_one_line_that_is_overwritten():
+    stream, clock = Cell(), Clock()
+    display = Display(True, stream, clock)
+    for turn, records in ((1, 12_345_678), (2, 0)):
+        clock.now_s = turn * LIVE_S
+        display.show(story(records))
+    display.say("done")
+    first, second, cleared = stream.getvalue().split("\r")[2::2]
+    assert "records/s" in first and "records/s" in second and cleared == "backedge: done\n"
+    blanks = stream.getvalue().split("\r")[1::2]
+    assert blanks == ["", " " * len(first), " " * len(second)], "a shorter line leaves nothing of a longer one"
+    assert "\x1b" not in stream.getvalue() and stream.getvalue().count("\n") == 1

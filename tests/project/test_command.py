@@ -57,7 +57,9 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == f"backedge {VERSION}\n"
 
 
-@pytest.mark.parametrize(("form", "mark"), [("text", "again"), ("mermaid", "flowchart"), ("dot", "digraph")])
+@pytest.mark.parametrize(
+    ("form", "mark"), [("text", "again"), ("mermaid", "flowchart"), ("dot", "digraph"), ("svg", "<svg")]
+)
 def test_graph_draws_the_flow_in_each_format(module: str, form: str, mark: str, capsys: pytest.CaptureFixture[str]):
     assert main(["graph", f"{module}:flow", "--format", form]) == 0
     drawn = capsys.readouterr().out

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any, cast
 
 from engine.on_ray import cluster
+from engine.on_ray.api.html_tables import html_table, outputs_table
 from engine.on_ray.api.progress_line import Display
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
@@ -55,6 +56,10 @@ class RunResult:
     audit: dict[str, Any] | None = None
     by_task: dict[str, int] = field(default_factory=dict[str, int])
     rescales: tuple[dict[str, Any], ...] = ()
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        return _result_table(self)
 
     def summary(self) -> dict[str, Any]:
         """Everything except the output, ready for JSON."""
@@ -125,6 +130,15 @@ class Job:
     def status(self) -> Story:
         """The progress of the run."""
         return self._look(0, 0)
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows: the result, or how far each task has come."""
+        if self.result is not None:
+            return _result_table(self.result)
+        story = self.status()
+        cut = "no cut yet" if story.last_epoch is None else f"cut {story.last_epoch}"
+        caption = f"{story.job}: {story.state}, attempt {story.attempt}, {cut}, {story.seconds:.3g} s"
+        return html_table(caption, ["task", "records"], story.by_task().items())
 
     def _look(self, lines_from: int, printed_from: int) -> Story:
         while True:
@@ -354,6 +368,13 @@ class Job:
         if printed and self._prints:
             self._progress.make_room()
             print("\n".join(printed), flush=True)
+
+
+def _result_table(result: RunResult) -> str:
+    figures = counted(result.records, "record"), counted(result.hops, "hop"), counted(result.snapshots, "cut")
+    restores = (counted(len(result.restores), "restore"),) if result.restores else ()
+    facts = ", ".join((result.state, *figures, *restores, f"{result.seconds:.3g} s"))
+    return outputs_table(f"{result.job}: {facts}", result.outputs)
 
 
 def _epoch_of(reply: Reply) -> int:

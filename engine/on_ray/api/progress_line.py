@@ -1,7 +1,7 @@
 """Shows the progress of a run on the driver's standard error.
 
-On a terminal, one line is updated in place. Elsewhere, for example in the logs of a submitted job, a line is written
-every few seconds. Events (a death, a restore) get a line of their own in both cases.
+On a terminal and in a notebook, one line is updated in place. Elsewhere, for example in the logs of a submitted job, a
+line is written every few seconds. Events (a death, a restore) get a line of their own in both cases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.on_ray.supervisor.run_story import Story
 LIVE_S = 0.25
 PLAIN_S = 5.0
 RATE_S = 1.0
-_OVERWRITE = "\r\x1b[K"
+_CLEAR_LINE = "\x1b[K"
 
 
 class Display:
@@ -28,8 +28,9 @@ class Display:
         self._wanted = wanted
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
-        self._is_live = self._stream.isatty()
-        self._is_open = False
+        self._is_terminal = self._stream.isatty()
+        self._is_live = self._is_terminal or _is_of_notebook(self._stream)
+        self._open_columns = 0
         self._told_s = clock()
         self._counted = deque([(clock(), 0, 0)])
 
@@ -57,14 +58,24 @@ class Display:
             self.say(line)
             return
         columns = shutil.get_terminal_size().columns
-        self._is_open = True
-        print(f"{_OVERWRITE}{line[: columns - 1]}", end="", file=self._stream, flush=True)
+        line = line[: columns - 1]
+        print(f"{self._overwrite()}{line}", end="", file=self._stream, flush=True)
+        self._open_columns = len(line)
 
     def make_room(self) -> None:
         """Clear the live line, because something else is about to be printed."""
-        if self._is_open:
-            self._is_open = False
-            print(_OVERWRITE, end="", file=self._stream, flush=True)
+        if self._open_columns:
+            print(self._overwrite(), end="", file=self._stream, flush=True)
+            self._open_columns = 0
+
+    def _overwrite(self) -> str:
+        """What clears the live line. A notebook knows how to return to its beginning, and no more."""
+        return f"\r{_CLEAR_LINE}" if self._is_terminal else f"\r{' ' * self._open_columns}\r"
+
+
+def _is_of_notebook(stream: TextIO) -> bool:
+    """Whether a stream leads to the output of a notebook's cell."""
+    return type(stream).__module__.startswith("ipykernel")
 
 
 def figures(story: Story, records_per_s: float, hops_per_s: float) -> str:
