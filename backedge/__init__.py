@@ -52,6 +52,7 @@ from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.api.starting import run, start
 from engine.on_ray.planned_faults import KillSpecError
+from engine.on_ray.ray_data import from_ray_data
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError
@@ -266,6 +267,7 @@ __all__ = [
     "close_session",
     "compare",
     "draw",
+    "from_ray_data",
     "narrate",
     "open_session",
     "prepare",

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
 from graphs.graph_errors import BadOptionError
@@ -398,10 +399,10 @@ def check_rate(rate: float | None) -> None:
         raise BadOptionError(f"rate={rate!r} would read nothing: give records per second above 0, or leave it out")
 
 
-class _NumberedSplit(Generic[T]):
+class _NumberedSplit:
     """Split "1-of-3" of numbered records: 1, 4, 7 and so on. The position counts the records that were read."""
 
-    def __init__(self, records_at: Callable[[range], list[T]], count: int | None, split: str, position: int) -> None:
+    def __init__(self, records_at: Callable[[range], Any], count: int | None, split: str, position: int) -> None:
         self._records_at = records_at
         self._numbers = _numbers_of(split, count)
         self.position = position
@@ -410,7 +411,7 @@ class _NumberedSplit(Generic[T]):
     def is_done(self) -> bool:
         return self.position >= len(self._numbers)
 
-    def read(self, records_max: int) -> list[T]:
+    def read(self, records_max: int) -> Any:
         numbers = self._numbers[self.position : self.position + records_max]
         records = self._records_at(numbers)
         self.position += len(numbers)
@@ -432,8 +433,8 @@ class _Numbered(Source[T]):
         """The number of records; None if unbounded."""
         raise NotImplementedError
 
-    def records_at(self, numbers: range) -> list[T]:
-        """The records with these numbers."""
+    def records_at(self, numbers: range) -> Any:
+        """The records with these numbers, as a list or as columns."""
         raise NotImplementedError
 
     def __length_hint__(self) -> int:
@@ -446,20 +447,31 @@ class _Numbered(Source[T]):
         return _NumberedSplit(self.records_at, self.count_records(), split, position)
 
 
+class ArrowReadable(Protocol):
+    """A table of pandas, polars or pyarrow: what hands its columns on as Arrow does."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None, /) -> object:
+        """The columns, as Arrow's C interface passes them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Items(_Numbered[T]):
-    """The records of a list.
+    """The records of a list; or the rows of a table of pandas, polars or Arrow, each a dict.
 
     >>> Items([1, 2, 3]).bounded
     True
     """
 
-    records: Sequence[T]
+    records: Sequence[T] | ArrowReadable
     rate: float | None = None
 
     def __post_init__(self) -> None:
         check_rate(self.rate)
         records: Any = self.records
+        if hasattr(records, "__arrow_c_stream__"):
+            object.__setattr__(self, "records", _ArrowTable(records))
+            return
         # Records are read by their position, and again after a restore.
         if isinstance(records, Mapping) or not (hasattr(records, "__len__") and hasattr(records, "__getitem__")):
             raise BadOptionError(
@@ -468,10 +480,35 @@ class Items(_Numbered[T]):
             )
 
     def count_records(self) -> int:
-        return len(self.records)
+        records: Any = self.records
+        return len(records)
 
-    def records_at(self, numbers: range) -> list[T]:
-        return [self.records[number] for number in numbers]
+    def records_at(self, numbers: range) -> Any:
+        records: Any = self.records
+        return records.rows_at(numbers) if isinstance(records, _ArrowTable) else [records[number] for number in numbers]
+
+
+class _ArrowTable:
+    """The rows of a table by their numbers."""
+
+    def __init__(self, table: ArrowReadable) -> None:
+        # Without metadata: pandas describes there what its index was.
+        self._table = _arrow().table(table).replace_schema_metadata(None).combine_chunks()
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    def rows_at(self, numbers: range) -> Any:
+        """The rows with these numbers, as a record batch."""
+        first = numbers.start if len(numbers) else 0
+        taken = self._table.slice(first, len(numbers)) if numbers.step == 1 else self._table.take(list(numbers))
+        columns = [column.combine_chunks() for column in taken.columns]
+        return _arrow().RecordBatch.from_arrays(columns, schema=taken.schema)
+
+
+def _arrow() -> Any:
+    """The module pyarrow, imported for those who read tables."""
+    return import_module("pyarrow")
 
 
 @dataclass(frozen=True)

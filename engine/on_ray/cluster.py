@@ -116,6 +116,11 @@ def _tell_deaths_once() -> None:
         driver.print_to_stdstream = tell_others
 
 
+def task(function: Callable[..., Any], *, returns: int = 1) -> Callable[..., Any]:
+    """What calls a function in a process of the cluster, and returns a reference to its result, or several."""
+    return ray.remote(function).options(num_cpus=0, num_returns=returns).remote
+
+
 def on_each_daemon(function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Callable[[], Pending]]]:
     """For each Ray daemon that is alive: the name of its host, and what calls the function in a process there."""
     remote = ray.remote(function)

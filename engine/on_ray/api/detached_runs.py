@@ -13,6 +13,7 @@ from engine.on_ray import cluster
 from engine.on_ray.api.job_handle import REPEAT_S, Job
 from engine.on_ray.api.progress_line import Display
 from engine.on_ray.planned_faults import Faults
+from engine.on_ray.ray_data import check_not_detached
 from engine.on_ray.run_options import RunOptions
 from engine.on_ray.run_spec import RunIdentity
 from engine.on_ray.supervisor.supervisor_actor import About
@@ -147,6 +148,8 @@ def check_detached(plan: Plan, options: RunOptions, what: str) -> None:
             f"{what} has audit={options.audit!r} and detached=True, but the process that starts a run audits it: "
             "leave audit= out, and use `backedge audit`, also while the run goes on"
         )
+    for operator in plan.operators.values():
+        check_not_detached(operator.function, what)
     collecting = [o.name for o in plan.operators.values() if isinstance(o.kind, Write) and o.kind.sink.keeps]
     if collecting and options.snapshots is None:
         raise BadOptionError(

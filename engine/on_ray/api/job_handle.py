@@ -13,11 +13,13 @@ from typing import Any, cast
 from engine.on_ray import cluster
 from engine.on_ray.api.html_tables import html_table, outputs_table
 from engine.on_ray.api.progress_line import Display
+from engine.on_ray.ray_data import to_ray_data
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
 from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS
 from engine.task_errors import describe
+from graphs.graph_errors import BadOptionError
 from graphs.naming import check_name
 from graphs.wording import counted
 from recovery.requests import Reply, RequestKind, wanted
@@ -56,6 +58,13 @@ class RunResult:
     audit: dict[str, Any] | None = None
     by_task: dict[str, int] = field(default_factory=dict[str, int])
     rescales: tuple[dict[str, Any], ...] = ()
+
+    def dataset(self, sink: str) -> Any:
+        """The records of a Collect sink as a `ray.data.Dataset`."""
+        if sink not in self.outputs:
+            known = ", ".join(map(repr, self.outputs)) or "none"
+            raise BadOptionError(f"no sink {sink!r} has kept records for the result; those that have: {known}")
+        return to_ray_data(self.outputs[sink])
 
     def _repr_html_(self) -> str:
         """The table that a notebook shows."""
