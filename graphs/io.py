@@ -472,6 +472,11 @@ class Items(_Numbered[T]):
         if hasattr(records, "__arrow_c_stream__"):
             object.__setattr__(self, "records", _ArrowTable(records))
             return
+        if isinstance(records, str | bytes):
+            raise BadOptionError(
+                f"Items got {records[:20]!r}, each letter of which would become a record: give a list with it, "
+                "or read the file of this name with TextLines(path)"
+            )
         # Records are read by their position, and again after a restore.
         if isinstance(records, Mapping) or not (hasattr(records, "__len__") and hasattr(records, "__getitem__")):
             raise BadOptionError(

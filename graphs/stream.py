@@ -252,6 +252,8 @@ class Stream(Generic[T_co]):
         2
         """
         for other in others:
+            if isinstance(other, list) and any(isinstance(each, Stream) for each in cast("list[Any]", other)):
+                raise BadOptionError("merge got several streams in one argument: write merge(*streams)")
             check_stream(self.draft, other, "merge")
         tails = self.tails + tuple(tail for other in others for tail in other.tails)
         return Stream(self.draft, tails)
@@ -328,6 +330,13 @@ class Stream(Generic[T_co]):
         return Stream(self.draft, (Tail(add_step(self.draft, kind, {"in": self}, without_on_error(options))),))
 
     if not TYPE_CHECKING:
+        # Type checkers know that a stream is not iterable. Without this method, Python would say no more than that.
+        def __iter__(self):
+            raise BadOptionError(
+                "a stream has no records before the flow runs: write it to Collect(), run the flow, and read "
+                "result.outputs; to get several streams, use split"
+            )
+
         # Type checkers only find stateful_map on keyed streams. Users without one get the fix, not an AttributeError.
         def stateful_map(self, function, initial=None, **options):
             """State is kept by key: see `KeyedStream.stateful_map`."""

@@ -65,7 +65,7 @@ class PacedReader:
 
     >>> from engine.source_reader import SourceReader
     >>> from graphs.io import Items
-    >>> reader = PacedReader(SourceReader("letters", Items("abcd"), {"0-of-1": 0}))
+    >>> reader = PacedReader(SourceReader("letters", Items(list("abcd")), {"0-of-1": 0}))
     >>> reader.wait_s(), reader.read(3), reader.positions()
     (0.0, ['a', 'b', 'c'], {'0-of-1': 3})
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.batch import ATOMS, own_copy
 from engine.formats import from_format
@@ -215,6 +215,12 @@ class BatchContext(HookContext):
         return super().key_of_state()
 
 
+_ONE_VALUE = (
+    "ctx.state is one value for each key, not a dict: read it by ctx.state.get(default), and store it by "
+    "ctx.state.set(value)"
+)
+
+
 class StateAccess:
     """The value of the current key."""
 
@@ -235,3 +241,9 @@ class StateAccess:
     def clear(self) -> None:
         """Forget the key."""
         self._values.remove(self._context.key_of_state())
+
+    def __getitem__(self, name: object) -> NoReturn:
+        raise TypeError(_ONE_VALUE)
+
+    def __setitem__(self, name: object, value: object) -> NoReturn:
+        raise TypeError(_ONE_VALUE)

@@ -17,8 +17,9 @@ _REFUSED = {
         "each letter of which would become a record: return a list with it, or list(text) for its letters",
     ),
     dict: "each key of which would become a record: return a list with it, or list(mapping) for its keys",
+    type(None): "which is no list: return [] for no record",
 }
-"""Iterable types that are hardly ever meant as several records."""
+"""Types that are hardly ever meant as several records, or as none."""
 
 
 class FlatMapOperator(OperatorRuntime):

@@ -266,7 +266,7 @@ def test_a_parquet_file_that_was_written_anew_is_told(tmp_path: Path):
         reader(Parquet(str(path)), positions=first.positions())
 
 
-@pytest.mark.parametrize("description", [Items("abcde"), Generate("abcde".__getitem__, 5)])
+@pytest.mark.parametrize("description", [Items(list("abcde")), Generate("abcde".__getitem__, 5)])
 def test_what_a_flow_holds_itself_is_read_by_position(description: Source[Any]):
     first = reader(description, 0, 2)
     assert (first.read(2), first.positions()) == (["a", "c"], {"0-of-2": 2})

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from backedge import BadOptionError, Call, Collect, Flow, Generate, Items, Stream, UnreadOutputWarning
+from backedge import (
+    BadOptionError,
+    Call,
+    Collect,
+    Flow,
+    Generate,
+    Items,
+    Stream,
+    TaskError,
+    UnreadOutputWarning,
+    simulate,
+)
 from engine.on_ray.run_options import RunOptions
 
 
@@ -175,3 +186,52 @@ def test_to_resume_without_snapshots_is_refused(resume: Any):
         RunOptions(resume=resume).check_snapshots("flow 'rank'")
     RunOptions(resume=resume, snapshots="cuts").check_snapshots("flow 'rank'")
     RunOptions(resume="never").check_snapshots("flow 'rank'")
+
+
+# -- what a newcomer tries first -------------------------------------------------------------------------------------
+
+
+def test_a_stream_has_no_records_before_the_run():
+    with pytest.raises(BadOptionError, match=r"Collect\(\).*result\.outputs.*split"):
+        for _ in numbers():
+            pass
+
+
+def test_several_streams_are_merged_as_several_arguments():
+    with pytest.raises(BadOptionError, match=r"merge\(\*streams\)"):
+        numbers().merge([numbers(), numbers()])
+
+
+@pytest.mark.parametrize("text", ["orders.jsonl", b"orders.jsonl"])
+def test_a_text_is_no_list_of_records(text: Any):
+    with pytest.raises(BadOptionError, match=r"orders\.jsonl.*letter.*TextLines"):
+        Items(text)
+
+
+def told_of(step: Callable[[Stream[int]], Stream[Any]]) -> str:
+    """The error of a run with this step."""
+    flow = Flow("silent")
+    step(flow.read(Items([1, 2]), name="numbers")).write(Collect(), name="done")
+    with pytest.raises(TaskError) as caught:
+        simulate(flow, seeds=range(1))
+    return str(caught.value)
+
+
+def test_a_flat_map_that_returns_nothing_gets_the_fix():
+    assert "return [] for no record" in told_of(lambda s: s.flat_map(lambda n: None, name="op"))
+
+
+class Assigning:
+    def on_record(self, ctx: Any, n: int) -> None:
+        ctx.state["seen"] = n
+
+
+class Reading:
+    def on_record(self, ctx: Any, n: int) -> None:
+        ctx.emit(ctx.state["seen"])
+
+
+@pytest.mark.parametrize("operator", [Assigning, Reading])
+def test_state_is_one_value_and_no_dict(operator: type[Any]):
+    told = told_of(lambda s: s.key_by(abs).process(operator, name="op"))
+    assert "ctx.state.get(default)" in told and "ctx.state.set(value)" in told
