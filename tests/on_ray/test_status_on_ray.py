@@ -73,6 +73,12 @@ def test_a_slow_operator_is_busy_and_those_before_it_are_held(capsys: pytest.Cap
     assert main(["status", "slow", "--json"]) == 0, "any process of the cluster finds the run"
     found = json.loads(capsys.readouterr().out)
     assert (found["run"], found["is_live"]) == (status.run, True)
+    assert main(["top", "slow", "--json"]) == 0
+    (top,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [load["operator"] for load in top["operators"]] == ["numbers", "slow", "kept"]
+    assert top["operators"][1]["backlog"] > 0
+    assert main(["top"]) == 0 and "slow: running" in capsys.readouterr().out, "one table where there is no terminal"
+    assert main(["top", "fast"]) == 2 and "no run of 'fast'" in capsys.readouterr().err
     runs = LivingRuns()
     assert [alive.run for alive in runs.ask()] == [status.run]
     steered = runs.job(status.run)
