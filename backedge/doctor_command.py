@@ -44,7 +44,7 @@ ANSWER_TIMEOUT_S = 60.0
 
 def examine(options: argparse.Namespace) -> int:
     """Print what was found."""
-    findings = [*_of_machine(), *_of_cluster(os.environ)]
+    findings = [*_of_machine(), *cluster_findings(os.environ)]
     if options.snapshots is not None:
         findings.append(snapshots_finding(options.snapshots))
     return report(findings, as_json=options.json)
@@ -97,7 +97,8 @@ def _text(path: Path) -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
-def _of_cluster(environment: Mapping[str, str]) -> Iterator[Finding]:
+def cluster_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the cluster can be reached, and whether its machines agree."""
     was_connected = cluster.is_connected()
     try:
         cluster.connect(must_exist=True)
@@ -105,6 +106,9 @@ def _of_cluster(environment: Mapping[str, str]) -> Iterator[Finding]:
         if address := environment.get("RAY_ADDRESS"):
             told = f"RAY_ADDRESS is {address}: {error}"
             yield Finding("Ray cluster", "missing", told, "ray start --head  # or: unset RAY_ADDRESS")
+        elif cluster.runs_here():
+            told = f"one is running on this machine, and refuses us: {error}"
+            yield Finding("Ray cluster", "missing", told, "export RAY_AUTH_MODE=token  # or, if it is yours: ray stop")
         else:
             yield Finding("Ray cluster", "ok", "none is running; `backedge run` starts one on this machine")
         yield tls_finding(environment, hosts=1)

@@ -82,6 +82,12 @@ def _noted_address() -> str | None:
     return cast("str | None", cast(Any, read_ray_address)())
 
 
+def runs_here() -> bool:
+    """Whether a cluster that this machine has noted is running, even if it refuses us."""
+    address = _noted_address()
+    return address is not None and not is_gone(address)
+
+
 def ends_with_us() -> bool:
     """Whether this process has started the cluster that it is connected to, which then ends with it."""
     from ray._private import worker as untyped_driver

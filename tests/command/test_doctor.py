@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backedge.command import main
-from backedge.doctor_command import report
+from backedge.doctor_command import cluster_findings, report
 from backedge.inspecting.health import (
     Finding,
     NodeFacts,
@@ -24,6 +24,7 @@ from backedge.inspecting.health import (
     snapshots_finding,
     tls_finding,
 )
+from engine.on_ray import cluster
 
 GB = 1_000_000_000
 WRONG_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n"
@@ -129,6 +130,19 @@ def test_tls_is_asked_for_between_machines_only(tmp_path: Path):
     names = dict.fromkeys(("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"), str(file))
     expect(tls_finding({"RAY_USE_TLS": "1", **names}, 2), "ok", "on")
     expect(tls_finding({"RAY_USE_TLS": "1", **names, "RAY_TLS_SERVER_KEY": "/none"}, 2), "missing", "SERVER_KEY")
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_from_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    def refuse(**options: bool) -> None:
+        raise cluster.ClusterError("no answer")
+
+    monkeypatch.setattr(cluster, "is_connected", lambda: False)
+    monkeypatch.setattr(cluster, "connect", refuse)
+    monkeypatch.setattr(cluster, "runs_here", lambda: True)
+    expect(next(cluster_findings({})), "missing", "no answer", "RAY_AUTH_MODE")
+    expect(next(cluster_findings({"RAY_ADDRESS": "far:6379"})), "missing", "far:6379: no answer", "unset RAY_ADDRESS")
+    monkeypatch.setattr(cluster, "runs_here", lambda: False)
+    expect(next(cluster_findings({})), "ok", "none is running")
 
 
 def test_the_exit_code_says_whether_something_is_missing(capsys: pytest.CaptureFixture[str]):
