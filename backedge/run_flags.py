@@ -16,7 +16,7 @@ from graphs.wording import one_line
 
 NO_FLAG = ("key", "progress")
 """A key is named by --key-file, for other users can read arguments. A command always shows its progress."""
-REPEATED = {"drop": "OPERATOR", "rename": "OLD=NEW"}
+REPEATED = {"drop": "OPERATOR", "rename": "OLD=NEW", "keep_inputs": "OPERATOR"}
 """Flags that may be given again, with what each of them takes."""
 
 
@@ -88,8 +88,9 @@ def options_from(given: argparse.Namespace) -> RunOptions:
             raise WrongCallError("--key-file names a key that signs cuts: name their folder with --snapshots")
         for name in REPEATED:
             if values[name]:
-                raise WrongCallError(f"{flag(name)} is about state in a cut: name the cuts' folder with --snapshots")
+                raise WrongCallError(f"{flag(name)} is about cuts: name their folder with --snapshots")
     values |= {"drop": tuple(given.drop), "rename": new_names(given.rename) or None}
+    values["keep_inputs"] = tuple(given.keep_inputs)
     return RunOptions(**values, key=key_from(given.key_file))
 
 

@@ -194,6 +194,15 @@ class TaskRuntime:
         self._caller(call_id).on_answer(call_id, result, error)
         return self._take_emitted()
 
+    def place_of_call(self, call_id: int) -> tuple[str, int]:
+        """The operator that makes a call, and the place of the call among its open ones: the same after a restore."""
+        caller = self._caller(call_id)
+        return caller.name, sorted(caller.waiting).index(call_id)
+
+    def call_at(self, operator: str, place: int) -> int:
+        """The call of which `place_of_call` says this."""
+        return sorted(next(caller for caller in self._callers if caller.name == operator).waiting)[place]
+
     def _caller(self, call_id: int) -> CallingRuntime:
         for operator in self._callers:
             if call_id in operator.waiting:

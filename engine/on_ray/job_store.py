@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from engine.compaction import cut_of, put_together
 from engine.files.services import FileServices
+from engine.kept_inputs import Journal
 from engine.moving import move_whole
 from engine.on_ray.transport.control_messages import TaskOptions
 from engine.rerouting import reroute
@@ -191,6 +192,14 @@ class TasksInFolder:
     def discard_task(self, attempt: Attempt, epoch: Epoch, task: TaskId) -> None:
         """Remove the files of an aborted epoch."""
         self._store.discard_task(attempt, epoch, task)
+
+    def keep_flow(self, flow: bytes) -> str:
+        """Keep the flow that an attempt runs beside the inputs of its tasks; return its digest."""
+        return self._store.inputs.keep_flow(flow)
+
+    def journal(self, task: TaskId, attempt: Attempt, restored: Epoch, flow: str) -> Journal:
+        """Where a task keeps its inputs."""
+        return Journal(task, attempt, restored, self._store.inputs, flow)
 
     def compact(self, attempt: Attempt, order: Compact) -> tuple[TaskFiles, int]:
         """Put the keyed state of a task into one file; return what describes it, and how many entries it has."""

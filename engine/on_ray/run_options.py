@@ -175,6 +175,8 @@ class RunOptions:
     """Bytes that a channel of a loop keeps in memory; the rest waits on disk."""
     loop_disk_bytes: CountOrZero = 10_000_000_000
     """Bytes that the loops of one process keep on disk. Beyond that the run fails with `LoopOverflowError`."""
+    keep_inputs: Names = ()
+    """Operators whose tasks keep what they get beside the cuts, so that `backedge replay` can run it again."""
     seed: Seed = 0
     """Seed for the random choices of the run."""
     detached: Switch = False
@@ -198,6 +200,7 @@ class RunOptions:
             "key=, which signs cuts": self.key is not None,
             "drop=, which gives up state of a cut": bool(self.drop),
             "rename=, which finds state in a cut": bool(self.rename),
+            "keep_inputs=, which keeps inputs beside cuts": bool(self.keep_inputs),
             "every=None, which takes cuts on demand": self.every is None,
             "scope='pipeline', which restores each pipeline from its cuts": self.scope == "pipeline",
         }

@@ -28,6 +28,7 @@ from recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
 from recovery.run_status import RunStatus, status_in
 from recovery.stores.chain import Chain
 from recovery.stores.documents import Document, opened, sealed, sha256
+from recovery.stores.input_pieces import NO_CUT, InputPieces, Piece
 from recovery.stores.job_identity import identity_of
 from recovery.stores.keys import checked_key
 from recovery.stores.links import Link, ManifestFile
@@ -91,6 +92,7 @@ class CutStore:
         self.job = job
         self.job_id = identity_of(self._store, job, key)
         self._chain = Chain(self._store, self.job_id, key)
+        self.inputs = InputPieces(self._store, self.job_id, key)
         # Numbers of the chain under which an entry of ours may or may not exist.
         self._unknown: set[int] = set()
         # What tasks have written of their keyed state: a later cut may name it again.
@@ -413,6 +415,12 @@ class CutStore:
         """Size and time of a file of a cut; None if it is missing."""
         return None if parts_of(file.name) is None else self._store.facts(file.name)
 
+    def inputs_after(self, epoch: Epoch) -> list[Piece]:
+        """The first piece of the inputs of each task and attempt that went on from a cut, later attempts first."""
+        chain = self.chain()
+        pieces = self.inputs.first_after(epoch)
+        return [piece for piece in pieces if _followed(chain, epoch, piece.id.attempt) == epoch]
+
     # -- removing ------------------------------------------------------------------------------------------------
 
     def drop(self, epoch: Epoch) -> None:
@@ -428,7 +436,15 @@ class CutStore:
             if attempt is not None:
                 self._remove_unnamed(epoch, Attempt(attempt), named)
         with suppress(OSError):  # a full disk, perhaps; the next drop does it
+            self._drop_inputs(entry.pipeline)
             self._chain.shorten(self.keeps)
+
+    def _drop_inputs(self, pipeline: str | None) -> None:
+        """Remove the kept inputs of a pipeline that follow no cut that still exists."""
+        chain = self.chain()
+        attempts = {entry.attempt for entry in chain if entry.pipeline == pipeline}
+        kept = {entry.epoch for entry in chain if isinstance(entry, Manifest) and self.keeps(entry)}
+        self.inputs.remove(lambda epoch, attempt: attempt in attempts and _followed(chain, epoch, attempt) not in kept)
 
     def _named_besides(self, epoch: Epoch) -> frozenset[FileId]:
         """The files that the other cuts name: those that the last manifest of each pipeline keeps."""
@@ -499,6 +515,21 @@ def _layers_of(tasks: Mapping[TaskId, TaskFiles]) -> dict[FileId, StateLayer]:
         for task, files in tasks.items()
         for layer in (*files.below, files.layer)
     }
+
+
+def _followed(chain: Sequence[Entry], epoch: Epoch, attempt: Attempt) -> Epoch:
+    """The last complete cut that an attempt has taken up to an epoch, or that it restored; 0 if there is none.
+
+    Another attempt may have taken a cut of the same number: numbers of epochs that none has completed come again.
+    """
+    found = NO_CUT
+    for entry in chain:
+        if entry.attempt == attempt:
+            if isinstance(entry, Manifest):
+                found = entry.epoch if entry.epoch <= epoch else found
+            else:
+                found = entry.restored or NO_CUT
+    return found
 
 
 def _manifest_file(entry: Manifest) -> str:

@@ -31,6 +31,7 @@ JOB = "job.json"
 STATUS = "status.json"
 CHAIN = "chain"
 PAST = "past"
+INPUTS = "inputs"
 
 
 def encoded(name: str) -> str:
@@ -135,6 +136,20 @@ def is_of_rows(name: str) -> bool:
     True
     """
     return table_of(name)[:1] == table_folder("rows", None)
+
+
+def input_piece(epoch: Epoch, attempt: Attempt, task: TaskId, number: int) -> Parts:
+    """A piece of what a task got after an epoch (`input_pieces.py`).
+
+    >>> "/".join(input_piece(Epoch(7), Attempt(2), TaskId("rank", 0), 3))
+    'inputs/epoch=7/attempt=2/rank.0-3.piece'
+    """
+    return (INPUTS, *attempt_folder(attempt, epoch), f"{encoded(task.name)}.{int(task.index)}-{number}.piece")
+
+
+def kept_flow(digest: str) -> Parts:
+    """The flow that attempts ran whose inputs are kept."""
+    return (INPUTS, f"flow-{digest}.pickle")
 
 
 def entry_file(number: int) -> Parts:

@@ -251,3 +251,17 @@ def _status(value: Any) -> None:
 
 
 STATUS = _document({"job_id": text, "status": _status})
+
+# -- inputs that are kept ----------------------------------------------------------------------------------------
+
+INPUT_PIECE = _document(
+    {
+        "job_id": text,
+        "task": row(text, _index),
+        "attempt": _count,
+        "epoch": _count,
+        "number": _number,
+        "flow": _sha256,
+        "sha256": _sha256,
+    }
+)

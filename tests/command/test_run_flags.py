@@ -46,6 +46,7 @@ WORDS = {
     "credit_bytes": ("1000", 1000),
     "loop_bytes": ("0", 0),
     "loop_disk_bytes": ("5", 5),
+    "keep_inputs": ("count", ("count",)),
     "seed": ("-3", -3),
     "detached": (None, True),
 }

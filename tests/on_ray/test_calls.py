@@ -15,6 +15,7 @@ from engine.on_ray.planned_faults import Faults, KillSpecError
 from engine.on_ray.run_options import RunOptions, option_docs
 from graphs.flow import Flow
 from graphs.graph_errors import BadNameError, BadOptionError
+from graphs.io import Collect, Range
 from proof.runner import run_seed
 from recovery.stores.store_errors import NoSuchCutError
 from tests.spark.simulated import write_run
@@ -55,6 +56,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "credit_bytes": ([0, *NO_NUMBERS], COUNT),
     "loop_bytes": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
     "loop_disk_bytes": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
+    "keep_inputs": (["count", None, [1]], "give a list of operators' names"),
     "seed": (NO_NUMBERS, "give an integer"),
     "detached": ([None, 1, "yes"], "give True or False"),
     "progress": ([None, 1, "no"], "give True or False"),
@@ -96,11 +98,19 @@ def test_every_option_has_a_docstring():
 
 
 def test_an_option_that_needs_cuts_is_refused_without_a_folder_for_them():
-    for options in (RunOptions(resume="latest"), RunOptions(resume=3), RunOptions(audit="final"), RunOptions(key=b"k")):
+    given: list[dict[str, Any]] = [{"resume": "latest"}, {"resume": 3}, {"audit": "final"}, {"key": b"k"}]
+    for options in (RunOptions(**each) for each in (*given, {"keep_inputs": ["rank"]})):
         with pytest.raises(
             BadOptionError, match=r"^flow 'rank' has .*: give it snapshots=, the folder or URI for them$"
         ):
             start_run(Flow("rank"), options)
+
+
+def test_an_operator_whose_inputs_are_to_be_kept_must_exist(tmp_path: Path):
+    flow = Flow("rank")
+    flow.read(Range(1), name="in").write(Collect(), name="out")
+    with pytest.raises(BadOptionError, match=r"flow 'rank' has keep_inputs=.*no operator 'inn'.*'in', 'out'"):
+        start_run(flow, RunOptions(snapshots=tmp_path, keep_inputs=["inn"]))
 
 
 def test_a_key_is_not_shown():

@@ -12,13 +12,14 @@ import pickle
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from engine.batch import encode
 from engine.channel_ends import Arrivals, SendCredit, SendItem
 from engine.driver_ports import FlowLimits, Observer, Ports
+from engine.kept_inputs import Journal, KeepingRuntime, KeepingServices
 from engine.on_ray.actor.background import Answered, Background, TaskFilesStore
 from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.actor.labelled_output import label_of, printing_as
@@ -84,6 +85,7 @@ GOING_ROUND_RECORDS = 1_024
 MakeServices = Callable[[Callable[[str, str, list[Any]], None]], Services]
 TakeBack = Callable[[RestorePlan], TaskRestore]
 Delivery = tuple[ChannelId, Item]
+NO_JOURNALS: Mapping[TaskId, Journal] = {}
 
 
 class _EpochObserver(Observer):
@@ -116,6 +118,13 @@ class _EpochObserver(Observer):
         return EpochTimes((captured_ns - begun_ns) // 1_000_000, (now_ns - captured_ns) // 1_000_000)
 
 
+class _KeepingCountdown(KeepingRuntime, CountdownRuntime):
+    """Keeps the inputs of a task in which a fault is due."""
+
+    def __init__(self, journal: Journal, *arguments: Any, left: int, **options: Any) -> None:
+        super().__init__(journal, left, *arguments, **options)
+
+
 class ActorLoop:
     """One actor's part in one attempt: the ports of its tasks' drivers, and their turns.
 
@@ -125,6 +134,7 @@ class ActorLoop:
     - is_started: the tasks run. early: messages for them that arrived before. has_cut: there is a cut to restore.
     - is_waiting_to_die: a planned fault is due here, and nothing is done any more.
     - deliveries: messages between tasks of this actor that are not yet received.
+    - journals: those of the tasks whose inputs are kept.
     - links: the links to the other actors and to the supervisor. line: numbers the reports, and accepts the orders.
     - missing: the peers that have not been heard from; connected_by_s: the deadline for that. lost_at_s: when a broken
       link was found.
@@ -141,6 +151,7 @@ class ActorLoop:
         store: TaskFilesStore | None,
         make_services: MakeServices,
         take_back: TakeBack,
+        journals: Mapping[TaskId, Journal] = NO_JOURNALS,
     ) -> None:
         self.begin = begin
         self.mailbox = mailbox
@@ -160,6 +171,7 @@ class ActorLoop:
         self.background = Background(store, mailbox.wake)
         self.services = make_services(self._publish)
         self.take_back = take_back
+        self.journals = journals
         self.make_core = core_of(begin.options.broken_rule)
         self.names = sorted({task.actor for task in begin.deployment.tasks.values()})
         peers = {name: address for name, address in begin.addresses.items() if name != SUPERVISOR}
@@ -237,10 +249,15 @@ class ActorLoop:
     def _runtime(self, task: Task) -> TaskRuntime:
         left = records_left(self.begin.kills, task, self.begin.processed.get(task.id, 0))
         make = TaskRuntime if left is None else partial(CountdownRuntime, left)
+        services, journal = self.services, self.journals.get(task.id)
+        if journal is not None:
+            services = KeepingServices(services, journal)
+            make = KeepingRuntime if left is None else partial(_KeepingCountdown, left=left)
+            make = partial(make, journal)
         options = self.begin.options
         # Where no snapshots are kept, no key need be noted.
         keyed_state = WholeState if options.root is None else KeyedState
-        return make(task, self.begin.deployment, self.services, seed=options.seed, keyed_state=keyed_state)
+        return make(task, self.begin.deployment, services, seed=options.seed, keyed_state=keyed_state)
 
     # -- running -------------------------------------------------------------------------------------------------
 

@@ -9,19 +9,38 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from engine.kept_inputs import Journal
 from engine.on_ray import cluster
 from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.labelled_output import label_output
-from engine.on_ray.job_store import open_services, open_store
+from engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from engine.on_ray.supervisor.silence import place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Outcome
 from engine.on_ray.transport.mailbox import Keys, Mailbox
 from engine.services import Services
+from graphs.ids import TaskId
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 
 GC_THRESHOLD = 100_000
 SWITCH_S = 0.0005
+
+
+def journals_of(begin: Begin, store: TasksInFolder | None) -> dict[TaskId, Journal]:
+    """The journals of those tasks of an actor whose inputs are kept."""
+    kept = [
+        task.id
+        for task in begin.deployment.tasks.values()
+        if task.actor == begin.actor and not begin.options.keep_inputs.isdisjoint(task.operators)
+    ]
+    if store is None or not kept:
+        return {}
+    try:
+        flow = store.keep_flow(cluster.pickled((begin.deployment, begin.options.seed)))
+    except OSError as error:
+        print(f"backedge: the inputs of {', '.join(map(str, kept))} are not kept: {error}", file=sys.stderr)
+        return {}
+    return {task: store.journal(task, begin.attempt, begin.restored, flow) for task in kept}
 
 
 class TaskHost:
@@ -70,6 +89,6 @@ class TaskHost:
                     raise RuntimeError(f"task {plan.task} should restore its state, but the run keeps no snapshots")
                 return store.take_back(plan, begin.files, begin.deployment)
 
-            return ActorLoop(begin, self._mailbox, store, make_services, take_back).run()
+            return ActorLoop(begin, self._mailbox, store, make_services, take_back, journals_of(begin, store)).run()
         finally:
             self._mailbox.close()

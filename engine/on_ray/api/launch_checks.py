@@ -50,6 +50,16 @@ def _absolute(operator: Operator) -> Operator:
     return operator
 
 
+def check_kept(plan: Plan, options: RunOptions, what: str) -> None:
+    """Raise unless the operators whose inputs are to be kept exist."""
+    for name in options.keep_inputs:
+        if name not in plan.operators:
+            raise BadOptionError(
+                f"{what} has keep_inputs={list(options.keep_inputs)!r}, and no operator {name!r}: its operators are "
+                f"{', '.join(map(repr, plan.operators))}"
+            )
+
+
 def check_location(given: str) -> None:
     """Raise an `UnknownStoreError` unless cuts can be kept at a path or URI."""
     store_opener(given)

@@ -13,6 +13,7 @@ from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.api.launch_checks import (
     beginning_of,
     check_input,
+    check_kept,
     check_location,
     check_output,
     storage_location,
@@ -101,6 +102,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         limits=limits,
         broken_rule=faults.broken_rule,
         key=key,
+        keep_inputs=frozenset(options.keep_inputs),
     )
     identity = identity_of(plan.hash, tasks, options)
     if (living := join(identity, plan.name, options, faults)) is not None:
@@ -155,6 +157,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
 
 def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
     check_detached(plan, options, what)
+    check_kept(plan, options, what)
     if options.replace_output and not isinstance(options.resume, int):
         raise BadOptionError(
             f"{what} has replace_output=True and resume={options.resume!r}: give resume= the number of the cut after "

@@ -52,6 +52,7 @@ from recovery.protocol_errors import FencedError, RescaleError
 from recovery.requests import Asked, Reply, Request, RequestKind, Sizes, wanted
 from recovery.rescale import fitting
 from recovery.run_status import RunStatus
+from recovery.stores.input_pieces import NO_CUT
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import StoreError
 from recovery.stores.task_files import TaskFiles
@@ -400,7 +401,8 @@ class Supervising(RunObserver[CutDescription]):
         deployment = placed.deployment
         try:
             self.store.describe(deployment.plan)
-            self.actors.begin(attempt, deployment, placed.restores, files, self.spec.options, kills, processed)
+            epoch = NO_CUT if cut is None else cut.epoch
+            self.actors.begin(attempt, deployment, placed.restores, files, self.spec.options, kills, processed, epoch)
         except CancelledError:
             return  # the next turn ends the run
         except (CrewError, OSError) as error:

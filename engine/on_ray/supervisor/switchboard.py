@@ -21,7 +21,7 @@ from engine.on_ray.transport.control_messages import CONNECT_TIMEOUT_S, SUPERVIS
 from engine.on_ray.transport.frames import Kind, pack_note, unpack_header
 from engine.on_ray.transport.mailbox import Keys, Link, Mailbox
 from graphs.deployment import Deployment
-from graphs.ids import Attempt, TaskId
+from graphs.ids import Attempt, Epoch, TaskId
 from recovery.lines import LineEnd, Said
 from recovery.stores.task_files import TaskFiles
 
@@ -68,6 +68,7 @@ class Switchboard:
         options: TaskOptions,
         kills: tuple[Kill, ...],
         processed: Mapping[TaskId, int],
+        restored: Epoch,
     ) -> None:
         """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
         self.attempt = attempt
@@ -92,7 +93,7 @@ class Switchboard:
             restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
             read = {task for part in restores.values() if part is not None for task in part.tasks}
             needed = {task: files[task] for task in read}
-            begin = Begin(attempt, name, deployment, restores, addresses, options, needed, kills, processed)
+            begin = Begin(attempt, name, deployment, restores, addresses, options, needed, kills, processed, restored)
             self.crew.begin(name, begin)
         self._unheard = set(arrivals)
         self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S

@@ -13,6 +13,7 @@ from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Effect, Remaining
 from recovery.rescale import RestorePlan
+from recovery.stores.input_pieces import NO_CUT
 from recovery.stores.task_files import TaskFiles
 
 SUPERVISOR = "(supervisor)"
@@ -39,7 +40,7 @@ class TaskOptions:
     """How tasks run, where they write, and how much they take at a time.
 
     `key` signs what they write; None means unsigned. `run` is part of the names of published files: the store's name,
-    or a random one for a run that cannot be resumed.
+    or a random one for a run that cannot be resumed. `keep_inputs`: the operators whose inputs are kept for a replay.
     """
 
     seed: int = 0
@@ -52,6 +53,7 @@ class TaskOptions:
     broken_rule: str | None = None
     key: bytes | None = field(default=None, repr=False)
     run: str = ""
+    keep_inputs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Begin:
 
     `restores` says what its tasks restore, and `files` describes the files that they read for it; neither contains any
     state. `processed` has the numbers of records that its tasks have processed in earlier attempts of the run, for
-    planned faults.
+    planned faults. `restored` is the cut that is restored; 0 if there is none.
     """
 
     attempt: Attempt
@@ -72,6 +74,7 @@ class Begin:
     files: Mapping[TaskId, TaskFiles] = field(default_factory=dict[TaskId, TaskFiles])
     kills: tuple[Kill, ...] = ()
     processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
+    restored: Epoch = NO_CUT
 
 
 @dataclass(frozen=True, slots=True)
