@@ -119,6 +119,10 @@ def _obey(options: argparse.Namespace) -> int:
             from backedge.contents_command import show_in_flight, show_state
 
             return show_state(options) if options.command == "state" else show_in_flight(options)
+        case "replay":
+            from backedge.replay_command import replay_task
+
+            return replay_task(options)
         case _:
             return _graph(options.flow, options.settings, options.format)
 
@@ -133,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands.add_parser("compare", help="a flow run clean, with kills, and by Spark: all three are equal"))
     _add_audit(commands.add_parser("audit", help="prove by Spark that cuts are consistent, or say what is wrong"))
     _add_looking(commands)
+    _add_replay(commands.add_parser("replay", help="run what a task got after a cut again, in your debugger"))
     _add_snapshots(commands.add_parser("snapshots", help="the cuts that a run has kept"))
     completion = commands.add_parser("completion", help="a script that completes this command in your shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
@@ -278,6 +283,21 @@ def _add_looking(commands: Any) -> None:
     for parser in (state, inflight):
         parser.add_argument("--epoch", type=count, metavar="K", help="the number of the cut; default: the latest")
         _add_place(parser)
+
+
+def _add_replay(replay: argparse.ArgumentParser) -> None:
+    replay.add_argument("job", metavar="JOB", help="the name of its flow")
+    replay.add_argument(
+        "--epoch", type=number, required=True, metavar="K", help="the cut to begin with; 0: the beginning"
+    )
+    replay.add_argument("--operator", required=True, metavar="OPERATOR", help="one that the run had in keep_inputs=")
+    replay.add_argument("--task", type=number, default=0, metavar="I", help="the number of its task; default: 0")
+    replay.add_argument("--attempt", type=count, metavar="N", help="default: the last one that went on from the cut")
+    now = "run the functions of this flow; default: those of the run, from their modules as they are now"
+    replay.add_argument("--flow", metavar="MODULE:NAME", help=now)
+    _add_set(replay)
+    replay.add_argument("--pdb", action="store_true", help="open the debugger where a function raises")
+    _add_place(replay)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:

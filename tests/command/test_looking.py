@@ -374,8 +374,8 @@ def test_the_commands_and_columns_of_the_page_are_there(
     store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    # These need a cluster, or look at this machine; tests of their own call them.
-    elsewhere = "ui|run|top|logs|doctor"
+    # These need a cluster, look at this machine, or need what a run has kept; tests of their own call them.
+    elsewhere = "ui|run|top|logs|doctor|replay"
     commands = re.findall(rf"^    backedge (?!{elsewhere})(.*)$", page, flags=re.MULTILINE)
     names = {"transfers": "job", "accounts": "counts", "cuts": str(tmp_path), "7": "2"}
     for command in commands:

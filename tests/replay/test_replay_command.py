@@ -1,0 +1,264 @@
+"""`backedge replay` of a task that was run by hand: what is the same, what differs, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backedge import Collect, Flow, Items
+from backedge.command import main
+from recovery.stores.cut_store import CutStore
+from tests.replay.kept import ran_by_hand
+
+MODULE = """
+import random
+from backedge import Collect, Flow, Items
+
+
+def count(seen, word):
+    return seen + 1, {"word": word, "seen": seen + 1}
+
+
+def longer(word):
+    return len(word) > 1
+
+
+def flow():
+    flow = Flow("job")
+    words = flow.read(Items([]), name="words").rebalance().filter(longer, name="longer")
+    counted = words.key_by(lambda word: word).stateful_map(count, initial=0, name="count")
+    counted.rebalance().write(Collect(), name="done")
+    return flow
+"""
+BATCHES = [["a", "b"], ["b", "c"]]
+
+
+class Module:
+    """A module of a user's, in a file that is edited and imported again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "counting_words.py"
+        self.file.write_text(MODULE)
+
+    def edit(self, before: str, after: str) -> None:
+        text = self.file.read_text()
+        assert before in text
+        self.file.write_text(text.replace(before, after))
+        sys.modules.pop("counting_words", None)
+
+    def flow(self) -> Flow:
+        sys.modules.pop("counting_words", None)
+        import counting_words  # type: ignore[import-not-found]
+
+        return counting_words.flow()
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module]:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield Module(tmp_path)
+    sys.modules.pop("counting_words", None)
+
+
+@pytest.fixture
+def replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Call the command; its exit code, and what it says."""
+
+    def call(operator: str, *words: str, epoch: int = 0) -> tuple[int, str]:
+        code = main(
+            ["replay", "job", "--epoch", str(epoch), "--operator", operator, "--snapshots", str(tmp_path), *words]
+        )
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    return call
+
+
+Replay = Callable[..., tuple[int, str]]
+
+
+def map_flow(function: Callable[[Any], Any]) -> Flow:
+    flow = Flow("job")
+    flow.read(Items([]), name="in").rebalance().map(function, name="step").write(Collect(), name="done")
+    return flow
+
+
+def pieces_of(store: CutStore) -> Sequence[Path]:
+    return sorted(Path(store.path).rglob("*.piece"))
+
+
+def test_a_task_sends_the_same_again(tmp_path: Path, module: Module, replay: Replay):
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    code, said = replay("count", "--json")
+    found = json.loads(said)
+    assert (code, found["same"], found["complete"], found["records"], found["sent"]) == (0, True, True, 4, 4)
+    code, said = replay("count")
+    assert code == 0 and "4 records" in said
+
+
+def test_what_a_chained_sink_writes_is_compared_and_not_published(tmp_path: Path, replay: Replay):
+    ran_by_hand(tmp_path, map_flow(str.upper), "step", BATCHES)
+    code, said = replay("step", "--json")
+    found = json.loads(said)
+    assert (code, found["operators"], found["sent"]) == (0, ["step", "done"], 4)
+    assert not (tmp_path / "job" / "output").exists()
+
+
+def test_a_changed_function_shows_the_first_record_that_differs(tmp_path: Path, module: Module, replay: Replay):
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    module.edit('"seen": seen + 1}', '"seen": min(seen + 1, 1)}')
+    for more in ((), ("--flow", "counting_words:flow")):
+        code, said = replay("count", "--json", *more)
+        found = json.loads(said)
+        assert (code, found["same"], found["differing"], found["difference"]["call"]) == (1, False, 1, 2)
+        assert found["difference"]["run"] == "{'word': 'b', 'seen': 2}"
+        assert found["difference"]["replay"] == "{'word': 'b', 'seen': 1}"
+    code, said = replay("count")
+    assert code == 1
+    assert "{'word': 'b', 'seen': 2}" in said and "{'word': 'b', 'seen': 1}" in said
+
+
+def test_a_function_that_is_not_deterministic_is_reported_with_what_may_be_the_cause(
+    tmp_path: Path, module: Module, replay: Replay
+):
+    module.edit('"seen": seen + 1}', '"seen": random.random()}')
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    code, said = replay("count")
+    assert code == 1
+    assert "call 1 " in said and "random numbers" in said and "ctx.random" in said
+
+
+def test_a_record_that_is_not_sent_any_more_is_compared_with_nothing(tmp_path: Path, module: Module, replay: Replay):
+    ran_by_hand(tmp_path, module.flow(), "longer", [["a", "bcd"], ["ef"]])
+    module.edit("len(word) > 1", "len(word) > 2")
+    found = json.loads(replay("longer", "--json")[1])
+    assert (found["difference"]["call"], found["difference"]["run"], found["difference"]["replay"]) == (
+        2,
+        "'ef'",
+        "nothing",
+    )
+
+
+def test_the_functions_of_another_graph_are_refused(tmp_path: Path, module: Module, replay: Replay):
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    module.edit('name="count")', 'name="counts")')
+    code, said = replay("count", "--flow", "counting_words:flow")
+    assert code == 2 and "other operators" in said
+
+
+def test_an_error_of_the_run_is_raised_again_and_is_no_difference(tmp_path: Path, replay: Replay):
+    ran_by_hand(tmp_path, map_flow(lambda number: 6 // number), "step", [[1, 2], [3, 0]])
+    code, said = replay("step")
+    assert code == 1
+    assert "as it did there" in said and "ZeroDivisionError" in said and "record: 0" in said
+
+
+def test_an_error_of_the_replay_alone_is_a_difference(tmp_path: Path, module: Module, replay: Replay):
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    module.edit("return seen + 1,", "return 1 // (1 - seen),")
+    code, said = replay("count")
+    assert code == 1
+    assert "only the replay raises" in said and "ZeroDivisionError" in said
+
+
+def test_an_error_of_the_run_that_is_repaired_is_a_difference(tmp_path: Path, module: Module, replay: Replay):
+    module.edit("return seen + 1,", "return 1 // (1 - seen),")
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    module.edit("return 1 // (1 - seen),", "return seen + 1,")
+    code, said = replay("count")
+    assert code == 1
+    assert "only the run raises" in said and "ZeroDivisionError" in said
+
+
+def test_the_debugger_opens_where_a_function_raises(tmp_path: Path, replay: Replay, monkeypatch: pytest.MonkeyPatch):
+    stopped: list[Any] = []
+    monkeypatch.setattr("pdb.post_mortem", stopped.append)
+    ran_by_hand(tmp_path, map_flow(lambda number: 6 // number), "step", [[0]])
+    replay("step")
+    assert stopped == []
+    replay("step", "--pdb")
+    [trace] = stopped
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    assert trace.tb_frame.f_locals == {"number": 0}
+
+
+def test_a_breakpoint_in_a_function_stops_in_this_process(
+    tmp_path: Path, module: Module, replay: Replay, monkeypatch: pytest.MonkeyPatch
+):
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    module.edit("    return seen", "    breakpoint()\n    return seen")
+    stopped: list[int] = []
+    monkeypatch.setattr(sys, "breakpointhook", lambda: stopped.append(1))
+    code, _ = replay("count")
+    assert (code, len(stopped)) == (0, 4)
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_piece_is_refused_before_it_is_decoded(tmp_path: Path, module: Module, replay: Replay):
+    [piece] = pieces_of(ran_by_hand(tmp_path, module.flow(), "count", BATCHES))
+    line, _, data = piece.read_bytes().partition(b"\n")
+    piece.write_bytes(line + b"\n" + data.replace(b"cut", b"cot").replace(b"process", b"PROCESS"))
+    code, said = replay("count")
+    assert code == 2 and str(piece) in said and "SHA-256" in said
+
+
+def test_a_changed_flow_is_refused_before_it_is_decoded(tmp_path: Path, module: Module, replay: Replay):
+    store = ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    [flow] = Path(store.path, "inputs").glob("flow-*")
+    flow.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    code, said = replay("count")
+    assert code == 2 and str(flow) in said and "SHA-256" in said
+
+
+def test_a_piece_in_the_place_of_another_one_is_refused(tmp_path: Path, module: Module, replay: Replay):
+    [piece] = pieces_of(ran_by_hand(tmp_path, module.flow(), "count", BATCHES))
+    piece.with_name(piece.name.replace("-1.piece", "-2.piece")).write_bytes(piece.read_bytes())
+    code, said = replay("count")
+    assert code == 2 and "another piece" in said
+
+
+def test_signed_pieces_are_read_with_their_key_alone(
+    tmp_path: Path, module: Module, replay: Replay, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("BACKEDGE_KEY", "k" * 32)
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES, key=b"k" * 32)
+    assert replay("count")[0] == 0
+    monkeypatch.delenv("BACKEDGE_KEY")
+    code, said = replay("count")
+    assert code == 2 and "signed" in said
+
+
+def test_what_was_not_kept_is_said_with_what_there_is(tmp_path: Path, module: Module, replay: Replay):
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    code, said = replay("done")
+    assert code == 2 and "'done'" in said and "count, task 0, attempt 1" in said
+    code, said = replay("count", "--attempt", "2")
+    assert code == 2 and "attempt 2" in said and "attempt 1" in said
+    code, said = replay("count", epoch=7)
+    assert code == 2 and "epoch 7 is not a cut" in said
+
+
+def test_a_run_that_kept_nothing_is_told_the_option(tmp_path: Path, replay: Replay):
+    CutStore(str(tmp_path), "job")
+    code, said = replay("count")
+    assert code == 2 and "--keep-inputs count" in said
+
+
+def test_the_command_of_the_page_is_there(tmp_path: Path, module: Module, capsys: pytest.CaptureFixture[str]):
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    [command] = re.findall(r"^    backedge (replay .*)$", page, flags=re.MULTILINE)
+    names = {"orders": "job", "attempts": "count", "cuts": str(tmp_path), "7": "0", "1": "0"}
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    assert main([names.get(word, word) for word in command.split()]) == 0
+    out = capsys.readouterr().out
+    assert re.fullmatch(r"count, task 0, attempt 1, from the beginning: 2 calls with 4 records\n.*\n", out)
