@@ -85,20 +85,17 @@ class KeptTask:
             if operator in self.task.operators and index == self.task.id.index and attempt in (None, self.attempt):
                 return
             there.append(f"{' > '.join(self.task.operators)}, task {self.task.id.index}, attempt {self.attempt}")
-        wanted = f"no inputs of {operator!r}, task {index}" + ("" if attempt is None else f", attempt {attempt}")
+        which = "" if attempt is None else f", attempt {attempt}"
+        others = f"there are those of {_listed(there)}"
+        fix = others if there else f"run it with keep_inputs=[{operator!r}] (--keep-inputs {operator})"
         raise WrongCallError(
-            f"{wanted} are kept after {_cut(epoch)} of {store.job}: "
-            + (
-                f"there are those of {_listed(there)}"
-                if there
-                else f"run it with keep_inputs=[{operator!r}] (--keep-inputs {operator})"
-            )
+            f"no inputs of {operator!r}, task {index}{which} are kept after {_cut(epoch)} of {store.job}: {fix}"
         )
 
     def use(self, plan: Plan) -> None:
         """Run the functions of this flow instead of those that the run had."""
         ran = self.deployment
-        parts = pipelines_of(plan, is_divided=ran.plan.pipeline is not None)
+        parts = (plan, *pipelines_of(plan, is_divided=True))
         same = [part for part in parts if part.hash == ran.plan.hash]
         if not same:
             raise WrongCallError(
@@ -106,9 +103,12 @@ class KeptTask:
                 "or undo that change"
             )
         self.deployment = resized(expand(same[0], actors="slice" if ran.by_slice else "task"), ran.parallelism)
-        if self.task.id not in self.deployment.tasks:
-            raise WrongCallError(f"{plan.name} has no task {self.task.id} with its settings: leave out --flow")
-        self.task = self.deployment.tasks[self.task.id]
+        task = self.deployment.tasks.get(self.task.id)
+        if task is None or task.operators != self.task.operators:
+            raise WrongCallError(
+                f"{plan.name} chains other operators in one task than the attempt, which was rescaled: leave out --flow"
+            )
+        self.task = task
 
     def state(self) -> Mapping[str, OperatorState] | None:
         """The state of the task in the cut; None at the beginning."""
@@ -215,6 +215,7 @@ def _facts(kept: KeptTask, found: Replayed) -> dict[str, Any]:
             "replay": _record(first.in_replay),
         },
         "error": found.error and str(found.error),
+        "cuts": found.cuts,
         "complete": found.is_complete,
         "broken": found.broken,
     }

@@ -96,6 +96,8 @@ class Journal:
 
     def begin(self, what: str, arguments: tuple[Any, ...]) -> None:
         """User code is about to be called. Batches among the arguments are encoded now."""
+        if self.is_broken:
+            return
         with _Breaking(self):
             kept = tuple(encode(each) if isinstance(each, Batch) else each for each in arguments)
             self._call = _Call(what, kept, [], [])

@@ -21,7 +21,7 @@ from engine.runtime import TaskRuntime
 from engine.sending import Emitted
 from engine.services import Reader, Services
 from engine.simulation.differences import countable, differences
-from engine.task_errors import TaskError
+from engine.task_errors import MisuseError, TaskError
 from graphs.deployment import Deployment, Task
 from graphs.ids import TaskId
 from graphs.io import SinkWriter
@@ -97,7 +97,11 @@ def replay(
     found, replaying = Replayed(), _Replaying(task, deployment, seed)
     runtime = replaying.runtime
     try:
-        runtime.open(restored)
+        try:
+            runtime.open(restored)
+        except TaskError as error:
+            found.error, found.first = error, Difference(0, "its start", "", fault=str(error))
+            return found
         for kind, *rest in entries:
             match kind:
                 case "ran":
@@ -168,7 +172,11 @@ class _Replaying(Services):
                 return runtime.process(self._channels[edge], decode(payload), now_ms), None
             case "answer", (operator, place, result, error):
                 call = runtime.call_at(operator, place)
+                if call is None:
+                    raise MisuseError(f"operator {operator!r} has made fewer calls than in the run: one is answered")
                 return runtime.on_answer(call, result, None if error is None else RuntimeError(error)), None
+            case "end", _ if runtime.unanswered:
+                raise MisuseError("calls are open at the end that the run did not make, so they have no answers")
             case "contributions", (iteration,):
                 return [], runtime.take_contributions(iteration)
             case "decide", (path, contributions):

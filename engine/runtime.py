@@ -199,9 +199,10 @@ class TaskRuntime:
         caller = self._caller(call_id)
         return caller.name, sorted(caller.waiting).index(call_id)
 
-    def call_at(self, operator: str, place: int) -> int:
-        """The call of which `place_of_call` says this."""
-        return sorted(next(caller for caller in self._callers if caller.name == operator).waiting)[place]
+    def call_at(self, operator: str, place: int) -> int | None:
+        """The call of which `place_of_call` says this; None if fewer are open."""
+        waiting = sorted(next(caller for caller in self._callers if caller.name == operator).waiting)
+        return waiting[place] if place < len(waiting) else None
 
     def _caller(self, call_id: int) -> CallingRuntime:
         for operator in self._callers:

@@ -17,6 +17,7 @@ from engine.memory import MemoryServices
 from engine.on_ray.job_store import TasksInFolder
 from engine.replay import Replayed, replay
 from engine.runtime import TaskRuntime
+from engine.simulation.calling import Calls
 from engine.simulation.cuts_in_store import CutsInStore
 from engine.simulation.rehearsal import SimulatedServices
 from engine.simulation.world import World
@@ -82,7 +83,10 @@ def state_in(cuts: CutStore, epoch: Epoch, task: Task, deployment: Deployment) -
 def ran_by_hand(
     root: Path, flow: Flow, operator: str, batches: Iterable[list[Any]], key: bytes | None = None
 ) -> CutStore:
-    """A task that got these batches from the beginning of its run, kept them, and was closed."""
+    """A task that got these batches from the beginning of its run, kept them, and was closed.
+
+    The last of its calls is answered first.
+    """
     cuts = CutStore(str(root), "job", key)
     deployment = expand(flow.plan())
     [task] = [task for task in deployment.tasks.values() if operator in task.operators]
@@ -93,5 +97,8 @@ def ran_by_hand(
     with suppress(TaskError):
         for batch in batches:
             runtime.process(task.inputs[0], Batch(batch), now_ms=0)
+            for call in reversed(runtime.unanswered):
+                runtime.on_answer(call, *Calls().answer(runtime.call(call)))
+        runtime.end(now_ms=0)
     runtime.close()
     return cuts

@@ -29,6 +29,17 @@ def longer(word):
     return len(word) > 1
 
 
+def ask(word):
+    return word.upper()
+
+
+def asking():
+    flow = Flow("job")
+    words = flow.read(Items([]), name="words").rebalance().filter(longer, name="longer")
+    words.map_async(ask, name="ask").write(Collect(), name="done")
+    return flow
+
+
 def flow():
     flow = Flow("job")
     words = flow.read(Items([]), name="words").rebalance().filter(longer, name="longer")
@@ -201,6 +212,67 @@ def test_a_breakpoint_in_a_function_stops_in_this_process(
     assert (code, len(stopped)) == (0, 4)
 
 
+def calling_flow(asked: list[str], known: set[str]) -> Flow:
+    def ask(word: str) -> str:
+        asked.append(word)
+        return word.upper()
+
+    flow = Flow("job")
+    words = flow.read(Items([]), name="in").rebalance().filter(lambda word: word in known, name="known")
+    words.map_async(ask, name="ask").write(Collect(), name="done")
+    return flow
+
+
+def test_calls_get_the_answers_of_the_run(tmp_path: Path, replay: Replay):
+    asked: list[str] = []
+    ran_by_hand(tmp_path, calling_flow(asked, {"a", "b", "c"}), "ask", [["a", "b"], ["c"]])
+    assert asked == ["b", "a", "c"]
+    code, said = replay("ask", "--json")
+    assert (code, json.loads(said)["sent"]) == (0, 3)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(("least", "told"), [(0, "the run did not make"), (9, "fewer calls")])
+def test_other_calls_than_those_of_the_run_are_a_difference(
+    tmp_path: Path, module: Module, replay: Replay, least: int, told: str
+):
+    module.flow()
+    ran_by_hand(tmp_path, sys.modules["counting_words"].asking(), "ask", [["a", "bc"], ["de"]])
+    module.edit("len(word) > 1", f"len(word) > {least}")
+    code, said = replay("ask")
+    assert code == 1 and told in said
+
+
+def test_an_error_at_the_start_is_a_difference(tmp_path: Path, replay: Replay):
+    ran_by_hand(tmp_path, process_flow(Starts), "starts", BATCHES)
+    Starts.fails = True
+    try:
+        code, said = replay("starts")
+    finally:
+        Starts.fails = False
+    assert code == 1
+    assert "call 0 (its start)" in said and "no database" in said
+
+
+class Starts:
+    """Does at its start what fails elsewhere."""
+
+    fails = False
+
+    def on_start(self, ctx: Any) -> None:
+        if self.fails:
+            raise OSError("no database")
+
+    def on_record(self, ctx: Any, record: str) -> None:
+        ctx.emit(record)
+
+
+def process_flow(of: type) -> Flow:
+    flow = Flow("job")
+    flow.read(Items([]), name="in").rebalance().process(of, name="starts").write(Collect(), name="done")
+    return flow
+
+
 # -- refusals ------------------------------------------------------------------------------------------------------
 
 
@@ -261,4 +333,4 @@ def test_the_command_of_the_page_is_there(tmp_path: Path, module: Module, capsys
     ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
     assert main([names.get(word, word) for word in command.split()]) == 0
     out = capsys.readouterr().out
-    assert re.fullmatch(r"count, task 0, attempt 1, from the beginning: 2 calls with 4 records\n.*\n", out)
+    assert re.fullmatch(r"count, task 0, attempt 1, from the beginning: 3 calls with 4 records\n.*\n", out)
