@@ -10,8 +10,9 @@ it. An input is encoded before user code may change it. A piece (`recovery/store
 entries since the last one are large or old enough, at each capture, and when the task is closed. So a process that is
 killed leaves all pieces but the last. An entry is a pickled tuple of plain values that begins with a word:
 
-- "ran", what, arguments, read, outcome: a call. `read` are the batches that the source read in it. The outcome is
-  ("sent", channels, sinks, result), or ("raised", text), or None if the task was closed in the middle of the call.
+- "ran", what, arguments, read, outcome: a call. The arguments are pickled by themselves. `read` are the batches that
+  the source read in it. The outcome is ("sent", channels, sinks, result), or ("raised", text), or None if the task was
+  closed in the middle of the call.
 - "cut", epoch: a capture. What follows is in the pieces after that epoch.
 - "broken", reason: nothing more is kept before the next capture.
 - "closed": the task was closed; what it got is complete.
@@ -57,10 +58,10 @@ def encoded(emitted: Emitted) -> Sent:
 
 
 class _Call(NamedTuple):
-    """A call that is going on: what, with which arguments, and what was read and written in it."""
+    """A call that is going on: what, with which pickled arguments, and what was read and written in it."""
 
     what: str
-    arguments: tuple[Any, ...]
+    arguments: bytes
     read: list[bytes]
     written: Written
 
@@ -95,12 +96,12 @@ class Journal:
         self._call: _Call | None = None
 
     def begin(self, what: str, arguments: tuple[Any, ...]) -> None:
-        """User code is about to be called. Batches among the arguments are encoded now."""
+        """User code is about to be called. The arguments are pickled now, because it may change them."""
         if self.is_broken:
             return
         with _Breaking(self):
             kept = tuple(encode(each) if isinstance(each, Batch) else each for each in arguments)
-            self._call = _Call(what, kept, [], [])
+            self._call = _Call(what, pickle.dumps(kept, 5), [], [])
 
     def read(self, records: Records) -> None:
         """The source has read these records, which user code may change from now on."""

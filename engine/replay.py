@@ -9,6 +9,7 @@ Outputs are compared call by call and channel by channel, as multisets: a restor
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -140,8 +141,9 @@ class _Replaying(Services):
         """A writer that only notes what it is given."""
         return _NotingWriter(operator.name, self.written)
 
-    def run(self, found: Replayed, what: str, arguments: tuple[Any, ...], read: list[bytes], outcome: Any) -> None:
+    def run(self, found: Replayed, what: str, pickled: bytes, read: list[bytes], outcome: Any) -> None:
         """Make one call, and compare what comes of it."""
+        arguments: tuple[Any, ...] = pickle.loads(pickled)
         found.calls += 1
         found.records += sum(len(decode(each)) for each in (*read, *(arguments[1:2] if what == "process" else ())))
         self.reads.extend(read)

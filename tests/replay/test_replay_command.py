@@ -213,14 +213,19 @@ def test_a_breakpoint_in_a_function_stops_in_this_process(
 
 
 def calling_flow(asked: list[str], known: set[str]) -> Flow:
-    def ask(word: str) -> str:
+    def ask(word: str) -> list[str]:
         asked.append(word)
-        return word.upper()
+        return [word, word.upper()]
 
     flow = Flow("job")
     words = flow.read(Items([]), name="in").rebalance().filter(lambda word: word in known, name="known")
-    words.map_async(ask, name="ask").write(Collect(), name="done")
+    words.map_async(ask, name="ask").map(shortened, name="shortened").write(Collect(), name="done")
     return flow
+
+
+def shortened(answer: list[str]) -> list[str]:
+    answer.pop()  # what is kept must be what the function was given
+    return answer
 
 
 def test_calls_get_the_answers_of_the_run(tmp_path: Path, replay: Replay):
