@@ -148,4 +148,20 @@ if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; th
     fi
 fi
 
+# Prometheus is for the test of the metrics alone: setup goes on without it.
+if ! command -v promtool >/dev/null; then
+    if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
+        echo "setup: no Prometheus found, which a test has scrape a run; installing it by apt (about 20 MB to download, 100 MB on disk, half a minute)"
+        apt-cache show prometheus >/dev/null 2>&1 || apt-get update
+        # Its programs are wanted, and no server that runs for good.
+        mkdir -p /etc/systemd/system
+        [ -e /etc/systemd/system/prometheus.service ] || ln -sf /dev/null /etc/systemd/system/prometheus.service
+        if ! RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus; then
+            echo "setup: apt could not install Prometheus; the test of the metrics (tests/page) will fail until it is installed" >&2
+        fi
+    else
+        echo "setup: no Prometheus found; the test of the metrics (tests/page) will fail. To have it: sudo apt-get install -y prometheus (macOS: brew install prometheus)" >&2
+    fi
+fi
+
 exec "$python" scripts/setup.py

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import ray as untyped_ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
+from ray.util import metrics
 
 from engine.on_ray.attaching import ClusterError, check_address, is_gone
 
@@ -269,6 +270,14 @@ def is_over(pending: Pending, timeout_s: float) -> bool:
 def unanswered(pending: Sequence[Pending], timeout_s: float) -> list[Pending]:
     """Those of several calls that get no answer within that time."""
     return list(ray.wait(pending, num_returns=len(pending), timeout=timeout_s)[1])
+
+
+def metric(
+    name: str, meaning: str, tags: tuple[str, ...], is_counter: bool
+) -> Callable[[float, Mapping[str, str]], None]:
+    """A metric that Ray's agents serve to Prometheus, as `ray_NAME`. The result adds to a counter or sets a gauge."""
+    made = (metrics.Counter if is_counter else metrics.Gauge)(name, meaning, tags)
+    return cast(Any, made).inc if is_counter else cast(Any, made).set
 
 
 def kill(actor: Actor) -> None:

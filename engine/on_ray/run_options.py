@@ -84,6 +84,7 @@ Audit = Literal["never", "final", "every-cut"]
 Names = Annotated[Sequence[str], Rule(_are_names, "a list of operators' names")]
 NewNames = Annotated[Mapping[str, str], Rule(_are_new_names, "a dict: former name of an operator -> its new name")]
 OnSilence = Literal["report", "restart"]
+Metrics = Literal["on", "off"]
 Scope = Literal["auto", "pipeline", "job"]
 RestartStrategy = Literal["exponential", "fixed"]
 Placement = Literal["DEFAULT", "SPREAD"]
@@ -179,6 +180,8 @@ class RunOptions:
     """Operators whose tasks keep what they get beside the cuts, so that `backedge replay` can run it again."""
     seed: Seed = 0
     """Seed for the random choices of the run."""
+    metrics: Metrics = "on"
+    """Whether Ray serves metrics of the run to Prometheus: a dozen figures of each task, and more of the job."""
     detached: Switch = False
     """Whether the run survives the process that starts it, on a Ray cluster that does so, too. `attach` finds it."""
     progress: Switch = True

@@ -48,6 +48,7 @@ WORDS = {
     "loop_disk_bytes": ("5", 5),
     "keep_inputs": ("count", ("count",)),
     "seed": ("-3", -3),
+    "metrics": ("off", "off"),
     "detached": (None, True),
 }
 """Option -> a word on the command line, if it takes one, and the value that it stands for."""

@@ -58,6 +58,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "loop_disk_bytes": ([-1, *NO_NUMBERS], COUNT_OR_ZERO),
     "keep_inputs": (["count", None, [1]], "give a list of operators' names"),
     "seed": (NO_NUMBERS, "give an integer"),
+    "metrics": ([None, True, "no"], "give one of 'on', 'off'"),
     "detached": ([None, 1, "yes"], "give True or False"),
     "progress": ([None, 1, "no"], "give True or False"),
 }

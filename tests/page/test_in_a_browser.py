@@ -1,10 +1,14 @@
-"""The live page in a real browser: what it shows of a run on Ray while it goes on, is killed, heals and has ended."""
+"""The live page in a real browser: what it shows of a run on Ray while it goes on, is killed, heals and has ended.
+
+A real Prometheus scrapes the same run: Ray hands on what a run tells only after ten seconds, and this one lasts.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +22,12 @@ from backedge.page.page_control import PageControl
 from backedge.page.page_server import PageServer
 from backedge.page.page_source import PageSource
 from engine.on_ray.api.living_runs import LivingRuns
+from engine.on_ray.supervisor.run_metrics import METRICS
 from recovery.run_status import RunStatus
 from tests.on_ray.flows import begin
 from tests.page import browser as browsers
 from tests.page.browser import SCREENSHOTS, Visit, started
+from tests.page.prometheus import ALERTS, dashboard, program, scraping
 from tests.page.statuses import large, rich
 from tests.page.stored import two_cuts
 
@@ -198,6 +204,25 @@ def test_what_ends_a_run_is_asked_first(live: Visit):
     assert [message.partition(":")[0] for message in asked] == ["planted", "planted"]
     expect(live.page.locator("#steered")).to_be_empty()
     expect(live.page.locator("#state")).to_have_text("running")
+
+
+def test_prometheus_scrapes_the_run_and_takes_alerts_and_dashboard(run: Planted, tmp_path: Path):
+    checked = subprocess.run([program("promtool"), "check", "rules", str(ALERTS)], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    with scraping(tmp_path) as prometheus:
+        restores = prometheus.wait_for('ray_backedge_restores_total{exported_job="planted"}')
+        tasks = prometheus.wait_for('ray_backedge_busy_seconds_total{exported_job="planted"}')
+        told = prometheus.wait_for('group by (__name__) ({__name__=~"ray_backedge_.*",exported_job="planted"})')
+        (rules,) = prometheus.ask("rules")["groups"]
+        refused = [shown for shown in dashboard("planted") if prometheus.ask("query", query=shown) is None]
+    assert refused == []
+    assert len(restores) == 1
+    assert {(labels["operator"], labels["task"]) for labels in tasks} == {
+        (name, "0") for name in ("numbers", "try", "enough", "slow", "done")
+    }
+    missing = METRICS.keys() - {labels["__name__"].removeprefix("ray_") for labels in told}
+    assert missing == {"backedge_spilled_bytes_total"}, "no loop was too large"
+    assert {rule["health"] for rule in rules["rules"]} <= {"ok", "unknown"}
 
 
 def test_the_page_of_a_finished_job_shows_the_same_from_the_store(live: Visit, run: Planted):

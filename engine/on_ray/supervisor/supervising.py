@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from engine.cut_view import CutUnreadableError, CutView, reading_cut
 from engine.on_ray.job_store import JobStore, open_chain
@@ -64,6 +64,7 @@ LOOK_MS = 3_000
 NO_ANSWER = "its process does not answer; it is stopped, or in native code that lets no other thread run"
 WAIT_TOLD_S, WAIT_TOLD_AGAIN_S = 5.0, 60.0
 STATUS_KEPT_MS = 10_000
+WATCHED_MS = 5_000
 REFUSALS = (StoreError, RescaleError, GraphError, FencedError, NoRoomError)
 
 
@@ -77,6 +78,14 @@ class Look(NamedTuple):
     answer: Future[str]
     silent_ms: int
     until_ms: int
+
+
+class Watcher(Protocol):
+    """Passes on what is known about a run, such as its metrics."""
+
+    def on_status(self, status: RunStatus) -> None:
+        """The status now: every few seconds, and at the end."""
+        ...
 
 
 class Common:
@@ -104,6 +113,7 @@ class Supervising(RunObserver[CutDescription]):
     - heard_ms: time of each actor's last progress report in this attempt.
     - looks: open questions to silent actors about what they are doing.
     - status_kept_at_ms: when the status was kept last.
+    - watchers, watched_at_ms: what passes the status on, and when it got the status last.
     - wait_told_at_s: the next message about a missing machine is due after this many seconds of waiting.
     """
 
@@ -136,6 +146,8 @@ class Supervising(RunObserver[CutDescription]):
         added = self.earlier if spec.pipeline.place == 0 else None
         self.figures = RunFigures(spec.id, spec.options.root, time.time() - time.monotonic(), added)
         self.status_kept_at_ms: int | None = None
+        self.watchers: list[Watcher] = []
+        self.watched_at_ms = self.now_ms
         self.wait_told_at_s = WAIT_TOLD_S
         self.has_ended = False
 
@@ -175,6 +187,7 @@ class Supervising(RunObserver[CutDescription]):
         driver.clean_up()
         if driver.supervisor.has_claimed and driver.ending is not RunEnding.FENCED:
             self._keep_status()
+        self._tell_watchers()
         if not driver.is_restorable:
             self._release_output()
         return self.story
@@ -197,6 +210,13 @@ class Supervising(RunObserver[CutDescription]):
             self.store.keep_status((self.common.status or self.status)())
         except OSError as error:
             self.say_once(f"the status of the run could not be kept ({error}); it is tried again later")
+
+    def _tell_watchers(self) -> None:
+        self.watched_at_ms = self.now_ms
+        if self.watchers:
+            status = self.status()
+            for watcher in self.watchers:
+                watcher.on_status(status)
 
     def _release_output(self) -> None:
         try:
@@ -227,6 +247,8 @@ class Supervising(RunObserver[CutDescription]):
         while driver.is_due:
             driver.advance()
         self.actors.flush()
+        if self.now_ms - self.watched_at_ms >= WATCHED_MS:
+            self._tell_watchers()
 
     def _accept(self, request: Request) -> None:
         requests = self.driver.supervisor.requests

@@ -49,10 +49,14 @@ class SupervisorActor:
         starter = ActorStarter.with_first(first)
         # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
         from engine.on_ray.supervisor.job_supervising import JobSupervising
+        from engine.on_ray.supervisor.run_metrics import RunMetrics
 
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
         spec = specs[0]
         self._supervising = JobSupervising(specs, starter, is_successor=cluster.is_restarted())
+        if spec.run.metrics == "on":
+            for pipeline in self._supervising.pipelines:
+                pipeline.watchers.append(RunMetrics(pipeline.status(), cluster.metric))
         self._identity = spec.identity
         self._planned = tuple(str(kill) for each in specs for kill in each.kills)
         self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
