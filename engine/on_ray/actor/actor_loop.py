@@ -25,6 +25,7 @@ from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.actor.labelled_output import label_of, printing_as
 from engine.on_ray.actor.run_clock import RunClock
 from engine.on_ray.planned_faults import CountdownRuntime, RecordsDue, records_left
+from engine.on_ray.tracing import call_spans
 from engine.on_ray.transport.control_messages import (
     CONNECT_TIMEOUT_S,
     SUPERVISOR,
@@ -168,7 +169,7 @@ class ActorLoop:
         self.is_waiting_to_die = False
         self.early: list[tuple[bytes, bytes]] = []
         self.deliveries: deque[Delivery] = deque()
-        self.background = Background(store, mailbox.wake)
+        self.background = Background(store, mailbox.wake, call_spans(begin.options.job))
         self.services = make_services(self._publish)
         self.take_back = take_back
         self.journals = journals

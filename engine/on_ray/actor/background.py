@@ -19,6 +19,7 @@ from contextvars import copy_context
 from typing import Any, NamedTuple, Protocol
 
 from engine.answering import Answer, Call, begin, finish, within
+from engine.on_ray.tracing import CallSpans
 from engine.on_ray.transport.control_messages import Compacted
 from graphs.ids import Attempt, Epoch, TaskId
 from graphs.options import is_async
@@ -74,9 +75,13 @@ class Answered(NamedTuple):
 
 
 class Background:
-    """The threads of an actor in one attempt. `store` is None for a run that keeps no snapshots."""
+    """The threads of an actor in one attempt. `store` is None for a run that keeps no snapshots.
 
-    def __init__(self, store: TaskFilesStore | None, wake: Callable[[], None]) -> None:
+    `spans` is told of the calls, if they are traced.
+    """
+
+    def __init__(self, store: TaskFilesStore | None, wake: Callable[[], None], spans: CallSpans | None = None) -> None:
+        self._spans = spans
         self.done: deque[Written | Compacted | Answered] = deque()
         self._store = store
         self._wake = wake
@@ -136,6 +141,8 @@ class Background:
 
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
+        if self._spans is not None:
+            self._spans.on_call(task, call_id)
         if is_async(call.function) or call.timeout_s is not None:
             asyncio.run_coroutine_threadsafe(self._answer(task, call_id, call), self._event_loop())
         else:
@@ -162,6 +169,8 @@ class Background:
         return self._events
 
     def _finish(self, what: Written | Compacted | Answered) -> None:
+        if self._spans is not None and isinstance(what, Answered):
+            self._spans.on_answer(what.task, what.call_id, what.error)
         if not self._is_closed:
             self.done.append(what)
             self._wake()

@@ -50,6 +50,7 @@ class SupervisorActor:
         # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
         from engine.on_ray.supervisor.job_supervising import JobSupervising
         from engine.on_ray.supervisor.run_metrics import RunMetrics
+        from engine.on_ray.tracing import NO_EXPORTER, RunSpans, flush, lacks_exporter, tracer
 
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
         spec = specs[0]
@@ -57,6 +58,11 @@ class SupervisorActor:
         if spec.run.metrics == "on":
             for pipeline in self._supervising.pipelines:
                 pipeline.watchers.append(RunMetrics(pipeline.status(), cluster.metric))
+        if (spans := tracer()) is not None:
+            for pipeline in self._supervising.pipelines:
+                pipeline.watchers.append(RunSpans(pipeline.status(), spans, flush))
+        elif lacks_exporter():
+            self._supervising.pipelines[0].say(NO_EXPORTER)
         self._identity = spec.identity
         self._planned = tuple(str(kill) for each in specs for kill in each.kills)
         self._end = ThreadPoolExecutor(1, "lead").submit(self._supervising.run)
