@@ -15,6 +15,7 @@ from bench.peers import PeerError
 BENCHES = {
     "core": "what the protocol core costs a batch, and a step of the simulator",
     "loop": "a loop under load on Ray, beside two processes by hand",
+    "watch": "the loop with its live page open and metrics, beside the same without",
     "hop": "one record alone in a loop on Ray, beside ping-pongs",
     "columns": "a keyed sum of columns on Ray, beside pyarrow in one process and Ray Data",
     "count": "a keyed count on Ray, beside two processes by hand and bytewax",

@@ -16,6 +16,7 @@ from bench.session import session
 TOLD = {"bench", "unit", "ours", "peers", "ratios", "spread", "ok", "missed", "load"}
 PEERS = {
     "loop": {"bare", "bare_task"},
+    "watch": {"unwatched"},
     "hop": {"bare", "ray", "bare_apart"},
     "count": {"bare"},
     "columns": {"arrow"},
