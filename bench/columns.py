@@ -1,8 +1,8 @@
 """A keyed sum of columns with an exchange: chunks of rows -> by key -> a table of sums, in two tasks.
 
-Parallelism 2, a process per slice, with a cut every second. Rows are not combined before the exchange, so all of them
-travel, half of them to the other process. The time is from the first chunk to the last sum, at the slower task; files
-are in the page cache. All cases must end with the same sums.
+Parallelism 2, a process per slice, with a cut every second. Rows are not combined before the exchange, because a chunk
+holds most keys once: all of them travel, half of them to the other process. The time is from the first chunk to the
+last sum, at the slower task; files are in the page cache. All cases must end with the same sums.
 
 Peers: arrow, pyarrow's group_by on a table in memory, in one process with all cores; ray_data, Ray Data's groupby on
 blocks in memory, if pandas is installed, which it needs.
@@ -27,12 +27,11 @@ from bench.session import session
 from bench.workloads import SumWorkload
 from engine.files.arrow import arrow, parquet
 from engine.files.file_formats import Parquet
-from graphs import Flow, Items
+from graphs import Flow, Items, Table
 
 LIMITS = {"arrow": 0.8, "ray_data": 10.0}
 ROWS, KEYS = 20_000_000, 1_000_000
 CHUNK_ROWS = 1_000_000
-FOLDED_ROWS_MIN = 2_000_000
 
 
 def run(options: Options) -> Report:
@@ -93,44 +92,21 @@ def make_flow(workload: SumWorkload, output: str) -> Flow:
     flow = Flow("columns")
     starts = flow.read(Items([{"start": start} for start in range(0, workload.rows, CHUNK_ROWS)]), name="starts")
     rows = starts.map_batches(rows_from, batch_format="numpy", batch_size=1, name="rows")
-    sums = rows.key_by("key").process(Sums, batch_format="pyarrow", name="sums")
+    sums = rows.key_by("key").process(Sums, batch_format="numpy", name="sums")
     sums.write(Parquet(f"{output}/sums"), name="written")
     return flow
 
 
 class Sums:
-    """The sum of each key, as a table; rows are added to it when there are many."""
+    """The sum of each key, in a table."""
 
-    def __init__(self) -> None:
-        self.parts: list[Any] = []
-        self.folded_rows = 0
+    table = Table(key={"key": "int64"}, columns={"sum": "int64"})
 
-    def on_batch(self, ctx: Any, rows: Any) -> None:
-        """Keep the rows, and fold them into the table when there are twice as many as keys."""
-        self.parts.append(rows)
-        if sum(map(len, self.parts)) > max(FOLDED_ROWS_MIN, 3 * self.folded_rows):
-            self.fold()
-
-    def fold(self) -> Any:
-        """The table of sums so far."""
-        table = arrow().concat_tables(self.parts)
-        folded = table.group_by("key", use_threads=False).aggregate([("value", "sum")])
-        folded = folded.select(["key", "value_sum"]).rename_columns(["key", "value"])
-        self.parts, self.folded_rows = [folded], len(folded)
-        return folded
+    def on_batch(self, ctx: Any, rows: dict[str, Any]) -> None:
+        """Add the values of the rows."""
+        ctx.table.combine(np.add, ctx.table.rows(rows["key"]), sum=rows["value"])
 
     def on_end(self, ctx: Any) -> None:
         """Emit the sums, each with the time at which all were known."""
-        if self.parts:
-            table = self.fold()
-            ended_s = np.full(len(table), time.perf_counter())
-            ctx.emit_batch({"key": table["key"].to_numpy(), "sum": table["value"].to_numpy(), "ended_s": ended_s})
-
-    def capture(self) -> Any:
-        """The sums so far."""
-        return self.fold() if self.parts else None
-
-    def restore(self, state: Any) -> None:
-        """Go on from there."""
-        if state is not None:
-            self.parts, self.folded_rows = [state], len(state)
+        sums = ctx.table.scan()
+        ctx.emit_batch({**sums, "ended_s": np.full(len(ctx.table), time.perf_counter())})

@@ -25,8 +25,8 @@ from engine.task_errors import NO_KEY, USER_RAISED, RoutingError, describe, show
 from graphs.deployment import Channel
 from graphs.graph_errors import UnkeyableError
 from graphs.ids import ChannelId
-from graphs.plan import Edge, Routing
-from graphs.routing import key_group, task_of_group, tasks_of_keys
+from graphs.plan import Edge, KeyColumns, Routing
+from graphs.routing import key_group, task_of_group, tasks_of_keys, tasks_of_tuples
 
 Send = Callable[[Records, Hops], None]
 TakeRecords = Callable[[list[Any], Hops], None]
@@ -90,7 +90,11 @@ def partitioner(edge: Edge, channels: Sequence[Channel], sender_index: int, out:
     if edge.routing is Routing.REBALANCE:
         return _in_turn(ids, out, turn)
     targets = _Targets(len(ids))
-    of_columns = partial(_targets_of_columns, edge, edge.by, targets) if isinstance(edge.by, str) else None
+    of_columns = None
+    if isinstance(edge.by, str):
+        of_columns = partial(_targets_of_columns, edge, edge.by, targets)
+    elif isinstance(edge.by, KeyColumns):
+        of_columns = partial(_targets_of_tuples, edge.by.names, targets.count)
     return _by_target(ids, out, _divide_by_key(edge, targets), of_columns)
 
 
@@ -186,6 +190,12 @@ def _targets_of_columns(edge: Edge, by: str, targets: _Targets, columns: Columns
         return np.array([targets[key] for key in distinct], np.int64)[positions]
     except UnkeyableError as error:
         raise RoutingError(f"{_place('key_by', edge)}: {error}") from error
+
+
+def _targets_of_tuples(names: Sequence[str], count: int, columns: Columns) -> _ColumnTargets | None:
+    """The same for a key of several columns."""
+    parts = [part for name in names if (part := columns.keys(name)) is not None]
+    return tasks_of_tuples(parts, count) if len(parts) == len(names) else None
 
 
 def _divide_by_key(edge: Edge, targets: _Targets) -> Callable[[list[Any], Sequence[_Part]], None]:

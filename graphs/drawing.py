@@ -16,7 +16,7 @@ from graphs.kinds import MapBatches, OfBatchClass
 from graphs.naming import function_name
 from graphs.operator_kind import Shape
 from graphs.options import check_choice
-from graphs.plan import Edge, Operator, Plan, Routing
+from graphs.plan import Edge, KeyColumns, Operator, Plan, Routing
 from graphs.svg_drawing import svg_lines
 from graphs.wording import printable
 
@@ -220,4 +220,6 @@ def _remarks(edge: Edge) -> list[str]:
 
 
 def _function(by: Any) -> str:
+    if isinstance(by, KeyColumns):
+        return ", ".join(by.names)
     return by if isinstance(by, str) else function_name(by) or "a function"

@@ -15,6 +15,22 @@ from graphs.hops import Digit, Trip
 from graphs.operator_kind import OperatorKind
 
 Key = Callable[[Any], Any] | str
+
+
+@dataclass(frozen=True)
+class KeyColumns:
+    """A key of several columns: a function of a record, whose columns operators on columns look up by name.
+
+    >>> KeyColumns(("user", "day"))({"user": 7, "day": "monday", "n": 1})
+    (7, 'monday')
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        return tuple([record[name] for name in self.names])
+
+
 """A function of the record, or the name of a column."""
 
 

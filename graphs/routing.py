@@ -67,26 +67,36 @@ def key_groups(keys: npt.NDArray[Any] | Iterable[Any]) -> npt.NDArray[np.int64]:
     return np.fromiter((groups[key] for key in values), np.int64, len(values))
 
 
+Part = npt.NDArray[Any] | tuple[list[Any], npt.NDArray[np.integer[Any]]]
+"""A column, or its distinct values and the position of each row's value among them."""
+
+
 def groups_of_keys(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """The key groups of keys whose parts are columns of integers and texts; one part alone is a plain key.
+    """The key groups of keys whose parts are these columns; one part alone is a plain key.
 
     >>> columns = [np.array(["a", "b"], object), np.array([1, -2])]
     >>> groups_of_keys(columns).tolist() == [key_group(("a", 1)), key_group(("b", -2))]
     True
     """
-    if len(parts) == 1:
-        return key_groups(parts[0])
-    codes = np.full(len(parts[0]), len(parts), np.uint64)
+    return key_groups(parts[0]) if len(parts) == 1 else groups_of_tuples(parts)
+
+
+def groups_of_tuples(parts: Sequence[Part]) -> npt.NDArray[np.int64]:
+    """The key groups of tuples with these parts."""
+    codes = np.uint64(len(parts))
     for part in parts:
         codes = (codes ^ _codes(part)) * np.uint64(_SPREAD)
         codes ^= codes >> np.uint64(32)
-    return _groups(codes)
+    return _groups(cast(Any, codes))
 
 
-def _codes(column: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    if column.dtype.kind in "iub":
-        return column.astype(np.uint64)
-    values = cast(list[Any], column.tolist())
+def _codes(part: Part) -> npt.NDArray[np.uint64]:
+    if isinstance(part, tuple):
+        distinct, positions = part
+        return np.array([_code(value) for value in distinct], np.uint64)[positions]
+    if part.dtype.kind in "iub":
+        return part.astype(np.uint64)
+    values = cast(list[Any], part.tolist())
     codes = {value: _code(value) for value in set(values)}
     return np.fromiter((codes[value] for value in values), np.uint64, len(values))
 
@@ -128,6 +138,11 @@ def tasks_of_keys(keys: npt.NDArray[Any] | Iterable[Any], parallelism: int) -> n
     True
     """
     return key_groups(keys) * parallelism // KEY_GROUPS
+
+
+def tasks_of_tuples(parts: Sequence[Part], parallelism: int) -> npt.NDArray[np.int64]:
+    """The same for keys that are tuples with these parts."""
+    return groups_of_tuples(parts) * parallelism // KEY_GROUPS
 
 
 def groups_of_task(index: int, parallelism: int) -> range:

@@ -1,9 +1,10 @@
 """Finds the rows of many keys at once, and numbers new ones.
 
-Integers are looked up in a hash table of NumPy arrays, all of them in one pass, and those that meet another key in a
-few more. (pyarrow's `index_in` and a sorted array were measured as well: the first builds its table in each call, the
-other takes three times as long and must be merged with new keys.) Texts are looked up in a dict, each distinct one
-once. A composite key is looked up part by part: numbers of its parts make up an integer.
+Integers that are close together are positions in an array. Others are looked up in a hash table of NumPy arrays, all of
+them in one pass, and those that meet another key in a few more. (pyarrow's `index_in` and a sorted array were measured
+as well: the first builds its table in each call, the other takes three times as long and must be merged with new keys.)
+Texts are looked up in a dict, each distinct one once. A composite key is looked up part by part: numbers of its parts
+make up an integer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Number = Callable[[Array], Array]
 """Gives the rows of new keys, of which it is passed the positions."""
 
 _SPREAD = np.uint64(0xD6E8FEB86659FD93)
-_LEAST_BITS = 10
+_SPAN_MIN, _SPAN_PER_KEY = 1 << 16, 8
+_INT_MAX = 1 << 62
 
 
 class RowIndex(Protocol):
@@ -49,7 +51,7 @@ def index_for(types: Sequence[str]) -> RowIndex:
 
 
 class IntegerIndex:
-    """Rows of integers.
+    """Rows of integers: in an array if they are close together, as numbers of users or vertices often are, or hashed.
 
     >>> index = IntegerIndex()
     >>> index.add([np.array([30, 10])], np.array([0, 1]))
@@ -58,21 +60,35 @@ class IntegerIndex:
     """
 
     def __init__(self) -> None:
-        # Slot -> its key and row; -1 if it is free. A key is in the first free slot after the one that it hashes to.
-        self._rows = np.full(1 << _LEAST_BITS, -1, np.int32)
-        self._keys = np.zeros(1 << _LEAST_BITS, np.int64)
+        # The row of each integer from `_first` on, -1 if it has none; or of each slot, while `_keys` has their keys.
+        # A key is in the first free slot after the one that it hashes to.
+        self._rows = np.empty(0, np.int32)
+        self._first = 0
+        self._keys: Array | None = None
         self._count = 0
+        self._lowest, self._highest = _INT_MAX, -_INT_MAX
 
     def find(self, keys: Sequence[Array]) -> Array:
         """The row of each key, -1 if it has none."""
         (wanted,) = keys
+        if self._keys is not None:
+            return self._found_hashed(wanted, self._keys)
+        last = self._first + len(self._rows) - 1
+        if len(wanted) and wanted.min() >= self._first and wanted.max() <= last:
+            return self._rows.take(wanted - self._first).astype(np.int64)
+        found = np.full(len(wanted), -1, np.int64)
+        is_inside = (wanted >= self._first) & (wanted <= last)
+        found[is_inside] = self._rows[wanted[is_inside] - self._first]
+        return found
+
+    def _found_hashed(self, wanted: Array, keys: Array) -> Array:
         slots = self._slots(wanted)
-        found = self._rows[slots].astype(np.int64)
-        left = np.flatnonzero((self._keys[slots] != wanted) & (found >= 0))
+        found = self._rows.take(slots).astype(np.int64)
+        left = np.flatnonzero((keys.take(slots) != wanted) & (found >= 0))
         slots = slots[left]
         while len(left):
             slots = (slots + 1) & (len(self._rows) - 1)
-            rows, is_other = self._rows[slots], self._keys[slots] != wanted[left]
+            rows, is_other = self._rows[slots], keys[slots] != wanted[left]
             found[left] = rows
             goes_on = is_other & (rows >= 0)
             left, slots = left[goes_on], slots[goes_on]
@@ -81,16 +97,38 @@ class IntegerIndex:
     def add(self, keys: Sequence[Array], rows: Array) -> None:
         """Add keys that have no row; each occurs once."""
         (new,) = keys
+        if not len(new):
+            return
         self._count += len(new)
-        if 2 * self._count > len(self._rows):
-            is_used = self._rows >= 0
-            former = self._keys[is_used], self._rows[is_used]
-            size = 1 << (3 * self._count).bit_length()
-            self._rows, self._keys = np.full(size, -1, np.int32), np.zeros(size, np.int64)
+        self._lowest = min(self._lowest, int(new.min()))
+        self._highest = max(self._highest, int(new.max()))
+        span = self._highest - self._lowest + 1
+        is_close = span <= max(_SPAN_MIN, _SPAN_PER_KEY * self._count)
+        if self._keys is None:
+            is_full = not is_close or not self._first <= self._lowest <= self._highest < self._first + len(self._rows)
+        else:
+            is_full = 2 * self._count > len(self._rows)
+        if is_full:
+            is_used = np.flatnonzero(self._rows >= 0)
+            former = is_used + self._first if self._keys is None else self._keys[is_used], self._rows[is_used]
+            self._resize(span if is_close else None)
             self._place(*former)
         self._place(new, rows.astype(np.int32))
 
+    def _resize(self, span: int | None) -> None:
+        """Make room for so many integers in a row, on both sides; or for slots."""
+        if span is None:
+            size = 1 << (3 * self._count).bit_length()
+            self._first, self._keys = 0, np.zeros(size, np.int64)
+        else:
+            size = 2 * span
+            self._first, self._keys = self._lowest - span // 2, None
+        self._rows = np.full(size, -1, np.int32)
+
     def _place(self, keys: Array, rows: Array) -> None:
+        if self._keys is None:
+            self._rows[keys - self._first] = rows
+            return
         slots = self._slots(keys)
         while len(keys):
             is_free = self._rows[slots] < 0

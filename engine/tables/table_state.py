@@ -27,6 +27,7 @@ from recovery.table_groups import Rows, TableGroups
 BLOCK_ROWS = 4096
 _SHIFT = BLOCK_ROWS.bit_length() - 1
 _BASES_MAX = 64
+_TOO_MANY = 1 << 62
 
 
 class TableState:
@@ -210,6 +211,10 @@ class TableState:
         is_touched[rows >> _SHIFT] = True
         for capture in self._open:
             capture.take(np.flatnonzero(is_touched[: len(capture.is_left)] & capture.is_left).tolist())
+        if self._changes[self._now] > self._limit:
+            # Too many for a delta, even if the table grows: what a later one is relative to comes after them.
+            self._changes[self._now] = _TOO_MANY
+            return
         self._changes[self._now] += int(np.count_nonzero(self._changed_at[rows] != self._now))
         self._changed_at[rows] = self._now
         self._block_changed_at[is_touched] = self._now
@@ -218,8 +223,12 @@ class TableState:
 
     def has_base(self, base: Epoch) -> bool:
         """Whether the changes since this capture are known and few enough to be written as a delta."""
-        limit = max(TouchedKeys.tracked_min, self._count // TouchedKeys.share)
-        return base in self._numbers and self._changes_since(base) <= limit
+        return base in self._numbers and self._changes_since(base) <= self._limit
+
+    @property
+    def _limit(self) -> int:
+        """The most changes that a delta holds."""
+        return max(TouchedKeys.tracked_min, self._count // TouchedKeys.share)
 
     def capture(self, epoch: Epoch = LAST_STATE, base: Epoch | None = None) -> TableCapture:
         """Capture the rows that changed since `base`, or all rows if the changes are not known."""
@@ -243,7 +252,7 @@ class TableState:
     def _changes_since(self, base: Epoch) -> int:
         """How many rows changed since a capture; more if a row changed between several."""
         since = self._numbers[base]
-        return min(self._count, sum(count for number, count in self._changes.items() if number > since))
+        return sum(count for number, count in self._changes.items() if number > since)
 
     def release(self, capture: TableCapture) -> None:
         """Stop sharing rows with this capture."""

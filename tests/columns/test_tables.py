@@ -84,11 +84,26 @@ def test_the_index_finds_each_key_among_many_and_no_other(kinds: tuple[str, ...]
 
 def test_integers_that_hash_to_one_slot_are_kept_apart():
     index = IntegerIndex()
+    far = np.array([-(1 << 63), (1 << 63) - 1])
+    index.add([far], np.array([1_000, 1_001]))
     numbers = np.arange(300_000)
-    ids = numbers[index._slots(numbers) == 5]  # pyright: ignore[reportPrivateUsage]
-    assert len(ids) > 200
-    index.add([ids[:200]], np.arange(200))
-    assert index.find([ids]).tolist() == [*range(200), *[-1] * (len(ids) - 200)]
+    ids = numbers[index._slots(numbers) == index._slots(far[:1])]  # pyright: ignore[reportPrivateUsage]
+    assert len(ids) > 1_000
+    index.add([ids[:1_000]], np.arange(1_000))
+    assert index.find([ids]).tolist() == [*range(1_000), *[-1] * (len(ids) - 1_000)]
+    assert index.find([far]).tolist() == [1_000, 1_001]
+
+
+def test_integers_are_found_whether_they_are_close_together_or_not_and_when_that_changes():
+    index, random = IntegerIndex(), np.random.default_rng(2)
+    expected: dict[int, int] = {}
+    # Close together on both sides, then some far away, then so many between them that all are close together again.
+    for ids in ([5, 7], [-900, 900], [1 << 30], range(1_000, 3_000), random.integers(0, 1 << 22, 700_000)):
+        new = [key for key in dict.fromkeys(map(int, ids)) if key not in expected]
+        index.add([np.array(new, np.int64)], np.arange(len(expected), len(expected) + len(new)))
+        expected |= dict(zip(new, range(len(expected), len(expected) + len(new)), strict=True))
+        wanted = [*expected, -(1 << 63), (1 << 63) - 1, 6, -1]
+        assert index.find([np.array(wanted, np.int64)]).tolist() == [expected.get(key, -1) for key in wanted]
 
 
 def test_composite_keys_have_the_key_group_of_their_tuple():
@@ -170,6 +185,22 @@ def test_a_table_that_is_restored_continues_with_deltas_of_the_restored_cut():
     table.set(table.rows([7]), sum=5)
     (rows,) = rows_of(state_of(table.capture(Epoch(5), Epoch(4))))
     assert rows.entries() == [(7, {"sum": 5})]
+
+
+def test_too_many_changes_stay_too_many_when_the_table_grows():
+    table = table_of(range(9_000), 0)
+    table.capture(Epoch(1)).release()
+    for _ in range(2):
+        table.set(table.rows(range(2_000)), sum=1)
+    table.set(table.rows(range(2_000, 2_500)), sum=1)
+    table.capture(Epoch(2), Epoch(1)).release()
+    table.set(table.rows([8_999]), sum=7)
+    table.rows(range(9_000, 100_000))
+    assert not table.has_base(Epoch(1))
+    table.capture(Epoch(3)).release()
+    table.set(table.rows([8_999]), sum=7)
+    assert not table.has_base(Epoch(1))
+    assert table.has_base(Epoch(3))
 
 
 def test_a_run_whose_cuts_are_never_deltas_tracks_nothing():

@@ -1,0 +1,59 @@
+"""Combines the rows of a batch that have the same key, before they are sent: `KeyedStream.combine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from graphs.graph_errors import BadOptionError
+
+Array = npt.NDArray[Any]
+How = Literal["sum", "min", "max", "first", "last"] | Callable[[Array, Array], Array]
+
+NAMES = ("sum", "min", "max", "first", "last")
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """Makes one row of the rows of a key: its `by` columns, and each of the columns in `how` combined."""
+
+    by: tuple[str, ...]
+    how: Mapping[str, How]
+
+    def check(self, what: str) -> None:
+        """Raise unless columns can be combined this way."""
+        if not self.how:
+            raise BadOptionError(f'{what} names no column: give combine({{column: "sum"}})')
+        for name, how in self.how.items():
+            if name in self.by:
+                raise BadOptionError(f"{what} combines column {name!r}, which is part of the key: leave it out")
+            if not callable(how) and how not in NAMES:
+                raise BadOptionError(
+                    f"{what} combines column {name!r} by {how!r}: give one of {', '.join(NAMES)}, or a function "
+                    "(values, starts) such as np.logical_or.reduceat"
+                )
+
+    def __call__(self, table: Any) -> Any:
+        """Combine the rows of an Arrow table."""
+        wanted = [(name, "list" if callable(how) else how) for name, how in self.how.items()]
+        # In one thread the rows of a key stay in their order.
+        combined = table.group_by(list(self.by), use_threads=False).aggregate(wanted)
+        for name, how in self.how.items():
+            if callable(how):
+                place = combined.schema.get_field_index(f"{name}_list")
+                combined = combined.set_column(place, f"{name}_list", _reduced(combined.column(place), how))
+        return combined.select([*self.by, *(f"{name}_{how}" for name, how in wanted)]).rename_columns(
+            [*self.by, *self.how]
+        )
+
+
+def _reduced(lists: Any, how: Callable[[Array, Array], Array]) -> Any:
+    joined = lists.combine_chunks()
+    starts = joined.offsets.to_numpy()[:-1]
+    values = joined.flatten().to_numpy(zero_copy_only=False)
+    return import_module("pyarrow").array(np.asarray(how(values, starts)))

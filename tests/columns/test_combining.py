@@ -1,0 +1,122 @@
+"""Rows of a key that are combined before they are sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import BadOptionError, Collect, Flow, Items, Process, Table, draw, simulate
+from graphs.routing import key_group, task_of_group
+from tests.columns.given import columns, flow_of, sent
+from tests.runtime.tasks import Tasks
+
+Arrays = dict[str, Any]
+ROWS = columns(key=["b", "a", "b", "a", "b"], n=[5, 1, 3, 2, 4])
+
+
+def passed(stream: Any) -> Any:
+    """The stream behind an operator in a task of its own, in which the rows are combined."""
+    return stream.map_batches(lambda batch: batch, batch_format="pyarrow", name="op")
+
+
+def combined(how: Any, rows: Any = ROWS, key: Any = "key") -> list[tuple[str, Any]]:
+    """Where rows went, as records."""
+    found = sent(Tasks(flow_of(lambda s: passed(s).key_by(key).combine(how))), rows)
+    return [(target, records.to_records()) for target, records, _ in found]
+
+
+@pytest.mark.parametrize(
+    ("how", "of_b", "of_a"),
+    [
+        ("sum", 12, 3),
+        ("min", 3, 1),
+        ("max", 5, 2),
+        ("first", 5, 1),
+        ("last", 4, 2),
+        (np.multiply.reduceat, 60, 2),
+        (lambda values, starts: values[starts] * 10, 50, 10),
+    ],
+)
+def test_the_rows_of_a_key_become_one(how: Any, of_b: int, of_a: int):
+    assert combined({"n": how}) == [("sink/0", [{"key": "b", "n": of_b}, {"key": "a", "n": of_a}])]
+
+
+def test_several_columns_are_combined_each_in_its_way_and_others_are_left_out():
+    rows = columns(key=[1, 1], n=[2, 3], low=[0.5, 0.25], other=[0, 0])
+    assert combined({"n": "sum", "low": "min"}, rows) == [("sink/0", [{"key": 1, "n": 5, "low": 0.25}])]
+
+
+def test_records_are_combined_as_well():
+    assert combined({"n": "sum"}, [{"key": 1, "n": 2}, {"key": 1, "n": 3}]) == [("sink/0", [{"key": 1, "n": 5}])]
+
+
+def test_keys_of_several_columns_are_combined_and_routed_like_the_tuples_of_records():
+    rows = columns(key=[1, 1, 2, 1], day=["x", "y", "x", "x"], n=[1, 2, 3, 4])
+    ((_, found),) = combined({"n": "sum"}, rows, ("key", "day"))
+    assert found == [{"key": 1, "day": "x", "n": 5}, {"key": 1, "day": "y", "n": 2}, {"key": 2, "day": "x", "n": 3}]
+
+
+@pytest.mark.parametrize("values", [[7, 8, 9, -1], [7.5, 8.0, float("nan"), 1.0], ["a", "b", "ü", None]])
+def test_columns_are_routed_by_several_columns_as_records_are(values: list[Any]):
+    rows = columns(key=values, day=["x", "y", "z", "x"])
+    flow = Flow("routed")
+    read = (
+        flow.read(Items[Any]([]), name="source").rebalance().map_batches(lambda b: b, batch_format="numpy", name="op")
+    )
+    read.key_by(["key", "day"]).filter(bool, name="sink", parallelism=3).write(Collect())
+    found = {
+        (str(row["key"]), row["day"]): target
+        for target, records, _ in sent(Tasks(flow), rows)
+        for row in records.to_records()
+    }
+    assert found == {
+        (str(key), day): f"sink/{task_of_group(key_group((key, day)), 3)}"
+        for key, day in zip(values, ["x", "y", "z", "x"], strict=True)
+    }
+
+
+class Totals(Process[Any, Any]):
+    table = Table(key={"user": "int64", "day": "string"}, columns={"n": "int64"})
+
+    def on_batch(self, ctx: Any, batch: Arrays) -> None:
+        ctx.table.combine(np.add, ctx.table.rows(batch["user"], batch["day"]), n=batch["n"])
+
+    def on_end(self, ctx: Any) -> None:
+        ctx.emit_batch(ctx.table.scan())
+
+
+def test_what_was_combined_adds_up_under_crashes():
+    rows = [{"user": n % 5, "day": f"day {n % 2}", "n": n} for n in range(40)]
+    flow = Flow("totals")
+    keyed = flow.read(Items(rows), name="rows").key_by(["user", "day"])
+    keyed.combine({"n": "sum"}, name="combined").process(Totals, batch_format="numpy", name="totals").write(
+        Collect(), name="out"
+    )
+    assert "combined" in draw(flow)
+    result = simulate(flow, seeds=range(20), parallelism=(1, 2))
+    assert {(row["user"], row["day"]): row["n"] for row in result.outputs["out"]} == {
+        (user, day): sum(row["n"] for row in rows if (row["user"], row["day"]) == (user, day))
+        for user, day in {(row["user"], row["day"]) for row in rows}
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "how", "fault"),
+    [
+        (len, {"n": "sum"}, "combine needs the names of the key columns"),
+        ("key", {}, "names no column"),
+        ("key", {"n": "mean"}, "combines column 'n' by 'mean': give one of sum, min, max, first, last, or a function"),
+        ("key", {"key": "sum"}, "combines column 'key', which is part of the key"),
+    ],
+)
+def test_a_combiner_that_cannot_be_is_refused_when_the_flow_is_built(key: Any, how: Any, fault: str):
+    with pytest.raises(BadOptionError, match=fault):
+        Flow().read(Items([{}])).key_by(key).combine(how)
+
+
+def test_a_key_of_several_columns_needs_two_at_least_that_differ():
+    for names in (["a"], ["a", "a"], []):
+        with pytest.raises(BadOptionError, match="give several different names"):
+            Flow().read(Items([{}])).key_by(names)
