@@ -16,22 +16,20 @@ from typing import Any, ClassVar, TypeVar
 from engine.files.arrow import parquet
 from engine.files.disk import Disk, UnsyncedDisk
 from engine.files.file_errors import OutputError
+from engine.files.folder_output import FolderOutput
 from engine.files.locations import Location, Stamp
-from engine.files.names import path_name
-from engine.files.object_location import location_of
-from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
+from engine.files.object_location import is_in_object_store, location_of
+from engine.files.object_output import ObjectOutput
+from engine.files.output_folders import STAGING
+from engine.files.output_place import OutputPlace
 from engine.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
 from engine.files.parquet_split import ParquetSplit
 from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, csv_header, cut_bytes, join_bytes, read_pickles
-from engine.files.rolls import RollLimits, Rolls, TargetOf
 from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
-from engine.files.staging import Staging
 from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
-from engine.files.withdrawing import Span, Withdrawing
-from engine.files.writers import FileWriter
+from engine.files.withdrawing import Span
 from graphs.graph_errors import BadOptionError
-from graphs.ids import Attempt
-from graphs.io import Rollback, Sink, SinkPlace, Source, SplitReader, Withdrawal, check_rate
+from graphs.io import Rollback, Sink, SinkPlace, SinkWriter, Source, SplitReader, Withdrawal, check_rate
 from graphs.options import check_count, is_above_zero
 
 T = TypeVar("T")
@@ -124,7 +122,8 @@ class FileSink(Files, Sink[Any]):
     """Writes files into a folder, exactly once. A cut makes its records final, and they become visible soon after.
 
     A task publishes a file when its records take up `roll_bytes`, when `roll_s` seconds have passed since the first of
-    them became final, and at the end of the run. With None for both, each cut has a file of its own, at once.
+    them became final, and at the end of the run. With None for both, each cut has a file of its own, at once; so it is
+    in an object store, whatever their defaults are.
     """
 
     roll_bytes: int | None = field(default=ROLL_BYTES, kw_only=True)
@@ -146,6 +145,13 @@ class FileSink(Files, Sink[Any]):
             check_count(self.roll_bytes, "roll_bytes", "a sink of files")
         if self.roll_s is not None and not is_above_zero(self.roll_s):
             raise BadOptionError(f"a sink of files has roll_s={self.roll_s!r}: give seconds above 0, or None")
+        rolls = self.roll_bytes not in (None, ROLL_BYTES) or self.roll_s not in (None, ROLL_S)
+        if rolls and is_in_object_store(self.path):
+            raise BadOptionError(
+                f"a sink of files has roll_bytes={self.roll_bytes!r}, roll_s={self.roll_s!r} and writes to "
+                f"{self.path}, where each task publishes one object per cut: leave both out, and take fewer cuts for "
+                "larger objects"
+            )
 
     @abstractmethod
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
@@ -171,77 +177,43 @@ class FileSink(Files, Sink[Any]):
         cut_bytes(self.disk, file, spans, path)
 
     def validate_output(self, place: SinkPlace, fresh: bool) -> None:
-        """Create the folder; raise if it cannot be written to, or if it contains output and the run is fresh."""
-        folder = output_folder(place.operator, self.path)
-        check_output_folder(place.operator, folder, folder, fresh)
+        """Raise if it cannot be written to, or if it contains output and the run is fresh."""
+        self._output(place).check(fresh)
 
     def claim(self, place: SinkPlace) -> bool:
-        """Claim the folder."""
-        return claim_folder(place.operator, output_folder(place.operator, self.path), place.job, place.run)
+        """Claim the folder, or the place in an object store."""
+        return self._output(place).claim()
 
     def release(self, place: SinkPlace) -> None:
         """Release the claim."""
-        release_folder(output_folder(place.operator, self.path), place.job, place.run)
+        self._output(place).release()
 
-    def open_writer(self, place: SinkPlace) -> FileWriter:
+    def open_writer(self, place: SinkPlace) -> SinkWriter:
         """A writer of files."""
         types: dict[str, Any] = {}
 
         def new_part(path: Path) -> Part:
             return self.new_part(path, place.operator, types)
 
-        return FileWriter(
-            place.operator,
-            Attempt(place.attempt),
-            place.task,
-            self._staging(place),
-            self.disk,
-            new_part,
-            output_folder(place.operator, self.path),
-            self._target_of(place),
-            self._rolls(place),
-            RollLimits(self.roll_bytes, self.roll_s),
-            self.form_of,
-        )
+        return self._output(place).open_writer(new_part)
 
     def roll_back(self, place: SinkPlace, rollback: Rollback) -> None:
         """Remove parts that will not be published. At the end of the run, publish what tasks that died have left."""
-        staging = self._staging(place)
-        if rollback.is_over:
-            try:
-                self._rolls(place).take_over(Attempt(place.attempt), place.task, rollback.removes_open)
-            except OSError as error:
-                raise OutputError(
-                    f"sink {place.operator!r} could not publish all of its output ({error}): the rest waits in "
-                    f"{staging.folder}; repair that, and resume the run, which publishes it"
-                ) from error
-        try:
-            staging.roll_back(rollback)
-        finally:
-            if rollback.is_over:
-                self.disk.remove_empty(staging.folder.parent)
-                self.disk.remove_empty(staging.folder.parent.parent)
+        self._output(place).roll_back(rollback)
 
     def can_withdraw(self, place: SinkPlace) -> bool:
         """Whether it can remove what it has published."""
-        return True
+        return self._output(place).can_withdraw
 
     def withdraw(self, place: SinkPlace, later: Withdrawal) -> None:
         """Remove what was published after a cut."""
-        staging, target_of = self._staging(place), self._target_of(place)
-        Withdrawing(staging, self.disk, self._rolls(place), target_of, self._extract).run(later)
+        self._output(place).withdraw(later)
 
-    def _extract(self, file: Path, ending: str, spans: Sequence[Span], path: Path) -> None:
-        self._of_ending(ending).extract(file, spans, path)
-
-    def _length_of(self, path: Path, ending: str) -> int:
-        return self._of_ending(ending).length_of(path)
-
-    def _of_ending(self, ending: str) -> FileSink:
+    def of_ending(self, ending: str) -> FileSink:
         """A sink of the format that has this ending: an earlier run may have had another one."""
         if ending in ("", self.ending):
             return self
-        for other in (JsonLines, CSV, Parquet):
+        for other in _FORMATS:
             if other.ending == ending:
                 return other(self.path)
         raise OutputError(
@@ -249,20 +221,17 @@ class FileSink(Files, Sink[Any]):
             "run with the sink that wrote them, and stop it"
         )
 
+    @property
+    def other_endings(self) -> Sequence[str]:
+        """The endings of the other formats in which an earlier run may have written."""
+        return [other.ending for other in _FORMATS if other.ending != self.ending]
+
     def rehearse(self, folder: str) -> Sink[Any]:
         """The same steps in another folder."""
         return RehearsedFiles(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
 
-    def _rolls(self, place: SinkPlace) -> Rolls:
-        return Rolls(self._staging(place), self.disk, self.join, self._length_of, self._target_of(place))
-
-    def _target_of(self, place: SinkPlace) -> TargetOf:
-        folder = output_folder(place.operator, self.path)
-        return lambda name, ending: folder / f"part-{place.run}.{path_name(name)}{ending}"
-
-    def _staging(self, place: SinkPlace) -> Staging:
-        above = output_folder(place.operator, self.path) / STAGING / path_name(place.job)
-        return Staging(above / path_name(place.operator), self.disk, self.ending)
+    def _output(self, place: SinkPlace) -> OutputPlace:
+        return ObjectOutput(self, place) if is_in_object_store(self.path) else FolderOutput(self, place)
 
 
 class RehearsedFiles(FileSink):
@@ -421,3 +390,6 @@ class TextLines(FileSource[str]):
     def open_part(self, split: Split, position: Position) -> SplitReader[str]:
         """Open a range of lines."""
         return TextSplit(self.location, split, position)
+
+
+_FORMATS = (JsonLines, CSV, Parquet)

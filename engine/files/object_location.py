@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from engine.files.arrow import arrow
@@ -23,7 +24,16 @@ from recovery.stores.store_errors import StoreError
 from recovery.stores.store_protocol import FileFacts
 from recovery.stores.store_schemes import scheme_of, store_at
 
-OBJECT_SCHEMES = ("s3", "gs", "az")
+_SCHEMES = ("s3", "gs", "az")
+
+
+def is_in_object_store(path: str) -> bool:
+    """Whether a path is the URI of a place in an object store.
+
+    >>> is_in_object_store("s3://bucket/orders"), is_in_object_store("orders")
+    (True, False)
+    """
+    return scheme_of(path) in _SCHEMES
 
 
 def location_of(given: str) -> Location:
@@ -32,7 +42,7 @@ def location_of(given: str) -> Location:
     >>> location_of("orders").given
     'orders'
     """
-    return ObjectLocation(given) if scheme_of(given) in OBJECT_SCHEMES else FolderLocation(given)
+    return ObjectLocation(given) if is_in_object_store(given) else FolderLocation(given)
 
 
 class ObjectLocation(Location):
@@ -76,8 +86,10 @@ class ObjectLocation(Location):
 
     def stamps(self, paths: Sequence[str]) -> Mapping[str, Stamp]:
         """File -> its current stamp."""
-        for path in paths:
-            facts = self._facts_of(self._full(path))
+        full = [self._full(path) for path in paths]
+        with ThreadPoolExecutor(self._bucket.reads_at_once) as pool:
+            found = list(pool.map(self._facts_of, full))
+        for path, facts in zip(paths, found, strict=True):
             if facts is None:
                 raise self.missing(path)
             self._versions[path] = facts

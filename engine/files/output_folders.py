@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
 from recovery.stores.folder_store import FolderStore
-from recovery.stores.store_calls import create_exclusively
+from recovery.stores.store_calls import create_exclusively, exists
+from recovery.stores.store_protocol import Store
 
 STAGING = "_staging"
 """The folder within an output folder for unpublished output; readers ignore it because of its name."""
@@ -33,41 +35,60 @@ def check_output_folder(sink: str, folder: Path, published: Path, fresh: bool) -
         raise OutputError(
             f"sink {sink!r} cannot write to {folder} ({error}): make it writable, or give another path"
         ) from error
-    if fresh and found:
+    if fresh:
+        refuse_other_output(sink, str(published), found)
+
+
+def refuse_other_output(sink: str, output: str, found: Sequence[str]) -> None:
+    """Raise an `OutputError` if output was found where a fresh run would write."""
+    if found:
         raise OutputError(
-            f"sink {sink!r} would write to {published}, which already contains {len(found)} files, such as "
+            f"sink {sink!r} would write to {output}, which already contains {len(found)} files, such as "
             f"{found[0]!r}: remove them, give another folder, or resume the run that wrote them"
         )
 
 
 def claim_folder(sink: str, folder: Path, job: str, run: str) -> bool:
-    """Claim an output folder for this run. Returns False if the run already has it. `OutputError` names another owner.
-
-    A claim is created exclusively, before anything starts. It is valid for the run and for runs that resume it, which
-    have the same name. If two jobs wrote to one folder, readers would see a mixture of both.
-    """
+    """Claim an output folder as `claim_place` does."""
     staging = folder / STAGING
-    had_one = (staging / OWNER).exists()
     try:
         Disk().make_folder(staging)
-        is_ours = create_exclusively(FolderStore(str(staging)), OWNER, _claim(job, run))
     except OSError as error:
         raise OutputError(f"sink {sink!r} cannot claim {folder} ({error}): try again") from error
+    return claim_place(sink, str(folder), FolderStore(str(staging)), job, run)
+
+
+def claim_place(sink: str, output: str, staging: Store, job: str, run: str) -> bool:
+    """Claim an output place for this run, in its staging. Returns False if the run already has it.
+
+    A claim is created exclusively, before anything starts. It is valid for the run and for runs that resume it, which
+    have the same name. If two jobs wrote to one place, readers would see a mixture of both.
+    """
+    try:
+        had_one = exists(staging, OWNER)
+        is_ours = create_exclusively(staging, OWNER, _claim(job, run))
+    except OSError as error:
+        raise OutputError(f"sink {sink!r} cannot claim {output} ({error}): try again") from error
     if not is_ours:
         raise OutputError(
-            f"sink {sink!r} would write to {folder}, to which {_owner(staging)} writes: give another "
-            f"folder, or, if that run is over and will not be resumed, remove {staging}, with all output that still "
-            "waits there to be published"
+            f"sink {sink!r} would write to {output}, to which {_owner(staging)} writes: give another "
+            f"folder, or, if that run is over and will not be resumed, remove {staging.location}, with all output that "
+            "still waits there to be published"
         )
     return not had_one
 
 
 def release_folder(folder: Path, job: str, run: str) -> None:
     """Release the claim of a run that will never be resumed."""
-    claim = folder / STAGING / OWNER
-    if claim.exists() and claim.read_bytes() == _claim(job, run):
-        Disk().remove(claim)
-        Disk().remove_empty(claim.parent)
+    staging = folder / STAGING
+    release_place(FolderStore(str(staging)), job, run)
+    Disk().remove_empty(staging)
+
+
+def release_place(staging: Store, job: str, run: str) -> None:
+    """Release the claim of a run that will never be resumed."""
+    if exists(staging, OWNER) and staging.read(OWNER) == _claim(job, run):
+        staging.remove([OWNER])
 
 
 def output_folder(sink: str, path: str) -> Path:
@@ -76,8 +97,8 @@ def output_folder(sink: str, path: str) -> Path:
         path = path.removeprefix("file://")
     if "://" in path:
         raise OutputError(
-            f"sink {sink!r} would write to {path}, where files cannot be renamed, so not published in one step: "
-            "give a local folder, and copy its content when the run is over"
+            f"sink {sink!r} would write to {path}, where files cannot be published in one step: give a local folder, "
+            "or s3://, gs:// or az://"
         )
     return Path(path).absolute()
 
@@ -86,9 +107,9 @@ def _claim(job: str, run: str) -> bytes:
     return json.dumps({"job": job, "run": run}).encode() + b"\n"
 
 
-def _owner(staging: Path) -> str:
+def _owner(staging: Store) -> str:
     try:
-        claim: Any = json.loads((staging / OWNER).read_bytes())
+        claim: Any = json.loads(staging.read(OWNER))
         return f"job {claim['job']!r} (run {claim['run']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another job"

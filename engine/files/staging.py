@@ -50,6 +50,7 @@ class Staging:
 
     def __init__(self, folder: Path, disk: Disk, ending: str = "") -> None:
         self.folder = folder
+        self.location = str(folder)
         self.ending = ending
         self._disk = disk
         self._open = folder / "open"
@@ -71,6 +72,14 @@ class Staging:
         self._disk.sync_file(part)
         self._disk.rename(part, self.path_of(name))
         self._disk.sync_folder(self._prepared)
+
+    def drop(self, part: Path) -> None:
+        """Remove a part that is not prepared."""
+        self._disk.remove(part)
+
+    def is_prepared(self, name: str) -> bool:
+        """Whether a transaction is prepared in the format of this sink."""
+        return self.path_of(name).exists()
 
     def path_of(self, name: str) -> Path:
         """The path of a transaction that is prepared in the format of this sink."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from engine.columns import Records
 from engine.files.disk import Disk
@@ -31,24 +31,55 @@ Receive = Callable[[str, list[Any]], object]
 """Takes the name of a transaction and its records."""
 
 
-class StagedWriter:
-    """Writes transactions to the staging folder of a sink. Subclasses define how one is published."""
+class StagesParts(Protocol):
+    """Where a sink keeps its parts until they are published: a folder, or a place in an object store."""
+
+    location: str
+
+    def new_part(self, attempt: Attempt, index: int) -> Path:
+        """A local path for a new part of this task."""
+        ...
+
+    def prepare(self, part: Path, name: str) -> None:
+        """Make a closed part durable under the name of its transaction."""
+        ...
+
+    def drop(self, part: Path) -> None:
+        """Remove a part that is not prepared."""
+        ...
+
+    def is_prepared(self, name: str) -> bool:
+        """Whether a transaction is prepared."""
+        ...
+
+    def is_noted(self, name: str) -> bool:
+        """Whether a note says that a transaction was published."""
+        ...
+
+    def prepared_names(self) -> list[str]:
+        """The transactions that are prepared but not committed."""
+        ...
+
+
+StagingT = TypeVar("StagingT", bound=StagesParts)
+
+
+class StagedWriter(Generic[StagingT]):
+    """Writes transactions to the staging of a sink. Subclasses define how one is published."""
 
     def __init__(
         self,
         sink: str,
         attempt: Attempt,
         index: int,
-        staging: Staging,
-        disk: Disk,
+        staging: StagingT,
         new_part: Callable[[Path], Part],
-        published: Path,
+        published: str,
     ) -> None:
         self._sink = sink
         self._attempt = attempt
         self._index = index
         self._staging = staging
-        self._disk = disk
         self._new_part = new_part
         self._published = published
         self._path: Path | None = None
@@ -76,8 +107,8 @@ class StagedWriter:
         if name == self._prepared_last:
             return True
         if self._part is None or self._path is None:
-            is_prepared = self._staging.path_of(name).exists()
-            return is_prepared or self._place_of(name).exists() or self._staging.is_noted(name)
+            staging = self._staging
+            return staging.is_prepared(name) or self._is_published(name) or staging.is_noted(name)
         try:
             self._part.close()
             self._staging.prepare(self._path, name)
@@ -94,27 +125,18 @@ class StagedWriter:
     def close(self) -> None:
         """Drop the open transaction; the writer is not used any more."""
         if self._path is not None:
-            self._disk.remove(self._path)
+            self._staging.drop(self._path)
         self._part, self._path = None, None
 
-    def _place_of(self, name: str) -> Path:
-        """The path of a published transaction, or of its note."""
-        raise NotImplementedError(f"{type(self).__name__} has no _place_of(name): return the path of {name!r}")
-
-    def _move(self, name: str) -> None:
-        place = self._place_of(name)
-        if self._staging.move(name, place):
-            return
-        if not place.exists():
-            raise self._unknown(name)
-        # The task that moved it may have died before that was durable.
-        self._disk.sync_folder(place.parent)
+    def _is_published(self, name: str) -> bool:
+        """Whether a transaction is where published ones, or their notes, are."""
+        raise NotImplementedError(f"{type(self).__name__} has no _is_published(name): look for {name!r}")
 
     def _unknown(self, name: str) -> UnknownTransactionError:
         prepared = self._staging.prepared_names()
         return UnknownTransactionError(
             f"sink {self._sink!r} was asked to commit transaction {name!r}, which is neither prepared in "
-            f"{self._staging.folder} (there: {', '.join(prepared) or 'nothing'}) nor published in {self._published}, "
+            f"{self._staging.location} (there: {', '.join(prepared) or 'nothing'}) nor published in {self._published}, "
             "and no note says that it was: put back what was removed from these folders, or start a new run with "
             "another folder for its output"
         )
@@ -127,7 +149,7 @@ class StagedWriter:
             ) from self._failure
 
 
-class FileWriter(StagedWriter):
+class FileWriter(StagedWriter[Staging]):
     """Each transaction becomes one file: part-RUN.TRANSACTION with the ending of its format.
 
     With `limits`, the transactions of several cuts become one file, under the name of the first. `form_of` says which
@@ -140,7 +162,6 @@ class FileWriter(StagedWriter):
         attempt: Attempt,
         index: int,
         staging: Staging,
-        disk: Disk,
         new_part: Callable[[Path], Part],
         published: Path,
         target_of: TargetOf,
@@ -148,7 +169,7 @@ class FileWriter(StagedWriter):
         limits: RollLimits,
         form_of: Callable[[Path], Any],
     ) -> None:
-        super().__init__(sink, attempt, index, staging, disk, new_part, published)
+        super().__init__(sink, attempt, index, staging, new_part, str(published))
         self._target_of = target_of
         self._rolls = rolls
         self._limits = limits
@@ -185,6 +206,9 @@ class FileWriter(StagedWriter):
         """Drop the open transaction, and publish what waits for later ones; the writer is not used any more."""
         super().close()
         self._publish_roll()
+
+    def _is_published(self, name: str) -> bool:
+        return self._place_of(name).exists()
 
     def _place_of(self, name: str) -> Path:
         return self._target_of(name, self._staging.ending)
@@ -230,7 +254,7 @@ class FileWriter(StagedWriter):
             self._rolls.publish(roll, self._attempt, self._index)
 
 
-class KeptWriter(StagedWriter):
+class KeptWriter(StagedWriter[Staging]):
     """Transactions of any records, in files of pickles. `receive` gets each one when it is published."""
 
     def __init__(
@@ -247,7 +271,9 @@ class KeptWriter(StagedWriter):
         def new_part(path: Path) -> Part:
             return PicklePart(disk, path, sink, key)
 
-        super().__init__(sink, attempt, index, staging, disk, new_part, committed_folder(staging))
+        self._committed = committed_folder(staging)
+        super().__init__(sink, attempt, index, staging, new_part, str(self._committed))
+        self._disk = disk
         self._receive = receive
         self._key = key
         self._keeps = keeps
@@ -268,8 +294,20 @@ class KeptWriter(StagedWriter):
         self._move(name)
         self._disk.truncate(self._place_of(name))
 
+    def _is_published(self, name: str) -> bool:
+        return self._place_of(name).exists()
+
     def _place_of(self, name: str) -> Path:
-        return self._published / path_name(name)
+        return self._committed / path_name(name)
+
+    def _move(self, name: str) -> None:
+        place = self._place_of(name)
+        if self._staging.move(name, place):
+            return
+        if not place.exists():
+            raise self._unknown(name)
+        # The task that moved it may have died before that was durable.
+        self._disk.sync_folder(place.parent)
 
     def _records(self, path: Path) -> list[Any]:
         return [record for batch in read_pickles(path, self._key) for record in batch]

@@ -117,7 +117,10 @@ def client_of(address: Address, repeats: Repeats, location: str) -> Client:
     try:
         match address.scheme:
             case "s3":
-                return S3Store(address.bucket, credential_provider=_of_profile(location), **common)
+                # S3 itself refuses to copy over an object in this way only; other servers have headers for it.
+                how = os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")
+                provider = _of_profile(location)
+                return S3Store(address.bucket, credential_provider=provider, copy_if_not_exists=how, **common)
             case "gs":
                 return GCSStore(address.bucket, **common)
             case _:

@@ -6,6 +6,7 @@
   were writing: it is repeated.
 - A file is written by one request, or by a multipart upload that appears as a whole. Requests that fail or hang are
   repeated, with pauses that double and are drawn at random.
+- `copy` is conditional, too: by a multipart upload of S3, whose end is conditional, and by a header elsewhere.
 - A file is read in pieces of one version: if another one is written meanwhile, the read begins again.
 - Nothing depends on a list, and a removal that fails leaves an object that nothing names.
 
@@ -19,8 +20,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
-from io import BufferedIOBase, BufferedReader, RawIOBase
-from typing import TYPE_CHECKING, Any, TypeVar
+from io import SEEK_END, BufferedIOBase, BufferedReader, BytesIO, RawIOBase
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
@@ -157,27 +158,38 @@ class ObjectStore(Store):
         except FileNotFoundError:
             return None
 
-    def facts_below(self, folder: str = "") -> Iterator[tuple[str, FileFacts]]:
+    def facts_below(self, folder: str = "") -> list[tuple[str, FileFacts]]:
         """The objects below a folder that the store lists."""
         above = f"{self._prefix}/" if self._prefix else ""
-        with self._ours(folder):
-            for batch in _obstore.list(self._client, self._folder(folder)):
-                yield from ((meta["path"].removeprefix(above), _facts(meta)) for meta in batch)
+        for _ in self._repeats.turns():
+            try:
+                batches = list(_obstore.list(self._client, self._folder(folder)))
+                return [(meta["path"].removeprefix(above), _facts(meta)) for batch in batches for meta in batch]
+            except (BaseError, FileNotFoundError) as error:
+                # obstore repeats a request whose reply fails, but not one whose reply ends midway.
+                if "response body" not in str(error):
+                    raise as_ours(error, self._path(folder)) from error
+        raise OSError(errno.EIO, "each list ended midway", self._path(folder))
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Write objects, each as a whole and durably."""
-        _each(lambda file: self._put(*file), list(files.items()))
+        _each(lambda file: self._put(file[0], BytesIO(file[1]), len(file[1])), list(files.items()))
 
-    def _put(self, name: str, data: bytes) -> None:
+    def upload(self, name: str, file: BinaryIO) -> None:
+        """Write an object with the content of a file, piece by piece."""
+        self._put(name, file, file.seek(0, SEEK_END))
+
+    def _put(self, name: str, file: BinaryIO, size: int) -> None:
         for turn in self._repeats.turns():
+            file.seek(0)
             try:
                 obstore.put(
                     self._client,
                     self._full(name),
-                    data,
-                    use_multipart=len(data) > PIECE_BYTES,
+                    file if size > PIECE_BYTES else file.read(),
+                    use_multipart=size > PIECE_BYTES,
                     chunk_size=PIECE_BYTES,
                     max_concurrency=4,
                 )
@@ -218,6 +230,40 @@ class ObjectStore(Store):
         if doubt is not None:
             raise self._unknown(name, doubt) from doubt
         raise OSError(errno.EBUSY, "others kept writing it at the same time", self._path(name)) from conflict
+
+    def copy(self, source: str, target: str) -> bool:
+        """Copy an object, within the store, to a name that is free. True if the name now holds the same bytes.
+
+        Whatever a reply says, the bytes decide: ours may have arrived before it was lost.
+        """
+        doubt: Exception | None = None
+        for _ in self._repeats.turns():
+            try:
+                obstore.copy(self._once, self._full(source), self._full(target), overwrite=False)
+                return True
+            except (AlreadyExistsError, PreconditionError):
+                pass
+            except (BaseError, FileNotFoundError) as error:
+                ours = as_ours(error, self._path(target))
+                if isinstance(ours, StoreError | PermissionError):
+                    raise ours from error
+                doubt = ours
+            is_same = self._holds_same(source, target)
+            if is_same is not None:
+                return is_same
+        raise OSError(errno.EIO, f"it cannot be copied to {self._path(target)}", self._path(source)) from doubt
+
+    def _holds_same(self, one: str, other: str) -> bool | None:
+        """Whether two objects have the same bytes; None if there is no second one."""
+        with self.open(one) as ours:
+            try:
+                with self.open(other) as theirs:
+                    while data := ours.read(PIECE_BYTES):
+                        if theirs.read(len(data)) != data:
+                            return False
+                    return not theirs.read(1)
+            except FileNotFoundError:
+                return None
 
     def _found(self, name: str, data: bytes, doubt: Exception | None) -> bytes | None:
         """Read an object to compare it with `data`, at most one byte more than that; None if there is no object."""

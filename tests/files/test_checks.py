@@ -40,9 +40,9 @@ def test_a_folder_that_cannot_be_written_to_is_refused():
         check_sink(sink(JsonLines("/proc/out")), place())
 
 
-def test_a_sink_is_refused_where_files_cannot_be_renamed():
-    with pytest.raises(OutputError, match=r"s3://bucket/out\b.*\brenamed.*\blocal folder"):
-        check_sink(sink(JsonLines("s3://bucket/out")), place())
+def test_a_sink_is_refused_where_files_cannot_be_published_in_one_step():
+    with pytest.raises(OutputError, match=r"hdfs://host/out\b.*one step.*\blocal folder"):
+        check_sink(sink(JsonLines("hdfs://host/out")), place())
 
 
 def test_a_uri_of_a_local_folder_is_the_folder(tmp_path: Path):

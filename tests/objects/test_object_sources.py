@@ -125,9 +125,10 @@ def test_requests_that_fail_are_repeated(place: Place, kind: Any):
     place.open().write({"in/a.jsonl": lines(*range(100)), "in/b.parquet": parquet_of(100, 100)})
     fault = place.proxy.plan("GET", "in/a.jsonl", kind)
     other = place.proxy.plan("GET", "in/b.parquet", kind)
+    listing = place.proxy.plan("GET", "list", kind)
     assert rest(reader(JsonLines(f"{place.location}/in"))) == list(range(100))
     assert len(reader(Parquet(f"{place.location}/in")).read(1000)) == 100
-    assert (fault.happened, other.happened) == (1, 1)
+    assert (fault.happened, other.happened, listing.happened) == (1, 1, 1)
 
 
 def test_input_that_cannot_be_read_is_refused_before_the_run(place: Place, monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,100 @@
+"""The output of a sink of files in a local folder, or in one that all hosts mount."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.files.file_errors import OutputError
+from engine.files.names import path_name
+from engine.files.output_folders import STAGING, check_output_folder, claim_folder, output_folder, release_folder
+from engine.files.output_place import NewPart
+from engine.files.rolls import RollLimits, Rolls
+from engine.files.staging import Staging
+from engine.files.withdrawing import Span, Withdrawing
+from engine.files.writers import FileWriter
+from graphs.ids import Attempt
+from graphs.io import Rollback, SinkPlace, Withdrawal
+
+if TYPE_CHECKING:
+    from engine.files.file_formats import FileSink
+
+
+class FolderOutput:
+    """The output of one task in a folder."""
+
+    can_withdraw = True
+
+    def __init__(self, sink: FileSink, place: SinkPlace) -> None:
+        self._sink = sink
+        self._place = place
+        self._folder = output_folder(place.operator, sink.path)
+        self._disk = sink.disk
+        above = self._folder / STAGING / path_name(place.job)
+        self._staging = Staging(above / path_name(place.operator), sink.disk, sink.ending)
+        self._rolls = Rolls(self._staging, sink.disk, sink.join, self._length_of, self._target_of)
+
+    def check(self, fresh: bool) -> None:
+        """Create the folder; raise if it cannot be written to, or if it contains output and the run is fresh."""
+        check_output_folder(self._place.operator, self._folder, self._folder, fresh)
+
+    def claim(self) -> bool:
+        """Claim the folder."""
+        return claim_folder(self._place.operator, self._folder, self._place.job, self._place.run)
+
+    def release(self) -> None:
+        """Release the claim."""
+        release_folder(self._folder, self._place.job, self._place.run)
+
+    def open_writer(self, new_part: NewPart) -> FileWriter:
+        """A writer of files."""
+        place, sink = self._place, self._sink
+        return FileWriter(
+            place.operator,
+            Attempt(place.attempt),
+            place.task,
+            self._staging,
+            new_part,
+            self._folder,
+            self._target_of,
+            self._rolls,
+            RollLimits(sink.roll_bytes, sink.roll_s),
+            sink.form_of,
+        )
+
+    def roll_back(self, rollback: Rollback) -> None:
+        """Remove parts that will not be published. At the end of the run, publish what tasks that died have left."""
+        place, staging = self._place, self._staging
+        if rollback.is_over:
+            try:
+                self._rolls.take_over(Attempt(place.attempt), place.task, rollback.removes_open)
+            except OSError as error:
+                raise OutputError(
+                    f"sink {place.operator!r} could not publish all of its output ({error}): the rest waits in "
+                    f"{staging.folder}; repair that, and resume the run, which publishes it"
+                ) from error
+        try:
+            staging.roll_back(rollback)
+        finally:
+            if rollback.is_over:
+                self._disk.remove_empty(staging.folder.parent)
+                self._disk.remove_empty(staging.folder.parent.parent)
+
+    def withdraw(self, later: Withdrawal) -> None:
+        """Remove what was published after a cut."""
+        Withdrawing(self._staging, self._disk, self._rolls, self._target_of, self._extract).run(later)
+
+    def _extract(self, file: Path, ending: str, spans: Sequence[Span], path: Path) -> None:
+        self._sink.of_ending(ending).extract(file, spans, path)
+
+    def _length_of(self, path: Path, ending: str) -> int:
+        return self._sink.of_ending(ending).length_of(path)
+
+    def _target_of(self, name: str, ending: str) -> Path:
+        return self._folder / published_name(self._place, name, ending)
+
+
+def published_name(place: SinkPlace, transaction: str, ending: str) -> str:
+    """The name under which a transaction is published: no other run, sink, task or epoch has the same."""
+    return f"part-{place.run}.{path_name(transaction)}{ending}"
