@@ -109,8 +109,7 @@ def from_ray_data(dataset: Any, *, rate: float | None = None) -> DatasetRows:
 
     Executes the dataset now, in the Ray that this process is connected to. A restart of the run reads the same rows. If
     the program is started again with `resume="latest"`, the dataset is executed again: it must have the same rows in
-    the same order, which is checked. The order of a dataset is certain with
-    `ray.data.DataContext.get_current().execution_options.preserve_order = True`.
+    the same order, which is checked. The rows keep the order of the input, whatever block is ready first.
 
         flow.read(from_ray_data(ray.data.read_parquet("s3://bucket/orders")), name="orders")
     """
@@ -121,6 +120,8 @@ def from_ray_data(dataset: Any, *, rate: float | None = None) -> DatasetRows:
             "dataset, and read lists and tables with Items(...)"
         )
     cluster.connect()
+    # A dataset has a context of its own, copied when it was made: the current one comes too late.
+    dataset.context.execution_options.preserve_order = True
     blocks = list(dataset.to_arrow_refs())
     sizes: list[int] = cluster.get([cluster.task(_size)(block) for block in blocks])
     cut = list(_spans(sizes, PIECE_ROWS))

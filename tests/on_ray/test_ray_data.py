@@ -28,8 +28,10 @@ class Dataset:
     def __init__(self, rows: list[dict[str, Any]], *blocks: int) -> None:
         self.rows = rows
         self.blocks = blocks
+        self.context = SimpleNamespace(execution_options=SimpleNamespace(preserve_order=False))
 
     def to_arrow_refs(self) -> Iterator[Any]:
+        assert self.context.execution_options.preserve_order, "else the block that is ready first is the first one"
         table, start = pa.Table.from_pylist(self.rows), 0
         for size in (*self.blocks, len(self.rows) - sum(self.blocks)):
             yield ray.put(table.slice(start, size))
