@@ -247,6 +247,17 @@ def end_own_actor() -> None:
     ray.kill(ray.get_runtime_context().current_actor)
 
 
+def own_actor() -> Actor | None:
+    """A handle of the actor that calls this; None in a process that is no actor."""
+    context = ray.get_runtime_context()
+    return context.current_actor if context.get_actor_id() else None
+
+
+def replace(actor: Actor) -> None:
+    """End an actor's process and have Ray start the actor again. A process that does not react is killed after 5 s."""
+    ray.kill(actor, no_restart=False)
+
+
 def named_actors() -> list[tuple[str, str]]:
     """The name and the namespace of every actor on the cluster that has a name."""
     return [(actor["name"], actor["namespace"]) for actor in ray.util.list_named_actors(all_namespaces=True)]

@@ -166,7 +166,7 @@ class RunOptions:
     """Most seconds that a restart waits under "exponential"."""
     silence_timeout: Seconds = 30.0
     """Seconds after which a process that reports nothing counts as silent. A restart waits this long, too, for a
-    process that is inside a function of yours."""
+    process that is inside a function of yours. A supervisor whose process is stopped is replaced after this time."""
     on_silence: OnSilence = "report"
     """What to do about a silent process: "report" names it and the function that it is in, "restart" restarts the
     attempt as well."""

@@ -181,6 +181,15 @@ FAULTS = (
         "supervisor", "the supervisor is lost", (f"{RECOVERY}a_supervisor_that_dies_is_replaced_and_the_run_ends_once",)
     ),
     Fault(
+        "stopped",
+        "the supervisor is stopped, or its host stands still and wakes up",
+        (
+            "tests/on_ray/test_detached.py::test_a_supervisor_that_is_stopped_is_told_of_and_replaced",
+            "tests/on_ray/test_daemons.py::"
+            "test_a_supervisor_whose_host_stands_still_is_replaced_and_harms_nothing_when_it_wakes_up",
+        ),
+    ),
+    Fault(
         "driver",
         "the driver is interrupted",
         (f"{RESUMING}a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut",),

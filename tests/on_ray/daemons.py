@@ -2,7 +2,8 @@
 
     python -m tests.on_ray.daemons FOLDER DIES
 
-DIES is `daemon`, or `host`: then all processes below the daemon die with it, and before it.
+DIES is `daemon`, or `host`: then all processes below the daemon die with it, and before it. Or it is `nothing`: then
+the supervisor's daemon and all processes below it stand still, and wake up when a successor leads the run.
 
 A process of its own, for a process can be part of one cluster only. Its last line is JSON.
 """
@@ -22,7 +23,8 @@ from backedge import start
 from engine.on_ray import cluster
 from tests.jobs.rays import descendants
 from tests.on_ray.flows import trips, trips_made, until
-from tests.on_ray.leftovers import Leftovers, actors_below, end, has_ended, parent_of
+from tests.on_ray.leftovers import ACTORS, Leftovers, actors_below, end, has_ended, name_of, parent_of
+from tests.on_ray.standing_still import let_stand_still, wake
 
 COUNT = 500
 
@@ -58,6 +60,44 @@ def run_and_lose_one(machines: Any, far: list[Any], folder: str, dies: str) -> d
     }
 
 
+def hang_supervisor(daemon: Any, folder: str) -> dict[str, Any]:
+    """What came of a run whose supervisor's host stood still, and woke up behind its successor."""
+    sockets = {node["RayletSocketName"]: node["NodeID"] for node in cluster.ray.nodes()}
+    place_supervisor(sockets[daemon.raylet_socket_name])
+    job = start(trips(count=COUNT), snapshots=folder, every=0.2, actors="task", placement="SPREAD", progress=False)
+    story = until(job, lambda story: story.snapshots >= 2, "two cuts are complete")
+    process = daemon.all_processes["raylet"][0].process.pid
+    there = [process, *descendants(process)]
+    actors = [pid for pid in there if name_of(pid).startswith(ACTORS)]
+    tasks = [pid for pid in story.pids.values() if pid in there]
+    assert len(actors) == len(tasks) + 1, "the supervisor is one of them"
+    try:
+        let_stand_still(there)
+        until(job, lambda story: story.restarts == 1 and story.state == "running", "a successor leads the run")
+        # Not the daemon, which would end them: Ray has told the others that it is dead.
+        wake(actors)
+        result = job.wait()
+    finally:
+        for pid in there:
+            end(pid)
+    return {
+        "done": result.outputs["done"],
+        "restores": [restore["epoch"] for restore in result.restores],
+        "woken": len(actors) - len(tasks),
+    }
+
+
+def place_supervisor(node: str) -> None:
+    """Have the next supervisor placed on a daemon, as long as that is alive."""
+    start_actor = cluster.start_actor
+    affinity = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(node, soft=True)
+
+    def placed(*arguments: Any, **options: Any) -> Any:
+        return start_actor(*arguments, **options, strategy=affinity)
+
+    cluster.start_actor = placed
+
+
 def wait_for_one(machines: Any, folder: str) -> dict[str, Any]:
     """What came of a run whose actors had no place before another daemon joined."""
     flow = trips(count=COUNT // 10, rate=None, name="late", resources={"late": 1})
@@ -84,9 +124,12 @@ def main(folder: str, dies: str) -> None:
     try:
         cluster.ray.init(address=machines.address, log_to_driver=False, logging_level=logging.ERROR)
         before = Leftovers.now()
-        said = wait_for_one(machines, folder)
-        far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
-        said |= run_and_lose_one(machines, far, folder, dies)
+        if dies == "nothing":
+            said = hang_supervisor(machines.add_node(num_cpus=1), folder)
+        else:
+            said = wait_for_one(machines, folder)
+            far = [machines.add_node(num_cpus=1, resources={"far": 2}) for _ in range(2)]
+            said |= run_and_lose_one(machines, far, folder, dies)
         Leftovers.now().without(before).expect_none()
     finally:
         cluster.disconnect()

@@ -67,10 +67,11 @@ def resume(folder: str) -> None:
     say(restored=[restore["epoch"] for restore in result.restores], done=sorted(result.outputs["done"]))
 
 
-def detach(folder: str) -> None:
+def detach(folder: str, silence_s: str = "30") -> None:
     """Start a detached run whose records stay in the loop for long, tell of its first cuts, and wait for its end."""
     starting.RESULT_KEPT_S = RESULT_KEPT_S
-    job = start(long_trips(Path(folder)), snapshots=folder, every=0.2, actors="slice", detached=True, progress=False)
+    options: dict[str, Any] = {"every": 0.2, "actors": "slice", "silence_timeout": float(silence_s)}
+    job = start(long_trips(Path(folder)), snapshots=folder, detached=True, progress=False, **options)
     while not (story := job.status()).snapshots_with_log:
         cluster.is_over(job._over, LOOK_S)
     say(epoch=story.last_epoch, pids=story.pids)

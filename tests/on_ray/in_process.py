@@ -136,8 +136,8 @@ class Attending:
         begin = Begin(self.attempt, name, self.deployment, plans, addresses, options, kills=kills, processed=processed)
         plain_links = box.links
 
-        def links(to: Mapping[str, Any], sender: int = 0) -> dict[str, Any]:
-            found: dict[str, Any] = dict(plain_links(to, sender))
+        def links(to: Mapping[str, Any], sender: int = 0, silence_ms: int | None = None) -> dict[str, Any]:
+            found: dict[str, Any] = dict(plain_links(to, sender, silence_ms))
             return {other: self._way(link, name, other) for other, link in found.items()}
 
         box.links = links  # type: ignore[method-assign]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.on_ray.flows import Record, expect, finish, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, has_ended
+from tests.on_ray.standing_still import let_stand_still, state_of, wake
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 Change = Callable[[Message], list[Message]]
-STOPPED_S = 60.0
 
 # -- channels ------------------------------------------------------------------------------------------------------
 
@@ -136,38 +135,6 @@ def test_a_process_that_stands_still_for_a_while_costs_a_cut_and_no_attempt(tmp_
 def given_up(story: Story) -> list[int]:
     """The epochs that were given up because nothing moved."""
     return [int(line.split()[1]) for line in story.lines if "was given up: no progress" in line]
-
-
-def state_of(pid: int) -> str:
-    """The state of a process, in a letter."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def let_stand_still(pids: Iterable[int]) -> None:
-    """Stop processes, and wait until each has noticed: a signal takes a moment."""
-    deadline_s = time.monotonic() + STOPPED_S
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    for pid in pids:
-        while state_of(pid) != "T":
-            assert time.monotonic() < deadline_s, f"process {pid} does not stand still: {state_of(pid)}"
-
-
-def wake(pids: Iterable[int]) -> None:
-    """Let processes go on, and wait until each has done something."""
-    deadline_s = time.monotonic() + STOPPED_S
-    before = {pid: ticks_of(pid) for pid in pids}
-    for pid in before:
-        os.kill(pid, signal.SIGCONT)
-    for pid, ticks in before.items():
-        while ticks_of(pid) == ticks:
-            assert time.monotonic() < deadline_s, f"process {pid} does not go on"
-
-
-def ticks_of(pid: int) -> int:
-    """How long a process has used a processor, in ticks of 10 ms."""
-    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return int(user) + int(system)
 
 
 def test_a_process_that_does_not_leave_in_time_is_replaced_as_well(tmp_path: Path):

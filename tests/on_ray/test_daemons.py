@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
+from recovery.stores.cut_store import CutStore
 from tests.faults.evidence import Evidence
 from tests.on_ray.daemons import COUNT
 from tests.on_ray.drivers import driver, next_line
@@ -35,3 +37,24 @@ def test_a_run_waits_for_a_daemon_and_survives_the_death_of_another(
     # At first Ray places actors on the daemon that died, for it does not know yet: those are replaced together.
     assert 1 <= len(said["restores"]) <= 2
     assert said["restores"][0] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_supervisor_whose_host_stands_still_is_replaced_and_harms_nothing_when_it_wakes_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: Evidence
+):
+    """Two supervisors are alive then, and the earlier one has tasks that go on, too. The chain fences it."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    # Ray takes a daemon for dead that misses three checks.
+    for name, value in {"initial_delay_ms": 0, "period_ms": 500, "timeout_ms": 500, "failure_threshold": 3}.items():
+        monkeypatch.setenv(f"RAY_health_check_{name}", str(value))
+    with driver("tests.on_ray.daemons", str(tmp_path), "nothing", address=None) as process:
+        said = next_line(process)
+        assert process.wait() == 0
+    evidence.happened("supervisors that woke up behind their successor", said["woken"])
+    assert len(said["restores"]) == 1
+    claimants = [entry.claimant for entry in CutStore(str(tmp_path), "trips").chain()]
+    assert len(list(groupby(claimants))) == 2, "it appended nothing after its successor had claimed the job"
+    evidence.same(map(tuple, said["done"]), trips_made(COUNT))
+    evidence.cuts(tmp_path / "trips")

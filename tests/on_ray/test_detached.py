@@ -31,14 +31,17 @@ from engine.on_ray import cluster
 from engine.on_ray.api import detached_runs, starting
 from engine.on_ray.api.detached_runs import SPACE, NoAnswerError
 from engine.on_ray.api.living_runs import LivingRuns
+from tests.faults.evidence import Evidence
 from tests.jobs.rays import last_json
 from tests.on_ray.drivers import GATE, LONG, ROOT, driver, long_trips, next_line
 from tests.on_ray.flows import expect, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
+from tests.on_ray.standing_still import let_stand_still
 from tests.on_ray.test_recovery import supervisor_of
 
 MADE = trips_made(LONG["count"], LONG["trips"])
 GONE_S = 60.0
+SILENCE_S = 3.0
 
 
 @pytest.fixture
@@ -210,30 +213,39 @@ def test_a_supervisor_that_dies_after_the_end_does_not_begin_the_run_again(addre
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_hangs_is_told_of(
-    living: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_supervisor_that_is_stopped_is_told_of_and_replaced(
+    address: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    evidence: Evidence,
 ):
     monkeypatch.setattr(detached_runs, "ANSWER_TOLD_S", 0.2)
     monkeypatch.setattr(detached_runs, "ANSWER_TIMEOUT_S", 1.0)
-    (supervisor,) = [pid for pid, name in actors_below(os.getpid()).items() if name.startswith("ray::Supervisor")]
-    os.kill(supervisor, signal.SIGSTOP)
-    try:
-        runs = LivingRuns(timeout_s=1.0)
-        assert runs.ask() == []
-        began_s = time.monotonic()
-        assert runs.ask() == [], "and it is not waited for again"
-        assert time.monotonic() - began_s < 1.0
-        assert main(["attach", "trips"]) == 2
-        told = capsys.readouterr().err
-        assert "waiting for 1 s at most" in told and "its process is stopped or waits for a machine" in told
-        with pytest.raises(NoAnswerError):
-            again(tmp_path)
-    finally:
-        os.kill(supervisor, signal.SIGCONT)
-    until(living, lambda story: story.state == "running", "it goes on")
+    before = actors_below(os.getpid())
+    with driver("tests.on_ray.drivers", "detach", str(tmp_path), str(SILENCE_S), address=address) as started:
+        next_line(started)
+        started.kill()
+    living = attach("trips", progress=False)
+    supervisor = supervisor_of(before)
+    let_stand_still([supervisor])
+    runs = LivingRuns(timeout_s=0.5)
+    assert runs.ask() == []
+    began_s = time.monotonic()
+    assert runs.ask() == [], "and it is not waited for again"
+    assert time.monotonic() - began_s < 0.5
+    assert main(["attach", "trips"]) == 2
+    told = capsys.readouterr().err
+    assert "waiting for 1 s at most" in told and "its process is stopped or waits for a machine" in told
+    with pytest.raises(NoAnswerError):
+        again(tmp_path, silence_timeout=SILENCE_S)
+    until(living, lambda story: story.restarts == 1 and story.state == "running", "it is replaced")
+    evidence.happened("supervisors that were stopped, and ended", has_ended(supervisor))
     assert [status.job for status in LivingRuns().ask()] == ["trips"]
     (tmp_path / GATE).touch()
-    assert living.wait().restores == ()
+    evidence.same(living.wait().outputs["done"], MADE)
+    evidence.cuts(tmp_path / "trips")
+    expect_gone("trips")
 
 
 @pytest.mark.usefixtures("on_ray")

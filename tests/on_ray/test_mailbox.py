@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 import zmq
 
 from engine.on_ray.transport.frames import NO_CHANNEL, WAKE, Kind, Message, pack_header
-from engine.on_ray.transport.mailbox import Address, Keys, Mailbox
+from engine.on_ray.transport.mailbox import Address, Keys, Link, Mailbox
 from graphs.ids import Attempt
 
 HOST = "127.0.0.1"
@@ -345,6 +347,50 @@ def test_what_a_mailbox_leaves_in_the_temporary_folder_is_nothing():
     for box in boxes:
         box.close()
     assert set(os.listdir(tempfile.gettempdir())) == before
+
+
+# -- watched links -------------------------------------------------------------------------------------------------
+
+
+def is_silent_within(link: Link, timeout_ms: int = DEADLINE_MS) -> bool:
+    deadline_s = time.monotonic() + timeout_ms / 1000
+    while not link.is_silent():
+        if time.monotonic() > deadline_s:
+            return False
+        select.select([], [], [], 0.005)
+    return True
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Milliseconds after which a watched process counts as silent."""
+    monkeypatch.setattr("engine.on_ray.transport.mailbox.SILENT_PART_MS_MIN", 30)
+    return 3 * 30
+
+
+def test_a_process_that_answers_is_not_silent(opened: list[Mailbox], soon: int):
+    ours, other = here(opened), here(opened)
+    link = ours.link(other.address, silence_ms=soon)
+    assert not is_silent_within(link, 4 * soon)
+
+
+def test_a_process_that_accepts_a_connection_and_says_nothing_is_silent(
+    opened: list[Mailbox], soon: int, tmp_path: Path
+):
+    """So does one that is stopped: the kernel accepts for it."""
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / "box"))
+        stopped.listen()
+        link = here(opened).link(Address("here", f"ipc://{tmp_path}/box"), silence_ms=soon)
+        assert is_silent_within(link)
+
+
+def test_a_process_whose_connection_is_lost_is_silent(opened: list[Mailbox], soon: int):
+    other = here(opened)
+    link = here(opened).link(other.address, silence_ms=soon)
+    assert not is_silent_within(link, 2 * soon)
+    other.close()
+    assert is_silent_within(link)
 
 
 # -- awake ---------------------------------------------------------------------------------------------------------

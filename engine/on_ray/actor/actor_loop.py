@@ -20,6 +20,7 @@ from engine.batch import encode
 from engine.channel_ends import Arrivals, SendCredit, SendItem
 from engine.driver_ports import FlowLimits, Observer, Ports
 from engine.kept_inputs import Journal, KeepingRuntime, KeepingServices
+from engine.on_ray import cluster
 from engine.on_ray.actor.background import Answered, Background, TaskFilesStore
 from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.actor.labelled_output import label_of, printing_as
@@ -35,6 +36,7 @@ from engine.on_ray.transport.control_messages import (
     Die,
     EpochTimes,
     FaultReached,
+    Leader,
     Outcome,
     Progress,
     Published,
@@ -177,7 +179,8 @@ class ActorLoop:
         self.names = sorted({task.actor for task in begin.deployment.tasks.values()})
         peers = {name: address for name, address in begin.addresses.items() if name != SUPERVISOR}
         self.links = mailbox.links(peers, sender=1 + self.names.index(begin.actor))
-        self.links |= mailbox.links({SUPERVISOR: begin.addresses[SUPERVISOR]})
+        silence_ms = None if begin.leader is None else begin.leader.silence_ms
+        self.links |= mailbox.links({SUPERVISOR: begin.addresses[SUPERVISOR]}, silence_ms=silence_ms)
         self.line = LineEnd()
         self.lost_at_s: float | None = None
         self.missing = set(peers)
@@ -321,6 +324,8 @@ class ActorLoop:
             for said in self.line.due(_monotonic_ms()):
                 self._send_report(said)
             self.mailbox.look_after_links(self.attempt)
+            if self.begin.leader is not None and self.links[SUPERVISOR].is_silent() and self.outcome is None:
+                self._replace(self.begin.leader)
         if self.mailbox.lost:
             self._on_lost_link()
         return has_more or any(map(TaskDriver.can_go_on, self.turns))
@@ -335,6 +340,15 @@ class ActorLoop:
         elif time.monotonic() - self.lost_at_s >= LOST_GRACE_S and self.outcome is None:
             story = f"actor {self.begin.actor} has lost messages: {self.mailbox.lost[0]}"
             self.outcome = Outcome("failed", story, self._counted())
+
+    def _replace(self, leader: Leader) -> None:
+        """Have Ray end the supervisor's process, which leads nothing, and start a successor.
+
+        The process may wake up at any moment until then, and where its whole host hangs even much later. That does no
+        harm, because its successor has claimed the job in the chain.
+        """
+        cluster.replace(leader.actor)
+        self.outcome = Outcome("failed", f"actor {self.begin.actor} misses its supervisor", self._counted())
 
     def _take_turns(self, until_ns: int) -> bool:
         """Give every task a turn until time is up. Then the mailbox comes first, and the next task after it."""

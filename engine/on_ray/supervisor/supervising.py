@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from engine.cut_view import CutUnreadableError, CutView, reading_cut
+from engine.on_ray import cluster
 from engine.on_ray.job_store import JobStore, open_chain
 from engine.on_ray.run_spec import RunFailedError, RunSpec
 from engine.on_ray.supervisor.actor_starter import ActorStarter
@@ -32,6 +33,7 @@ from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
 from engine.on_ray.transport.control_messages import (
     Compacted,
     FaultReached,
+    Leader,
     Outcome,
     Progress,
     Published,
@@ -423,12 +425,18 @@ class Supervising(RunObserver[CutDescription]):
         deployment = placed.deployment
         try:
             self.store.describe(deployment.plan)
-            epoch = NO_CUT if cut is None else cut.epoch
-            self.actors.begin(attempt, deployment, placed.restores, files, self.spec.options, kills, processed, epoch)
+            epoch, leader = NO_CUT if cut is None else cut.epoch, self._leader()
+            options = self.spec.options
+            self.actors.begin(attempt, deployment, placed.restores, files, options, kills, processed, epoch, leader)
         except CancelledError:
             return  # the next turn ends the run
         except (CrewError, OSError) as error:
             self.actors.overs.append(("", attempt, Outcome("failed", str(error))))
+
+    def _leader(self) -> Leader | None:
+        """This supervisor, for the actors that watch it. One that may not be replaced is not watched."""
+        actor = cluster.own_actor() if self.spec.takeovers_max else None
+        return None if actor is None else Leader(actor, self.spec.silence_ms)
 
     def _on_wait(self, waited_s: float, lacking: str) -> None:
         """Report from time to time that an actor still has no room. Raises if the run is cancelled."""

@@ -17,7 +17,15 @@ from engine.on_ray.planned_faults import Kill
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import Crew, OnWait, needs_of
 from engine.on_ray.supervisor.restore_plan import Part
-from engine.on_ray.transport.control_messages import CONNECT_TIMEOUT_S, SUPERVISOR, Begin, Outcome, Stop, TaskOptions
+from engine.on_ray.transport.control_messages import (
+    CONNECT_TIMEOUT_S,
+    SUPERVISOR,
+    Begin,
+    Leader,
+    Outcome,
+    Stop,
+    TaskOptions,
+)
 from engine.on_ray.transport.frames import Kind, pack_note, unpack_header
 from engine.on_ray.transport.mailbox import Keys, Link, Mailbox
 from graphs.deployment import Deployment
@@ -69,6 +77,7 @@ class Switchboard:
         kills: tuple[Kill, ...],
         processed: Mapping[TaskId, int],
         restored: Epoch,
+        leader: Leader | None,
     ) -> None:
         """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
         self.attempt = attempt
@@ -93,7 +102,9 @@ class Switchboard:
             restores = {task: part for task, part in parts.items() if deployment.tasks[task].actor == name}
             read = {task for part in restores.values() if part is not None for task in part.tasks}
             needed = {task: files[task] for task in read}
-            begin = Begin(attempt, name, deployment, restores, addresses, options, needed, kills, processed, restored)
+            begin = Begin(
+                attempt, name, deployment, restores, addresses, options, needed, kills, processed, restored, leader
+            )
             self.crew.begin(name, begin)
         self._unheard = set(arrivals)
         self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S

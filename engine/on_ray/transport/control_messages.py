@@ -56,13 +56,21 @@ class TaskOptions:
     keep_inputs: frozenset[str] = frozenset()
 
 
+class Leader(NamedTuple):
+    """The supervisor as an actor of Ray, and how long its process may be silent before its actors have it replaced."""
+
+    actor: Any
+    silence_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Begin:
     """What an actor needs to know to take part in an attempt.
 
     `restores` says what its tasks restore, and `files` describes the files that they read for it; neither contains any
     state. `processed` has the numbers of records that its tasks have processed in earlier attempts of the run, for
-    planned faults. `restored` is the cut that is restored; 0 if there is none.
+    planned faults. `restored` is the cut that is restored; 0 if there is none. `leader` is None if the supervisor
+    cannot be replaced.
     """
 
     attempt: Attempt
@@ -75,6 +83,7 @@ class Begin:
     kills: tuple[Kill, ...] = ()
     processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
     restored: Epoch = NO_CUT
+    leader: Leader | None = None
 
 
 @dataclass(frozen=True, slots=True)

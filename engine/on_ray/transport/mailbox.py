@@ -17,7 +17,8 @@ actors are numbered (`sender`) and never reconnect: a missing frame or a broken 
 attempt fails. A heartbeat follows the messages, so that the loss of the last frames is noticed, too. A peer that
 vanishes without closing is detected by ZMTP heartbeats, which its I/O thread answers regardless of user code.
 
-Links to and from the supervisor are not numbered: they reconnect, and lost messages are repeated.
+Links to and from the supervisor are not numbered: they reconnect, and lost messages are repeated. A link to it may be
+watched: its process is silent if it answers no ZMTP heartbeat, as when it is stopped or its host hangs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pathlib import Path
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils.monitor import recv_monitor_message
 
 from engine.on_ray.transport.frames import (
     BUNDLE,
@@ -62,6 +64,7 @@ LAST_WORDS_MS = 1_000
 AWAKE_NS = 150_000
 ZMTP_HEARTBEAT_MS = 5_000
 ZMTP_TIMEOUT_MS = 30_000
+SILENT_PART_MS_MIN = 1_000
 NOBLOCK = int(zmq.NOBLOCK)
 NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 BROKEN = (
@@ -162,8 +165,11 @@ class Mailbox:
         address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
         return f"{address}:{self._box.bind_to_random_port(address)}"
 
-    def link(self, to: Address, sender: int = 0, name: str = "") -> Link:
-        """Create a link to another mailbox, called `name` here. `sender` is this actor's number there, or 0."""
+    def link(self, to: Address, sender: int = 0, name: str = "", silence_ms: int | None = None) -> Link:
+        """Create a link to another mailbox, called `name` here. `sender` is this actor's number there, or 0.
+
+        `silence_ms`: after how long the other process counts as silent; None: it is not watched.
+        """
         address = to.local if to.place == self._place else to.remote
         if address is None:
             raise ValueError(f"the mailbox at {to.place} only accepts its own host, but this is {self._place}")
@@ -180,15 +186,18 @@ class Mailbox:
             if sender:
                 socket.reconnect_ivl = -1
                 monitor = socket.get_monitor_socket(BROKEN)
+        watch = None if silence_ms is None else _Watch(socket, silence_ms)
         socket.connect(address)
         shares_memory = bool(sender) and address == to.local and can_share_memory()
-        link = Link(socket, self._posted, sender, name, self.lost, monitor, shares_memory=shares_memory)
+        link = Link(socket, self._posted, sender, name, self.lost, monitor, watch, shares_memory=shares_memory)
         self._links.append(link)
         return link
 
-    def links(self, addresses: Mapping[str, Address], sender: int = 0) -> dict[str, Link]:
+    def links(
+        self, addresses: Mapping[str, Address], sender: int = 0, silence_ms: int | None = None
+    ) -> dict[str, Link]:
         """Create links to several mailboxes."""
-        return {name: self.link(address, sender, name) for name, address in addresses.items()}
+        return {name: self.link(address, sender, name, silence_ms) for name, address in addresses.items()}
 
     def look_after_links(self, attempt: Attempt) -> None:
         """Send due heartbeats, and note broken connections."""
@@ -303,10 +312,37 @@ def _whole(message: Message, ring: RingReceiver) -> Message:
     return header, ring.take(place)
 
 
+class _Watch:
+    """Finds out whether the process at the other end of a socket answers ZMTP heartbeats, connected or not.
+
+    A third of the time it takes until the next heartbeat, a third until its answer is missed and the connection is
+    given up, and a third is left for another connection.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], silence_ms: int) -> None:
+        part_ms = max(SILENT_PART_MS_MIN, silence_ms // 3)
+        socket.heartbeat_ivl = socket.heartbeat_timeout = part_ms
+        self._grace_s = part_ms / 1000
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._lost_at_s: float | None = time.monotonic()
+
+    def is_silent(self) -> bool:
+        """Whether the connection was lost, or never made, and has not come back in time."""
+        while self._monitor.poll(0):
+            is_back = recv_monitor_message(self._monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self._lost_at_s = None if is_back else time.monotonic()
+        return self._lost_at_s is not None and time.monotonic() - self._lost_at_s >= self._grace_s
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._monitor.close(0)
+
+
 class Link:
     """A connection to one mailbox. Sending never blocks.
 
-    `lost` receives notes of broken connections; `monitor` detects them, on links that do not reconnect.
+    `lost` receives notes of broken connections; `monitor` detects them, on links that do not reconnect. `watch` finds
+    out whether the other process is silent.
     `shares_memory`: whether to offer shared memory to the receiver once there is a large payload for it.
     """
 
@@ -323,6 +359,7 @@ class Link:
         "_sender",
         "_shares_memory",
         "_socket",
+        "_watch",
     )
 
     def __init__(
@@ -333,6 +370,7 @@ class Link:
         name: str,
         lost: list[str],
         monitor: zmq.Socket[bytes] | None,
+        watch: _Watch | None,
         *,
         shares_memory: bool,
     ) -> None:
@@ -346,6 +384,7 @@ class Link:
         self._name = name
         self._lost = lost
         self._monitor = monitor
+        self._watch = watch
         self._shares_memory = shares_memory
         self._ring: RingSender | None = None
 
@@ -388,6 +427,10 @@ class Link:
         if self._monitor is not None and self._monitor.poll(0):
             self._note_broken()
 
+    def is_silent(self) -> bool:
+        """Whether the other process is watched, and silent."""
+        return self._watch is not None and self._watch.is_silent()
+
     def post(self, message: Message) -> None:
         """Send a message when the mailbox is flushed, together with others posted until then.
 
@@ -427,6 +470,9 @@ class Link:
         if self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close(0)
+        if self._watch is not None:
+            self._socket.disable_monitor()
+            self._watch.close()
         if self._ring is not None:
             self._ring.close()
         self._socket.close(linger_ms)

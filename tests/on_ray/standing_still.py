@@ -1,0 +1,43 @@
+"""Processes that stand still, and go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+STOPPED_S = 60.0
+
+
+def state_of(pid: int) -> str:
+    """The state of a process, in a letter."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def let_stand_still(pids: Iterable[int]) -> None:
+    """Stop processes, and wait until each has noticed: a signal takes a moment."""
+    deadline_s = time.monotonic() + STOPPED_S
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        while state_of(pid) != "T":
+            assert time.monotonic() < deadline_s, f"process {pid} does not stand still: {state_of(pid)}"
+
+
+def wake(pids: Iterable[int]) -> None:
+    """Let processes go on, and wait until each has done something."""
+    deadline_s = time.monotonic() + STOPPED_S
+    before = {pid: ticks_of(pid) for pid in pids}
+    for pid in before:
+        os.kill(pid, signal.SIGCONT)
+    for pid, ticks in before.items():
+        while ticks_of(pid) == ticks:
+            assert time.monotonic() < deadline_s, f"process {pid} does not go on"
+
+
+def ticks_of(pid: int) -> int:
+    """How long a process has used a processor, in ticks of 10 ms."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return int(user) + int(system)
