@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import secrets
 
 import pytest
 
 from backedge import StoreContractError, StoreError
+from backedge.command import main
 from backedge.testing import check_store
 from graphs.ids import Epoch
 from recovery.stores.cut_store import CutStore
@@ -15,7 +17,8 @@ from recovery.stores.object_client import Repeats
 from recovery.stores.object_store import PIECE_BYTES, ObjectStore
 from recovery.stores.store_schemes import store_at
 from tests.objects.conftest import Place
-from tests.stores.snapshots import begin, complete
+from tests.stores.layered import Cuts
+from tests.stores.snapshots import begin, complete, entries_of
 
 # It starts servers.
 pytestmark = pytest.mark.slow
@@ -37,6 +40,22 @@ def test_a_job_is_kept_in_it(place: Place):
     assert other.cut(Epoch(3)).epoch == 3
     store.verify(Epoch(2))
     assert not [name for name in store_at(place.location).list("job") if "epoch=1/" in name]
+
+
+def test_a_cut_is_deleted_in_it_without_what_later_cuts_are_on_top_of(place: Place, capsys: pytest.CaptureFixture[str]):
+    cuts = Cuts(place.location)
+    cuts.complete(1, entries_of({"a": 1, "b": 2}))
+    cuts.complete(2, entries_of({"a": 10}), base=1)
+    cuts.complete(3, entries_of({"c": 3}))
+    words = ["snapshots", "delete", "job", "--snapshots", place.location, "--json"]
+    assert main([*words, "3"]) == 2
+    assert "cut 3 is the latest" in capsys.readouterr().err
+    before = set(store_at(place.location).list("job"))
+    assert main([*words, "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["cuts"] == [2, 3]
+    assert set(store_at(place.location).list("job")) < before
+    CutStore(place.location, "job").verify(Epoch(2))
+    assert cuts.values(2) == {"a": 10, "b": 2}
 
 
 def test_a_large_object_is_read_and_verified_piece_by_piece(place: Place):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Job, Poll, Range, RequestFailedError, Stream, start
+from backedge import Collect, Flow, Job, JsonLines, Poll, Range, RequestFailedError, Stream, start
 from backedge.command import main
-from tests.on_ray.flows import Record, expect, held_back, trips_made, until
+from tests.on_ray.flows import Record, expect, held_back, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end
 from tests.on_ray.test_recovery import supervisor_of
 
@@ -166,3 +167,18 @@ def test_a_rescale_that_cannot_be_carried_out_leaves_the_run_as_it_is(tmp_path: 
         with pytest.raises(RequestFailedError, match=r"superseded by the end of the run|the run is over"):
             asked.result()
     assert job.result is not None and job.result.rescales == () and job.result.restores == ()
+
+
+def test_parts_that_wait_in_a_roll_when_the_run_is_rescaled_are_published_once(tmp_path: Path):
+    """The files would roll at a size that they never reach, or at the end."""
+    out = tmp_path / "out"
+    sink = JsonLines(str(out), roll_bytes=10**9, roll_s=None)
+    job = start(trips(count=900, sink=sink), snapshots=tmp_path / "cuts", every=0.1, parallelism=2, progress=False)
+    for tasks in (3, 1):
+        until(job, lambda _: any(out.glob("_staging/trips/done/rolls/*/*")), "parts wait in a roll")
+        published = set(out.glob("*.jsonl"))
+        assert job.rescale(tasks) > 0
+        until(job, lambda _, known=published: set(out.glob("*.jsonl")) > known, "the rolls of the tasks before end")
+    job.wait()
+    found = [tuple(json.loads(line)) for file in out.glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert sorted(found) == trips_made(900)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, RequestFailedError
+from backedge import Collect, Flow, JsonLines, Range, RequestFailedError
 from backedge.command import main
 from recovery.orders import AttemptStart, Manifest
 from recovery.stores.cut_store import CutStore
@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 NAMES = ("left", "right")
 
 
-def pair(count: int, gate: str | None = None, rate: float | None = 150) -> Flow:
-    """Two loops that exchange nothing."""
+def pair(count: int, gate: str | None = None, rate: float | None = 150, out: Path | None = None) -> Flow:
+    """Two loops that exchange nothing. They write files into folders below `out`, if it is given."""
     flow = Flow("pair")
     for name in NAMES:
         again = flow.loop(f"{name} again")
@@ -36,7 +36,8 @@ def pair(count: int, gate: str | None = None, rate: float | None = 150) -> Flow:
         grown = keyed.stateful_map(step, initial=0, name=f"{name} grow")
         done, rest = grown.rebalance().split(lambda record: record[1] >= 5, name=f"{name} enough")
         again.feed(rest.rebalance())
-        done.write(Collect(), name=f"{name} done")
+        sink = Collect() if out is None else JsonLines(str(out / name), roll_s=0.3)
+        done.write(sink, name=f"{name} done")
     return flow
 
 
@@ -125,6 +126,25 @@ def test_a_run_that_is_stopped_goes_on_and_one_that_is_through_does_nothing(
     listed = json.loads(capsys.readouterr().out)["cuts"]
     assert Counter(cut["pipeline"] for cut in listed).keys() == set(NAMES)
     assert all(cut["restorable"] for cut in listed)
+
+
+def test_pipelines_that_replace_their_output_leave_each_record_in_their_files_once(tmp_path: Path):
+    """Each goes back to its own cut, and removes the later output of its own sink."""
+    cuts, out = tmp_path / "cuts", tmp_path / "out"
+    job = begin(pair(600, rate=60, out=out), snapshots=cuts, every=0.1, keep=1_000)
+    until(job, lambda _: all(list((out / name).glob("*.jsonl")) for name in NAMES), "both have a file")
+    epoch = job.savepoint("mine")
+    there = {name: len(list((out / name).glob("*.jsonl"))) for name in NAMES}
+    until(job, lambda _: all(len(list((out / n).glob("*.jsonl"))) > there[n] for n in NAMES), "both have more")
+    job.cancel()
+    named = cuts_named(cuts, "mine")
+    flow = pair(600, rate=None, out=out)
+    _, result = finish(flow, snapshots=cuts, every=0.1, resume=epoch, replace_output=True)
+    assert sorted(restore["epoch"] for restore in result.restores) == sorted(named.values())
+    for name in NAMES:
+        files = (out / name).glob("*.jsonl")
+        found = Counter(tuple(json.loads(line)) for file in files for line in file.read_text().splitlines())
+        assert found == Counter(trips_made(600)), name
 
 
 def test_a_supervisor_that_dies_is_replaced_for_both_pipelines(tmp_path: Path):

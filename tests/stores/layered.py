@@ -27,8 +27,9 @@ def gone(*keys: Any) -> dict[int, bytes]:
 class Cuts:
     """Cuts of one task whose state is written in layers."""
 
-    def __init__(self, root: Path) -> None:
-        self.store = CutStore(str(root), "job")
+    def __init__(self, root: Path | str) -> None:
+        self.root = str(root)
+        self.store = CutStore(self.root, "job")
         self.lists: dict[int, tuple[StateFile, ...]] = {}
         begin(self.store)
 
@@ -63,9 +64,7 @@ class Cuts:
         assert self.store.create(len(self.store.chain()) + 1, entry, {TASK: files}, DEPLOYMENT)
 
     def values(self, epoch: int) -> dict[Any, Any]:
-        return keyed_entries(
-            CutStore(str(Path(self.store.path).parent), "job").cut(Epoch(epoch)).snapshots[TASK].operators["rank"]
-        ).values
+        return keyed_entries(CutStore(self.root, "job").cut(Epoch(epoch)).snapshots[TASK].operators["rank"]).values
 
     def sweep(self, *named: int) -> None:
         """Remove what is not named up to the last of these epochs, as the supervisor of the attempt would."""
