@@ -93,6 +93,7 @@ def test_a_fault_that_does_not_exist_is_refused_with_those_that_do():
 def test_every_row_of_the_list_is_there_once_and_every_test_that_it_names():
     numbers = Counter(fault.number for fault in FAULTS)
     assert set(numbers) >= ROWS and max(numbers.values()) == 1 and len(numbers) >= 30
+    assert f"each of the {len(FAULTS)} faults" in (ROOT / "CONTRIBUTING.md").read_text()
     for test in (test for fault in FAULTS for test in fault.tests):
         path, _, name = test.partition("::")
         assert re.search(rf"^def {name.partition('[')[0]}\(", (ROOT / path).read_text(), re.MULTILINE), test
