@@ -25,7 +25,7 @@ map: setup        ## docs/files.md, docs/errors.md and the pictures of docs/conc
 docs: setup       ## the documentation as a site in build/site, in seconds; a broken link or any other warning fails it
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable ".[docs]"
-	@$(PYTHON_IN_VENV) -m sphinx --quiet --fail-on-warning --conf-dir docs . build/site
+	@$(PYTHON_IN_VENV) -m sphinx --quiet --fail-on-warning --fresh-env --write-all --conf-dir docs . build/site
 	@echo "build/site/index.html"
 
 check: setup      ## format, lint, types, layers: seconds

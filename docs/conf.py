@@ -12,6 +12,7 @@ from types import FunctionType
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 import backedge
 
@@ -84,9 +85,22 @@ def navigation(caption: str, pages: list[str]) -> str:
     return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
 
 
+def check_independence(app: Sphinx, error: Exception | None) -> None:
+    """Refuse pages that load something from another server."""
+    if error is not None:
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        loaded = re.search(
+            r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"((?:https?:)?//[^\"]*)", page.read_text()
+        )
+        if loaded:
+            raise ExtensionError(f"{page} loads {loaded[1]} from another server: keep a copy in docs/")
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     # The site shows these diagrams as text: drawing them takes a script of 3 MB.
     app.add_lexer("mermaid", TextLexer)
     app.connect("builder-inited", write_reference)
     app.connect("source-read", add_navigation)
+    app.connect("build-finished", check_independence)

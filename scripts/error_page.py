@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Iterator
 
 import backedge
@@ -35,12 +36,17 @@ def page() -> str:
     return "\n".join([HEAD, *(line for name, error in sorted(public_errors().items()) for line in _entry(name, error))])
 
 
+def wrapped(paragraph: str) -> str:
+    """A paragraph, and the empty line after it."""
+    return textwrap.fill(paragraph, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def _entry(name: str, error: type[BaseException]) -> Iterator[str]:
     fact, fix = fact_and_fix(error)
     yield f"## {name}\n"
-    yield f"{fact}\n"
+    yield wrapped(fact)
     if fix:
-        yield f"**Fix:** {fix[0].lower() + fix[1:]}\n"
+        yield wrapped(f"**Fix:** {fix}")
     bases = [f"[{base.__name__}](#{base.__name__.lower()})" for base in error.__mro__[1:] if base in _ALL]
     if bases:
         yield f"Also caught as {' or '.join(bases)}.\n"
