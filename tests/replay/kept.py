@@ -26,6 +26,7 @@ from engine.task_errors import TaskError
 from graphs import Flow, expand
 from graphs.deployment import Deployment, Task
 from graphs.ids import Attempt, Epoch
+from graphs.pipelines import pipelines_of
 from graphs.plan import Plan
 from recovery.orders import AttemptStart
 from recovery.rescale import plan_restore
@@ -88,7 +89,8 @@ def ran_by_hand(
     The last of its calls is answered first.
     """
     cuts = CutStore(str(root), "job", key)
-    deployment = expand(flow.plan())
+    [plan] = [part for part in pipelines_of(flow.plan()) if operator in part.operators]
+    deployment = expand(plan)
     [task] = [task for task in deployment.tasks.values() if operator in task.operators]
     digest = cuts.inputs.keep_flow(cloudpickle.dumps((deployment, 0)))
     journal = Journal(task.id, Attempt(1), NO_CUT, cuts.inputs, digest)

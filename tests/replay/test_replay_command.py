@@ -157,6 +157,14 @@ def test_a_record_that_is_not_sent_any_more_is_compared_with_nothing(tmp_path: P
     )
 
 
+def test_the_functions_of_one_of_several_pipelines_are_found(tmp_path: Path, module: Module, replay: Replay):
+    module.edit(
+        "    return flow\n", '    flow.read(Items([]), name="apart").write(Collect(), name="kept")\n    return flow\n'
+    )
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    assert replay("count", "--flow", "counting_words:flow")[0] == 0
+
+
 def test_the_functions_of_another_graph_are_refused(tmp_path: Path, module: Module, replay: Replay):
     ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
     module.edit('name="count")', 'name="counts")')
