@@ -22,7 +22,7 @@ Number = Callable[[Array], Array]
 
 _SPREAD = np.uint64(0xD6E8FEB86659FD93)
 _SPAN_MIN, _SPAN_PER_KEY = 1 << 16, 8
-_INT_MAX = 1 << 62
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class RowIndex(Protocol):
@@ -66,7 +66,7 @@ class IntegerIndex:
         self._first = 0
         self._keys: Array | None = None
         self._count = 0
-        self._lowest, self._highest = _INT_MAX, -_INT_MAX
+        self._lowest, self._highest = _INT_MAX, _INT_MIN
 
     def find(self, keys: Sequence[Array]) -> Array:
         """The row of each key, -1 if it has none."""
@@ -122,7 +122,7 @@ class IntegerIndex:
             self._first, self._keys = 0, np.zeros(size, np.int64)
         else:
             size = 2 * span
-            self._first, self._keys = self._lowest - span // 2, None
+            self._first, self._keys = max(self._lowest - span // 2, _INT_MIN), None
         self._rows = np.full(size, -1, np.int32)
 
     def _place(self, keys: Array, rows: Array) -> None:

@@ -106,6 +106,15 @@ def test_integers_are_found_whether_they_are_close_together_or_not_and_when_that
         assert index.find([np.array(wanted, np.int64)]).tolist() == [expected.get(key, -1) for key in wanted]
 
 
+@pytest.mark.parametrize("first", [-(1 << 63), (1 << 63) - 9])
+def test_the_smallest_and_the_largest_integers_are_found_next_to_each_other(first: int):
+    index = IntegerIndex()
+    ids = np.array([first + place for place in range(9)], np.int64)
+    index.add([ids], np.arange(9))
+    assert index.find([ids]).tolist() == list(range(9))
+    assert index.find([np.array([0, *ids[:1]])]).tolist() == [-1, 0]
+
+
 def test_composite_keys_have_the_key_group_of_their_tuple():
     parts = [np.array(["a", "b", "ü"], object), np.array([1, -2, 1 << 40])]
     tuples = zip(*(part.tolist() for part in parts), strict=True)
