@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from backedge import Collect, Flow, Range, RunOptions, run
+from backedge import Collect, Flow, JsonLines, Range, RunOptions, run
 from backedge.command import main
 from backedge.faults import Faults, run_with_faults
 from recovery.orders import Manifest
@@ -72,6 +72,41 @@ def test_deltas_are_written_and_restored_while_requests_fail(cuts: str, s3: Obje
     lists = {entry.epoch: entry.states[COUNTS] for entry in entries if isinstance(entry, Manifest)}
     evidence.happened("files below a delta that was restored", len(lists[restored]) - 1)
     evidence.same(result.outputs["counted"], [(key, PER_KEY) for key in range(KEYS // PER_KEY, RECORDS // PER_KEY)])
+
+
+def halving_files(read: str, written: str) -> Flow:
+    """The same loop on objects: what is odd in the end is written."""
+    flow = Flow("halving_files")
+    again = flow.loop("again", of=int)
+    numbers = flow.read(JsonLines(read, rate=400.0), name="numbers")
+    odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
+    again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
+    odd.rebalance().map(lambda n: {"n": n}, name="shown").write(JsonLines(written), name="odd")
+    return flow
+
+
+@pytest.mark.slow
+def test_objects_are_read_and_written_once_while_processes_die_and_requests_fail(
+    cuts: str, s3: ObjectServer, evidence: Evidence
+):
+    store = store_at(f"{cuts}-files")
+    store.write({f"in/{first:03}.jsonl": _lines(range(first, first + 40)) for first in range(1, 401, 40)})
+    read = s3.proxy.plan("GET", "-files/in/0", "cut", times=3)
+    copied = s3.proxy.plan("POST", "uploadId", "lost reply", times=3)
+    options = RunOptions(snapshots=f"{cuts}-of-files", every=0.2, parallelism=2, progress=False)
+    flow = halving_files(f"{store.location}/in/*.jsonl", f"{store.location}/out")
+    result = run_with_faults(flow, Faults(kills=["numbers@epoch=2", "odd@epoch=4"]), options)
+    evidence.happened("processes that died", len(result.kills))
+    evidence.happened("requests that failed", read.happened + copied.happened)
+    assert len(result.kills) == 2 and read.happened and copied.happened
+    names = list(store.list("out"))
+    written = [json.loads(line)["n"] for name in names if "_staging/" not in name for line in store.read(name).split()]
+    evidence.same(written, [halved(n) for n in range(1, 401)])
+    assert not [name for name in names if "/prepared/" in name]
+
+
+def _lines(values: Iterable[int]) -> bytes:
+    return "".join(f"{value}\n" for value in values).encode()
 
 
 @pytest.fixture
