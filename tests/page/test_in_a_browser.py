@@ -221,7 +221,8 @@ def test_prometheus_scrapes_the_run_and_takes_alerts_and_dashboard(run: Planted,
         (name, "0") for name in ("numbers", "try", "enough", "slow", "done")
     }
     missing = METRICS.keys() - {labels["__name__"].removeprefix("ray_") for labels in told}
-    assert missing == {"backedge_spilled_bytes_total"}, "no loop was too large"
+    # No loop was too large, and the kill may come at a moment without an open epoch.
+    assert missing <= {"backedge_spilled_bytes_total", "backedge_given_up_epochs_total"}
     assert {rule["health"] for rule in rules["rules"]} <= {"ok", "unknown"}
 
 
