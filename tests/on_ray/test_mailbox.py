@@ -38,12 +38,15 @@ def here(opened: list[Mailbox], place: str = "here", host: str | None = None, ke
     return opened[-1]
 
 
-def received(box: Mailbox, count: int) -> list[Message]:
-    """So many messages, as soon as they are there."""
+def received(box: Mailbox, count: int, sender: Mailbox | None = None) -> list[Message]:
+    """`count` messages, as soon as they are there. Serves the sender's mailbox meanwhile, if given."""
     found: list[Message] = []
+    deadline_s = time.monotonic() + DEADLINE_MS / 1000
     while len(found) < count:
-        new = box.receive(count - len(found), DEADLINE_MS)
-        assert new, f"{len(found)} of {count} messages arrived"
+        assert time.monotonic() < deadline_s, f"{len(found)} of {count} messages arrived"
+        if sender is not None:
+            sender.receive(1)
+        new = box.receive(count - len(found), DEADLINE_MS if sender is None else 1)
         found += [message for message in new if message != WAKE]
     return [tuple(message) for message in found]
 
@@ -112,25 +115,27 @@ def test_a_payload_of_many_megabytes_arrives_whole(opened: list[Mailbox]):
     assert received(other, 1) == [message(1, payload)]
 
 
-def test_large_payloads_go_through_shared_memory_once_it_is_opened_in_order_with_the_others(opened: list[Mailbox]):
+def test_large_payloads_go_through_shared_memory_once_it_is_opened_in_order_with_the_others(
+    opened: list[Mailbox], monkeypatch: pytest.MonkeyPatch
+):
     one, other = here(opened), here(opened)
     link = one.link(other.address, sender=1)
     payload = os.urandom(100_000)
     sizes: list[int] = []
-    send = link._send
+    send = link._send_frame
 
-    def counted(frame: bytes, *flags: int, **options: bool) -> None:
-        sizes.append(len(frame))
-        send(frame, *flags, **options)
+    def counted(frame: bytes, payload: bytes = b"") -> None:
+        sizes.append(len(frame) + len(payload))
+        send(frame, payload)
 
-    link._send = counted
+    monkeypatch.setattr(Link, "_send_frame", lambda _, *parts: counted(*parts))
     for start in (1, 101):
         sizes.clear()
         sent = [message(number, payload if number % 3 else b"small") for number in range(start, start + 100)]
         for posted in sent:
             link.post(posted)
         one.flush()
-        assert received(other, 100) == sent
+        assert received(other, 100, sender=one) == sent
     assert len(sizes) == 1 and sizes[0] < 10_000, "notes alone, all of them together"
 
 
@@ -145,7 +150,7 @@ def test_what_finds_no_room_in_shared_memory_goes_over_the_link_in_order(
         for posted in sent:
             link.post(posted)
         one.flush()
-        assert received(other, 20) == sent
+        assert received(other, 20, sender=one) == sent
     assert other.lost == []
 
 
@@ -164,6 +169,47 @@ def test_sending_never_waits_for_the_receiver(opened: list[Mailbox]):
     for number in range(20_000):
         link.send(message(number))
     assert received(other, 1) == [message(0)]
+
+
+def test_sending_to_an_actor_of_this_host_never_waits_either_and_all_arrives_when_there_is_room(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address, sender=1)
+    sent = [message(number, os.urandom(300) * (1 + number % 7 * 100)) for number in range(500)]
+    for large in sent:
+        link.send(large)
+    assert one._writers, "more than the socket has room for"
+    assert received(other, 500, sender=one) == sent
+    assert not one._writers and other.lost == []
+
+
+def test_a_large_message_to_an_actor_of_this_host_arrives_whole(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address, sender=1)
+    payload = os.urandom(30_000_000)
+    link.send(message(1, payload))
+    link.send(message(2))
+    assert received(other, 2, sender=one) == [message(1, payload), message(2)]
+
+
+def test_frames_for_an_actor_that_is_gone_are_dropped(opened: list[Mailbox]):
+    one, other = here(opened), here(opened)
+    link = one.link(other.address, sender=1)
+    other.close()
+    for number in range(3):
+        link.send(message(number, b"x" * 1_000_000))
+    late = one.link(other.address, sender=1)
+    late.send(message(1))
+    assert one.receive(1) == [] and not one._writers
+
+
+def test_an_actor_that_leaves_in_the_middle_of_a_frame_is_forgotten(opened: list[Mailbox]):
+    one, other, third = here(opened), here(opened), here(opened)
+    one.link(other.address, sender=1).send(message(1, b"x" * 10_000_000))
+    assert other.receive(1, 20) == []
+    one.close()
+    third.link(other.address, sender=2).send(message(2))
+    assert received(other, 1) == [message(2)]
+    assert len(other._readers) == 1
 
 
 def test_only_the_user_can_enter_the_folder(opened: list[Mailbox]):

@@ -27,7 +27,7 @@ from recovery.messages import Barrier, Data, End, Item, marker_in
 
 _LINK = struct.Struct("<IQ")
 pack_link: Callable[[int, int], bytes] = _LINK.pack
-unpack_link: Callable[[bytes], tuple[int, int]] = _LINK.unpack_from
+unpack_link: Callable[[bytes, int], tuple[int, int]] = _LINK.unpack_from
 _HEADER = struct.Struct("<BIIQ")
 pack_header: Callable[[int, int, int, int], bytes] = _HEADER.pack
 unpack_header: Callable[[bytes], tuple[int, Attempt, int, int]] = _HEADER.unpack
@@ -96,19 +96,19 @@ def unpack_item(kind: int, number: int, payload: bytes) -> Item:
 def bundle(frames: list[bytes]) -> bytes:
     """Combine several messages, each a header and its payload, into one.
 
-    >>> list(unbundle(b"l" * 12 + bundle([b"h" * 17 + b"a", b"h" * 17]))) == [(b"h" * 17, b"a"), (b"h" * 17, b"")]
+    >>> bundled = bundle([b"h" * 17 + b"a", b"h" * 17])
+    >>> list(unbundle(bundled, HEADER_BYTES, len(bundled))) == [(b"h" * 17, b"a"), (b"h" * 17, b"")]
     True
     """
     return _BUNDLE_HEADER + b"".join([part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)])
 
 
-def unbundle(frame: bytes) -> Iterator[Message]:
-    """The messages of a bundle, in order."""
-    at = HEADERS_BYTES
-    while at < len(frame):
+def unbundle(data: bytes, at: int, end: int) -> Iterator[Message]:
+    """The messages of a bundle, in order. Its payload is this part of the data."""
+    while at < end:
         start = at + _LENGTH.size
-        header_end, at = start + HEADER_BYTES, start + _LENGTH.unpack_from(frame, at)[0]
-        yield frame[start:header_end], frame[header_end:at]
+        header_end, at = start + HEADER_BYTES, start + _LENGTH.unpack_from(data, at)[0]
+        yield data[start:header_end], data[header_end:at]
 
 
 def pack_offer(offer: str) -> bytes:

@@ -3,8 +3,9 @@
 Each process binds a PULL socket and connects a PUSH socket to every process that it sends to. So there is one
 connection per pair and direction, the order between two processes is kept, and sending never blocks.
 
-- Within a host, messages travel over a Unix socket in a folder that only this user can enter. The folder is removed as
+- Within a host, messages travel over Unix sockets in a folder that only this user can enter. The folder is removed as
   soon as everyone is connected, so a process that is killed leaves nothing behind.
+- The actors of a host have direct sockets to each other, without ZeroMQ and its threads (`direct_socket.py`).
 - Large payloads travel through shared memory between the actors of a host, which offer it to each other on their links
   (`shared_ring.py`).
 - Between hosts, they travel over TCP with CURVE, on the host's own address. A mailbox only admits peers that know the
@@ -24,6 +25,7 @@ watched: its process is silent if it answers no ZMTP heartbeat, as when it is st
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import tempfile
 import threading
@@ -31,11 +33,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
+from engine.on_ray.transport.direct_socket import FrameReader, FrameWriter, listen
 from engine.on_ray.transport.frames import (
     BUNDLE,
     HEADERS_BYTES,
@@ -59,7 +63,7 @@ from graphs.ids import Attempt
 ONE_FRAME_BYTES_MAX = 65_536
 COPIED_BYTES_MAX = 4_000_000
 BUNDLED_BYTES_MAX = 4_096
-FOLDER_LENGTH_MAX = 75
+FOLDER_LENGTH_MAX = 70
 LAST_WORDS_MS = 1_000
 AWAKE_NS = 150_000
 ZMTP_HEARTBEAT_MS = 5_000
@@ -84,6 +88,11 @@ class Address:
     local: str
     remote: str | None = None
     server_key: bytes | None = None
+
+    @property
+    def direct(self) -> str:
+        """The path of the direct socket."""
+        return f"{self.local.removeprefix('ipc://')}.direct"
 
     def remove_folder(self) -> None:
         """Remove the socket folder of a process that is dead."""
@@ -119,6 +128,13 @@ class Mailbox:
 
     `host` is the process's address on the network if other hosts must reach it, else None. `place` names the host.
     `stays_awake`: whether to poll for answers for a moment before sleeping.
+
+    - _box, _box_has_more: the ZeroMQ socket, and whether it has messages. Its descriptor only tells when that changes.
+    - _listener, _readers: the direct socket, and the actors that have connected to it. _writers: the direct sockets of
+      links with frames for which there was no room. Both by descriptor.
+    - _poll, _events: everything that messages arrive on, and what the last look at it found.
+    - _heard: the number of the last frame of each actor. lost: what was missing. _rings: the shared memory of each
+      sender that this process could open.
     """
 
     def __init__(self, place: str, host: str | None, keys: Keys, *, stays_awake: bool = True) -> None:
@@ -129,10 +145,8 @@ class Mailbox:
         self._server: tuple[bytes, bytes] | None = None
         self._box = self._context.socket(zmq.PULL)
         self._box.rcvhwm = 0
-        self._timeout_ms = self._box.rcvtimeo = 0
         self._stays_awake = stays_awake
         self._is_awake = False
-        self._polled = [(self._box, int(zmq.POLLIN))]
         if host is not None:
             self._let_in_members()
         # The path of a socket may have about a hundred bytes.
@@ -142,10 +156,18 @@ class Mailbox:
         self._box.bind(local)
         remote = None if host is None else self._bind(host)
         self.address = Address(place, local, remote, None if self._server is None else self._server[0])
+        self._listener = listen(self.address.direct)
+        self._readers: dict[int, FrameReader] = {}
+        self._writers: dict[int, FrameWriter] = {}
+        self._box_has_more = False
+        self._poll = select.poll()
+        self._box_descriptor = self._box.FD
+        self._poll.register(self._box_descriptor, select.POLLIN)
+        self._poll.register(self._listener, select.POLLIN)
+        self._events: list[tuple[int, int]] = []
         self._links: list[Link] = []
         self._posted: list[Link] = []
         self._heard: dict[int, int] = {}
-        # The shared memory of each sender that this process could open.
         self._rings: dict[int, RingReceiver] = {}
         self.lost: list[str] = []
         self._closing = threading.Lock()
@@ -173,25 +195,36 @@ class Mailbox:
         address = to.local if to.place == self._place else to.remote
         if address is None:
             raise ValueError(f"the mailbox at {to.place} only accepts its own host, but this is {self._place}")
+        is_direct = bool(sender) and address == to.local
+        if is_direct:
+            way = FrameWriter(to.direct, self._await_room)
+        else:
+            way = self._zmq_way(address, to.server_key, is_numbered=bool(sender), silence_ms=silence_ms)
+        link = Link(way, self._posted, sender, name, self.lost, shares_memory=is_direct and can_share_memory())
+        self._links.append(link)
+        return link
+
+    def _zmq_way(self, address: str, server_key: bytes | None, *, is_numbered: bool, silence_ms: int | None) -> _ZmqWay:
         socket = self._context.socket(zmq.PUSH)
         socket.sndhwm = 0
         socket.linger = 0
-        if to.server_key is not None:
-            socket.curve_serverkey = to.server_key
+        if server_key is not None:
+            socket.curve_serverkey = server_key
             socket.curve_publickey, socket.curve_secretkey = self._keys.public, self._keys.secret
         socket.ipv6 = "[" in address
-        monitor: zmq.Socket[bytes] | None = None
-        if address.startswith("tcp"):
+        is_remote = address.startswith("tcp")
+        if is_remote:
             socket.heartbeat_ivl, socket.heartbeat_timeout = ZMTP_HEARTBEAT_MS, ZMTP_TIMEOUT_MS
-            if sender:
+            if is_numbered:
                 socket.reconnect_ivl = -1
-                monitor = socket.get_monitor_socket(BROKEN)
-        watch = None if silence_ms is None else _Watch(socket, silence_ms)
+        way = _ZmqWay(socket, may_break=is_remote and is_numbered, silence_ms=silence_ms)
         socket.connect(address)
-        shares_memory = bool(sender) and address == to.local and can_share_memory()
-        link = Link(socket, self._posted, sender, name, self.lost, monitor, watch, shares_memory=shares_memory)
-        self._links.append(link)
-        return link
+        return way
+
+    def _await_room(self, writer: FrameWriter) -> None:
+        """Send on, as soon as there is room again."""
+        self._writers[writer.fileno()] = writer
+        self._poll.register(writer, select.POLLOUT)
 
     def links(
         self, addresses: Mapping[str, Address], sender: int = 0, silence_ms: int | None = None
@@ -206,61 +239,116 @@ class Mailbox:
 
     def receive(self, messages_max: int, timeout_ms: int = 0) -> list[Message]:
         """Return about `messages_max` messages at most; wait for the first until the timeout or `wake`."""
-        box = self._box
         found: list[Message] = []
-        if timeout_ms == 0:
-            if not self._has_some():
-                return found
-        else:
-            if self._is_awake:
-                self._stay_awake()
-            if timeout_ms != self._timeout_ms:
-                self._timeout_ms = box.rcvtimeo = timeout_ms
-        try:
-            self._take(box.recv(), found)
-        except zmq.Again:
-            self._is_awake = False
-            return found
-        while len(found) < messages_max and self._has_some():
-            self._take(box.recv(), found)
-        self._is_awake = self._stays_awake
+        until_ns = time.monotonic_ns() + timeout_ms * 1_000_000
+        while len(found) < messages_max:
+            if not self._has_some() and (found or timeout_ms == 0 or not self._wait(until_ns)):
+                break
+            self._take_what_came(messages_max, found)
+        self._is_awake = self._stays_awake and bool(found)
         return found
 
-    def _has_some(self) -> bool:
-        return bool(zmq.zmq_poll(self._polled, 0))
+    def _has_some(self, timeout_ms: int = 0) -> bool:
+        """Whether something has arrived."""
+        self._events = events = self._poll.poll(0 if self._box_has_more else timeout_ms)
+        for event in events:
+            if event[0] == self._box_descriptor:
+                # ZeroMQ also says by it that a peer has connected.
+                events.remove(event)
+                self._box_has_more = bool(self._box.EVENTS & zmq.POLLIN)
+                break
+        return bool(events) or self._box_has_more
 
-    def _stay_awake(self) -> None:
-        """Poll for an answer for a moment, and yield the core to other processes meanwhile.
+    def _wait(self, until_ns: int) -> bool:
+        """Wait for something to arrive, awake at first; return whether it did.
 
         Falling asleep and waking up takes longer than most answers: without this, a hop takes twice as long.
         """
-        until_ns = time.monotonic_ns() + AWAKE_NS
-        while not self._has_some() and time.monotonic_ns() < until_ns:
+        now_ns = time.monotonic_ns()
+        awake_until_ns = now_ns + AWAKE_NS if self._is_awake else now_ns
+        while now_ns < awake_until_ns:
+            if self._has_some():
+                return True
             os.sched_yield()
+            now_ns = time.monotonic_ns()
+        while now_ns < until_ns:
+            if self._has_some(-((now_ns - until_ns) // 1_000_000)):
+                return True
+            now_ns = time.monotonic_ns()
+        return False
 
-    def _take(self, frame: bytes, found: list[Message]) -> None:
-        sender, number = unpack_link(frame)
+    def _take_what_came(self, messages_max: int, found: list[Message]) -> None:
+        """Look once at everything that has something, so that no sender keeps others from being heard."""
+        for descriptor, _ in self._events:
+            reader = self._readers.get(descriptor)
+            if reader is not None:
+                frames = reader.read()
+                if frames is None:
+                    self._forget(reader)
+                for data, start, end in frames or ():
+                    self._take(data, start, end, found)
+            elif descriptor == self._listener.fileno():
+                self._admit()
+            else:
+                self._send_on(self._writers[descriptor])
+        if self._box_has_more:
+            self._take_from_box(len(found) + messages_max, found)
+
+    def _admit(self) -> None:
+        connection, _ = self._listener.accept()
+        reader = FrameReader(connection)
+        self._readers[reader.fileno()] = reader
+        self._poll.register(reader, select.POLLIN)
+
+    def _forget(self, reader: FrameReader) -> None:
+        self._poll.unregister(reader)
+        del self._readers[reader.fileno()]
+        reader.close()
+
+    def _send_on(self, writer: FrameWriter) -> None:
+        if writer.flush():
+            self._poll.unregister(writer)
+            del self._writers[writer.fileno()]
+
+    def _take_from_box(self, messages_max: int, found: list[Message]) -> None:
+        box = self._box
+        while len(found) < messages_max:
+            try:
+                frame = box.recv(NOBLOCK)
+            except zmq.Again:
+                self._box_has_more = False
+                return
+            if len(frame) == HEADERS_BYTES and box.get(zmq.RCVMORE):
+                self._note_frame(frame, 0)
+                found.append((frame[LINK_BYTES:], box.recv()))
+            else:
+                self._take(frame, 0, len(frame), found)
+
+    def _note_frame(self, data: bytes, start: int) -> int:
+        """Note which frame of which link this is; return the number of its sender."""
+        sender, number = unpack_link(data, start)
         if sender:
             if number != self._heard.get(sender, 0) + 1:
                 self._on_gap(sender, number)
             self._heard[sender] = number
-        kind = frame[LINK_BYTES]
+        return sender
+
+    def _take(self, data: bytes, start: int, end: int, found: list[Message]) -> None:
+        """Take the messages of a frame, which is this part of the data."""
+        sender = self._note_frame(data, start)
+        header_start, payload_start = start + LINK_BYTES, start + HEADERS_BYTES
+        kind = data[header_start]
         if kind == BUNDLE:
-            bundled = unbundle(frame)
+            bundled = unbundle(data, payload_start, end)
             ring = self._rings.get(sender)
             found += bundled if ring is None else (_whole(message, ring) for message in bundled)
-        elif kind == SHARED:
-            found.append(_whole((frame[LINK_BYTES:HEADERS_BYTES], frame[HEADERS_BYTES:]), self._rings[sender]))
         elif kind == OFFER:
-            ring = RingReceiver.opened(frame[HEADERS_BYTES:].decode())
+            ring = RingReceiver.opened(data[payload_start:end].decode())
             if ring is not None:
                 self._rings[sender] = ring
-            # Callers wait for a message, and take an empty list for a timeout.
-            found.append(WAKE)
-        elif len(frame) == HEADERS_BYTES and self._box.get(zmq.RCVMORE):
-            found.append((frame[LINK_BYTES:], self._box.recv()))
         else:
-            found.append((frame[LINK_BYTES:HEADERS_BYTES], frame[HEADERS_BYTES:]))
+            message = data[header_start:payload_start], data[payload_start:end]
+            found.append(_whole(message, self._rings[sender]) if kind == SHARED else message)
 
     def _on_gap(self, sender: int, number: int) -> None:
         before = self._heard.get(sender, 0)
@@ -295,6 +383,9 @@ class Mailbox:
         self.all_are_connected()
         for link in self._links:
             link.close(LAST_WORDS_MS if link is last else 0)
+        for reader in self._readers.values():
+            reader.close()
+        self._listener.close()
         for ring in self._rings.values():
             ring.close()
         self._box.close(0)
@@ -338,44 +429,99 @@ class _Watch:
         self._monitor.close(0)
 
 
+class _Way(Protocol):
+    """Carries the frames of a link. Sending never waits."""
+
+    def send(self, frame: bytes, payload: bytes = b"") -> bool:
+        """Send a frame, whose payload may come apart. False if the connection has broken."""
+        ...
+
+    def has_broken(self) -> bool:
+        """Whether frames may have been lost."""
+        ...
+
+    def is_silent(self) -> bool:
+        """Whether the other process is watched, and silent."""
+        ...
+
+    def close(self, linger_ms: int) -> None:
+        """Stop sending; frames already sent have this long to leave."""
+        ...
+
+
+class _ZmqWay:
+    """Over ZeroMQ. `may_break`: a connection that breaks is not made again, which is noted.
+
+    `silence_ms`: after how long the other process counts as silent; None: it is not watched.
+    """
+
+    __slots__ = ("_monitor", "_send", "_socket", "_watch")
+
+    def __init__(self, socket: zmq.Socket[bytes], *, may_break: bool, silence_ms: int | None) -> None:
+        self._socket = socket
+        self._send = socket.send
+        self._monitor = socket.get_monitor_socket(BROKEN) if may_break else None
+        self._watch = None if silence_ms is None else _Watch(socket, silence_ms)
+
+    def send(self, frame: bytes, payload: bytes = b"") -> bool:
+        """Send a frame. Only a very large payload is not copied.
+
+        ZeroMQ releases its memory through a thread of its own, and waiting for that thread's turn in Python takes
+        longer than the copy.
+        """
+        try:
+            if payload:
+                self._send(frame, NOBLOCK_MORE)
+                self._send(payload, NOBLOCK, copy=len(payload) < COPIED_BYTES_MAX)
+            else:
+                self._send(frame, NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def has_broken(self) -> bool:
+        """Whether the connection has broken."""
+        return self._monitor is not None and bool(self._monitor.poll(0))
+
+    def is_silent(self) -> bool:
+        """Whether the other process is watched, and silent."""
+        return self._watch is not None and self._watch.is_silent()
+
+    def close(self, linger_ms: int) -> None:
+        """Stop sending, and watching."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+        if self._watch is not None:
+            self._socket.disable_monitor()
+            self._watch.close()
+        self._socket.close(linger_ms)
+
+
 class Link:
     """A connection to one mailbox. Sending never blocks.
 
-    `lost` receives notes of broken connections; `monitor` detects them, on links that do not reconnect. `watch` finds
-    out whether the other process is silent.
-    `shares_memory`: whether to offer shared memory to the receiver once there is a large payload for it.
+    `lost` receives notes of broken connections. `shares_memory`: whether to offer shared memory to the receiver once
+    there is a large payload for it.
     """
 
     __slots__ = (
         "_beaten",
         "_frames",
         "_lost",
-        "_monitor",
         "_name",
         "_number",
         "_posted",
         "_ring",
-        "_send",
         "_sender",
         "_shares_memory",
-        "_socket",
-        "_watch",
+        "_way",
     )
 
     def __init__(
-        self,
-        socket: zmq.Socket[bytes],
-        posted: list[Link],
-        sender: int,
-        name: str,
-        lost: list[str],
-        monitor: zmq.Socket[bytes] | None,
-        watch: _Watch | None,
-        *,
-        shares_memory: bool,
+        self, way: _Way, posted: list[Link], sender: int, name: str, lost: list[str], *, shares_memory: bool
     ) -> None:
-        self._socket = socket
-        self._send = socket.send
+        self._way = way
         self._frames: list[bytes] = []
         self._posted = posted
         self._sender = sender
@@ -383,38 +529,22 @@ class Link:
         self._beaten = 0
         self._name = name
         self._lost = lost
-        self._monitor = monitor
-        self._watch = watch
         self._shares_memory = shares_memory
         self._ring: RingSender | None = None
 
     def send(self, message: Message) -> None:
-        """Send one message: small ones in one frame, which takes half the time.
-
-        Only very large messages are not copied: ZeroMQ releases their memory through its own thread, and waiting for
-        that thread's turn in Python takes longer than the copy.
-        """
+        """Send one message: small ones in one piece, which takes half the time."""
         header, payload = message
         if len(payload) < ONE_FRAME_BYTES_MAX:
             self._send_frame(header + payload)
-            return
-        try:
-            self._send(self._next() + header, NOBLOCK_MORE)
-            self._send(payload, NOBLOCK, copy=len(payload) < COPIED_BYTES_MAX)
-        except zmq.Again:
-            self._note_broken()
+        else:
+            self._send_frame(header, payload)
 
-    def _send_frame(self, frame: bytes) -> None:
-        try:
-            self._send(self._next() + frame, NOBLOCK)
-        except zmq.Again:
-            self._note_broken()
-
-    def _next(self) -> bytes:
-        """The prefix of the next frame."""
+    def _send_frame(self, frame: bytes, payload: bytes = b"") -> None:
         if self._sender:
             self._number += 1
-        return pack_link(self._sender, self._number)
+        if not self._way.send(pack_link(self._sender, self._number) + frame, payload):
+            self._note_broken()
 
     def _note_broken(self) -> None:
         self._lost.append(f"the connection to actor {self._name} has broken")
@@ -424,12 +554,12 @@ class Link:
         if self._sender and self._number > self._beaten:
             self.send(pack_heartbeat(attempt))
             self._beaten = self._number
-        if self._monitor is not None and self._monitor.poll(0):
+        if self._way.has_broken():
             self._note_broken()
 
     def is_silent(self) -> bool:
         """Whether the other process is watched, and silent."""
-        return self._watch is not None and self._watch.is_silent()
+        return self._way.is_silent()
 
     def post(self, message: Message) -> None:
         """Send a message when the mailbox is flushed, together with others posted until then.
@@ -467,12 +597,6 @@ class Link:
 
     def close(self, linger_ms: int) -> None:
         """Stop sending; messages already sent have this long to leave."""
-        if self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close(0)
-        if self._watch is not None:
-            self._socket.disable_monitor()
-            self._watch.close()
         if self._ring is not None:
             self._ring.close()
-        self._socket.close(linger_ms)
+        self._way.close(linger_ms)
