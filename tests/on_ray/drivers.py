@@ -131,4 +131,4 @@ def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     scenarios = (follow, resume, wait, detach, race, follow_detached)
-    {scenario.__name__: scenario for scenario in scenarios}[sys.argv[1]](sys.argv[2])
+    {scenario.__name__: scenario for scenario in scenarios}[sys.argv[1]](*sys.argv[2:])
