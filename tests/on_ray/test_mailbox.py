@@ -459,6 +459,7 @@ def test_who_has_just_had_a_message_does_not_sleep_before_the_next(
     link.send(message(1))
     assert received(ours, 1) == [message(1)]
     assert looked == [], "who has had nothing sleeps until there is something"
+    assert ours.receive(1) == [], "a look in passing changes nothing"
     assert ours.receive(1, timeout_ms=1) == [message(2)], "it would have slept for a millisecond alone"
     assert len(looked) >= 3
 

@@ -245,7 +245,8 @@ class Mailbox:
             if not self._has_some() and (found or timeout_ms == 0 or not self._wait(until_ns)):
                 break
             self._take_what_came(messages_max, found)
-        self._is_awake = self._stays_awake and bool(found)
+        if found or timeout_ms > 0:
+            self._is_awake = self._stays_awake and bool(found)
         return found
 
     def _has_some(self, timeout_ms: int = 0) -> bool:
