@@ -186,6 +186,8 @@ class Flow:
         ...     inputs = ("samples", "weights")
         ...     def __init__(self, rate=0.1):
         ...         self.rate = rate
+        ...     def on_record(self, ctx, input, value):
+        ...         ctx.emit(value)
         >>> flow = Flow("learning")
         >>> samples, weights = flow.read(Items([1, 2])), flow.read(Items([0.5]))
         >>> model = flow.process(Learner, samples=samples.rebalance(), weights=weights.broadcast(), rate=0.5)

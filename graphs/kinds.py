@@ -369,6 +369,13 @@ class OfClass(OfFunction):
             raise BadOptionError(
                 f"{of_class} has outputs = {outputs!r}: give a tuple of different names, without ':', '/' or 'dead'"
             )
+        has_records, has_batches = hasattr(self.function, "on_record"), hasattr(self.function, "on_batch")
+        if has_records == has_batches:
+            raise BadOptionError(
+                f"{of_class} has {'both' if has_records else 'neither'} on_record {'and' if has_records else 'nor'} "
+                "on_batch: define on_record(ctx, value), which gets one record, or on_batch(ctx, values), which gets "
+                "several"
+            )
         _check_copy_output(self.copy_output, of_class)
         check_count(self.state_version, "state_version", of_class)
         super().check(what)

@@ -30,6 +30,9 @@ Options = TypeVar("Options")
 SECONDS_MIN = 0.001
 """Inside, times are whole milliseconds."""
 
+ABOUT_CUTS = ("every", "keep", "cut_pause", "cuts_in_progress", "log_bytes")
+"""Options that change nothing where no cuts are kept. The others about cuts also concern probes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -197,6 +200,7 @@ class RunOptions:
         """Raise if an option needs cuts but none are kept. `what` names the flow in the error."""
         if self.snapshots is not None:
             return
+        changed = {option.name for option in fields(self) if getattr(self, option.name) != option.default}
         needing = {
             f"resume={self.resume!r}, which continues from a cut": self.resume != "never",
             f"audit={self.audit!r}, which looks at cuts": self.audit != "never",
@@ -204,7 +208,7 @@ class RunOptions:
             "drop=, which gives up state of a cut": bool(self.drop),
             "rename=, which finds state in a cut": bool(self.rename),
             "keep_inputs=, which keeps inputs beside cuts": bool(self.keep_inputs),
-            "every=None, which takes cuts on demand": self.every is None,
+            **{f"{name}={getattr(self, name)!r}, which is about cuts": name in changed for name in ABOUT_CUTS},
             "scope='pipeline', which restores each pipeline from its cuts": self.scope == "pipeline",
         }
         for option, is_given in needing.items():

@@ -214,16 +214,10 @@ class ProcessOperator(TimedRuntime):
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Create the instance, start it, and restore its state."""
-        function = self._class
         try:
             self._instance = self._kind.new_instance()
         except USER_RAISED as error:
             raise user_error(self.name, error, hook="__init__", can_set_aside=False) from error
-        if hasattr(function, "on_record") == hasattr(function, "on_batch"):
-            raise MisuseError(
-                f"class {function.__name__} of operator {self.name!r} must have either on_record or on_batch: "
-                "on_record(ctx, value) sees one record, on_batch(ctx, values) several"
-            )
         self._context.starting = True
         self._call("on_start", 0)
         self._context.starting = False

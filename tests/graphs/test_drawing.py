@@ -13,6 +13,8 @@ from graphs.kinds import Read, Write
 class Learner:
     inputs = ("samples", "weights")
 
+    def on_record(self, ctx: Any, input: str, value: Any) -> None: ...
+
 
 def retries() -> Plan:
     flow = Flow("retries")

@@ -38,9 +38,13 @@ def count(state: int, record: Any) -> tuple[int, Any]:
 class Late:
     outputs = ("out", "late")
 
+    def on_record(self, ctx: Any, value: int) -> None: ...
+
 
 class Learner:
     inputs = ("samples", "weights")
+
+    def on_record(self, ctx: Any, input: str, value: int) -> None: ...
 
 
 def numbers(flow: Flow) -> Stream[int]:
@@ -261,6 +265,13 @@ def test_process_class_needs_different_names_of_outputs(outputs: Any):
     stream = numbers(Flow("flow"))
     wrong = type("Wrong", (), {"outputs": outputs})
     refuses(BadOptionError, lambda: stream.process(wrong), "class Wrong", f"outputs = {outputs!r}")
+
+
+@pytest.mark.parametrize(("hooks", "fact"), [((), "neither"), (("on_record", "on_batch"), "both")])
+def test_process_class_has_either_on_record_or_on_batch(hooks: tuple[str, ...], fact: str):
+    stream = numbers(Flow("flow"))
+    wrong = type("Wrong", (), {hook: lambda self, ctx, value: None for hook in hooks})
+    refuses(BadOptionError, lambda: stream.process(wrong), "class Wrong", fact, "on_batch(ctx, values)")
 
 
 def test_process_needs_a_class():

@@ -50,6 +50,8 @@ class Learner:
     inputs = ("samples", "weights")
     outputs = ("model", "loss")
 
+    def on_record(self, ctx: Any, input: str, value: Any) -> None: ...
+
 
 def test_flow_of_retries_becomes_this_plan():
     plan = retries().plan()

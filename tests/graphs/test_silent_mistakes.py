@@ -188,6 +188,16 @@ def test_to_resume_without_snapshots_is_refused(resume: Any):
     RunOptions(resume="never").check_snapshots("flow 'rank'")
 
 
+@pytest.mark.parametrize(
+    "given", [{"every": 2.0}, {"every": None}, {"keep": 9}, {"cut_pause": 1}, {"cuts_in_progress": 2}, {"log_bytes": 5}]
+)
+def test_an_option_about_cuts_is_refused_where_none_are_kept(given: dict[str, Any]):
+    ((name, value),) = given.items()
+    with pytest.raises(BadOptionError, match=f"'rank' has {name}={value!r}.*about cuts.*snapshots="):
+        RunOptions(**given).check_snapshots("flow 'rank'")
+    RunOptions(**given, snapshots="cuts").check_snapshots("flow 'rank'")
+
+
 # -- what a newcomer tries first -------------------------------------------------------------------------------------
 
 

@@ -350,12 +350,6 @@ def test_timers_without_on_timer_are_refused():
     assert misuse_of(Wrong) == "operator 'op' sets timers but has no on_timer(ctx, at_ms): add it to the class"
 
 
-@pytest.mark.parametrize("hooks", [(), ("on_record", "on_batch")])
-def test_a_class_has_either_on_record_or_on_batch(hooks: tuple[str, ...]):
-    kind = type("Wrong", (), {hook: lambda self, ctx, value: None for hook in hooks})
-    assert misuse_of(kind).startswith("class Wrong of operator 'op' must have either on_record or on_batch")
-
-
 def test_a_capture_without_restore_is_refused():
     class Wrong:
         def on_record(self, ctx: Any, n: int) -> None:
