@@ -59,8 +59,7 @@ def report(findings: list[Finding], *, as_json: bool) -> int:
     print_table([("", "what", "found"), *((each.state, each.what, one_line(each.told)) for each in findings)])
     for each in findings:
         if each.fix:
-            print(printable(f"\n{each.what} is {each.state}. To repair it:\n".strip()))
-            print(f"    {printable(each.fix)}")
+            print(f"\n{printable(each.what)} is {each.state}. To repair it:\n    {printable(each.fix)}")
     print(f"{counted(missing, 'finding')} to repair" if missing else "nothing is missing")
     return MISSING if missing else DONE
 

@@ -32,7 +32,7 @@ def main() -> int:
     if runs and made_for == wanted:
         return 0
     started = time.monotonic()
-    print("setup: up to 800 MB to download, 1,750 MB on disk in .venv, 2 to 8 minutes", flush=True)
+    print("setup: up to 800 MB to download, 2 GB on disk in .venv, 2 to 8 minutes", flush=True)
     check_disk()
     moved = made_for is not None and not made_for.startswith(place)
     if not runs or moved:

@@ -28,7 +28,8 @@ MEMORY_BYTES_MIN = 2_000_000_000
 FILES_MIN = 4_096
 SKEW_S_MAX = 1.0
 BROWSERS = ("chromium", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
-EXTRAS = ("objects", "pandas", "polars", "postgres")
+EXTRAS_OF_DEVELOPERS = ("dev", "docs", "bench")
+"""What only those need who change Backedge. `doctor` reports all other extras."""
 TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 
 State = Literal["ok", "optional", "missing"]
@@ -55,13 +56,16 @@ def python_finding(version: Sequence[int]) -> Finding:
 
 def package_findings(requirements: Sequence[str], version_of: Callable[[str], str | None]) -> Iterator[Finding]:
     """Whether the packages that Backedge requires are installed, and those of its extras."""
+    seen: set[str] = set()
     for requirement in requirements:
         wanted = re.match(r"([\w.-]+)(?:\[[\w,.-]+\])?>=([\d.]+)(?:.*extra == [\"']([\w-]+)[\"'])?", requirement)
         if wanted is None:
             raise ValueError(f"{requirement!r} is a requirement of another form than NAME>=VERSION: teach `doctor` it")
         name, least, extra = wanted.groups()
-        if extra is not None and extra not in EXTRAS:
+        # An extra may repeat a package, with parts of its own.
+        if extra in EXTRAS_OF_DEVELOPERS or name in seen:
             continue
+        seen.add(name)
         found = version_of(name)
         if found is not None and _numbers(found) >= _numbers(least):
             yield Finding(name, "ok", found)

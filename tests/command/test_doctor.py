@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,10 +53,14 @@ def test_packages_are_compared_with_what_is_required():
 
 
 def test_every_requirement_of_backedge_is_understood():
-    names = {
-        finding.what for finding in package_findings(importlib.metadata.requires("backedge") or [], lambda _: None)
-    }
-    assert {"ray", "pyspark", "obstore", "psycopg", "pandas", "polars"} <= names
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].items()
+    required = [f'{package}; extra == "{extra}"' for extra, packages in extras for package in packages]
+    findings = package_findings([*project["dependencies"], *required], lambda _: None)
+    names = [finding.what for finding in findings]
+    optional = {"boto3", "obstore", "opentelemetry-exporter-otlp-proto-http", "pandas", "polars", "psycopg", "shtab"}
+    assert {"ray", "pyspark", *optional} <= set(names)
+    assert len(names) == len(set(names)) and "ruff" not in names
     with pytest.raises(ValueError, match="thing==1"):
         list(package_findings(["thing==1"], lambda _: None))
 
@@ -149,7 +153,10 @@ def test_the_exit_code_says_whether_something_is_missing(capsys: pytest.CaptureF
     optional = Finding("polars", "optional", "not installed", "pip install polars")
     assert report([Finding("Python", "ok", "3.12"), optional], as_json=False) == 0
     out = capsys.readouterr().out
-    assert "pip install polars" in out and out.splitlines()[-1] == "nothing is missing"
+    assert (
+        "\n\npolars is optional. To repair it:\n    pip install polars\n" in out
+        and out.splitlines()[-1] == "nothing is missing"
+    )
     assert report([Finding("Java", "missing", "none", "apt-get install java")], as_json=True) == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["fix"] == "apt-get install java"
 
