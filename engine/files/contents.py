@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,13 +60,8 @@ class Contents:
         path = self.folder / name
         if not self.has(name):
             self._disk.make_folder(self.folder, is_private=True)
-            try:
-                write_contents(self._disk, made, contents)
-                self._disk.link(made, path)
-            except FileExistsError:
-                pass  # another attempt records the same
-            finally:
-                self._disk.remove(made)
+            with suppress(FileExistsError):  # another attempt records the same
+                self._disk.create(path, made, partial(write_contents, self._disk, contents))
         self._disk.sync_folder(self.folder)
 
     def read(self, name: str) -> list[Content]:
@@ -98,11 +94,10 @@ class Contents:
             return False
 
 
-def write_contents(disk: Disk, path: Path, contents: Sequence[Content]) -> None:
-    """Write a record into a new file, durably."""
+def write_contents(disk: Disk, contents: Sequence[Content], path: Path) -> None:
+    """Write a record into a new file."""
     stream = disk.open(path, is_private=True)
     try:
         stream.write(json.dumps(contents).encode())
     finally:
         stream.close()
-    disk.sync_file(path)

@@ -1,4 +1,4 @@
-"""Operations on the disk, one durable step each. A crash may happen between any two of these calls.
+"""Operations on the disk. A crash may happen between any two steps; only `create` takes several.
 
 A file is durable after it was synced and, if it was created or renamed, after its folder was synced, too.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -58,6 +59,18 @@ class Disk:
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name. `FileExistsError` if the name is taken: nothing is ever replaced."""
         os.link(source, target, follow_symlinks=False)
+
+    def create(self, path: Path, made: Path, write: Callable[[Path], None]) -> None:
+        """Create a file that is whole and durable as soon as it has its name. `FileExistsError` if that is taken.
+
+        `write` writes its content to `made`, a path that nothing else uses.
+        """
+        try:
+            write(made)
+            self.sync_file(made)
+            self.link(made, path)
+        finally:
+            self.remove(made)
 
     def remove(self, path: Path) -> None:
         """Remove a file if it exists."""

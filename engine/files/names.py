@@ -6,16 +6,20 @@ Every name that comes from a user or a cut becomes part of a path through `path_
 from __future__ import annotations
 
 import re
+import secrets
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from engine.files.file_errors import DamagedOutputError
 from engine.rolling_back import Turn, turn_in
+from graphs.ids import Attempt
 
 _BYTES_MAX = 210
 """File systems allow 255; the prefix and ending of a part are added."""
 
 _FORBIDDEN = frozenset("/\\=:%*?\"'<>|#{}")
+
+_OF_ATTEMPT = re.compile(r"attempt-(\d+)\.\d+-[0-9a-f]+")
 
 _STAGED = re.compile(r"(.+\.epoch-\d+)(\.[^/]*)?", re.DOTALL)
 
@@ -43,6 +47,21 @@ def name_of(path_name: str) -> str:
     '../x'
     """
     return unquote(path_name, errors="surrogatepass")
+
+
+def new_name(attempt: Attempt, index: int) -> str:
+    """A name that no file or folder has had, for something that this task of an attempt writes."""
+    return f"attempt-{attempt}.{index}-{secrets.token_hex(8)}"
+
+
+def attempt_in(name: str) -> int | None:
+    """The attempt in a name that `new_name` made; None for any other name.
+
+    >>> attempt_in(new_name(Attempt(3), 0)), attempt_in("lost+found")
+    (3, None)
+    """
+    found = _OF_ATTEMPT.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 class StagedName(NamedTuple):

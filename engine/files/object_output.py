@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.files.file_errors import OutputError
 from engine.files.folder_output import published_name
-from engine.files.names import path_name, staged_name
+from engine.files.names import new_name, path_name, staged_name
 from engine.files.output_folders import STAGING, claim_place, refuse_other_output, release_place
 from engine.files.output_place import NewPart
 from engine.files.parts import Part
@@ -140,7 +140,7 @@ class ObjectStaging:
 
     def new_part(self, attempt: Attempt, index: int) -> Path:
         """A path for a new local file."""
-        return Path(tempfile.gettempdir(), f"backedge-attempt-{attempt}.{index}-{secrets.token_hex(8)}")
+        return Path(tempfile.gettempdir(), f"backedge-{new_name(attempt, index)}")
 
     def hide(self, part: Path) -> None:
         """Remove the name of a local file that is open, so that it goes when this process dies."""

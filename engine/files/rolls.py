@@ -22,16 +22,16 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from engine.files.contents import Content
 from engine.files.disk import Disk
-from engine.files.names import path_name, staged_name
+from engine.files.names import attempt_in, new_name, path_name, staged_name
 from engine.files.staging import Staging
 from graphs.ids import Attempt
 
@@ -44,7 +44,6 @@ LengthOf = Callable[[Path, str], int]
 TargetOf = Callable[[str, str], Path]
 """The path under which a transaction is published in the format that has this ending."""
 
-_ROLL = re.compile(r"attempt-(\d+)\.\d+-[0-9a-f]+")
 _PART = re.compile(r"(joined\.)?(\d+)\.(.+)", re.DOTALL)
 
 
@@ -74,7 +73,7 @@ class Rolls:
 
     def new(self, attempt: Attempt, index: int) -> Path:
         """The folder of a new roll."""
-        roll = self._rolls / _new_name(attempt, index)
+        roll = self._rolls / new_name(attempt, index)
         self._disk.make_folder(roll, is_private=True)
         return roll
 
@@ -120,7 +119,7 @@ class Rolls:
 
         A part that it `drops` is left out, unless the parts are joined already.
         """
-        own = self._joining / _new_name(attempt, index)
+        own = self._joining / new_name(attempt, index)
         self._disk.make_folder(self._joining, is_private=True)
         try:
             self._disk.rename(roll, own)
@@ -181,13 +180,7 @@ class Rolls:
         if len(parts) == 1:
             disk.link(parts[0], joined)
         else:
-            made = self._staging.new_part(attempt, index)
-            try:
-                self._join(parts, made)
-                disk.sync_file(made)
-                disk.link(made, joined)
-            finally:
-                disk.remove(made)
+            disk.create(joined, self._staging.new_part(attempt, index), partial(self._join, parts))
         disk.sync_folder(joined.parent)
 
     def _parts_in(self, roll: Path) -> list[_Part]:
@@ -198,16 +191,6 @@ class Rolls:
     def _all(self) -> Iterable[Path]:
         for folder in (self._rolls, self._joining):
             yield from (folder / name for name in self._disk.names(folder))
-
-
-def attempt_in(folder: str) -> int | None:
-    """The attempt in the name of a folder that belongs to one; None if it belongs to none."""
-    found = _ROLL.fullmatch(folder)
-    return None if found is None else int(found[1])
-
-
-def _new_name(attempt: Attempt, index: int) -> str:
-    return f"attempt-{attempt}.{index}-{secrets.token_hex(8)}"
 
 
 class _Part(NamedTuple):

@@ -20,19 +20,15 @@ publish (`Rollback`), and a late removal does not harm a later attempt.
 from __future__ import annotations
 
 import filecmp
-import re
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from engine.files.contents import Contents
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
-from engine.files.names import path_name, staged_name
+from engine.files.names import attempt_in, new_name, path_name, staged_name
 from graphs.ids import Attempt
 from graphs.io import Rollback
-
-_OPEN = re.compile(r"attempt-(\d+)\..*")
 
 
 class Staging:
@@ -64,7 +60,7 @@ class Staging:
     def new_part(self, attempt: Attempt, index: int) -> Path:
         """A path for a new part of this task."""
         self._disk.make_folder(self._open, is_private=True)
-        return self._open / f"attempt-{attempt}.{index}-{secrets.token_hex(8)}"
+        return self._open / new_name(attempt, index)
 
     def prepare(self, part: Path, name: str) -> None:
         """Make a closed part durable under this name."""
@@ -213,8 +209,8 @@ class Staging:
     def _dead(self, rollback: Rollback, notes: Path | None) -> list[Path]:
         dead: list[Path] = []
         for name in self._disk.names(self._open):
-            found = _OPEN.fullmatch(name)
-            if found is not None and rollback.removes_open(int(found[1])):
+            found = attempt_in(name)
+            if found is not None and rollback.removes_open(found):
                 dead.append(self._open / name)
         folders = [(self._prepared, rollback.removes), (self._noted, rollback.forgets)]
         if notes is not None:

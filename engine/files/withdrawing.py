@@ -18,15 +18,15 @@ If both are still in the folder, nothing has happened yet; if only the file is, 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from engine.files.contents import Content, Contents, write_contents
 from engine.files.disk import Disk
-from engine.files.names import staged_name
-from engine.files.rolls import Rolls, TargetOf, attempt_in
+from engine.files.names import attempt_in, new_name, staged_name
+from engine.files.rolls import Rolls, TargetOf
 from engine.files.staging import Staging
 from graphs.ids import Attempt
 from graphs.io import Withdrawal
@@ -60,7 +60,7 @@ class Withdrawing:
     def run(self, later: Withdrawal) -> None:
         """Remove it. Can be repeated."""
         attempt = Attempt(later.attempt)
-        own = self._new_folder(attempt)
+        own = self._staging.replacing / new_name(attempt, 0)
         self._disk.make_folder(own, is_private=True)
         for name in self._disk.names(self._staging.replacing):
             found = attempt_in(name)
@@ -72,11 +72,8 @@ class Withdrawing:
             self._withdraw(name, own, later)
         self._disk.remove_empty(own)
 
-    def _new_folder(self, attempt: Attempt) -> Path:
-        return self._staging.replacing / f"attempt-{attempt}.0-{secrets.token_hex(8)}"
-
     def _finish(self, folder: Path, attempt: Attempt) -> None:
-        taken = self._new_folder(attempt)
+        taken = self._staging.replacing / new_name(attempt, 0)
         try:
             self._disk.rename(folder, taken)
         except FileNotFoundError:  # another attempt was faster
@@ -106,14 +103,10 @@ class Withdrawing:
         if not target.exists():
             return  # a consumer has taken it
         record, file = own / f"{_RECORD}{name}", own / f"{_FILE}{name}"
-        write_contents(self._disk, record, rest)
-        made = self._staging.new_part(Attempt(later.attempt), 0)
-        try:
-            self._extract(target, staged_name(name).ending, _spans(contents, rest), made)
-            self._disk.sync_file(made)
-            self._disk.link(made, file)
-        finally:
-            self._disk.remove(made)
+        write_contents(self._disk, rest, record)
+        self._disk.sync_file(record)
+        write = partial(self._extract, target, staged_name(name).ending, _spans(contents, rest))
+        self._disk.create(file, self._staging.new_part(Attempt(later.attempt), 0), write)
         self._disk.sync_folder(own)
         self._disk.rename(record, self._contents.folder / name)
         self._disk.sync_folder(self._contents.folder)
