@@ -64,3 +64,14 @@ class Deployment:
     parallelism: Mapping[str, int]
     by_slice: bool = False
     """Whether tasks with the same index share an actor."""
+
+
+def shared_actor(pipeline: str | None, index: int) -> str:
+    """The name of the actor that hosts all tasks of an index, where tasks share actors.
+
+    Pipelines fail independently, so no actor has tasks of two.
+
+    >>> shared_actor(None, 0), shared_actor("orders", 1)
+    ('slice-0', 'orders/slice-1')
+    """
+    return f"slice-{index}" if pipeline is None else f"{pipeline}/slice-{index}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from graphs.cycles import Cycles, find_cycles
-from graphs.deployment import Channel, Component, Deployment, Task
+from graphs.deployment import Channel, Component, Deployment, Task, shared_actor
 from graphs.digraph import cyclic_components
 from graphs.graph_errors import BadOptionError
 from graphs.ids import ChannelId, TaskId
@@ -183,14 +183,12 @@ def _is_chained(layout: _Layout, entering: list[Edge]) -> bool:
 def _homes(layout: _Layout, *, by_slice: bool) -> dict[TaskId, str]:
     """The actor of each task."""
     homes: dict[TaskId, str] = {}
-    # Pipelines fail independently, so no actor has tasks of two.
-    slices = "slice" if layout.plan.pipeline is None else f"{layout.plan.pipeline}/slice"
     for name, operator in layout.plan.operators.items():
         if layout.first[name] == name:
             own = not by_slice or operator.resources.are_given
             for index in range(layout.sizes[name]):
                 task = TaskId(name, index)
-                homes[task] = str(task) if own else f"{slices}-{index}"
+                homes[task] = str(task) if own else shared_actor(layout.plan.pipeline, index)
     return homes
 
 

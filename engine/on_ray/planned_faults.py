@@ -222,12 +222,12 @@ def planned_for(kills: Sequence[Kill], deployments: Sequence[Deployment]) -> lis
     found: list[list[Kill]] = [[] for _ in deployments]
     for kill in kills:
         concerned = [
-            place
-            for place, deployment in enumerate(deployments)
-            if kill.who == "random" or any(kill.concerns(task) for task in deployment.tasks.values())
+            listed
+            for listed, deployment in zip(found, deployments, strict=True)
+            if any(map(kill.concerns, deployment.tasks.values()))
         ]
-        for place in concerned if kill.who == "random" else concerned[:1]:
-            found[place].append(kill)
+        for listed in found if kill.who == "random" else concerned[:1]:
+            listed.append(kill)
     return [tuple(listed) for listed in found]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphs.deployment import shared_actor
 from graphs.describing import hash_of_description
 from graphs.ids import TaskId
 from graphs.routing import KEY_GROUPS
@@ -134,9 +135,8 @@ def _check_graph(cut: CutDocuments) -> Iterator[Finding]:
 def _check_actors(cut: CutDocuments) -> Iterator[Finding]:
     """A task has its own actor or shares one with the tasks of its index; all tasks of an operator do the same."""
     kinds: dict[str, set[str]] = {}
-    slices = "slice" if cut.entry.pipeline is None else f"{cut.entry.pipeline}/slice"
     for id, task in cut.placed.items():
-        own = {str(id): "own", f"{slices}-{id.index}": "slice"}.get(task["actor"])
+        own = {str(id): "own", shared_actor(cut.entry.pipeline, id.index): "slice"}.get(task["actor"])
         if own is None:
             yield finding(5, f"actor {task['actor']!r} cannot host this task", cut.epoch, task=str(id))
         else:
