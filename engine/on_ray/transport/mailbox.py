@@ -33,7 +33,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -256,7 +256,7 @@ class Mailbox:
             if event[0] == self._box_descriptor:
                 # ZeroMQ also says by it that a peer has connected.
                 events.remove(event)
-                self._box_has_more = bool(self._box.EVENTS & zmq.POLLIN)
+                self._box_has_more = bool(cast(int, self._box.EVENTS) & zmq.POLLIN)
                 break
         return bool(events) or self._box_has_more
 
