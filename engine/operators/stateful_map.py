@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from operator import length_hint
 from typing import Any
 
@@ -58,7 +59,10 @@ class StatefulMapOperator(OperatorRuntime):
         # While a capture is open, a value is touched before the user's function may change it. Chosen once a batch.
         get = state.touch_if_needed if state.is_captured else values.get
         results: list[Any] = []
-        keys: list[Any] | None = None if noted is None else []
+        # Once every key has been noted, only those that this batch adds are missing: the last of the values.
+        count = len(values)
+        is_each_noted = noted is not None and len(noted) == count
+        keys: list[Any] | None = None if noted is None or is_each_noted else []
         iterator = iter(records)
         key: Any = NO_KEY
         # The types last seen of keys that are no NaN, and of values that share nothing: a look at them is cheaper than
@@ -90,10 +94,10 @@ class StatefulMapOperator(OperatorRuntime):
                 results.append(result)
         except USER_RAISED as error:
             raise self._failure_with_key(error, records[len(records) - length_hint(iterator) - 1], key) from error
-        if noted is not None and keys:
+        if noted is not None:
             # Once a batch: most keys are not in the processor's cache, and waits for them overlap in one call. A batch
             # that fails is in no capture.
-            noted.update(dict.fromkeys(keys))
+            noted.update(dict.fromkeys(keys or islice(reversed(values), len(values) - count)))
         self._send(results, hops)
 
     def _run_carefully(self, records: list[Any], hops: Hops, key_of: Callable[[Any], Any]) -> None:

@@ -80,6 +80,23 @@ def test_a_delta_holds_what_aborted_captures_held():
     assert keyed_entries(delta).values.keys() == {1, 2}
 
 
+def test_a_key_that_comes_once_all_others_were_noted_is_in_the_delta():
+    flow = Flow("counts")
+    keyed = flow.read(Items([]), name="items").key_by(lambda value: value)
+    keyed.stateful_map(lambda seen, value: (seen + 1, value), 0, name="op").write(Collect(), name="sink")
+    tasks = Tasks(flow)
+    tasks.feed("op", [1, 2, 3])
+    states(tasks, 1)
+    tasks.feed("op", [2])
+    assert keyed_entries(states(tasks, 2, base=1)[0]).values == {2: 2}
+    tasks.feed("op", [1, 2, 3])
+    tasks.feed("op", [3, 4, 1, 5])
+    tasks.feed("op", [4])
+    assert keyed_entries(states(tasks, 3, base=2)[0]).values == {1: 3, 2: 3, 3: 3, 4: 2, 5: 1}
+    tasks.feed("op", [6])
+    assert keyed_entries(states(tasks, 4, base=3)[0]).values == {6: 1}
+
+
 def test_a_base_that_is_not_found_means_everything():
     tasks = sessions()
     tasks.feed("op", [1, 2])
