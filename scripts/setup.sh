@@ -113,55 +113,48 @@ if ! java_suits; then
     fi
 fi
 
-# PostgreSQL is for tests alone, which start a server of their own: setup goes on without it.
-postgres_is_there() { # Looks where tests/databases/postgres_process.py will.
-    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
+# Tests start other programs, too. Setup goes on without them.
+install_for_tests() { # NAME PACKAGE TESTS SIZE MACOS: by apt if root; otherwise one line says how to.
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
+        echo "setup: no $1 found; $3 will fail. To have them pass: sudo apt-get install -y $2 (macOS: brew install $5)" >&2
+        return
+    fi
+    echo "setup: no $1 found, which tests start; installing it by apt ($4)"
+    if ! apt_install "$2" && ! { apt-get -qq update >/dev/null && apt_install "$2"; }; then
+        echo "setup: apt could not install $1; $3 will fail until it is installed" >&2
+    fi
 }
 
-if ! postgres_is_there; then
-    if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
-        echo "setup: no PostgreSQL found, which tests start; installing it by apt (about 20 MB to download, 70 MB on disk, half a minute)"
-        apt-cache show postgresql >/dev/null 2>&1 || apt-get update
-        # Its programs are wanted, and no server that runs for good.
-        if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
-            mkdir -p /etc/postgresql-common
-            echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
-        fi
-        if ! DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Options::=--force-confold install -y --no-install-recommends postgresql; then
-            echo "setup: apt could not install PostgreSQL; its tests (tests/databases) will fail until it is installed" >&2
-        fi
-    else
-        echo "setup: no PostgreSQL found; its tests (tests/databases) will fail. To have them: sudo apt-get install -y postgresql (macOS: brew install postgresql)" >&2
-    fi
-fi
+apt_install() {
+    no_service "$1" && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get -qq -o Dpkg::Options::=--force-confold install -y --no-install-recommends "$1" >/dev/null
+}
 
-# Chromium is for the tests of the live page alone: setup goes on without it.
+no_service() { # The programs of these packages are wanted, and no server that runs for good.
+    local file
+    case $1 in
+    postgresql)
+        file=/etc/postgresql-common/createcluster.conf
+        [ -e "$file" ] || { mkdir -p "${file%/*}" && echo "create_main_cluster = false" >"$file"; }
+        ;;
+    prometheus)
+        file=/etc/systemd/system/prometheus.service
+        [ -e "$file" ] || { mkdir -p "${file%/*}" && ln -s /dev/null "$file"; }
+        ;;
+    esac
+}
+
+# Where tests/databases/postgres_process.py looks.
+if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
+    install_for_tests PostgreSQL postgresql "its tests (tests/databases)" "20 MB to download, 70 MB on disk" postgresql
+fi
 if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then
-    if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
-        echo "setup: no Chromium found, in which tests open the live page; installing it by apt (about 100 MB to download, 400 MB on disk, 1 minute)"
-        apt-cache show chromium >/dev/null 2>&1 || apt-get update
-        if ! DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium; then
-            echo "setup: apt could not install Chromium; the tests of the live page (tests/page) will fail until it is installed" >&2
-        fi
-    else
-        echo "setup: no Chromium found; the tests of the live page (tests/page) will fail. To have them: sudo apt-get install -y chromium (macOS: brew install --cask google-chrome)" >&2
-    fi
+    install_for_tests Chromium chromium "the tests of the live page (tests/page)" \
+        "100 MB to download, 400 MB on disk" "--cask google-chrome"
 fi
-
-# Prometheus is for the test of the metrics alone: setup goes on without it.
-if ! command -v promtool >/dev/null; then
-    if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
-        echo "setup: no Prometheus found, which a test has scrape a run; installing it by apt (about 20 MB to download, 100 MB on disk, half a minute)"
-        apt-cache show prometheus >/dev/null 2>&1 || apt-get update
-        # Its programs are wanted, and no server that runs for good.
-        mkdir -p /etc/systemd/system
-        [ -e /etc/systemd/system/prometheus.service ] || ln -sf /dev/null /etc/systemd/system/prometheus.service
-        if ! RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends prometheus; then
-            echo "setup: apt could not install Prometheus; the test of the metrics (tests/page) will fail until it is installed" >&2
-        fi
-    else
-        echo "setup: no Prometheus found; the test of the metrics (tests/page) will fail. To have it: sudo apt-get install -y prometheus (macOS: brew install prometheus)" >&2
-    fi
+if ! command -v prometheus >/dev/null || ! command -v promtool >/dev/null; then
+    install_for_tests Prometheus prometheus "the tests of the metrics (tests/page)" \
+        "20 MB to download, 100 MB on disk" prometheus
 fi
 
 exec "$python" scripts/setup.py

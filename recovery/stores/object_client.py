@@ -168,17 +168,18 @@ def as_ours(error: Exception, path: str) -> Exception:
     """What an error of obstore is called in the protocol of stores."""
     scheme = path.partition("://")[0]
     text = str(error)
-    if any(mark in text for mark in _NO_BUCKET):
-        bucket = "/".join(path.split("/")[:3])
-        return StoreError(f"{path} cannot be reached: {bucket} does not exist; create it, or give another location")
-    if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, "No such object", path)
+    # First: whatever answers these addresses may say in its own words that there is no such thing.
     if any(address in text for address in _ROLE_ADDRESSES):
         return PermissionError(
             errno.EACCES,
             f"no credentials were found, and this host has no role of its own: set {_CREDENTIALS[scheme]} on all hosts",
             path,
         )
+    if any(mark in text for mark in _NO_BUCKET):
+        bucket = "/".join(path.split("/")[:3])
+        return StoreError(f"{path} cannot be reached: {bucket} does not exist; create it, or give another location")
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "No such object", path)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return PermissionError(
             errno.EACCES,

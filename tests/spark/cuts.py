@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from graphs.deployment import Channel, Deployment, Task
 from graphs.plan import Edge, Plan
+from graphs.routing import key_group
 from recovery.cut import OperatorState
 from recovery.stores.cut_store import CutStore
+from recovery.table_groups import Rows, TableGroups
 from tests.stores.snapshots import (
     BACK,
     IN,
@@ -30,6 +34,7 @@ from tests.stores.snapshots import (
 
 HARD_NAME = "cuts [1] {a,b} ä+%20"
 FLOATS = {"half": 0.5, "large": 1e10, "nan": float("nan"), "inf": float("inf"), "minus": float("-inf")}
+SUMS = {7: 2.5, -1: 0.5, 1 << 40: 1000.25}
 TEXTS = {'"quoted"': "line\nbreak", "ä": "back\\slash"}
 
 
@@ -40,12 +45,22 @@ def _deployment() -> Deployment:
         IN: Channel(IN, edge, is_back=False, depth=0, within_actor=True),
         BACK: Channel(BACK, edge, is_back=True, depth=0, within_actor=False),
     }
-    operators = {SOURCE: ("orders", "cleaned"), RANK: ("rank", "counts"), SINK: ("done",)}
+    operators = {SOURCE: ("orders", "cleaned"), RANK: ("rank", "counts", "sums"), SINK: ("done",)}
     tasks = {
         task: Task(task, names, (), (), "slice-0", 0, task == SOURCE, task == RANK, None)
         for task, names in operators.items()
     }
     return Deployment(Plan("job", {}, (), "abc"), tasks, channels, (), {"rank": 1})
+
+
+def rows_of(values: Mapping[int, float]) -> TableGroups:
+    """Rows of a table with an integer as key and a sum as value."""
+    return TableGroups(
+        [
+            Rows(np.array([key_group(key)], np.int32), {"id": np.array([key])}, {"sum": np.array([value])})
+            for key, value in values.items()
+        ]
+    )
 
 
 def columns_batch(hops: int) -> bytes:
@@ -67,12 +82,16 @@ def job_of_cuts(folder: Path) -> Path:
 
 
 def _complete_other(store: CutStore, epoch: int) -> None:
-    """A cut with floats, texts and columns."""
+    """A cut with floats, texts, columns and a table of typed columns."""
     snapshots = snapshots_of(epoch, 2, ended=True)
     task = snapshots[RANK]
     log = log_of(columns_batch(3), pickle.dumps((["x", 1j], [0, 1]), 5), b"?", first=4, before=9)
     inputs = tuple(replace(record, log=log if record.channel == BACK else ()) for record in task.inputs)
-    states = {**task.operators, "counts": OperatorState(groups=entries_of({**FLOATS, **TEXTS}))}
+    states = {
+        **task.operators,
+        "counts": OperatorState(groups=entries_of({**FLOATS, **TEXTS})),
+        "sums": OperatorState(groups=rows_of(SUMS)),
+    }
     snapshots[RANK] = replace(task, inputs=inputs, operators=states)
     files = write(store, snapshots)
     # Not an assertion: under -O the entry would not be created.

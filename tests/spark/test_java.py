@@ -69,6 +69,15 @@ def test_a_java_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         check_java()
 
 
+FOR_TESTS = {
+    "initdb": ("PostgreSQL", "postgresql"),
+    "chromium": ("Chromium", "chromium"),
+    "prometheus": ("Prometheus", "prometheus"),
+    "promtool": ("Prometheus", "prometheus"),
+}
+"""Programs that tests start; their names, and the packages that have them."""
+
+
 class Machine:
     """A machine for `setup.sh`: its Java, its apt and its user are ours, its Python part does nothing."""
 
@@ -76,17 +85,19 @@ class Machine:
         self.bin = folder / "bin"
         self._folder = folder
         (folder / "scripts").mkdir()
-        shutil.copy(ROOT / "scripts" / "setup.sh", folder / "scripts")
+        script = (ROOT / "scripts" / "setup.sh").read_text()
+        # What it writes as root is in the folder, too.
+        (folder / "scripts" / "setup.sh").write_text(script.replace("/etc/", f"{folder}/etc/"))
         (folder / "scripts" / "setup.py").write_text("print('python part')\n")
         self.bin.mkdir()
         (self.bin / "python3").symlink_to(sys.executable)
-        for name in ("bash", "dirname", "sed"):
+        for name in ("bash", "dirname", "ln", "mkdir", "sed"):
             (self.bin / name).symlink_to(shutil.which(name) or name)
 
     def user(self, number: int) -> None:
         program(self.bin / "id", f"echo {number}")
 
-    def apt(self, offers: int, installs: str) -> None:
+    def apt_of_java(self, offers: int, installs: str) -> None:
         program(self.bin / "apt-cache", f'[ "$2" = openjdk-{offers}-jre-headless ]')
         make_java = (
             f"""echo 'echo "openjdk version \\"{installs}\\"" >&2' > {self.bin}/java; /bin/chmod +x {self.bin}/java"""
@@ -107,7 +118,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     made = Machine(tmp_path)
-    for name in ("initdb", "chromium"):
+    for name in FOR_TESTS:
         program(made.bin / name, "exit 0")
     return made
 
@@ -118,21 +129,48 @@ def test_setup_says_nothing_of_a_java_that_will_do(machine: Machine):
     assert (done.returncode, done.stdout, done.stderr) == (0, "python part\n", "")
 
 
-@pytest.mark.parametrize(
-    ("lacking", "name", "package"), [("initdb", "PostgreSQL", "postgresql"), ("chromium", "Chromium", "chromium")]
-)
-def test_setup_says_how_to_get_what_tests_start_and_goes_on(machine: Machine, lacking: str, name: str, package: str):
+@pytest.mark.parametrize("lacking", FOR_TESTS)
+def test_setup_says_in_one_line_how_to_get_what_tests_start_and_goes_on(machine: Machine, lacking: str):
+    name, package = FOR_TESTS[lacking]
     machine.user(1000)
     java(machine.bin, "21.0.1")
     (machine.bin / lacking).unlink()
     done = machine.set_up()
     assert (done.returncode, done.stdout) == (0, "python part\n")
-    assert f"no {name} found" in done.stderr and f"apt-get install -y {package}" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert f"no {name} found" in line and f"apt-get install -y {package} " in line
+
+
+@pytest.mark.parametrize("works", ["at once", "after an update", "never"])
+def test_setup_installs_what_tests_start_as_root_and_goes_on_if_it_cannot(machine: Machine, works: str):
+    machine.user(0)
+    java(machine.bin, "21.0.1")
+    for lacking in FOR_TESTS:
+        (machine.bin / lacking).unlink()
+    asked = machine.bin.parent / "asked"
+    works_now = {"at once": "true", "after an update": f"[ -e {asked}.update ]", "never": "false"}[works]
+    program(
+        machine.bin / "apt-get",
+        f"""for last; do :; done; echo "$last" >> {asked}; echo noise
+        if [ "$last" = update ]; then : > {asked}.update; else {works_now}; fi""",
+    )
+    done = machine.set_up()
+    assert done.returncode == 0 and done.stdout.endswith("python part\n") and "noise" not in done.stdout
+    packages = ["postgresql", "chromium", "prometheus"]
+    again = {"at once": packages, "after an update": ["postgresql", "update", *packages]}
+    every = [word for package in packages for word in (package, "update", package)]
+    assert asked.read_text().split() == again.get(works, every)
+    lines = done.stderr.splitlines()
+    assert [line.partition(";")[0] for line in lines] == (
+        [f"setup: apt could not install {name}" for name in ("PostgreSQL", "Chromium", "Prometheus")]
+        if works == "never"
+        else []
+    )
 
 
 def test_setup_installs_java_as_root(machine: Machine):
     machine.user(0)
-    machine.apt(offers=21, installs="21.0.1")
+    machine.apt_of_java(offers=21, installs="21.0.1")
     java(machine.bin, "11.0.2")
     done = machine.set_up()
     assert done.returncode == 0, done.stderr
@@ -143,7 +181,7 @@ def test_setup_installs_java_as_root(machine: Machine):
 
 def test_setup_says_what_to_run_where_it_may_not_install(machine: Machine):
     machine.user(1000)
-    machine.apt(offers=17, installs="17")
+    machine.apt_of_java(offers=17, installs="17")
     done = machine.set_up()
     assert done.returncode == 1
     assert "no Java 17 or newer found, which Spark needs. Run this, then make setup again" in done.stderr
@@ -158,7 +196,7 @@ def test_setup_says_what_to_do_where_there_is_no_apt(machine: Machine):
 
 def test_setup_says_that_apt_offers_none(machine: Machine):
     machine.user(0)
-    machine.apt(offers=8, installs="8")
+    machine.apt_of_java(offers=8, installs="8")
     done = machine.set_up()
     assert done.returncode == 1
     assert "apt offers no Java 17 or newer; install one by hand" in done.stderr

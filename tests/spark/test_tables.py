@@ -92,6 +92,7 @@ def test_the_deployment_of_a_cut_is_there(tables: Mapping[str, DataFrame]):
         ("orders", "orders", "source"),
         ("rank", "counts", "stateful_map"),
         ("rank", "rank", "process"),
+        ("rank", "sums", "process"),
     ]
 
 

@@ -30,7 +30,8 @@ IN = ChannelId("orders.out->rank.in", SOURCE, RANK)
 BACK = ChannelId(AGAIN, RANK, RANK)
 OUT = ChannelId("rank.done->done.in", RANK, SINK)
 LOOPS = {AGAIN: "again"}
-KINDS = {"orders": "source", "cleaned": "map", "rank": "process", "counts": "stateful_map", "done": "sink"}
+KINDS = {"orders": "source", "cleaned": "map", "rank": "process", "counts": "stateful_map", "sums": "process"}
+KINDS |= {"done": "sink"}
 DEPLOYMENT = Deployment(Plan("job", {}, (), "abc"), {}, {}, (), {"rank": 1})
 LARGE = 1 << 70
 
