@@ -124,6 +124,14 @@ def local_ray(shared_ray: SharedRay) -> None:
 
 
 @pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Ray is found: commands look for one on all of this machine, where other tests run theirs and kill them."""
+    from backedge.inspecting import jobs
+
+    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: None)
+
+
+@pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
     """What the test measures of its fault; it travels with the report of the test."""
     found = Evidence(_auditing(request) if request.config.getoption("audit_cuts") else None)

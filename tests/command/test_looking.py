@@ -45,12 +45,6 @@ GRAPH = {
 }
 
 
-@pytest.fixture
-def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Ray is running."""
-    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: None)
-
-
 pytestmark = pytest.mark.usefixtures("no_cluster")
 
 

@@ -42,6 +42,7 @@ def test_a_job_is_kept_in_it(place: Place):
     assert not [name for name in store_at(place.location).list("job") if "epoch=1/" in name]
 
 
+@pytest.mark.usefixtures("no_cluster")
 def test_a_cut_is_deleted_in_it_without_what_later_cuts_are_on_top_of(place: Place, capsys: pytest.CaptureFixture[str]):
     cuts = Cuts(place.location)
     cuts.complete(1, entries_of({"a": 1, "b": 2}))

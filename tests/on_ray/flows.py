@@ -24,13 +24,24 @@ def grow(rounds: int, record: Record) -> tuple[int, Record]:
     return rounds + 1, (number, rounds + 1)
 
 
-def held_back(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
-    """`grow`, slowly for as long as the file does not exist: so the run lasts until the test opens the gate."""
+def slowed(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
+    """`grow`, slowly for as long as the file does not exist."""
 
-    def held(rounds: int, record: Record) -> tuple[int, Record]:
+    def slow(rounds: int, record: Record) -> tuple[int, Record]:
         if not gate.exists():
             time.sleep(PAUSE_S)
         return grow(rounds, record)
+
+    return slow
+
+
+def held_back(gate: Path) -> Callable[[int, Record], tuple[int, Record]]:
+    """The same, and until then number 0 goes round without a count: the run lasts until the test opens the gate."""
+    slow = slowed(gate)
+
+    def held(rounds: int, record: Record) -> tuple[int, Record]:
+        grown = slow(rounds, record)
+        return (rounds, record) if record[0] == 0 and not gate.exists() else grown
 
     return held
 
@@ -47,8 +58,8 @@ def trips(
 ) -> Flow:
     """Every number makes `trips` trips, under state by number; source, head, body and sink are tasks of their own.
 
-    `carried_bytes`: the size of what a function carries along. `gate`: a file without which trips are slow. `placing`
-    says what head and body need of a machine.
+    `carried_bytes`: the size of what a function carries along. `gate`: a file without which trips are slow and do not
+    end. `placing` says what head and body need of a machine.
     """
     carried = bytes(carried_bytes)
     step = grow if gate is None else held_back(Path(gate))

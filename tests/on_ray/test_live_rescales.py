@@ -13,7 +13,7 @@ import pytest
 
 from backedge import Collect, Flow, Job, JsonLines, Poll, Range, RequestFailedError, Stream, start
 from backedge.command import main
-from tests.on_ray.flows import Record, expect, held_back, trips, trips_made, until
+from tests.on_ray.flows import Record, expect, held_back, slowed, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end
 from tests.on_ray.test_recovery import supervisor_of
 
@@ -44,7 +44,7 @@ def circling(gate: Path, **placing: Any) -> Flow:
 def in_rounds(gate: Path) -> Flow:
     """The same in rounds."""
     flow = Flow("in_rounds")
-    step = held_back(gate)
+    step = slowed(gate)
 
     def body(records: Stream[Record]) -> Stream[Record]:
         return records.key_by(lambda record: record[0]).stateful_map(step, initial=0, name="grow").rebalance()

@@ -144,24 +144,29 @@ def test_a_death_while_a_source_has_ended_and_another_is_idle_loses_nothing(tmp_
 
 
 def test_a_spare_takes_the_place_of_the_dead(tmp_path: Path):
-    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="slice", spares=1, progress=False)
+    gate = tmp_path / "gate"
+    flow = trips(count=50, gate=str(gate))
+    job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="slice", spares=1, progress=False)
     until(job, lambda story: story.last_epoch and len(actors_below(os.getpid())) == 3, "the spare is there")
     story = job.status()
     spares = set(actors_below(os.getpid())) - set(story.pids.values())
     end(story.pids["slice-0"])
     later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
     assert later.pids["slice-0"] in spares
-    expect(job.wait(), trips_made(300))
+    gate.touch()
+    expect(job.wait(), trips_made(50))
 
 
 def test_healthy_processes_stay_and_roll_back_in_place(tmp_path: Path):
-    job = start(trips(count=300), snapshots=tmp_path, every=0.1, actors="task", progress=False)
+    gate = tmp_path / "gate"
+    job = start(trips(count=50, gate=str(gate)), snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=False)
     story = until(job, lambda story: story.last_epoch, "a cut is complete")
     end(story.pids["grow/0"])
     later = until(job, lambda later: later.attempt == 2 and later.state == "running", "it has recovered")
     stayed = {actor for actor, pid in later.pids.items() if story.pids[actor] == pid}
     assert stayed == story.pids.keys() - {"grow/0"}
-    expect(job.wait(), trips_made(300))
+    gate.touch()
+    expect(job.wait(), trips_made(50))
 
 
 def supervisor_of(before: dict[int, str]) -> int:
@@ -186,19 +191,19 @@ def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> Story:
 
 def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path, evidence: Evidence):
     """Twice: the second death meets the successor."""
-    # The second death comes seconds after the first, and the run must not be over by then.
-    before = actors_below(os.getpid())
-    job = start(trips(count=600), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
+    before, gate, cuts = actors_below(os.getpid()), tmp_path / "gate", tmp_path / "cuts"
+    job = start(trips(count=50, gate=str(gate)), snapshots=cuts, every=0.1, actors="slice", progress=False)
     later = lose_supervisor(job, before, cuts=1)
     lose_supervisor(job, before, cuts=later.snapshots + 1)
+    gate.touch()
     result = job.wait()
     evidence.happened("supervisors that died", 2)
-    evidence.same(result.outputs["done"], trips_made(600))
-    evidence.cuts(tmp_path)
+    evidence.same(result.outputs["done"], trips_made(50))
+    evidence.cuts(cuts)
     assert len(result.restores) == 2
-    claims = [entry for entry in CutStore(str(tmp_path), "trips").chain() if isinstance(entry, AttemptStart)]
+    claims = [entry for entry in CutStore(str(cuts), "trips").chain() if isinstance(entry, AttemptStart)]
     assert len({entry.claimant for entry in claims}) == 3 and len({run_of(entry.claimant) for entry in claims}) == 1
-    status = stored_status(CutStore(str(tmp_path), "trips"), time.time())
+    status = stored_status(CutStore(str(cuts), "trips"), time.time())
     assert [failure.reason for failure in status.failures] == [LOST, LOST]
 
 
@@ -215,18 +220,21 @@ def test_a_supervisor_asks_without_a_warning_whether_it_is_a_successor():
 
 
 def test_a_savepoint_that_was_asked_for_is_taken_by_the_successor(tmp_path: Path):
-    before = actors_below(os.getpid())
-    job = start(trips(count=300), snapshots=tmp_path, every=None, actors="slice", progress=False)
+    before, gate = actors_below(os.getpid()), tmp_path / "gate"
+    flow = trips(count=50, gate=str(gate))
+    job = start(flow, snapshots=tmp_path / "cuts", every=None, actors="slice", progress=False)
     until(job, lambda story: story.state == "running", "it runs")
     end(supervisor_of(before))
     epoch = job.savepoint("behind")
     assert job.status().restarts == 1 and epoch >= 1
-    expect(job.wait(), trips_made(300))
+    gate.touch()
+    expect(job.wait(), trips_made(50))
 
 
 def test_a_supervisor_that_may_not_be_replaced_fails_the_run(tmp_path: Path):
     before = actors_below(os.getpid())
-    job = start(trips(count=300), snapshots=tmp_path, every=0.1, max_restarts=0, actors="slice", progress=False)
+    flow = trips(count=50, gate=str(tmp_path / "gate"))
+    job = start(flow, snapshots=tmp_path / "cuts", every=0.1, max_restarts=0, actors="slice", progress=False)
     until(job, lambda story: story.last_epoch, "a cut is complete")
     ours = actors_below(os.getpid()).keys() - before.keys()
     end(supervisor_of(before))
