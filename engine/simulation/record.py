@@ -1,8 +1,8 @@
 """What a simulated run passes to the checker: its trace, its complete cuts, and the output of its sinks.
 
-The trace is a list of events in the order in which they happened, for the attempt that was alive; a crash ends an
-attempt, and the next `Started` begins one. What a dead attempt still does is not in the trace: if it takes effect
-anyway, the damage shows.
+The trace is a list of events in the order in which they happened. An attempt begins with `Started` and is over when the
+chain starts the next one: until then a supervisor that was taken for dead leads it and may complete its cuts. What an
+attempt does after its end is not in the trace: if it takes effect anyway, the damage shows.
 
 Order within one task: `Took` precedes the `Ran("batch")` of the same batch; a batch that was set aside has its `Took`
 then and its `Ran` later. The `Sent` events after one or several `Ran`, up to the task's next event of another kind, are

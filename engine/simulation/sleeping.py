@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.run_driver import RunDriver
 from engine.run_ports import Placed, RunObserver, RunPorts
+from engine.simulation.record import Aborted
 from engine.simulation.simulated_store import SimulatedCut
 from graphs.ids import Attempt
 from recovery.orders import Abort, Compact, Complete, StartTasks, TellToEnd, Trigger
@@ -55,9 +56,12 @@ class SleepingSupervisor(RunObserver[SimulatedCut]):
 
     def tell(self, order: Trigger | Abort | TellToEnd | Complete) -> None:
         """Send an order to its task, if that is still of its attempt."""
+        is_abort = isinstance(order, Abort)
+        if is_abort:
+            self.world.note(Aborted(self.driver.supervisor.attempt, order.epoch))
         host = self.world.hosts.get(order.task)
         if host is not None and host.attempt == self.attempt:
-            self.world.give(host, order, is_abort=isinstance(order, Abort))
+            self.world.give(host, order, is_abort=is_abort)
 
     def compact(self, order: Compact) -> None:
         """Compact files when the schedule says so."""

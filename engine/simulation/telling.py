@@ -91,7 +91,7 @@ class ToldWorld(LinedWorld):
         super().note(event)
         is_turn = isinstance(event, Started | Completed | Aborted | Finished)
         # Every task is told of an abort; the story mentions it once.
-        if is_turn and event.attempt == self.supervisor.attempt and self.story[-1:] != [event]:
+        if is_turn and event.attempt >= self.claimed and self.story[-1:] != [event]:
             self.story.append(event)
 
 

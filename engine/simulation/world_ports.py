@@ -38,6 +38,7 @@ from recovery.messages import Item
 from recovery.orders import (
     Abort,
     AppendEntry,
+    AttemptStart,
     Compact,
     Complete,
     DropCut,
@@ -79,6 +80,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
     - removals, compactions: those that are ordered and not carried out yet. compaction_reports: those that are carried
       out and not reported yet. compacted: what each compacted file was made from.
     - unanswered: requests that their clients repeat.
+    - claimed: the last attempt that the chain starts.
     - watched: the cuts that the user's predicate has seen.
     - sleepers: supervisors that were taken for dead and have not noticed their successors yet.
     - siblings: the other pipelines of the job. They share its store and its supervisor's process.
@@ -112,6 +114,7 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.unanswered: dict[str, Request] = {}
         self.rescales: dict[str, Request] = {}
         self.now_ms: int = 0
+        self.claimed = Attempt(0)
         self.watched: set[Epoch] = set()
         self.sleepers: list[SleepingSupervisor] = []
         self.siblings: list[WorldPorts] = []
@@ -201,8 +204,11 @@ class WorldPorts(RunObserver[SimulatedCut]):
         self.store.discard(attempt, epoch, task)
 
     def note(self, event: Event) -> None:
-        """Keep the trace of the live attempt."""
-        if event.attempt == self.supervisor.attempt:
+        """Keep the trace of an attempt until the chain starts the next one.
+
+        Until then a supervisor that was taken for dead leads it, and may complete its cuts.
+        """
+        if event.attempt >= self.claimed:
             self._note_always(event)
 
     def _note_always(self, event: Event) -> None:
@@ -230,10 +236,14 @@ class WorldPorts(RunObserver[SimulatedCut]):
     def _note_new(self, known: int) -> None:
         """Note new entries: a cut is complete as soon as its manifest is in the chain, whether the run knows or not."""
         for _, entry in self.store.history[known:]:
-            if isinstance(entry, Manifest) and self.is_own(entry):
+            if not self.is_own(entry):
+                continue
+            if isinstance(entry, AttemptStart):
+                self.claimed = entry.attempt
+            else:
                 self.record.cuts[entry.epoch] = self.store.cut(entry)
                 self.counts["cuts_with_compactions"] += self._names_compaction(entry)
-                note = self.note if entry.attempt == self.supervisor.attempt else self._note_always
+                note = self.note if entry.attempt >= self.claimed else self._note_always
                 note(Completed(entry.attempt, entry.epoch))
 
     def is_own(self, entry: Entry) -> bool:

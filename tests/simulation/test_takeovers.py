@@ -24,13 +24,16 @@ def world_of(parts: Parts | None = None) -> World:
     return World(case.plan, case.inputs, WorldOptions(snapshots=snapshots, records_max=1), parts or Parts())
 
 
-def go_on(world: World, steps: int = STEPS_MAX, cuts: int | None = None) -> None:
+SLOW_SUCCESSOR = ("append", "read_chain")
+
+
+def go_on(world: World, steps: int = STEPS_MAX, cuts: int | None = None, without: tuple[str, ...] = ()) -> None:
     """Let so many things happen, in an order that a seed picks; less if there are so many cuts or the run is over."""
     chance = random.Random(5)
     for _ in range(steps):
         if world.is_over or (cuts is not None and len(world.record.cuts) >= cuts):
             return
-        events = world.enabled()
+        events = [event for event in world.enabled() if event[0] not in without]
         world.apply(("tick",) if not events or chance.random() < 0.1 else chance.choice(events))
     assert steps < STEPS_MAX, "the run does not end"
 
@@ -114,6 +117,19 @@ def test_a_supervisor_that_sleeps_through_a_takeover_harms_nothing(wakes_late: b
         assert not world.sleepers, step
         fenced += world.counts["woken_and_fenced"]
     assert fenced > 60
+
+
+def test_a_supervisor_that_was_taken_for_dead_completes_cuts_until_its_successor_claims_the_job():
+    world = world_of()
+    go_on(world, 20)
+    world.apply(("stop_coordinator",))
+    world.apply(("wake_coordinator", False))
+    go_on(world, cuts=1, without=SLOW_SUCCESSOR)
+    (cut,) = world.record.cuts.values()
+    go_on(world)
+    starts = [entry for _, entry in world.store.history if isinstance(entry, AttemptStart)]
+    assert cut.attempt == 1 and [start.restored for start in starts] == [None, cut.epoch]
+    assert world.is_finished and list(check(world.record)) == []
 
 
 def test_a_supervisor_that_wakes_up_and_goes_on_is_found():
