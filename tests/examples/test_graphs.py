@@ -35,13 +35,12 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 @pytest.mark.parametrize(
     ("example", "size", "parallelism"),
     [
-        *[(pagerank, 200, 2), (connected_components, 150, 1), (shortest_paths, 50, 1), (kmeans, 30, 2)],
-        (import_cycles, 160, 2),
+        *[(pagerank, 200, 2), (shortest_paths, 50, 1), (kmeans, 30, 2), (import_cycles, 160, 2)],
         *[
             pytest.param(*given, marks=pytest.mark.long)
             for given in (
                 *[(components, 160, 2), (distances, 400, 2), (k_core, 160, 2)],
-                *[(communities, 200, 2), (triangles, 160, 2)],
+                *[(communities, 200, 2), (triangles, 160, 2), (connected_components, 150, 1)],
             )
         ],
     ],

@@ -23,14 +23,14 @@ from tests.on_ray.flows import LOOK_S, trips
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 600
 RESULT_KEPT_S = 3.0
-LONG = {"count": 500, "trips": 200, "rate": 100.0}
+LONG = {"count": 100, "trips": 100, "rate": 100.0}
 GATE = "gate"
 # More than Ray keeps with the description of an actor, unless it comes in pieces.
 CARRIED_BYTES = 1_000_000
 
 
 def long_trips(folder: Path) -> Flow:
-    """`trips` of hundreds of records, which last until the test opens the gate in this folder."""
+    """`trips` of a hundred records, which last until the test opens the gate in this folder."""
     return trips(**LONG, carried_bytes=CARRIED_BYTES, gate=str(folder / GATE))
 
 
@@ -62,7 +62,8 @@ def wait(folder: str) -> None:
 
 def resume(folder: str) -> None:
     """Continue `trips` from its latest cut, and tell what came of it."""
-    job = start(trips(count=COUNT), snapshots=folder, every=0.1, actors="slice", resume="latest", progress=False)
+    flow = trips(count=COUNT, rate=None)
+    job = start(flow, snapshots=folder, every=0.1, actors="slice", resume="latest", progress=False)
     result = job.wait()
     say(restored=[restore["epoch"] for restore in result.restores], done=sorted(result.outputs["done"]))
 

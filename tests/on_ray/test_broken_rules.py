@@ -16,11 +16,11 @@ from tests.on_ray.flows import begin, expect, finish, trips, trips_made
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_ray")
 def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Path):
-    flow = trips(count=60, trips=4_000, rate=20)
+    flow = trips(count=60, trips=1_500, rate=20)
     _, result = finish(
         flow, snapshots=tmp_path, every=0.2, actors="slice", kills=["head@epoch=3"], broken_rule="no-loop-log"
     )
-    found, wanted = Counter(result.outputs["done"]), Counter(trips_made(60, trips=4_000))
+    found, wanted = Counter(result.outputs["done"]), Counter(trips_made(60, trips=1_500))
     assert wanted - found, "what was in the loop at the cut is in no snapshot"
     assert not found - wanted
     assert [restore["in_loop_records"] for restore in result.restores] == [0]
@@ -30,9 +30,9 @@ def test_without_a_loop_log_a_killed_run_loses_what_was_in_the_loop(tmp_path: Pa
 @pytest.mark.usefixtures("on_ray")
 def test_without_a_loop_log_a_run_that_nobody_kills_loses_nothing(tmp_path: Path):
     """It is the kill that costs records: what goes round is still counted before the run ends."""
-    flow = trips(count=60, trips=4_000, rate=20)
+    flow = trips(count=60, trips=1_500, rate=20)
     _, result = finish(flow, snapshots=tmp_path, every=0.2, actors="slice", broken_rule="no-loop-log")
-    expect(result, trips_made(60, trips=4_000))
+    expect(result, trips_made(60, trips=1_500))
     assert result.snapshots_with_log == 0
 
 

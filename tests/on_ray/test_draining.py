@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 def test_probes_get_past_what_waits_for_a_head_that_holds_its_inputs(tmp_path: Path):
     flow = Flow("drained")
-    numbers = flow.read(Range(3000, rate=2000), name="numbers").rebalance().map(lambda n: (n, 30), name="near")
+    numbers = flow.read(Range(400, rate=250), name="numbers").rebalance().map(lambda n: (n, 30), name="near")
     again = flow.loop("again")
     entered = numbers.rebalance().map(lambda record: record, name="far").merge(again)
     counted = entered.key_by(lambda record: record[0] % 7).stateful_map(
@@ -26,6 +26,6 @@ def test_probes_get_past_what_waits_for_a_head_that_holds_its_inputs(tmp_path: P
     )
     again.feed(more)
     done.write(Collect(), name="done")
-    result = run(flow, snapshots=tmp_path, every=0.3, policy="drain", credit_bytes=1, actors="task", progress=False)
-    assert sorted(record[0] for record in result.outputs["done"]) == list(range(3000))
+    result = run(flow, snapshots=tmp_path, every=0.2, policy="drain", credit_bytes=1, actors="task", progress=False)
+    assert sorted(record[0] for record in result.outputs["done"]) == list(range(400))
     assert result.snapshots >= 3 and result.snapshots_with_log == 0

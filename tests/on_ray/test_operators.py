@@ -176,29 +176,29 @@ class Sums:
 
 def test_what_a_class_captures_itself_counts_once(tmp_path: Path):
     flow = Flow("sums")
-    numbers = flow.read(Range(400, rate=100), name="numbers").rebalance()
+    numbers = flow.read(Range(200, rate=100), name="numbers").rebalance()
     numbers.process(Sums, name="sum", parallelism=1).write(Collect(), name="done")
     _, result = finish(flow, snapshots=tmp_path, every=0.1, kills=["sum@epoch=2", "sum@epoch=5"], spares=1)
-    expect(result, [sum(range(400))])
+    expect(result, [sum(range(200))])
 
 
 def test_files_hold_every_record_once_and_nothing_else(tmp_path: Path):
     out = tmp_path / "out"
     flow = Flow("files")
-    numbers = flow.read(Range(400, rate=100), name="numbers").rebalance().map(lambda n: {"n": n}, name="wrap")
-    numbers.rebalance().write(JsonLines(str(out), roll_s=2), name="done")
+    numbers = flow.read(Range(200, rate=100), name="numbers").rebalance().map(lambda n: {"n": n}, name="wrap")
+    numbers.rebalance().write(JsonLines(str(out), roll_s=0.8), name="done")
     kills = ["sink@epoch=2", "sink@epoch=5"]
     _, result = finish(flow, snapshots=tmp_path / "cuts", every=0.1, kills=kills, actors="task", spares=1)
     assert 1 < len(list(out.glob("*.jsonl"))) < result.snapshots, "a file holds the records of several cuts"
     lines = [line for file in sorted(out.glob("*.jsonl")) for line in file.read_text().splitlines()]
-    assert sorted(lines, key=lambda line: (len(line), line)) == [f'{{"n":{n}}}' for n in range(400)]
+    assert sorted(lines, key=lambda line: (len(line), line)) == [f'{{"n":{n}}}' for n in range(200)]
     # Readers skip what begins with an underscore; there the run keeps its claim of the folder.
     assert all(file.suffix == ".jsonl" for file in out.iterdir() if file.name != "_staging"), sorted(os.listdir(out))
 
 
 def test_printed_is_what_is_committed_each_line_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     flow = Flow("printed")
-    flow.read(Range(300, rate=100), name="numbers").rebalance().write(Print("n="), name="shown")
+    flow.read(Range(150, rate=100), name="numbers").rebalance().write(Print("n="), name="shown")
     finish(flow, snapshots=tmp_path, every=0.1, kills=["shown@epoch=3"], spares=1)
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("n=")]
-    assert sorted(printed) == sorted(f"n={n}" for n in range(300))
+    assert sorted(printed) == sorted(f"n={n}" for n in range(150))

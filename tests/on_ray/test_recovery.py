@@ -81,7 +81,7 @@ def test_the_other_policies_survive_a_death_too(tmp_path: Path, policy: Any):
 
 def test_a_death_that_waits_for_a_loop_restores_the_records_in_it(tmp_path: Path):
     """Some cuts of this flow find its loop empty: numbers come one at a time, and are soon through."""
-    flow = trips(count=40, trips=50, rate=10)
+    flow = trips(count=40, trips=50, rate=20)
     kills = ["enough@loop=1", "head@loop=2"]
     _, result = finish(flow, snapshots=tmp_path, every=0.05, actors="task", kills=kills, spares=1)
     expect(result, trips_made(40, trips=50))
@@ -100,11 +100,11 @@ def test_a_run_without_a_cut_begins_anew_and_its_records_are_counted_over_attemp
 
 
 def test_processes_that_die_at_random_lose_nothing(tmp_path: Path):
-    flow, kills = trips(count=500, rate=100), ["random@every=1500ms"]
+    flow, kills = trips(count=300, rate=100), ["random@every=1500ms"]
     _, result = finish(
         flow, snapshots=tmp_path, every=0.1, actors="slice", parallelism=2, kills=kills, spares=2, max_restarts=100
     )
-    expect(result, trips_made(500))
+    expect(result, trips_made(300))
     assert len(result.kills) >= 1
 
 
@@ -125,8 +125,8 @@ def test_a_death_while_a_source_has_ended_and_another_is_idle_loses_nothing(tmp_
     """Cuts are complete on the last state of the one and without a record of the other."""
     flow = Flow("two_sources")
     short = flow.read(Range(10), name="short").rebalance()
-    long = flow.read(Range(400, start=10, rate=100), name="long").rebalance()
-    idle = flow.read(Range(402, start=400, rate=0.3), name="idle").rebalance()
+    long = flow.read(Range(200, start=10, rate=100), name="long").rebalance()
+    idle = flow.read(Range(202, start=200, rate=0.6), name="idle").rebalance()
     merged = short.merge(long).merge(idle)
     merged.map(lambda number: -number, name="turn").rebalance().write(Collect(), name="done")
     kills = ["turn@epoch=3"]
@@ -139,7 +139,7 @@ def test_a_death_while_a_source_has_ended_and_another_is_idle_loses_nothing(tmp_
     idle_tasks = [cut[TaskId("idle", 0)] for cut in cuts]
     positions = Counter(str(task.operators["idle"].splits) for task in idle_tasks if not task.ended)
     evidence.happened("cuts between which a source had nothing to read", max(positions.values()) - 1)
-    evidence.same(result.outputs["done"], [-number for number in range(402)])
+    evidence.same(result.outputs["done"], [-number for number in range(202)])
     evidence.cuts(tmp_path)
 
 

@@ -75,7 +75,8 @@ def test_a_driver_that_is_killed_leaves_no_process_and_the_run_goes_on(tmp_path:
         evidence.happened("drivers that died", 1)
         assert set(said["pids"].values()) <= began
         assert all(has_ended(pid) for pid in began)
-    _, result = finish(trips(count=COUNT), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+    flow = trips(count=COUNT, rate=None)
+    _, result = finish(flow, snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
     evidence.same(result.outputs["done"], trips_made(COUNT))
     evidence.cuts(tmp_path)
     assert result.restores[0]["epoch"] >= said["epoch"]
@@ -107,17 +108,20 @@ def test_a_driver_that_is_interrupted_ends_its_run_and_leaves_a_cut(
 
 
 def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp_path: Path, evidence: Evidence):
-    first = start(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", progress=False)
+    gate, cuts = tmp_path / "gate", tmp_path / "cuts"
+    flow = trips(count=50, gate=str(gate))
+    first = start(flow, snapshots=cuts, every=0.1, actors="slice", progress=False)
     until(first, lambda story: story.snapshots >= 2, "two cuts are complete")
     with pytest.raises(RunExistsError, match="already contains a run of 'trips'"):
-        start(trips(count=2400), snapshots=tmp_path, progress=False)
-    _, result = finish(trips(count=2400), snapshots=tmp_path, every=0.1, actors="slice", resume="latest")
+        start(flow, snapshots=cuts, progress=False)
+    second = start(flow, snapshots=cuts, every=0.1, actors="slice", resume="latest", progress=False)
     with pytest.raises(FencedError, match="job 'trips' is lost: another run has taken over"):
         first.wait()
+    gate.touch()
     evidence.happened("runs that were fenced", 1)
-    evidence.same(result.outputs["done"], trips_made(2400))
-    evidence.cuts(tmp_path)
-    entries = CutStore(str(tmp_path), "trips").chain()
+    evidence.same(second.wait().outputs["done"], trips_made(50))
+    evidence.cuts(cuts)
+    entries = CutStore(str(cuts), "trips").chain()
     before, after = [entry for entry in entries if isinstance(entry, AttemptStart)]
     # Where a cut of the first was faster than the start of the second, that tried again under the next number.
     assert 1 == before.attempt < after.attempt
@@ -131,7 +135,7 @@ def test_of_two_runs_of_one_job_the_later_takes_over_and_the_other_is_fenced(tmp
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 1)])
 def test_a_run_goes_on_under_another_parallelism(tmp_path: Path, before: int, after: int, evidence: Evidence):
     cancelled(trips(count=300, trips=20), tmp_path, parallelism=before, actors="slice")
-    flow = trips(count=300, trips=20)
+    flow = trips(count=300, trips=20, rate=None)
     _, result = finish(flow, snapshots=tmp_path, every=0.1, parallelism=after, actors="slice", resume="latest")
     evidence.happened("restores under another parallelism", len(result.restores))
     evidence.same(result.outputs["done"], trips_made(300, trips=20))

@@ -21,7 +21,7 @@ from tests.on_ray.flows import Record, finish, grow, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
-COUNT, TRIPS = 60, 500
+COUNT, TRIPS = 40, 500
 
 
 def begin_trips(number: int) -> Record:
