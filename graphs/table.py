@@ -60,9 +60,17 @@ class Table:
         for name in self.key:
             if name in self.columns:
                 raise BadOptionError(f"the table of {what} has two columns {name!r}: rename the one in columns=")
-        for name in self.initial:
+        for name, value in self.initial.items():
             if name not in self.columns:
                 raise BadOptionError(f"the table of {what} has initial={{{name!r}: ...}}, which is not in columns=")
+            kind = self.columns[name]
+            if kind in _INTEGERS and not (
+                float(value).is_integer() and np.iinfo(kind).min <= value <= np.iinfo(kind).max
+            ):
+                raise BadOptionError(
+                    f"the table of {what} has initial={{{name!r}: {value!r}}} for a column of type {kind}: give a "
+                    "number that it can hold"
+                )
 
 
 class TableRows(Protocol):

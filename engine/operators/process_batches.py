@@ -25,10 +25,10 @@ from engine.operators.emission import BatchEmission
 from engine.operators.map_batches import SHOWN_RECORDS
 from engine.operators.process import ProcessOperator
 from engine.sending import Send
-from engine.state import KeyedState, WholeState
-from engine.tables.restored_tables import rows_of
+from engine.state import KeyedState, WholeState, keyed_entries
+from engine.tables.restored_tables import holds_rows, rows_of
 from engine.tables.table_state import TableState
-from engine.task_errors import USER_RAISED
+from engine.task_errors import USER_RAISED, MisuseError
 from graphs.ids import Attempt, Epoch
 from graphs.kinds import OfBatchClass
 from graphs.plan import Edge
@@ -83,6 +83,11 @@ class ProcessBatchesOperator(ProcessOperator):
 
     def _restore(self, state: OperatorState, whole: Mapping[str, Any]) -> None:
         if self._table is not None:
+            if not holds_rows(state) and any(keyed_entries(state)):
+                raise MisuseError(
+                    f"operator {self.name!r} is restored with values or timers by key, for which its table has no "
+                    f"place: restore it with the class that had them, or drop its state with drop={{{self.name!r}}}"
+                )
             self._table.restore(rows_of(state))
             state = replace(state, groups={}, deltas=())
         super()._restore(state, whole)

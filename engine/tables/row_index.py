@@ -154,9 +154,12 @@ class TextIndex:
 
     def find(self, keys: Sequence[Array]) -> Array:
         """The row of each key, -1 if it has none."""
-        encoded = arrow().array(keys[0], arrow().string()).dictionary_encode()
-        if encoded.null_count:
+        texts = arrow().array(keys[0])
+        if texts.null_count:
             raise TypeError("a key of a table is None: give texts")
+        if texts.type != arrow().string() and len(texts):
+            raise TypeError(f"keys of a table are of type {texts.type}: give texts")
+        encoded = texts.dictionary_encode()
         rows = [self._rows.get(text, -1) for text in encoded.dictionary.to_pylist()]
         return np.array(rows, np.int64)[encoded.indices.to_numpy()]
 

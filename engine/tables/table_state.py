@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.files.arrow import arrow
 from engine.state import LAST_STATE
@@ -68,6 +69,8 @@ class TableState:
         self._numbers: dict[Epoch, int] = {}
         self._changes: dict[int, int] = {0: 0}
         self._open: list[TableCapture] = []
+        # Whether all restored rows have exactly the declared columns.
+        self._is_as_declared = True
 
     # -- for user code -------------------------------------------------------------------------------------------
 
@@ -95,15 +98,19 @@ class TableState:
 
     def set(self, rows: Array, /, **values: Any) -> None:
         """Set columns in these rows."""
+        rows = self._checked(rows)
+        checked = self._checked_values(rows, values)
         self._touch(rows)
-        for name, of_rows in values.items():
-            self._columns[self._known(name, to_write=True)][rows] = of_rows
+        for name, of_rows in checked.items():
+            self._columns[name][rows] = of_rows
 
     def combine(self, how: np.ufunc, rows: Array, /, **values: Any) -> None:
         """Combine columns with values; each occurrence of a row counts."""
+        rows = self._checked(rows)
+        checked = self._checked_values(rows, values)
         self._touch(rows)
-        for name, of_rows in values.items():
-            how.at(self._columns[self._known(name, to_write=True)], rows, of_rows)
+        for name, of_rows in checked.items():
+            how.at(self._columns[name], rows, of_rows)
 
     def scan(self) -> dict[str, Array]:
         """All rows, as a batch of all columns."""
@@ -120,7 +127,7 @@ class TableState:
         found: list[Array] = []
         for given, (name, kind) in zip(keys, kinds.items(), strict=True):
             array = np.asarray(given, object if kind == "string" else None)
-            if kind == "int64" and array.dtype.kind not in "iu" and len(array):
+            if kind == "int64" and len(array) and (array.dtype.kind not in "iu" or not _fits(array, np.int64)):
                 raise self._misused(f"was given keys {name} of type {array.dtype}, not {kind}")
             found.append(array if kind == "string" else np.ascontiguousarray(array, np.int64))
         return found
@@ -132,9 +139,34 @@ class TableState:
         return name
 
     def _checked(self, rows: Array) -> Array:
-        if len(rows) and (rows.min() < 0 or rows.max() >= len(self._changed_at)):
+        if not len(rows):
+            return np.empty(0, np.int64)
+        if rows.dtype.kind not in "iu":
+            raise self._misused(f"was given rows of type {rows.dtype}: give the numbers that rows(keys) returns")
+        if rows.min() < 0 or rows.max() >= len(self._changed_at):
             raise self._misused("was given rows that it does not have: those of unknown keys are -1")
         return rows
+
+    def _checked_values(self, rows: Array, values: Mapping[str, Any]) -> dict[str, Array]:
+        """The values of each column for these rows, before anything changes."""
+        found: dict[str, Array] = {}
+        for name, given in values.items():
+            column = self._columns[self._known(name, to_write=True)].dtype
+            array = found[name] = np.asarray(given)
+            np.broadcast_to(array, rows.shape)
+            if not array.size:
+                continue
+            if array.dtype.kind not in "biuf" or (column.kind in "iu" and array.dtype.kind == "f"):
+                raise self._misused(
+                    f"was given values of type {array.dtype} for column {name!r} of type {column}: convert them, or "
+                    "declare another type"
+                )
+            if column.kind in "iu" and not _fits(array, column):
+                raise self._misused(
+                    f"was given values from {array.min()} to {array.max()} for column {name!r} of type {column}: "
+                    "declare a type that can hold them"
+                )
+        return found
 
     def _misused(self, what: str) -> MisuseError:
         return MisuseError(f"the table of operator {self.operator!r} {what}")
@@ -206,7 +238,6 @@ class TableState:
 
     def _touch(self, rows: Array) -> None:
         """These rows are about to change."""
-        self._checked(rows)
         is_touched = np.zeros(len(self._filled), np.bool_)
         is_touched[rows >> _SHIFT] = True
         for capture in self._open:
@@ -279,12 +310,13 @@ class TableState:
         """Add restored rows, the oldest layer first. Columns that they do not have keep their initial values."""
         for restored in layers:
             self._check_restored(restored)
+            self._is_as_declared &= _types(restored.values) == dict(self.declared.columns)
             keys = [restored.keys[name] for name in self.declared.key]
             values = {name: restored.values[name] for name in self.declared.columns if name in restored.values}
             self.set(self.rows(*keys), **values)
 
     def _check_restored(self, rows: Rows) -> None:
-        kinds = {name: "string" if column.dtype == object else str(column.dtype) for name, column in rows.keys.items()}
+        kinds = _types(rows.keys)
         if kinds != dict(self.declared.key):
             raise self._misused(
                 f"is restored with rows whose key is {kinds}: restore it with a class that has that key"
@@ -298,9 +330,12 @@ class TableState:
                 )
 
     def begin(self, epoch: Epoch) -> None:
-        """Declare the restored rows to be the whole table of this cut, so that a delta may be relative to it."""
+        """Declare the restored rows to be the whole table of this cut, so that a delta may be relative to it.
+
+        If the class has other columns now, the next capture writes everything: no list of files holds both.
+        """
         self._now += 1
-        self._numbers = {epoch: self._now - 1} if self._tracks else {}
+        self._numbers = {epoch: self._now - 1} if self._tracks and self._is_as_declared else {}
         self._changes = {self._now: 0}
 
 
@@ -352,6 +387,16 @@ class TableCapture:
     def release(self) -> None:
         """Stop sharing rows with the live table."""
         self._table.release(self)
+
+
+def _types(columns: Mapping[str, Array]) -> dict[str, str]:
+    return {name: "string" if column.dtype == object else str(column.dtype) for name, column in columns.items()}
+
+
+def _fits(values: Array, kind: npt.DTypeLike) -> bool:
+    """Whether integers of this type can hold these values."""
+    limits = np.iinfo(kind)
+    return np.can_cast(values.dtype, kind) or bool(values.min() >= limits.min and values.max() <= limits.max)
 
 
 def _grown(column: Array, capacity: int) -> Array:

@@ -257,6 +257,33 @@ def test_columns_added_since_a_cut_have_their_initial_value_and_others_must_fit(
             sums_in(state, other)
 
 
+@pytest.mark.parametrize(
+    "columns_now", [{"sum": "int64", "n": "int32"}, {"sum": "float64"}, {"n": "int32"}], ids=["more", "wider", "other"]
+)
+def test_a_class_with_other_columns_begins_with_a_cut_that_holds_everything(columns_now: dict[str, str]):
+    """Files with different columns are never put into one: those of the first would be kept, and the others lost."""
+    table = TableState("sums", Table(key={"id": "int64"}, columns=columns_now, initial=dict.fromkeys(columns_now, 3)))
+    table.restore(rows_of(state_of(table_of([7, 8], 5).capture())))
+    table.begin(Epoch(4))
+    assert not table.has_base(Epoch(4))
+    capture = table.capture(Epoch(5), Epoch(4))
+    assert capture.keys == 2
+    states, _ = put_together({"sums": state_of(capture)})
+    restored = TableState("sums", table.declared)
+    restored.restore(rows_of(states["sums"]))
+    assert {n: c.tolist() for n, c in restored.scan().items()} == {n: c.tolist() for n, c in table.scan().items()}
+
+
+def test_values_by_key_of_a_class_without_a_table_are_not_given_up_in_silence():
+    counts = _uses(on_record=lambda self, ctx, record: ctx.state.set(1))
+    former = Tasks(flow_of(lambda s: s.key_by("id").process(counts, name="op")))
+    sent(former, [{"id": 1}])
+    totals = _uses(table=SUMS, on_batch=print)
+    flow = flow_of(lambda s: s.key_by("id").process(totals, batch_format="numpy", name="op"))
+    with pytest.raises(MisuseError, match="values or timers by key, for which its table has no place"):
+        Tasks(flow, restored=former.capture())
+
+
 # -- in a flow ---------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +346,12 @@ def _uses(**hooks: Any) -> type[Any]:
     [
         (lambda table: table.rows([1], [2]), "was given 2 key columns: give one for each of id"),
         (lambda table: table.rows([0.5]), "was given keys id of type float64, not int64"),
+        (lambda table: table.rows(np.array([2**64 - 1], np.uint64)), "was given keys id of type uint64, not int64"),
+        (lambda table: table.set(table.rows([1]) == 0, sum=1), "was given rows of type bool: give the numbers"),
+        (lambda table: table.set(table.rows([1]), sum=[0.5]), "values of type float64 for column 'sum' of type int64"),
+        (lambda table: table.set(table.rows([1]), sum=[None]), "values of type object for column 'sum' of type int64"),
+        (lambda table: table.combine(np.add, table.rows([1]), sum=[np.nan]), "values of type float64 for column"),
+        (lambda table: table.set(table.rows([1]), sum=[1 << 63]), "from 9223372036854775808 to .*a type that can hold"),
         (lambda table: table.set(table.rows([1]), total=1), "has no column 'total' to change: sum"),
         (lambda table: table.set(table.rows([1]), id=1), "has no column 'id' to change"),
         (lambda table: table.get("n", table.rows([1])), "has no column 'n' to read: id, sum"),
@@ -333,12 +366,34 @@ def test_misuse_of_a_table_is_refused_with_its_fix(use: Any, fault: str):
         sent(Tasks(flow), columns(id=[1]))
 
 
-def test_text_keys_that_are_none_are_refused():
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [(["a", None], "a key of a table is None"), (["a", b"b"], "are of type binary: give"), ([1], "are of type int64")],
+)
+def test_text_keys_that_are_no_texts_are_refused(keys: list[Any], fault: str):
     declared = Table(key={"id": "string"}, columns={"sum": "int64"})
-    of_class = _uses(table=declared, on_batch=lambda self, ctx, batch: ctx.table.rows(np.array(["a", None], object)))
+    of_class = _uses(table=declared, on_batch=lambda self, ctx, batch: ctx.table.rows(np.array(keys, object)))
     flow = flow_of(lambda s: s.key_by("id").process(of_class, batch_format="numpy", name="op"))
-    with pytest.raises(UserFunctionError, match="a key of a table is None"):
+    with pytest.raises(UserFunctionError, match=fault):
         sent(Tasks(flow), columns(id=["a"]))
+
+
+@pytest.mark.parametrize("values", [{"n": 1, "m": 2}, {"n": [1, 2], "total": [1, 2, 3]}, {"n": 1, "total": "five"}])
+def test_a_change_that_is_refused_changes_no_column(values: dict[str, Any]):
+    table = TableState("t", Table(key={"id": "int64"}, columns={"n": "int64", "total": "float64"}))
+    rows = table.rows([1, 2])
+    for change in (table.set, lambda *given, **values: table.combine(np.add, *given, **values)):
+        with pytest.raises((MisuseError, ValueError)):
+            change(rows, **values)
+    assert table.get("n", rows).tolist() == [0, 0]
+
+
+def test_an_empty_batch_changes_nothing_whatever_the_types_of_its_arrays():
+    table = table_of([1], 5)
+    nothing = np.array([])
+    table.set(table.rows(nothing), sum=nothing)
+    table.combine(np.add, nothing, sum=nothing)
+    assert (sums_of(table), table.get("sum", nothing).tolist()) == ({1: 5}, [])
 
 
 @pytest.mark.parametrize(
@@ -349,6 +404,11 @@ def test_text_keys_that_are_none_are_refused():
         (Table(key={"id": "int64"}, columns={"sum": "object"}), "'sum': 'object'}: give one of bool, int8"),
         (Table(key={"id": "int64"}, columns={"id": "int64"}), "two columns 'id'"),
         (Table(key={"id": "int64"}, columns={"sum": "int64"}, initial={"n": 1}), "'n': ...}, which is not in columns="),
+        (
+            Table(key={"id": "int64"}, columns={"n": "int8"}, initial={"n": np.inf}),
+            "'n': inf} for a column of type int8",
+        ),
+        (Table(key={"id": "int64"}, columns={"n": "uint8"}, initial={"n": -1}), "'n': -1} for a column of type uint8"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_when_the_flow_is_built(table: Table, fault: str):
