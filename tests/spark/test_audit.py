@@ -49,10 +49,13 @@ def is_home(record: tuple[int, int]) -> bool:
 
 
 def trips() -> Flow:
-    """Numbers circulate between two operators with two tasks each, in two actors."""
+    """Numbers circulate between two operators with two tasks each, in two actors.
+
+    They begin with 0 and 89, which share a key group: so every cut has a group of several keys.
+    """
     flow = Flow("trips")
     again = flow.loop("again")
-    numbers = flow.read(Range(300, rate=100), name="numbers").map(lambda number: (number, 0), name="begin")
+    numbers = flow.read(Range(300, rate=100), name="numbers").map(lambda number: (number * 89 % 300, 0), name="begin")
     keyed = numbers.merge(again).key_by(lambda record: record[0])
     grown = keyed.stateful_map(grow, initial=0, name="grow")
     done, rest = grown.key_by(lambda record: record[0] + 1).split(is_home, name="enough")
