@@ -78,7 +78,7 @@ def halving_files(read: str, written: str) -> Flow:
     """The same loop on objects: what is odd in the end is written."""
     flow = Flow("halving_files")
     again = flow.loop("again", of=int)
-    numbers = flow.read(JsonLines(read, rate=400.0), name="numbers")
+    numbers = flow.read(JsonLines(read, rate=150.0), name="numbers")
     odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
     again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
     odd.rebalance().map(lambda n: {"n": n}, name="shown").write(JsonLines(written), name="odd")
@@ -95,7 +95,7 @@ def test_objects_are_read_and_written_once_while_processes_die_and_requests_fail
     copied = s3.proxy.plan("POST", "uploadId", "lost reply", times=3)
     options = RunOptions(snapshots=f"{cuts}-of-files", every=0.2, parallelism=2, progress=False)
     flow = halving_files(f"{store.location}/in/*.jsonl", f"{store.location}/out")
-    result = run_with_faults(flow, Faults(kills=["numbers@epoch=2", "odd@epoch=4"]), options)
+    result = run_with_faults(flow, Faults(kills=["numbers@epoch=2", "odd@epoch=3"]), options)
     evidence.happened("processes that died", len(result.kills))
     evidence.happened("requests that failed", read.happened + copied.happened)
     assert len(result.kills) == 2 and read.happened and copied.happened
