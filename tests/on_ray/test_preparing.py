@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import socket
@@ -201,6 +202,20 @@ def test_a_function_that_cannot_travel_is_refused_with_its_operator():
     with pytest.raises(BadOptionError, match=r"'grow'.*'loop'.*TypeError: .*lock"):
         check_pickles(loop(function=guarded).plan())
     check_pickles(loop().plan())
+
+
+def test_a_run_that_an_import_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The processes of the run would import the module, too, and each would start another run."""
+    monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("Ray was started"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "run_at_import.py").write_text(
+        "from backedge import Collect, Flow, Items, run\n"
+        "flow = Flow('shop')\n"
+        "flow.read(Items([1])).map(lambda n: n).write(Collect())\n"
+        "run(flow)\n"
+    )
+    with pytest.raises(BadOptionError, match=r"'shop'.*'run_at_import'.*__name__ == '__main__'"):
+        importlib.import_module("run_at_import")
 
 
 # -- input and output ----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,6 +22,9 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import local_path
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_schemes import scheme_of, store_opener
+
+_IMPORTING = "<frozen importlib._bootstrap"
+"""Begins the names of the files whose frames are on the stack while a module is imported."""
 
 
 class RunExistsError(ValueError):
@@ -205,6 +209,24 @@ def with_former_names(
                 "up their state with drop=, or keep them"
             )
     return tuple(found)
+
+
+def check_no_import(what: str) -> None:
+    """Raise if the run is started by the import of a module.
+
+    The processes of the run import the modules of its functions. If that started another run, whose processes did the
+    same, there would be no end to it.
+    """
+    frame, module = inspect.currentframe(), ""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>":
+            module = module or frame.f_globals["__name__"]
+        elif frame.f_code.co_filename.startswith(_IMPORTING):
+            raise BadOptionError(
+                f"{what} is started while module {module!r} is imported, and the processes of the run import it, too: "
+                "start it under  if __name__ == '__main__':  and write the flow above that"
+            )
+        frame = frame.f_back
 
 
 def check_input(plan: Plan) -> dict[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from engine.on_ray.api.launch_checks import (
     check_input,
     check_kept,
     check_location,
+    check_no_import,
     check_output,
     storage_location,
     with_absolute_paths,
@@ -81,6 +82,7 @@ def run(flow: Flow, options: RunOptions) -> RunResult:
 def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Job:
     """Start a flow on Ray, with or without planned faults. Errors of the call are raised before anything else."""
     what = f"flow {flow.name!r}"
+    check_no_import(what)
     options.check_snapshots(what)
     root = None if options.snapshots is None else os.fspath(options.snapshots)
     # A wrong key or scheme is refused before Ray is started.
