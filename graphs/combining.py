@@ -40,9 +40,21 @@ class Combiner:
 
     def __call__(self, table: Any) -> Any:
         """Combine the rows of an Arrow table."""
+        missing = [name for name in (*self.by, *self.how) if name not in table.column_names]
+        if missing:
+            raise BadOptionError(
+                f"combine needs the column {missing[0]!r}, and the rows have {', '.join(table.column_names)}: name "
+                "columns that all rows have"
+            )
         wanted = [(name, "list" if callable(how) else how) for name, how in self.how.items()]
-        # In one thread the rows of a key stay in their order.
-        combined = table.group_by(list(self.by), use_threads=False).aggregate(wanted)
+        try:
+            # In one thread the rows of a key stay in their order.
+            combined = table.group_by(list(self.by), use_threads=False).aggregate(wanted)
+        except import_module("pyarrow").ArrowNotImplementedError as error:
+            told = ", ".join(f"{name!r} of type {table.schema.field(name).type} by {how}" for name, how in wanted)
+            raise BadOptionError(
+                f"combine cannot combine one of these columns: {told}: give it a function (values, starts)"
+            ) from error
         for name, how in self.how.items():
             if callable(how):
                 place = combined.schema.get_field_index(f"{name}_list")

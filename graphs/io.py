@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
 from graphs.graph_errors import BadOptionError
 from graphs.options import check_function, is_above_zero, is_whole
+from graphs.wording import one_line
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -497,8 +498,16 @@ class _ArrowTable:
     """The rows of a table by their numbers."""
 
     def __init__(self, table: ArrowReadable) -> None:
+        try:
+            read = _arrow().table(table)
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise BadOptionError(
+                f"Items got something of type {type(table).__name__} that is no table with columns of one type each "
+                f"({one_line(error)}): give such a table, with a different name for each column, or a list, as in "
+                "Items(list(series))"
+            ) from error
         # Without metadata: pandas describes there what its index was.
-        self._table = _arrow().table(table).replace_schema_metadata(None).combine_chunks()
+        self._table = read.replace_schema_metadata(None).combine_chunks()
 
     def __len__(self) -> int:
         return self._table.num_rows

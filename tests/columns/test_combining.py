@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backedge import BadOptionError, Collect, Flow, Items, Process, Table, draw, simulate
+from backedge import BadOptionError, Collect, Flow, Items, Process, Table, UserFunctionError, draw, simulate
 from graphs.routing import key_group, task_of_group
 from tests.columns.given import columns, flow_of, sent
 from tests.runtime.tasks import Tasks
@@ -114,6 +114,20 @@ def test_what_was_combined_adds_up_under_crashes():
 def test_a_combiner_that_cannot_be_is_refused_when_the_flow_is_built(key: Any, how: Any, fault: str):
     with pytest.raises(BadOptionError, match=fault):
         Flow().read(Items([{}])).key_by(key).combine(how)
+
+
+@pytest.mark.parametrize(
+    ("how", "fault"),
+    [
+        ({"amount": "sum"}, "needs the column 'amount', and the rows have key, name"),
+        ({"name": "sum"}, "'name' of type string by sum"),
+    ],
+)
+def test_columns_that_cannot_be_combined_are_named(how: Any, fault: str):
+    flow = Flow("refused")
+    flow.read(Items([{"key": 1, "name": "a"}]), name="rows").key_by("key").combine(how, name="op").write(Collect())
+    with pytest.raises(UserFunctionError, match=f"'op' raised BadOptionError: .*{fault}"):
+        simulate(flow, seeds=range(1))
 
 
 def test_a_key_of_several_columns_needs_two_at_least_that_differ():

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backedge import Collect, Flow, Items, simulate
+from backedge import BadOptionError, Collect, Flow, Items, simulate
 
 
 class Frame:
@@ -42,6 +42,11 @@ def test_an_operator_on_columns_gets_columns():
     rows.map_batches(lambda table: names.append(table.schema) or table, batch_format="pyarrow").write(Collect())
     simulate(flow, seeds=range(1))
     assert names and all(schema == TABLE.schema.remove_metadata() for schema in names)
+
+
+def test_a_series_is_no_table():
+    with pytest.raises(BadOptionError, match=r"of type ChunkedArray.*Items\(list\(series\)\)"):
+        Items(pa.chunked_array([[1, 2]]))
 
 
 def test_a_table_without_rows_is_read_and_ends():
