@@ -44,7 +44,7 @@ test: setup       ## every test but the long ones, then the pure core once more 
 test-all: setup   ## the long tests too: hundreds of drawn flows, breaking connections between two hosts (as root), an hour
 	$(PYTHON_IN_VENV) -m pytest --durations=20 $(TWO_FILES_AT_A_TIME)
 
-BENCHES = core loop watch hop count columns snapshot increments start recover rescale restore superstep audit pagerank components paths
+BENCHES = core loop watch hop count columns snapshot increments start recover rescale restore superstep audit pagerank components paths kmeans sgd
 
 bench: setup      ## every figure beside its peers: half an hour on an idle machine
 	@$(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -29,6 +29,8 @@ BENCHES = {
     "pagerank": "PageRank in rounds on Ray, beside two actors by hand and scipy in one process",
     "components": "connected components on Ray, beside two actors by hand and scipy in one process",
     "paths": "shortest ways in a grid on Ray, thousands of rounds, beside two actors by hand",
+    "kmeans": "k-means in rounds on Ray, beside two actors by hand and scikit-learn in one process",
+    "sgd": "a regression by mini-batches on Ray, beside two actors by hand and NumPy in one process",
     "superstep": "an empty round of iterate on Ray, beside two actors by hand",
 }
 

@@ -38,11 +38,27 @@ def session() -> Generator[Any]:
     finally:
         if not was_connected:
             ray.shutdown()
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _reset(before)
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Let processes that start meanwhile compute in one thread each. An existing Ray does so by itself for actors."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        _reset(before)
+
+
+def _reset(before: dict[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 @cache

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -220,6 +220,44 @@ class SpreadWorkload:
 
     def result(self, name: str) -> str:
         """The file for the values of a case."""
+        return f"{self.folder}/{name}.npy"
+
+
+Floats = npt.NDArray[np.float64]
+
+
+class Model(Protocol):
+    """A model that is fitted in rounds by several tasks; `Model(folder, task, tasks)` holds the rows of one task."""
+
+    def __init__(self, folder: str, task: int, tasks: int) -> None: ...
+
+    def part(self, parameters: Floats, round: int) -> Floats:
+        """What the rows of this task contribute to a round. Contributions of tasks are added."""
+        ...
+
+    @staticmethod
+    def moved(parameters: Floats, total: Floats) -> Floats:
+        """The parameters after a round, from the sum of all contributions."""
+        ...
+
+
+@dataclass(frozen=True)
+class FitWorkload:
+    """Unit: ms a round. From the parameters in `first.npy`, fit for `warm_up_rounds` rounds, which are not timed, then
+    for `rounds`. Every process computes in one thread. `result(name)` is the file for the parameters at the end.
+    """
+
+    folder: str
+    model: type[Model]
+    rounds: int
+    warm_up_rounds: int = 3
+
+    def first(self) -> Floats:
+        """The parameters at the start."""
+        return np.load(f"{self.folder}/first.npy")
+
+    def result(self, name: str) -> str:
+        """The file for the parameters of a case."""
         return f"{self.folder}/{name}.npy"
 
 

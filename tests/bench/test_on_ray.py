@@ -28,6 +28,8 @@ PEERS = {
     "pagerank": {"ray", "scipy", "spark"},
     "components": {"ray", "scipy"},
     "paths": {"ray", "scipy"},
+    "kmeans": {"ray"},
+    "sgd": {"ray", "numpy"},
 }
 MORE = {
     "columns": {"rows"},
@@ -35,6 +37,8 @@ MORE = {
     "pagerank": {"scale", "edges", "cuts_min"},
     "components": {"scale", "edges", "cuts_min"},
     "paths": {"side", "edges", "cuts_min"},
+    "kmeans": {"rows", "cuts_min"},
+    "sgd": {"rows", "cuts_min"},
     "snapshot": {"epochs_requested", "epochs_completed", "epochs_requested_100ms", "epochs_completed_100ms"},
 }
 
