@@ -58,14 +58,20 @@ class Combiner:
         for name, how in self.how.items():
             if callable(how):
                 place = combined.schema.get_field_index(f"{name}_list")
-                combined = combined.set_column(place, f"{name}_list", _reduced(combined.column(place), how))
+                combined = combined.set_column(place, f"{name}_list", _reduced(name, combined.column(place), how))
         return combined.select([*self.by, *(f"{name}_{how}" for name, how in wanted)]).rename_columns(
             [*self.by, *self.how]
         )
 
 
-def _reduced(lists: Any, how: Callable[[Array, Array], Array]) -> Any:
+def _reduced(name: str, lists: Any, how: Callable[[Array, Array], Array]) -> Any:
     joined = lists.combine_chunks()
     starts = joined.offsets.to_numpy()[:-1]
     values = joined.flatten().to_numpy(zero_copy_only=False)
-    return import_module("pyarrow").array(np.asarray(how(values, starts)))
+    found = np.asarray(how(values, starts))
+    if found.shape != starts.shape:
+        raise BadOptionError(
+            f"the function that combines column {name!r} returned an array of shape {found.shape} for {len(starts)} "
+            "keys: return one value for each of the starts, as np.logical_or.reduceat does"
+        )
+    return import_module("pyarrow").array(found)

@@ -120,6 +120,7 @@ def test_a_combiner_that_cannot_be_is_refused_when_the_flow_is_built(key: Any, h
     ("how", "fault"),
     [
         ({"amount": "sum"}, "needs the column 'amount', and the rows have key, name"),
+        ({"name": lambda values, starts: starts[1:]}, r"'name' returned an array of shape \(0,\) for 1 keys"),
         ({"name": "sum"}, "'name' of type string by sum"),
     ],
 )
