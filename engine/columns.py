@@ -208,8 +208,15 @@ def is_tensor(kind: Any) -> bool:
 
 
 def _values(column: Any) -> list[Any]:
-    # Arrays are copied, because the receiver of a record may change it.
-    return list(column.to_numpy_ndarray().copy()) if is_tensor(column.type) else column.to_pylist()
+    if is_tensor(column.type):
+        # Arrays are copied, because the receiver of a record may change it.
+        return list(column.to_numpy_ndarray().copy())
+    # Arrow makes timestamps of pandas from nanoseconds if pandas is installed: records must not depend on that.
+    if arrow().types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = column.cast(arrow().timestamp("us", column.type.tz))
+    elif arrow().types.is_duration(column.type) and column.type.unit == "ns":
+        column = column.cast(arrow().duration("us"))
+    return column.to_pylist()
 
 
 def _without_dictionary(column: Any) -> Any:

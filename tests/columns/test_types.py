@@ -219,6 +219,13 @@ def test_times_that_python_does_not_have_are_told_with_the_fix():
         as_records(made)
 
 
+def test_nanoseconds_become_times_of_python_whether_pandas_is_installed_or_not():
+    made = from_format({"at": np.array([2_000], "M8[ns]"), "took": np.array([3_000], "m8[ns]")})
+    (record,) = as_records(made)
+    assert record == {"at": datetime(1970, 1, 1, 0, 0, 0, 2), "took": timedelta(microseconds=3)}
+    assert {type(value) for value in record.values()} == {datetime, timedelta}
+
+
 class Frame:
     """As much of a frame of pandas as is asked for."""
 
