@@ -111,7 +111,9 @@ def test_a_sender_that_is_killed_leaves_no_file_behind(evidence: Evidence):
         start, end = process.stdout.readline().strip("()\n").split(", ")
         process.kill()
         evidence.happened("senders that were killed", process.wait() == -signal.SIGKILL)
-    assert receiver.take((int(start), int(end))) == b"payload", "it was sent"
+    payload = receiver.take((int(start), int(end)))
+    assert payload == b"payload", "it was sent"
+    evidence.survived("payloads of it that arrived whole", payload == b"payload")
     receiver.close()
     left = [set(os.listdir(folder)) - files for folder, files in zip(folders, before, strict=True)]
     assert not any("backedge" in name for names in left for name in names)
