@@ -13,13 +13,12 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.measuring import Report, Samples, beside_peers, interleaved
+from bench.measuring import Report, Samples, beside_peers, ours_and_peers
 from bench.options import Options
 from bench.ours import run_to_end
 from bench.peers import columns_arrow, columns_ray_data, peers
@@ -42,11 +41,7 @@ def run(options: Options) -> Report:
     with tempfile.TemporaryDirectory(prefix="bench-columns-") as folder, session():
         workload = SumWorkload(folder, options.records or ROWS, KEYS)
         write_rows(workload, options.seed)
-        cases: dict[str, Callable[[], float]] = {
-            "ours": lambda: measure(workload),
-            **{name: lambda run=run: run(workload) for name, run in known.items()},
-        }
-        found = interleaved(cases, options.turns)
+        found = ours_and_peers(lambda: measure(workload), workload, known, options.turns)
     return compare(found, workload.rows)
 
 

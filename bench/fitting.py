@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.measuring import Report, beside_peers, interleaved
+from bench.measuring import Report, beside_peers, ours_and_peers
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import peers
@@ -30,11 +30,7 @@ def run(
 ) -> Report:
     """Measure ours and the peers in turns."""
     cuts: list[int] = []
-    cases: dict[str, Callable[[], float]] = {
-        "ours": lambda: measure(workload, cuts),
-        **{name: lambda run=run: run(workload) for name, run in peers(known, options.peer).items()},
-    }
-    found = interleaved(cases, options.turns)
+    found = ours_and_peers(lambda: measure(workload, cuts), workload, peers(known, options.peer), options.turns)
     check_parameters(workload, "ours", *(name for name in known if options.peer is None))
     figures = {**more, "rounds": workload.rounds, "cuts_min": min(cuts[-options.turns :])}
     return beside_peers(bench, "ms a round", found, limits, is_rate=False, more=figures)

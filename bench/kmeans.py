@@ -23,7 +23,7 @@ from bench.workloads import FitWorkload, Floats
 LIMITS = {"ray": 1.2, "scikit": 0.8}
 ROWS, COLUMNS, CENTRES = 400_000, 16, 16
 CHUNK_ROWS = 4_096
-"""The distances of so many points stay in the cache of a core."""
+"""Few enough that their distances to the centres stay in the cache of a core."""
 
 
 def run(options: Options) -> Report:

@@ -6,10 +6,13 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 TURNS_MIN = 5
+
+Workload = TypeVar("Workload")
 
 Case = Callable[[], float]
 """Measures once and gives a figure."""
@@ -127,6 +130,17 @@ class Report:
         if self.ours:
             found["ours"] = found["figures"][self.ours]
         return json.dumps(found)
+
+
+def ours_and_peers(
+    ours: Case, workload: Workload, peers: Mapping[str, Callable[[Workload], float]], turns: int
+) -> dict[str, Samples]:
+    """Measure ours, and each peer on the same workload, in turns.
+
+    >>> ours_and_peers(lambda: 2.0, 4.0, {"double": lambda workload: workload * 2}, turns=1)["double"].median
+    8.0
+    """
+    return interleaved({"ours": ours, **{name: partial(run, workload) for name, run in peers.items()}}, turns)
 
 
 def beside_peers(

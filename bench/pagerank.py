@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from bench.graph_input import next_ranks, read_edges, write_graph
-from bench.measuring import Report, Samples, beside_peers, interleaved
+from bench.measuring import Report, Samples, beside_peers, ours_and_peers
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import pagerank_ray, pagerank_scipy, pagerank_spark, peers
@@ -46,11 +46,7 @@ def run(options: Options) -> Report:
         rounds = max(2, round((options.seconds or 4.0) * 3e8 / edges))
         workload = RankWorkload(folder=folder, pages=1 << scale, edges=edges, rounds=rounds)
         cuts: list[int] = []
-        cases: dict[str, Callable[[], float]] = {
-            "ours": lambda: measure(workload, cuts),
-            **{name: lambda run=run: run(workload) for name, run in known.items()},
-        }
-        found = interleaved(cases, options.turns)
+        found = ours_and_peers(lambda: measure(workload, cuts), workload, known, options.turns)
         check_ranks(workload, "ours", *(name for name in ("ray", "scipy") if options.peer is None))
     return compare(found, scale, edges, min(cuts[-options.turns :]))
 

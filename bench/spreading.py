@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench.graph_input import read_edges
-from bench.measuring import Report, beside_peers, interleaved
+from bench.measuring import Report, beside_peers, ours_and_peers
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import peers
@@ -33,13 +33,8 @@ def run(
     bench: str, workload: SpreadWorkload, known: Peers, limits: Mapping[str, float], options: Options, **more: Any
 ) -> Report:
     """Measure ours and the peers in turns."""
-    found_peers = peers(known, options.peer)
     cuts: list[int] = []
-    cases: dict[str, Callable[[], float]] = {
-        "ours": lambda: measure(workload, cuts),
-        **{name: lambda run=run: run(workload) for name, run in found_peers.items()},
-    }
-    found = interleaved(cases, options.turns)
+    found = ours_and_peers(lambda: measure(workload, cuts), workload, peers(known, options.peer), options.turns)
     check_values(workload, "ours", *(name for name in known if options.peer is None))
     figures = {**more, "edges": workload.edges, "cuts_min": min(cuts[-options.turns :])}
     return beside_peers(bench, "M edges/s", found, limits, is_rate=True, more=figures)

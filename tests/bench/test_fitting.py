@@ -20,7 +20,7 @@ from bench.workloads import FitWorkload
 
 
 class Teller:
-    """Takes the figure that a peer tells."""
+    """Receives the figure that a peer reports."""
 
     def send(self, figure: float) -> None:
         assert isinstance(figure, float)
