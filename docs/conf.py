@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from types import FunctionType
 
-from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
@@ -99,8 +98,6 @@ def check_independence(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    # The site shows these diagrams as text: drawing them takes a script of 3 MB.
-    app.add_lexer("mermaid", TextLexer)
     app.connect("builder-inited", write_reference)
     app.connect("source-read", add_navigation)
     app.connect("build-finished", check_independence)

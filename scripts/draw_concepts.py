@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from svg_picture import picture, text
+
 WIDTH, SCENE_HEIGHT, MARGIN = 680, 176, 16
 TASK_WIDTH, TASK_HEIGHT, TASK_TOP = 104, 38, 46
 LEFT_OF = {"source": 24, "head": 200, "body": 376, "sink": 552}
@@ -12,20 +14,6 @@ FORWARD = {"in": ("source", "head"), "on": ("head", "body"), "out": ("body", "si
 BACK = "back"
 BACK_BOTTOM = 138
 LOG_LEFT, LOG_TOP, LOG_WIDTH, LOG_HEIGHT = 24, 108, 190, 44
-
-STYLE = """
-  .paper { fill: #ffffff } text { fill: #1f2328; font: 13px system-ui, sans-serif }
-  .small { font-size: 11px; fill: #59636e } .task { fill: #eaf1f9; stroke: #3f78b5 }
-  .edge { stroke: #8c959f; fill: none }
-  .saved { fill: #d7efdc; stroke: #1a7f37; stroke-width: 2 } .dead { fill: #fbe3e4; stroke: #cf222e; stroke-width: 2 }
-  .record { fill: #3f78b5 } .barrier { stroke: #1a7f37; stroke-width: 4 } .log { fill: none; stroke: #1a7f37 }
-  .good { fill: #1a7f37; font-weight: 600 } .bad { fill: #cf222e; font-weight: 600 }
-  @media (prefers-color-scheme: dark) {
-    .paper { fill: #0d1117 } text { fill: #e6edf3 } .small { fill: #9198a1 } .task { fill: #16263a }
-    .saved { fill: #12301b; stroke: #3fb950 } .dead { fill: #3d1518; stroke: #f85149 } .record { fill: #79b0e8 }
-    .barrier, .log { stroke: #3fb950 } .good { fill: #3fb950 } .bad { fill: #f85149 }
-  }
-"""
 
 
 @dataclass(frozen=True)
@@ -136,33 +124,28 @@ def pictures() -> dict[str, str]:
 
 def _picture(title: str, scenes: list[Scene]) -> str:
     """The scenes below one another, as SVG."""
-    height = len(scenes) * SCENE_HEIGHT + MARGIN
-    drawn = "\n".join(
+    drawn = (
         f'<g transform="translate(0 {MARGIN // 2 + number * SCENE_HEIGHT})">\n' + "\n".join(_drawn(scene)) + "\n</g>"
         for number, scene in enumerate(scenes)
     )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img" aria-label="{title}">\n<style>{STYLE}</style>\n'
-        f'<rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>\n{drawn}\n</svg>\n'
-    )
+    return picture(title, WIDTH, len(scenes) * SCENE_HEIGHT + MARGIN, drawn)
 
 
 def _drawn(scene: Scene) -> Iterator[str]:
-    yield _text(MARGIN, 18, scene.caption, "", "start")
+    yield text(MARGIN, 18, scene.caption, "", "start")
     for edge in FORWARD:
         (x, y), (end, _) = _place(edge, 0), _place(edge, 1)
         yield f'<path class="edge" d="M{x} {y} H{end} m-6 -4 l6 4 l-6 4"/>'
     (x, y), (end, _) = _place(BACK, 0), _place(BACK, 1)
     yield f'<path class="edge" d="M{x} {y} V{BACK_BOTTOM} H{end} V{y} m-4 6 l4 -6 l4 6"/>'
-    yield _text((x + end) / 2, BACK_BOTTOM + 16, "back edge", "small")
+    yield text((x + end) / 2, BACK_BOTTOM + 16, "back edge", "small")
     for task, left in LEFT_OF.items():
         look = "dead" if task == scene.dead else "saved" if task in scene.saved else "task"
         yield f'<rect class="{look}" x="{left}" y="{TASK_TOP}" width="{TASK_WIDTH}" height="{TASK_HEIGHT}" rx="6"/>'
-        yield _text(left + TASK_WIDTH / 2, TASK_TOP + 24, task)
+        yield text(left + TASK_WIDTH / 2, TASK_TOP + 24, task)
         if task in scene.notes:
             tone = "small bad" if task == scene.dead else "small"
-            yield _text(left + TASK_WIDTH / 2, TASK_TOP - 6, scene.notes[task], tone)
+            yield text(left + TASK_WIDTH / 2, TASK_TOP - 6, scene.notes[task], tone)
     for edge, positions in scene.records.items():
         for position in positions:
             x, y = _place(edge, position)
@@ -175,7 +158,7 @@ def _drawn(scene: Scene) -> Iterator[str]:
 
 def _log(records: int) -> Iterator[str]:
     yield f'<rect class="log" x="{LOG_LEFT}" y="{LOG_TOP}" width="{LOG_WIDTH}" height="{LOG_HEIGHT}" rx="4"/>'
-    yield _text(LOG_LEFT + 10, LOG_TOP + 27, "loop log", "good", "start")
+    yield text(LOG_LEFT + 10, LOG_TOP + 27, "loop log", "good", "start")
     for number in range(records):
         yield f'<circle class="record" cx="{LOG_LEFT + 92 + 20 * number}" cy="{LOG_TOP + 22}" r="5"/>'
 
@@ -188,7 +171,7 @@ def _barrier(edge: str, position: float) -> Iterator[str]:
         if is_upright
         else (f'<path class="barrier" d="M{x:.0f} {y - 10:.0f} v20"/>')
     )
-    yield _text(x + 20, y + 5, "7", "good") if is_upright else _text(x, y - 14, "7", "good")
+    yield text(x + 20, y + 5, "7", "good") if is_upright else text(x, y - 14, "7", "good")
 
 
 def _place(edge: str, position: float) -> tuple[float, float]:
@@ -206,7 +189,3 @@ def _place(edge: str, position: float) -> tuple[float, float]:
     if way < down + across:
         return begin - (way - down), BACK_BOTTOM
     return end, BACK_BOTTOM - (way - down - across)
-
-
-def _text(x: float, y: float, text: str, look: str = "", anchor: str = "middle") -> str:
-    return f'<text class="{look}" x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{text}</text>'
