@@ -16,11 +16,15 @@ from engine.task_errors import describe
 
 
 class Call(NamedTuple):
-    """The function to call, the record to call it with (the call may change it), and the limit in seconds."""
+    """The function to call, the record to call it with (the call may change it), and the limit in seconds.
+
+    `operator` is the one that calls; the task that it belongs to may have the name of another one.
+    """
 
     function: Callable[[Any], Any]
     record: Any
     timeout_s: float | None = None
+    operator: str = ""
 
 
 class Answer(NamedTuple):

@@ -162,9 +162,9 @@ class CallSpans:
         self._tracer = tracer
         self._open: dict[tuple[TaskId, int], Span] = {}
 
-    def on_call(self, task: TaskId, call_id: int) -> None:
+    def on_call(self, task: TaskId, call_id: int, operator: str) -> None:
         """A call begins."""
-        attributes = {"backedge.job": self._job, "backedge.operator": task.name, "backedge.task": task.index}
+        attributes = {"backedge.job": self._job, "backedge.operator": operator, "backedge.task": task.index}
         self._open[task, call_id] = self._tracer.start_span("call", attributes=attributes)
 
     def on_answer(self, task: TaskId, call_id: int, error: BaseException | None) -> None:

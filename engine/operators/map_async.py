@@ -45,7 +45,7 @@ class MapAsyncOperator(CallingRuntime):
 
     def call(self, call_id: int) -> Call:
         """The function to call, the record to call it with, and the limit."""
-        return Call(self._kind.function, pickle.loads(self.waiting[call_id])[0], self._kind.timeout)
+        return Call(self._kind.function, pickle.loads(self.waiting[call_id])[0], self._kind.timeout, self.name)
 
     def on_answer(self, call_id: int, result: Any, error: BaseException | None) -> None:
         """A call has returned or failed: send, set aside, or fail."""

@@ -1,4 +1,7 @@
-"""A run on a Ray whose gRPC is encrypted (docs/security.md), alone and together with Ray's token."""
+"""A run on a Ray whose gRPC is encrypted (docs/security.md), alone and together with Ray's token.
+
+Its processes have an environment of their own, so it also sends spans to a collector (docs/operations.md).
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.jobs.rays import short_folder
+from tests.status.collector import attributes, collector
 
 ROOT = Path(__file__).resolve().parents[2]
 
 DRIVER = """
 import json, sys
+from backedge import Collect, Range
 from engine.on_ray import cluster
 from tests.on_ray.flows import finish, trips, trips_made
 
 cluster.connect()
 address = cluster.ray.get_runtime_context().gcs_address
-_, result = finish(trips(count=60), snapshots=sys.argv[1], every=0.1, kills=["head@epoch=2"])
-print(json.dumps({"address": address, "state": result.state, "restores": len(result.restores),
+flow = trips(count=60)
+flow.read(Range(20), name="questions").map_async(abs, name="ask").write(Collect(), name="answers")
+_, result = finish(flow, snapshots=sys.argv[1], every=0.1, kills=["head@epoch=2"])
+print(json.dumps({"address": address, "state": result.state, "restores": result.restores,
                   "is_exact": sorted(result.outputs["done"]) == trips_made(60)}), flush=True)
 sys.stdin.readline()
 cluster.disconnect()
@@ -90,9 +97,10 @@ def shows_certificate(address: str, tls: dict[str, str]) -> bool:
 def test_a_run_recovers_on_a_ray_that_encrypts(tmp_path: Path, with_token: bool):
     tls = write_certificate(tmp_path)
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if with_token else {}
-    with short_folder() as folder:
+    with short_folder() as folder, collector() as found:
+        spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": found.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
         given = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        environment = {**given, **tls, **token, "RAY_TMPDIR": folder, "PYTHONPATH": str(ROOT)}
+        environment = {**given, **tls, **token, **spans, "RAY_TMPDIR": folder, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", DRIVER, str(tmp_path / "cuts")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(command, text=True, cwd=ROOT, env=environment, **pipes) as driver:  # type: ignore[call-overload]
@@ -106,4 +114,8 @@ def test_a_run_recovers_on_a_ray_that_encrypts(tmp_path: Path, with_token: bool)
             finally:
                 driver.kill()
     assert said["state"] == "finished" and said["is_exact"]
-    assert said["restores"] == 1
+    (restored,) = said["restores"]
+    (restore,) = found.named("restore")
+    assert attributes(restore)["epoch"] == restored["epoch"]
+    assert restored["epoch"] in {attributes(epoch)["epoch"] for epoch in found.named("epoch")}
+    assert {attributes(call)["operator"] for call in found.named("call")} == {"ask"}

@@ -167,7 +167,7 @@ def test_map_async_waits_for_answers_and_sends_them_as_they_come():
     home = tasks.home("op")
     assert sent(tasks, [1, 2], [3, 4]) == []
     first, second = home.unanswered
-    function, record, _ = home.call(second)
+    function, record, *_ = home.call(second)
     assert [(b.records, b.hops) for _, b in home.on_answer(second, function(record))] == [([20], 4)]
     assert home.unanswered == (first,)
 

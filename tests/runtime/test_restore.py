@@ -136,7 +136,7 @@ def test_calls_not_yet_answered_are_made_again_with_the_record_as_it_arrived():
     tasks.feed("op", [{"a": 1}, {"a": 2}, {"a": 3}], hops=[0, 1, 2])
     home = tasks.home("op")
     home.on_answer(1, "answered")
-    function, record, _ = home.call(2)
+    function, record, *_ = home.call(2)
     function(record)
     states = tasks.capture()
     home = Tasks(flow, restored=states).home("op")

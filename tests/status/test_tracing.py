@@ -6,11 +6,9 @@ import builtins
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -23,9 +21,11 @@ from engine.on_ray.tracing import ENDPOINT, CallSpans, RunSpans
 from graphs.ids import TaskId
 from recovery.run_status import RunStatus
 from tests.page.statuses import DAY_S, rich
+from tests.status.collector import collector
 
 EMPTY = RunStatus("retries", "4f", "starting", True, 0.0, 0.0, None, 0, None, 0)
-THINK = TaskId("think", 1)
+THINK = TaskId("orders", 1)
+"""The task of a chain has the name of its first operator."""
 
 
 class Memory:
@@ -85,7 +85,7 @@ def test_a_call_is_a_span_until_its_answer_and_says_what_it_raised():
         return 1 / record
 
     for call_id, record in enumerate((2, 0)):
-        background.call(THINK, call_id, Call(ask, record))
+        background.call(THINK, call_id, Call(ask, record, None, "think"))
         answered.acquire()
     background.close()
     good, bad = memory.named("call")
@@ -118,28 +118,13 @@ def test_without_a_collector_nothing_is_traced(environment: pytest.MonkeyPatch):
 
 
 def test_spans_reach_the_collector_that_the_environment_names(environment: pytest.MonkeyPatch):
-    received: list[tuple[str, bytes]] = []
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Collector) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        environment.setenv(ENDPOINT, f"http://127.0.0.1:{server.server_port}")
+    with collector() as found:
+        environment.setenv(ENDPOINT, found.endpoint)
         tracer = tracing.tracer()
         assert tracer is not None and not tracing.lacks_exporter()
         RunSpans(EMPTY, tracer, tracing.flush).on_status(replace(rich(), state="finished"))
-    ((path, body),) = received
-    assert path == "/v1/traces"
-    (sent,) = ExportTraceServiceRequest.FromString(body).resource_spans
-    assert {attribute.value.string_value for attribute in sent.resource.attributes} >= {"backedge"}
-    assert {span.name for span in sent.scope_spans[0].spans} == {"epoch", "restore"}
+    assert found.services == {"backedge"}
+    assert len(found.named("epoch")) == 7 and len(found.named("restore")) == 1
 
 
 def test_the_end_of_a_run_does_not_wait_for_a_collector_that_does_not_answer(monkeypatch: pytest.MonkeyPatch):

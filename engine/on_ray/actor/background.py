@@ -142,7 +142,7 @@ class Background:
     def call(self, task: TaskId, call_id: int, call: Call) -> None:
         """Make an external call; the answer arrives in `done`. A call that takes too long goes on, but is ignored."""
         if self._spans is not None:
-            self._spans.on_call(task, call_id)
+            self._spans.on_call(task, call_id, call.operator)
         if is_async(call.function) or call.timeout_s is not None:
             asyncio.run_coroutine_threadsafe(self._answer(task, call_id, call), self._event_loop())
         else:
