@@ -19,7 +19,7 @@ from engine.on_ray.supervisor import crew, switchboard
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import Crew, CrewError, NoRoomError
 from engine.on_ray.supervisor.supervising import Supervising
-from engine.on_ray.transport.control_messages import Arrival, Begin
+from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting
 from engine.on_ray.transport.frames import Kind, Message, unpack_header
 from engine.on_ray.transport.mailbox import Address, Keys
 from graphs import Collect, Flow, Range
@@ -27,6 +27,7 @@ from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
 
 ENDED = ("grow/0", "done/0")
+NOWHERE = Path("/nowhere")
 
 
 def ignore(*_: Any) -> None:
@@ -63,7 +64,7 @@ class Standing:
         self.arrive = self
         self.asked = 0
 
-    def remote(self, keys: Keys, on_network: bool) -> Standing:
+    def remote(self, meeting: Meeting) -> Standing:
         self.asked += 1
         return self
 
@@ -79,7 +80,7 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     def arrival_of(actor: Standing) -> Arrival:
         if actor.name in ENDED and len(started) == 4:
             raise cluster.ActorDiedError
-        return Arrival(1, "here", Address("here", "ipc:///nowhere"))
+        return Arrival(1, "here", Address("here", f"ipc://{NOWHERE}"))
 
     monkeypatch.setattr(crew.cluster, "start_actor", start_actor)
     monkeypatch.setattr(crew.cluster, "place", lambda: "elsewhere")
@@ -91,11 +92,11 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     needs = dict.fromkeys(names, cluster.Needs())
     ours.fill(needs)
     with pytest.raises(CrewError, match=r"actor trips/grow/0 could not be started: .*actor trips/done/0 could not be"):
-        ours.arrive(Keys.new())
+        ours.arrive(Keys.new(), NOWHERE)
     assert [actor.asked for actor in started] == [1, 1, 1, 1], "everyone was waited for"
     ours.fill(needs)
     assert [actor.name for actor in started] == [*names, *ENDED]
-    assert sorted(ours.arrive(Keys.new())) == sorted(names)
+    assert sorted(ours.arrive(Keys.new(), NOWHERE)) == sorted(names)
 
 
 class Waiting:
@@ -125,8 +126,8 @@ class _Asked:
         self.waiting = waiting
         self.name = name
 
-    def remote(self, keys: Keys, on_network: bool) -> str:
-        self.waiting.asked.append((self.name, on_network))
+    def remote(self, meeting: Meeting) -> str:
+        self.waiting.asked.append((self.name, meeting.on_network))
         return self.name
 
 
@@ -135,7 +136,7 @@ LACKING = "actor trips/far/0 needs a machine with 2 CPU, 1 GPU, 0.5 tpu: add one
 
 def test_who_has_no_place_is_told_of_while_it_waits(monkeypatch: pytest.MonkeyPatch):
     waiting = Waiting(monkeypatch, looks=2)
-    assert sorted(waiting.crew.arrive(Keys.new())) == ["far/0", "near/0"]
+    assert sorted(waiting.crew.arrive(Keys.new(), NOWHERE)) == ["far/0", "near/0"]
     assert len(waiting.told) == 2
     assert all(lacking.startswith(LACKING) for lacking in waiting.told)
 
@@ -144,15 +145,15 @@ def test_nobody_waits_for_a_place_for_ever(monkeypatch: pytest.MonkeyPatch):
     waiting = Waiting(monkeypatch, looks=2)
     monkeypatch.setattr(crew, "PLACE_TIMEOUT_S", 0.0)
     with pytest.raises(NoRoomError, match=f"given up after 0 s: {LACKING}"):
-        waiting.crew.arrive(Keys.new())
-    assert list(waiting.crew.arrivals) == ["near/0"], "what it has opened is to be removed"
+        waiting.crew.arrive(Keys.new(), NOWHERE)
+    assert list(waiting.crew.arrivals) == ["near/0"], "its process can be ended though it is stopped"
 
 
 def test_what_joins_the_cluster_meanwhile_is_another_machine(monkeypatch: pytest.MonkeyPatch):
     """Mailboxes for one host alone could not be reached from there."""
     waiting = Waiting(monkeypatch, looks=1)
     waiting.crew._on_wait = lambda waited_s, lacking: setattr(waiting, "machines", 2)
-    waiting.crew.arrive(Keys.new())
+    waiting.crew.arrive(Keys.new(), NOWHERE)
     assert waiting.asked == [(f"trips/{name}/0", on) for on in (False, True) for name in ("near", "far")]
 
 

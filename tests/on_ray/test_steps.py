@@ -10,6 +10,7 @@ import pytest
 
 from backedge import Collect, Flow, Range, start
 from engine.on_ray.actor.actor_loop import ActorLoop
+from engine.on_ray.transport.mailbox import Mailbox
 from engine.task_driver import TaskDriver
 from recovery.channel_log import ChannelLogs
 from recovery.effects import Acknowledge, Capture, Commit
@@ -141,6 +142,20 @@ def test_a_process_that_dies_while_it_restores_is_replaced_as_well(tmp_path: Pat
     evidence.happened("processes that ended during a recovery", (tmp_path / "note").exists())
     first, second = [restore["epoch"] for restore in result.restores]
     assert first == second is not None
+    evidence.same(result.outputs["done"], MADE)
+    evidence.cuts(tmp_path / "cuts")
+
+
+def opened(*_: Any) -> int:
+    return 0
+
+
+def test_a_process_that_dies_before_it_has_reported_its_mailbox_leaves_no_folder(tmp_path: Path, evidence: Evidence):
+    """In the next attempt, with its sockets bound: nobody has heard of them. The fixture looks for the folder."""
+    point = FaultPoint(str(tmp_path / "note"), Mailbox, "__init__", "after", opened, 1)
+    options: dict[str, Any] = {"snapshots": tmp_path / "cuts", "every": 0.2, "actors": "task", "spares": 2}
+    _, result = finish(stepping(point, "grow"), kills=["numbers@epoch=2"], **options)
+    evidence.happened("processes that ended with unreported sockets", (tmp_path / "note").exists())
     evidence.same(result.outputs["done"], MADE)
     evidence.cuts(tmp_path / "cuts")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.on_ray.transport.control_messages import Arrival, Begin, Outcome
-    from engine.on_ray.transport.mailbox import Keys
+    from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 
 
 class TaskActor:
@@ -22,9 +21,9 @@ class TaskActor:
         """The name that Ray shows in front of its output and in lists."""
         return self._label
 
-    def arrive(self, keys: Keys, on_network: bool) -> Arrival:
+    def arrive(self, meeting: Meeting) -> Arrival:
         """Open the mailbox of the next attempt."""
-        return self._host.arrive(keys, on_network)
+        return self._host.arrive(meeting)
 
     def look(self) -> str:
         """What this process is doing; called from another thread than the one that runs the tasks."""

@@ -15,8 +15,8 @@ from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.labelled_output import label_output
 from engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from engine.on_ray.supervisor.silence import place_of
-from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Outcome
-from engine.on_ray.transport.mailbox import Keys, Mailbox
+from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
+from engine.on_ray.transport.mailbox import Mailbox
 from engine.services import Services
 from graphs.ids import TaskId
 from recovery.rescale import RestorePlan
@@ -58,12 +58,13 @@ class TaskHost:
         # Before the user's modules are loaded: a handler of `logging` keeps the output that it finds.
         label_output()
 
-    def arrive(self, keys: Keys, on_network: bool) -> Arrival:
+    def arrive(self, meeting: Meeting) -> Arrival:
         """Open the mailbox of the next attempt."""
         if self._mailbox is not None:
             self._mailbox.close()
         place = cluster.place()
-        self._mailbox = Mailbox(place, cluster.own_address() if on_network else None, keys)
+        folder = meeting.folder if place == meeting.place else None
+        self._mailbox = Mailbox(place, cluster.own_address() if meeting.on_network else None, meeting.keys, folder)
         return Arrival(os.getpid(), place, self._mailbox.address, cluster.own_address(), cluster.own_log())
 
     def look(self) -> str:

@@ -13,13 +13,14 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from engine.on_ray import cluster
 from engine.on_ray.cluster import Needs
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.deaths import WatchedProcess, tell_death
-from engine.on_ray.transport.control_messages import Arrival, Begin, Outcome
+from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Keys
 from engine.task_errors import describe
 from graphs.deployment import Deployment
@@ -113,25 +114,27 @@ class Crew:
         while len(self._spares) < self._spares_wanted:
             self._spares.append(self._starter.start(f"spare-{self._starter.started}", Needs()))
 
-    def arrive(self, keys: Keys) -> dict[str, Arrival]:
+    def arrive(self, keys: Keys, folder: Path) -> dict[str, Arrival]:
         """Let all actors open their mailboxes, reachable over the network if they are on several hosts.
+
+        `folder` is where those on this host have their sockets.
 
         Waits for every actor, even if some have died: a host takes all its actors with it, which is one failure; and an
         actor that is asked again must not open two mailboxes at a time.
         """
         on_network = cluster.machines() > 1
-        self._have_arrive(keys, on_network)
+        self._have_arrive(Meeting(keys, on_network, cluster.place(), folder))
         if not on_network and cluster.machines() > 1:
             # A machine has joined meanwhile, and some actors may be on it.
-            self._have_arrive(keys, True)
+            self._have_arrive(Meeting(keys, True, cluster.place(), folder))
         return dict(self.arrivals)
 
-    def _have_arrive(self, keys: Keys, on_network: bool) -> None:
-        refs = {name: actor.arrive.remote(keys, on_network) for name, actor in self._actors.items()}
+    def _have_arrive(self, meeting: Meeting) -> None:
+        refs = {name: actor.arrive.remote(meeting) for name, actor in self._actors.items()}
         try:
             self._wait_for(refs)
         finally:
-            # Also after a wait that ended early, because opened mailboxes must be removed.
+            # Also after a wait that ended early, because stopped processes must be ended, too.
             dead = self._note_arrivals(refs)
         if dead:
             raise CrewError("; ".join(dead))
@@ -210,7 +213,7 @@ class Crew:
         """This actor is dead."""
         self._actors.pop(name, None)
         self._taking_part.pop(name, None)
-        self._clear_up(name)
+        self._forget_process(name)
 
     def dismiss(self, name: str) -> None:
         """End this actor, whatever it is doing."""
@@ -222,16 +225,13 @@ class Crew:
             process.kill()
         if actor is not None:
             cluster.kill(actor)
-        self._clear_up(name)
+        self._forget_process(name)
 
-    def _clear_up(self, name: str) -> None:
-        """Remove the mailbox of a process that died before everyone was connected."""
+    def _forget_process(self, name: str) -> None:
+        self.arrivals.pop(name, None)
         process = self._processes.pop(name, None)
         if process is not None:
             process.close()
-        arrival = self.arrivals.pop(name, None)
-        if arrival is not None and arrival.place == cluster.place():
-            arrival.address.remove_folder()
 
     def dismiss_all(self) -> None:
         """End all actors."""

@@ -28,6 +28,7 @@ from engine.on_ray.transport.control_messages import (
 )
 from engine.on_ray.transport.frames import Kind, pack_note, unpack_header
 from engine.on_ray.transport.mailbox import Keys, Link, Mailbox
+from engine.on_ray.transport.socket_folder import SocketFolder
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.lines import LineEnd, Said
@@ -48,6 +49,7 @@ class Switchboard:
     - crew: the actors. attempt: the attempt that they take part in; 0 before the first.
     - overs: which actors have ended their part, and how; Ray's thread appends, the supervisor's takes.
     - stale: the number of messages that belong to earlier attempts.
+    - _folder: has the sockets of all processes on this host that take part in the attempt.
     - _links: the connections to the mailboxes of the actors. _lines: the ends of the lines on them.
     - _orders: orders to send with the next `flush`. All three by actor, for one attempt.
     - _looked_at_ms: when orders were last looked through for unconfirmed ones.
@@ -59,7 +61,8 @@ class Switchboard:
         self.attempt = Attempt(0)
         self.overs: deque[Over] = deque()
         self.stale = 0
-        self._mailbox = _mailbox(cluster.place(), None, Keys.new())
+        self._folder = SocketFolder()
+        self._mailbox = self._opened(cluster.place(), None, Keys.new())
         self._links: dict[str, Link] = {}
         self._orders: dict[str, list[Said]] = {}
         self._lines: dict[str, LineEnd] = {}
@@ -88,11 +91,13 @@ class Switchboard:
         self.overs.clear()
         self.crew.fill(needs_of(deployment))
         keys = Keys.new()
-        arrivals = self.crew.arrive(keys)
+        self._folder.remove()
+        self._folder = SocketFolder()
+        arrivals = self.crew.arrive(keys, self._folder.path)
         place = cluster.place()
         on_network = any(arrival.place != place for arrival in arrivals.values())
         self._mailbox.close()
-        self._mailbox = _mailbox(place, cluster.own_address() if on_network else None, keys)
+        self._mailbox = self._opened(place, cluster.own_address() if on_network else None, keys)
         self._links = self._mailbox.links({name: arrival.address for name, arrival in arrivals.items()})
         self._lines = {name: LineEnd() for name in arrivals}
         peers = _peers(deployment)
@@ -109,9 +114,13 @@ class Switchboard:
         self._unheard = set(arrivals)
         self._heard_by_s = time.monotonic() + CONNECT_TIMEOUT_S
 
+    def _opened(self, place: str, host: str | None, keys: Keys) -> Mailbox:
+        """A mailbox that does not poll, because its messages are not urgent: the cores are for the tasks."""
+        return Mailbox(place, host, keys, self._folder.path, stays_awake=False)
+
     def all_are_connected(self) -> None:
         """All actors are connected."""
-        self._mailbox.all_are_connected()
+        self._folder.remove()
 
     def actors(self) -> list[str]:
         """The actors that take part."""
@@ -195,15 +204,11 @@ class Switchboard:
         """End all actors."""
         self.crew.dismiss_all()
         self._mailbox.close()
+        self._folder.remove()
 
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-def _mailbox(place: str, host: str | None, keys: Keys) -> Mailbox:
-    """A mailbox that does not poll, because its messages are not urgent: the cores are for the tasks."""
-    return Mailbox(place, host, keys, stays_awake=False)
 
 
 def _peers(deployment: Deployment) -> dict[str, set[str]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.on_ray.planned_faults import Kill
-from engine.on_ray.transport.mailbox import Address
+from engine.on_ray.transport.mailbox import Address, Keys
 from engine.task_load import TaskLoad
 from graphs.deployment import Deployment
 from graphs.ids import Attempt, Epoch, TaskId
@@ -84,6 +85,18 @@ class Begin:
     processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
     restored: Epoch = NO_CUT
     leader: Leader | None = None
+
+
+class Meeting(NamedTuple):
+    """How the processes of an attempt meet: with which keys, and whether over the network.
+
+    `folder` is where the mailboxes at `place`, the supervisor's host, have their sockets.
+    """
+
+    keys: Keys
+    on_network: bool
+    place: str
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 Each process binds a PULL socket and connects a PUSH socket to every process that it sends to. So there is one
 connection per pair and direction, the order between two processes is kept, and sending never blocks.
 
-- Within a host, messages travel over Unix sockets in a folder that only this user can enter. The folder is removed as
-  soon as everyone is connected, so a process that is killed leaves nothing behind.
+- Within a host, messages travel over Unix sockets in a folder that only this user can enter (`socket_folder.py`). On
+  its own host, the supervisor makes one for all actors of an attempt; elsewhere, each actor makes its own. It is
+  removed as soon as everyone is connected.
 - The actors of a host have direct sockets to each other, without ZeroMQ and its threads (`direct_socket.py`).
 - Large payloads travel through shared memory between the actors of a host, which offer it to each other on their links
   (`shared_ring.py`).
@@ -25,9 +26,8 @@ watched: its process is silent if it answers no ZMTP heartbeat, as when it is st
 from __future__ import annotations
 
 import os
+import secrets
 import select
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -58,12 +58,12 @@ from engine.on_ray.transport.frames import (
     unpack_shared,
 )
 from engine.on_ray.transport.shared_ring import RingReceiver, RingSender, can_share_memory
+from engine.on_ray.transport.socket_folder import SocketFolder
 from graphs.ids import Attempt
 
 ONE_FRAME_BYTES_MAX = 65_536
 COPIED_BYTES_MAX = 4_000_000
 BUNDLED_BYTES_MAX = 4_096
-FOLDER_LENGTH_MAX = 70
 LAST_WORDS_MS = 1_000
 AWAKE_NS = 150_000
 ZMTP_HEARTBEAT_MS = 5_000
@@ -94,10 +94,6 @@ class Address:
         """The path of the direct socket."""
         return f"{self.local.removeprefix('ipc://')}.direct"
 
-    def remove_folder(self) -> None:
-        """Remove the socket folder of a process that is dead."""
-        shutil.rmtree(Path(self.local.removeprefix("ipc://")).parent, ignore_errors=True)
-
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -127,8 +123,10 @@ class Mailbox:
     """Receives the messages of a process in one attempt.
 
     `host` is the process's address on the network if other hosts must reach it, else None. `place` names the host.
-    `stays_awake`: whether to poll for answers for a moment before sleeping.
+    `folder` is where its sockets go; None: into a folder of its own. `stays_awake`: whether to poll for answers for a
+    moment before sleeping.
 
+    - _folder: the mailbox's own folder, if it has one.
     - _box, _box_has_more: the ZeroMQ socket, and whether it has messages. Its descriptor only tells when that changes.
     - _listener, _readers: the direct socket, and the actors that have connected to it. _writers: the direct sockets of
       links with frames for which there was no room. Both by descriptor.
@@ -137,7 +135,9 @@ class Mailbox:
       sender that this process could open.
     """
 
-    def __init__(self, place: str, host: str | None, keys: Keys, *, stays_awake: bool = True) -> None:
+    def __init__(
+        self, place: str, host: str | None, keys: Keys, folder: Path | None = None, *, stays_awake: bool = True
+    ) -> None:
         self._context = zmq.Context()
         self._keys = keys
         self._place = place
@@ -149,10 +149,11 @@ class Mailbox:
         self._is_awake = False
         if host is not None:
             self._let_in_members()
-        # The path of a socket may have about a hundred bytes.
-        folder = "/tmp" if len(tempfile.gettempdir()) > FOLDER_LENGTH_MAX else None
-        self._folder: Path | None = Path(tempfile.mkdtemp(prefix="backedge-", dir=folder))
-        local = f"ipc://{self._folder}/box"
+        self._folder: SocketFolder | None = None
+        if folder is None:
+            self._folder = SocketFolder()
+            folder = self._folder.path
+        local = f"ipc://{folder}/{secrets.token_hex(4)}"
         self._box.bind(local)
         remote = None if host is None else self._bind(host)
         self.address = Address(place, local, remote, None if self._server is None else self._server[0])
@@ -370,10 +371,9 @@ class Mailbox:
                 self._own.send(WAKE)
 
     def all_are_connected(self) -> None:
-        """Remove the socket folder: everyone is connected."""
+        """Remove the mailbox's own folder: everyone is connected."""
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+            self._folder.remove()
 
     def close(self, last: Link | None = None) -> None:
         """Release everything. Messages on `last` have a second to leave; other unsent messages are dropped."""
