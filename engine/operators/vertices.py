@@ -21,9 +21,8 @@ once, because deltas leave out what did not change; and what is known of the sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import Any, cast
 
@@ -35,20 +34,17 @@ from engine.batch import Hops
 from engine.capture import OperatorCapture
 from engine.columns import Columns, Records
 from engine.files.arrow import arrow
-from engine.formats import from_format
-from engine.operators.base import OperatorRuntime, Place
+from engine.operators.base import Place
+from engine.operators.vertex_graph import GRAPH, KNOWN, VALUES, VertexGraphOperator, as_columns, frozen, group_keys
 from engine.sending import Send
-from engine.task_errors import USER_RAISED, MisuseError, show, user_error
-from engine.vertex_edges import COMBINES, Array, Lookup, Marks, OutEdges, in_group_order
+from engine.task_errors import MisuseError
+from engine.vertex_edges import Array, OutEdges
 from engine.vertex_received import CombinedInbox, Inbox, UncombinedInbox
 from graphs.ids import Attempt, Epoch
 from graphs.plan import Edge
 from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
-from graphs.vertex_program import BACKWARDS, OfVertexProgram, VertexProgram, Vertices
+from graphs.vertex_program import BACKWARDS, OfVertexProgram
 from recovery.cut import OperatorState
-
-VALUES, GRAPH, KNOWN = range(3)
-_KEYS_TRIED = 64 * KEY_GROUPS
 
 Known = dict[int, dict[int, Array]]
 """Sender -> key group -> the positions, among this group's vertices, of those that it reaches."""
@@ -63,38 +59,17 @@ class _Direction:
     is_announced: bool = False
 
 
-class VerticesOperator(OperatorRuntime):
+class VerticesOperator(VertexGraphOperator):
     """Runs a vertex program in one task."""
 
     def __init__(self, kind: OfVertexProgram, place: Place) -> None:
-        super().__init__(place)
-        self._kind = kind
-        self._state = self.keyed_values()
-        self._send = self.send_to("out")
-        self._send_values = self.send_to("values")
-        self._program: VertexProgram = kind.new_instance()
-        of_class = type(self._program)
-        self._message = np.dtype(of_class.message)
-        self._best = of_class.best
-        self._along = None if of_class.along is VertexProgram.along else self._program.along
-        # What has arrived in round 0, by columns.
-        self._ids: list[Array] = []
-        self._edges: list[dict[str, Array]] = []
-        # The graph, once round 0 is over.
-        self._vertices: Vertices | None = None
-        self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
+        super().__init__(kind, place)
         self._directions: list[_Direction] = []
-        # If a vertex takes the best value: these values, and the positions of the vertices that send in this round.
-        self._bests = np.empty(0, self._message)
-        self._improved = np.empty(0, np.int64)
-        self._marks = Marks(0)
         # What was received in this round, and how many vertices have sent it, by group.
         self._inbox = self._new_inbox(0)
         self._senders = np.zeros(KEY_GROUPS, np.int64)
         self._known: Known = {}
         self._places: dict[int, tuple[Array, Array]] = {}
-        # What differs from the filed state.
-        self._is_changed = {VALUES: False, GRAPH: False, KNOWN: False}
 
     def door(self, edge: Edge) -> Send:
         """Edges, or messages; the first messages only say that a vertex exists."""
@@ -118,37 +93,22 @@ class VerticesOperator(OperatorRuntime):
 
     def _build(self) -> dict[str, Array]:
         """Round 0 is over, or a later one is restored: all vertices and edges are here. Returns the edges."""
-        ids, self._starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
-        edges = self._edges_together()
+        ids, edges = self._in_order()
         backwards = edges.get("backwards")
         selections = [slice(None)] if backwards is None else [~backwards, backwards]
         self._directions = [self._direction(ids, edges, rows, way) for way, rows in enumerate(selections)]
-        self._ids, self._edges = [], []
-        forwards = self._directions[0].edges
-        self._vertices = Vertices(_frozen(ids), _frozen(forwards.degrees), forwards.neighbours)
+        self._has_graph(ids, self._directions[0].edges)
         self._inbox = self._new_inbox(len(ids))
         return edges
 
     def _direction(self, ids: Array, edges: dict[str, Array], rows: Any, way: int) -> _Direction:
-        positions = Lookup(ids).of(edges["sources"][rows])
-        weights = edges["weights"][rows] if "weights" in edges else None
-        out = OutEdges(len(ids), positions, edges["targets"][rows], weights, combines=self._combines)
+        out = self._out_edges(ids, edges, rows)
         return _Direction(out, sender_number(self.place.task.index, self.place.parallelism, way))
 
     def _new_inbox(self, vertices: int) -> Inbox:
         if self._combines and self._best is None:
             return CombinedInbox(vertices, self._program.combine, self._message)
         return UncombinedInbox(self._message)
-
-    @property
-    def _combines(self) -> bool:
-        return self._program.combine != "all"
-
-    def _edges_together(self) -> dict[str, Array]:
-        if not self._edges:
-            none: dict[str, Array] = {"sources": np.empty(0, np.int64), "targets": np.empty(0, np.int64)}
-            return none | ({"backwards": np.empty(0, np.bool_)} if self._program.reverses else {})
-        return {part: np.concatenate([edges[part] for edges in self._edges]) for part in self._edges[0]}
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
@@ -218,7 +178,7 @@ class VerticesOperator(OperatorRuntime):
         vertices = self._built
         if number and self._best is not None:
             vertices.round = number
-            self._improve()
+            self._improved = self._improve(cast("UncombinedInbox", self._inbox).take_parts())
             self._forget_former_senders()
         elif number:
             vertices.round = number
@@ -231,57 +191,6 @@ class VerticesOperator(OperatorRuntime):
         if number != self._kind.rounds:
             self._send_round()
 
-    def _keep(self, hook: str, function: Callable[[Vertices], Mapping[str, Array]]) -> None:
-        """Keep the values that a hook returns."""
-        vertices = self._built
-        vertices.active, vertices.change = None, None
-        values = self._call(hook, function, vertices)
-        if not isinstance(values, Mapping):
-            raise self._returned(hook, values, "a dict of arrays")
-        found = cast("Mapping[str, Any]", values)
-        for array in found.values():
-            if not self._fits(array):
-                raise self._returned(hook, array, f"arrays with one item for each of the {len(vertices)} vertices")
-        active: Any = vertices.active
-        if active is not None:
-            if not self._fits(active) or active.dtype != np.bool_:
-                raise MisuseError(
-                    f"operator {self.name!r}: {hook} set vertices.active to {show(active)}: set it to an array of "
-                    f"truth values, one for each of the {len(vertices)} vertices"
-                )
-            vertices.active = _frozen(active)
-        # A cut shares these arrays, so nobody may change them in place.
-        vertices.values = {name: _frozen(array) for name, array in found.items()}
-
-    def _take_best(self) -> None:
-        """From now on the best values are changed in place, so no cut shares them, and only the operator does it."""
-        name, vertices = self._best, self._built
-        if name is None:
-            return
-        if name not in vertices.values:
-            raise MisuseError(
-                f"operator {self.name!r}: start returned no value {name!r}, which is the best one of this program"
-            )
-        self._bests = vertices.values[name].astype(self._message)
-        vertices.values = {**vertices.values, name: _frozen(self._bests)}
-        self._marks = Marks(len(vertices))
-        everyone = np.arange(len(vertices))
-        self._improved = everyone if vertices.active is None else everyone[vertices.active]
-
-    def _improve(self) -> None:
-        """Take what has arrived and is better."""
-        inbox, best, values = cast("UncombinedInbox", self._inbox), COMBINES[self._program.combine], self._bests
-        changed = [np.empty(0, np.int64)]
-        for places, arrived in inbox.take_parts():
-            before = values[places]
-            # A restored part may have several values for a vertex.
-            best.at(values, places, arrived)
-            changed.append(places[values[places] != before])
-        self._improved = self._marks.distinct(np.concatenate(changed))
-
-    def _fits(self, array: Any) -> bool:
-        return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)
-
     def _send_round(self) -> None:
         vertices, program = self._built, self._program
         if self._best is not None:
@@ -290,11 +199,8 @@ class VerticesOperator(OperatorRuntime):
             active = len(vertices) if vertices.active is None else int(np.count_nonzero(vertices.active))
         change = active if vertices.change is None else vertices.change
         change = float(change) if vertices.round else np.inf
-        sent: Any = self._call("send", program.send, vertices)
-        if not self._fits(sent):
-            raise self._returned("send", sent, f"an array with one item for each of the {len(vertices)} vertices")
         direction = self._directions[vertices.backwards]
-        edges, sent = direction.edges, sent.astype(self._message, copy=False)
+        edges, sent = direction.edges, self._sent()
         if self._best is not None:
             rows, values = edges.combined_of(sent, self._improved, program.combine, self._along)
         elif self._combines:
@@ -312,27 +218,6 @@ class VerticesOperator(OperatorRuntime):
         elif self._kind.reports_change and len(vertices):
             self._send(Columns(_only_change(direction.sender, change, self.place)), 0)
 
-    def end(self) -> None:
-        """The rounds are over: send the values."""
-        vertices = self._vertices
-        if vertices is not None and len(vertices):
-            self._send_values(from_format({"vertex": vertices.ids, **vertices.values}), 0)
-
-    @property
-    def _built(self) -> Vertices:
-        if self._vertices is None:
-            raise MisuseError(f"operator {self.name!r} has received messages before its graph: this is a defect")
-        return self._vertices
-
-    def _call(self, hook: str, function: Callable[[Vertices], Any], vertices: Vertices) -> Any:
-        try:
-            return function(vertices)
-        except USER_RAISED as error:
-            raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
-
-    def _returned(self, hook: str, found: Any, wanted: str) -> MisuseError:
-        return MisuseError(f"operator {self.name!r}: {hook} returned {show(found)}: return {wanted}")
-
     # -- state ---------------------------------------------------------------------------------------------------
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
@@ -344,26 +229,6 @@ class VerticesOperator(OperatorRuntime):
             self._file_graph()
         self._is_changed = dict.fromkeys(self._is_changed, False)
         return super().capture(epoch, attempt, base)
-
-    def _file_arrived(self) -> None:
-        """File vertices and edges while they arrive."""
-        ids, starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
-        edges = self._edges_together()
-        self._ids, self._edges = [ids], [self._file_by_group(ids, starts, edges)]
-
-    def _file_by_group(self, ids: Array, starts: Array, edges: dict[str, Array]) -> dict[str, Array]:
-        """File vertices and edges. Returns the edges as the state holds them, so that they are in memory once."""
-        groups = key_groups(edges["sources"])
-        order = np.argsort(groups, kind="stable")
-        ends = np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
-        ordered = {part: column[order] for part, column in edges.items()}
-        for group in self._groups():
-            rows = slice(ends[group], ends[group + 1])
-            own = {part: column[rows] for part, column in ordered.items()}
-            own["ids"] = ids[starts[group] : starts[group + 1]]
-            if len(own["ids"]) or len(own["sources"]):
-                self._state.replace(_keys()[group][GRAPH], own)
-        return ordered
 
     def _file_graph(self) -> None:
         vertices, starts = self._built, self._starts
@@ -384,31 +249,25 @@ class VerticesOperator(OperatorRuntime):
                     "senders": int(self._senders[group]),
                     "backwards": vertices.backwards,
                 }
-                self._state.replace(_keys()[group][VALUES], filed)
+                self._state.replace(group_keys()[group][VALUES], filed)
             if self._is_changed[KNOWN]:
                 senders = {sender: known[group] for sender, known in self._known.items() if group in known}
-                self._state.replace(_keys()[group][KNOWN], {"announced": announced, "senders": senders})
+                self._state.replace(group_keys()[group][KNOWN], {"announced": announced, "senders": senders})
 
     def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
         """Restore the key groups of this task."""
         super().open(state, whole)
-        found = self._state.values
-        filed = {
-            part: {group: found[_keys()[group][part]] for group in self._groups() if _keys()[group][part] in found}
-            for part in (VALUES, GRAPH, KNOWN)
-        }
-        for own in filed[GRAPH].values():
-            self._ids.append(own["ids"])
-            self._edges.append({part: column for part, column in own.items() if part != "ids"})
-        if filed[VALUES]:
+        values, graph, known_by_group = self._filed()
+        self._take_filed_graph(graph)
+        if values:
             self._build()
-            self._restore_values(filed[VALUES])
-            for group, known in filed[KNOWN].items():
+            self._restore_values(values)
+            for group, known in known_by_group.items():
                 for sender, places in known["senders"].items():
                     self._known.setdefault(sender, {})[group] = places
             for sender in self._known:
                 self._find_places(sender)
-            told = [set(known["announced"]) for known in filed[KNOWN].values()]
+            told = [set(known["announced"]) for known in known_by_group.values()]
             for direction in self._directions:
                 direction.is_announced = bool(told) and all(direction.sender in senders for senders in told)
             # Otherwise a later restore with the former parallelism would find what was announced long ago.
@@ -418,7 +277,7 @@ class VerticesOperator(OperatorRuntime):
     def _restore_values(self, by_group: dict[int, Any]) -> None:
         vertices, filed = self._built, list(by_group.values())
         names = list(filed[0]["values"])
-        vertices.values = {name: _frozen(np.concatenate([own["values"][name] for own in filed])) for name in names}
+        vertices.values = {name: frozen(np.concatenate([own["values"][name] for own in filed])) for name in names}
         if filed[0]["active"] is not None:
             vertices.active = np.concatenate([own["active"] for own in filed])
         self._take_best()
@@ -434,36 +293,10 @@ class VerticesOperator(OperatorRuntime):
             del self._known[sender], self._places[sender]
             self._is_changed[KNOWN] = True
 
-    def _groups(self) -> range:
-        return groups_of_task(self.place.task.index, self.place.parallelism)
-
-
-def as_columns(records: Records) -> Columns:
-    """Records as columns; a restored round consists of records."""
-    if isinstance(records, Columns):
-        return records
-    columns = from_format({name: [record[name] for record in records] for name in records[0]})
-    if not isinstance(columns, Columns):
-        raise MisuseError(f"rows such as {show(records[0])} are no columns of plain values: give numbers")
-    return columns
-
 
 def sender_number(index: int, parallelism: int, direction: int = 0) -> int:
     """A number for one direction of the edges of one of `parallelism` tasks."""
     return parallelism << 32 | direction << 31 | index
-
-
-@cache
-def _keys() -> list[list[int]]:
-    """For each key group the smallest numbers in it: the keys of its rows and of its state."""
-    groups = key_groups(np.arange(_KEYS_TRIED))
-    return [np.flatnonzero(groups == group)[:3].tolist() for group in range(KEY_GROUPS)]
-
-
-def _frozen(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _arrays_in(column: Any, kind: np.dtype[Any]) -> tuple[Array, Array]:
@@ -503,7 +336,7 @@ def _batch_of(
     changes = np.zeros(len(groups))
     changes[0] = change
     columns = {
-        "vertex": arrow().array(np.array([_keys()[group][0] for group in groups.tolist()], np.int64)),
+        "vertex": arrow().array(np.array([group_keys()[group][0] for group in groups.tolist()], np.int64)),
         "sender": arrow().array(np.full(len(groups), direction.sender, np.int64)),
         "ids": _as_bytes(ids, ids_starts),
         "at": _as_bytes(at, at_starts),
@@ -518,7 +351,7 @@ def _batch_of(
 def _only_change(sender: int, change: float, place: Place) -> Any:
     """A row without values, to this task itself."""
     group = groups_of_task(place.task.index, place.parallelism)[0]
-    one = [_keys()[group][0]], [sender], [b""], [b""], [b""], [change]
+    one = [group_keys()[group][0]], [sender], [b""], [b""], [b""], [change]
     kinds = ("int64", "int64", "binary", "binary", "binary", "float64")
     arrays = [arrow().array(values, getattr(arrow(), kind)()) for values, kind in zip(one, kinds, strict=True)]
     return arrow().RecordBatch.from_arrays(arrays, ["vertex", "sender", "ids", "at", "values", "change"])

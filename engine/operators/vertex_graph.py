@@ -1,0 +1,224 @@
+"""The graph of one task of a vertex program, and the calls of the program: the same in rounds and free-running.
+
+Vertices and edges arrive in any order, and are put in order when all of them are there. They are filed by key group,
+under one of the three keys that each group has for the parts of the state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from engine.columns import Columns, Records
+from engine.formats import from_format
+from engine.operators.base import OperatorRuntime, Place
+from engine.task_errors import USER_RAISED, MisuseError, show, user_error
+from engine.vertex_edges import COMBINES, Array, Lookup, Marks, OutEdges, in_group_order
+from graphs.routing import KEY_GROUPS, groups_of_task, key_groups
+from graphs.vertex_program import OfVertexProgram, VertexProgram, Vertices
+
+VALUES, GRAPH, KNOWN = range(3)
+"""The parts of the state: values; vertices with their edges; what is known of the tasks that send."""
+
+_KEYS_TRIED = 64 * KEY_GROUPS
+
+
+class VertexGraphOperator(OperatorRuntime, ABC):
+    """Keeps the graph of one task, and calls the program."""
+
+    def __init__(self, kind: OfVertexProgram, place: Place) -> None:
+        super().__init__(place)
+        self._kind = kind
+        self._state = self.keyed_values()
+        self._send = self.send_to("out")
+        self._send_values = self.send_to("values")
+        self._program: VertexProgram = kind.new_instance()
+        of_class = type(self._program)
+        self._message = np.dtype(of_class.message)
+        self._best = of_class.best
+        self._along = None if of_class.along is VertexProgram.along else self._program.along
+        # What has arrived of the graph, by columns.
+        self._ids: list[Array] = []
+        self._edges: list[dict[str, Array]] = []
+        # The graph, once all of it is here; and where each key group begins among the vertices, and the last one ends.
+        self._vertices: Vertices | None = None
+        self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
+        # If a vertex takes the best value: these values, and the positions of the vertices that send next.
+        self._bests = np.empty(0, self._message)
+        self._improved = np.empty(0, np.int64)
+        self._marks = Marks(0)
+        # What differs from the filed state.
+        self._is_changed = {VALUES: False, GRAPH: False, KNOWN: False}
+
+    # -- the graph -----------------------------------------------------------------------------------------------
+
+    def _in_order(self) -> tuple[Array, dict[str, Array]]:
+        """The vertices and edges that have arrived."""
+        ids, self._starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
+        return ids, self._edges_together()
+
+    def _edges_together(self) -> dict[str, Array]:
+        if not self._edges:
+            none: dict[str, Array] = {"sources": np.empty(0, np.int64), "targets": np.empty(0, np.int64)}
+            return none | ({"backwards": np.empty(0, np.bool_)} if self._program.reverses else {})
+        return {part: np.concatenate([edges[part] for edges in self._edges]) for part in self._edges[0]}
+
+    def _out_edges(self, ids: Array, edges: dict[str, Array], rows: Any = slice(None)) -> OutEdges:
+        positions = Lookup(ids).of(edges["sources"][rows])
+        weights = edges["weights"][rows] if "weights" in edges else None
+        return OutEdges(len(ids), positions, edges["targets"][rows], weights, combines=self._combines)
+
+    def _has_graph(self, ids: Array, out: OutEdges) -> None:
+        """All of the graph is here."""
+        self._ids, self._edges = [], []
+        self._vertices = Vertices(frozen(ids), frozen(out.degrees), out.neighbours)
+
+    @property
+    def _built(self) -> Vertices:
+        if self._vertices is None:
+            raise MisuseError(f"operator {self.name!r} has received messages before its graph: this is a defect")
+        return self._vertices
+
+    def _groups(self) -> range:
+        return groups_of_task(self.place.task.index, self.place.parallelism)
+
+    # -- the program ---------------------------------------------------------------------------------------------
+
+    @property
+    def _combines(self) -> bool:
+        return self._program.combine != "all"
+
+    def _keep(self, hook: str, function: Callable[[Vertices], Mapping[str, Array]]) -> None:
+        """Keep the values that a hook returns."""
+        vertices = self._built
+        vertices.active, vertices.change = None, None
+        values = self._call(hook, function, vertices)
+        if not isinstance(values, Mapping):
+            raise self._returned(hook, values, "a dict of arrays")
+        found = cast("Mapping[str, Any]", values)
+        for array in found.values():
+            if not self._fits(array):
+                raise self._returned(hook, array, f"arrays with one item for each of the {len(vertices)} vertices")
+        active: Any = vertices.active
+        if active is not None:
+            if not self._fits(active) or active.dtype != np.bool_:
+                raise MisuseError(
+                    f"operator {self.name!r}: {hook} set vertices.active to {show(active)}: set it to an array of "
+                    f"truth values, one for each of the {len(vertices)} vertices"
+                )
+            vertices.active = frozen(active)
+        # A cut shares these arrays, so nobody may change them in place.
+        vertices.values = {name: frozen(array) for name, array in found.items()}
+
+    def _take_best(self) -> None:
+        """From now on the best values are changed in place, so no cut shares them, and only the operator does it."""
+        name, vertices = self._best, self._built
+        if name is None:
+            return
+        if name not in vertices.values:
+            raise MisuseError(
+                f"operator {self.name!r}: start returned no value {name!r}, which is the best one of this program"
+            )
+        self._bests = vertices.values[name].astype(self._message)
+        vertices.values = {**vertices.values, name: frozen(self._bests)}
+        self._marks = Marks(len(vertices))
+        everyone = np.arange(len(vertices))
+        self._improved = everyone if vertices.active is None else everyone[vertices.active]
+
+    def _sent(self) -> Array:
+        """What each vertex sends."""
+        sent: Any = self._call("send", self._program.send, self._built)
+        if not self._fits(sent):
+            raise self._returned("send", sent, f"an array with one item for each of the {len(self._built)} vertices")
+        return sent.astype(self._message, copy=False)
+
+    def _improve(self, parts: Iterable[tuple[Array, Array]]) -> Array:
+        """Take what is better of the values for these positions. Returns where it was, each position once."""
+        best, values = COMBINES[self._program.combine], self._bests
+        changed = [np.empty(0, np.int64)]
+        for places, arrived in parts:
+            before = values[places]
+            # Several values may be for the same vertex.
+            best.at(values, places, arrived)
+            changed.append(places[values[places] != before])
+        return self._marks.distinct(np.concatenate(changed))
+
+    def _fits(self, array: Any) -> bool:
+        return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)
+
+    def _call(self, hook: str, function: Callable[[Vertices], Any], vertices: Vertices) -> Any:
+        try:
+            return function(vertices)
+        except USER_RAISED as error:
+            raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
+
+    def _returned(self, hook: str, found: Any, wanted: str) -> MisuseError:
+        return MisuseError(f"operator {self.name!r}: {hook} returned {show(found)}: return {wanted}")
+
+    def end(self) -> None:
+        """Nothing is sent any more: send the values."""
+        vertices = self._vertices
+        if vertices is not None and len(vertices):
+            self._send_values(from_format({"vertex": vertices.ids, **vertices.values}), 0)
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def _file_arrived(self) -> None:
+        """File vertices and edges while they arrive."""
+        ids, starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
+        edges = self._edges_together()
+        self._ids, self._edges = [ids], [self._file_by_group(ids, starts, edges)]
+
+    def _file_by_group(self, ids: Array, starts: Array, edges: dict[str, Array]) -> dict[str, Array]:
+        """File vertices and edges. Returns the edges as the state holds them, so that they are in memory once."""
+        groups = key_groups(edges["sources"])
+        order = np.argsort(groups, kind="stable")
+        ends = np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
+        ordered = {part: column[order] for part, column in edges.items()}
+        for group in self._groups():
+            rows = slice(ends[group], ends[group + 1])
+            own = {part: column[rows] for part, column in ordered.items()}
+            own["ids"] = ids[starts[group] : starts[group + 1]]
+            if len(own["ids"]) or len(own["sources"]):
+                self._state.replace(group_keys()[group][GRAPH], own)
+        return ordered
+
+    def _filed(self) -> list[dict[int, Any]]:
+        """What the state holds, by part and key group."""
+        found = self._state.values
+        return [
+            {group: found[group_keys()[group][part]] for group in self._groups() if group_keys()[group][part] in found}
+            for part in (VALUES, GRAPH, KNOWN)
+        ]
+
+    def _take_filed_graph(self, by_group: Mapping[int, Any]) -> None:
+        for own in by_group.values():
+            self._ids.append(own["ids"])
+            self._edges.append({part: column for part, column in own.items() if part != "ids"})
+
+
+def as_columns(records: Records) -> Columns:
+    """Records as columns; a restored round consists of records."""
+    if isinstance(records, Columns):
+        return records
+    columns = from_format({name: [record[name] for record in records] for name in records[0]})
+    if not isinstance(columns, Columns):
+        raise MisuseError(f"rows such as {show(records[0])} are no columns of plain values: give numbers")
+    return columns
+
+
+@cache
+def group_keys() -> list[list[int]]:
+    """For each key group the smallest numbers in it: the keys of its rows and of its state."""
+    groups = key_groups(np.arange(_KEYS_TRIED))
+    return [np.flatnonzero(groups == group)[:3].tolist() for group in range(KEY_GROUPS)]
+
+
+def frozen(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
