@@ -20,7 +20,7 @@ from graphs.options import BatchFormat, OnError, Placing, check_function
 from graphs.plan import Plan
 from graphs.process_class import ProcessInputs, check_inputs_are_no_arguments
 from graphs.stream import Stream, add_process, add_step, first_output, process_options
-from graphs.vertex_program import OfVertexProgram, VertexProgram, add_vertex_program
+from graphs.vertex_program import OfFreeVertexProgram, OfVertexProgram, VertexProgram, add_vertex_program
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -239,6 +239,7 @@ class Flow:
         until: Callable[[float], object] | None = None,
         vertices: Stream[Any] | None = None,
         undirected: bool = False,
+        free_running: bool = False,
         source: str = "source",
         target: str = "target",
         weight: str | None = None,
@@ -250,6 +251,9 @@ class Flow:
         column `vertex`, for those without edges. `undirected` sends along each edge in both directions. The rounds end
         when no vertex is active, after `rounds`, or when `until` returns true for the sum of the tasks'
         `vertices.change`. `arguments` are those of the class.
+
+        With `free_running`, there are no rounds: a value goes on as soon as it has become better, and the program ends
+        when none does. The result is the same; the program has to name its best value.
 
         >>> import numpy as np
         >>> from graphs import Items, VertexProgram
@@ -267,7 +271,8 @@ class Flow:
         >>> flow.vertex_program(Lowest, edges, undirected=True).tails[0].operator
         'Lowest'
         """
-        kind = OfVertexProgram(program, arguments, (source, target, weight), rounds, until is not None)
+        of_program = OfFreeVertexProgram if free_running else OfVertexProgram
+        kind = of_program(program, arguments, (source, target, weight), rounds, until is not None)
         return add_vertex_program(self.draft, edges, vertices, kind, name, until, undirected)
 
     def _repr_html_(self) -> str:

@@ -1,12 +1,13 @@
-"""Vertex programs: work on a graph in rounds, on arrays with one item for each vertex.
+"""Vertex programs: work on a graph, in rounds or free-running, on arrays with one item for each vertex.
 
     start(vertices)              the values before the first round, as a dict of arrays
     send(vertices)               what each vertex sends along its outgoing edges in this round
     along(sent, weights)         what arrives at the end of an edge, if that differs from what was sent into it
     apply(vertices, received)    the new values, from what each vertex received, combined by `combine`
 
-A program is one operator within an iteration. Edges arrive once, at the tasks of their sources, and stay there. What a
-task sends to one vertex along several edges is combined before it travels. `engine/operators/vertices.py` runs it.
+A program is one operator within an iteration or, free-running, in a loop. Edges arrive once, at the tasks of their
+sources, and stay there. What a task sends to one vertex along several edges is combined before it travels.
+`engine/operators/vertices.py` runs it in rounds, `engine/operators/free_vertices.py` without.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from graphs.draft import Draft, Tail
 from graphs.graph_errors import BadOptionError, IterationError
 from graphs.iterate import add_iteration
 from graphs.kinds import BuiltIn, Iterate
+from graphs.loop import open_loop
 from graphs.options import check_choice, check_count
 from graphs.process_class import check_arguments
 from graphs.stream import Stream, add_step, check_stream
@@ -52,7 +54,7 @@ class Vertices:
     - active: which vertices send in this round. `start` and `apply` may set it; otherwise all do.
     - change: the task's part of the sum that `until` is called with. `apply` may set it; otherwise the number of active
       vertices.
-    - round: the number of the round, counted from 1; 0 in `start` and in the `send` after it.
+    - round: the number of the round, counted from 1; 0 in `start` and in the `send` after it, and if there are none.
     - senders: how many vertices of the whole graph have sent in this round, if the program has `phases`. If it is 0,
       the phase has come to rest.
     - backwards: whether the next `send`, and all after it, go against the direction of edges. `start` and `apply` may
@@ -191,6 +193,48 @@ class OfVertexProgram(BuiltIn):
         return self.program(**copy.deepcopy(dict(self.arguments)))
 
 
+@dataclass(frozen=True)
+class OfFreeVertexProgram(OfVertexProgram):
+    """Runs a vertex program without rounds."""
+
+    runtime = "engine.operators.free_vertices:FreeVerticesOperator"
+
+    @property
+    def may_wait(self) -> bool:
+        return True
+
+    def check(self, what: str) -> None:
+        super().check(what)
+        program = self.program
+        if program.best is None or program.phases or program.reverses:
+            why = "names no best value" if program.best is None else "has phases or sends backwards"
+            raise BadOptionError(
+                f"{what} is free-running, but {program.__name__} {why}: without rounds, only programs give the same "
+                'result whose vertices take the best of what they receive, best="...", and send it on; leave out '
+                "free_running=True"
+            )
+        if self.rounds is not None or self.reports_change:
+            raise BadOptionError(
+                f"{what} is free-running, so there are no rounds to count or to decide about: leave out rounds= and "
+                "until=, or free_running=True"
+            )
+
+
+@dataclass(frozen=True)
+class PassesGraph(BuiltIn):
+    """Passes edges and vertices on to a free-running vertex program, and says when there are no more."""
+
+    program: str
+    edge_columns: tuple[str, str, str | None]
+
+    runtime = "engine.operators.free_vertices:GraphOperator"
+    kind_word = "graph"
+
+    @property
+    def records_at_once(self) -> int | None:
+        return None
+
+
 def add_vertex_program(
     draft: Draft,
     edges: Stream[Any],
@@ -224,6 +268,8 @@ def add_vertex_program(
     if vertices is not None:
         check_stream(draft, vertices, what)
         ends = ends.merge(vertices)
+    if isinstance(kind, OfFreeVertexProgram):
+        return _add_free(draft, edges, ends, kind, name)
     values: list[Stream[Any]] = []
 
     def body(messages: Stream[Any]) -> Stream[Any]:
@@ -237,6 +283,19 @@ def add_vertex_program(
     head = Iterate(rounds, until, "change" if kind.reports_change else None)
     add_iteration(draft, ends, body, f"{name}_rounds", head)
     return values[0]
+
+
+def _add_free(draft: Draft, edges: Stream[Any], ends: Stream[Any], kind: OfFreeVertexProgram, name: str) -> Stream[Any]:
+    """Add a vertex program and the loop in which its messages circulate."""
+    passes = PassesGraph(name, kind.edge_columns)
+    graph = Stream[Any](
+        draft, (Tail(add_step(draft, passes, {"edges": edges, "vertices": ends}, {"name": f"{name}_graph"})),)
+    )
+    messages = open_loop(draft, f"{name}_messages", max_rounds=None, on_limit="dead_letter", endless=False)
+    inputs = {"in": graph.merge(messages).key_by("vertex")}
+    sent = Stream[Any](draft, (Tail(add_step(draft, kind, inputs, {"name": name}), "out"),))
+    messages.feed(sent)
+    return sent.side("values")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from engine.columns import Columns, Records
+from engine.files.arrow import arrow
 from engine.formats import from_format
 from engine.operators.base import OperatorRuntime, Place
 from engine.task_errors import USER_RAISED, MisuseError, show, user_error
@@ -48,8 +49,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         self._vertices: Vertices | None = None
         self._starts = np.zeros(KEY_GROUPS + 1, np.int64)
         # If a vertex takes the best value: these values, and the positions of the vertices that send next.
-        self._bests = np.empty(0, self._message)
-        self._improved = np.empty(0, np.int64)
+        self._bests: Array = np.empty(0, self._message)
+        self._improved: Array = np.empty(0, np.int64)
         self._marks = Marks(0)
         # What differs from the filed state.
         self._is_changed = {VALUES: False, GRAPH: False, KNOWN: False}
@@ -211,11 +212,46 @@ def as_columns(records: Records) -> Columns:
     return columns
 
 
+def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | None], **more: str) -> dict[str, Any]:
+    """The columns of edges, by the names that the operators use."""
+    source, target, weight = columns
+    names = {"sources": source, "targets": target} | ({} if weight is None else {"weights": weight}) | more
+    if missing := [name for name in names.values() if name not in edges.names]:
+        raise MisuseError(
+            f"operator {operator!r}: the edges have the columns {', '.join(edges.names)} but no "
+            f"{', '.join(map(repr, missing))}: name their columns with source=, target= and weight="
+        )
+    return {part: edges.batch.column(name) for part, name in names.items()}
+
+
 @cache
 def group_keys() -> list[list[int]]:
     """For each key group the smallest numbers in it: the keys of its rows and of its state."""
     groups = key_groups(np.arange(_KEYS_TRIED))
     return [np.flatnonzero(groups == group)[:3].tolist() for group in range(KEY_GROUPS)]
+
+
+@cache
+def row_keys() -> Array:
+    """For each key group the key of its rows."""
+    return np.array([keys[0] for keys in group_keys()], np.int64)
+
+
+def arrays_in(column: Any, kind: np.dtype[Any]) -> tuple[Array, Array]:
+    """The arrays in a column of bytes, one after the other without a copy; and where each begins, and the last ends."""
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
+    first, last = int(starts[0]), int(starts[-1])
+    if data is None or first == last:
+        return np.empty(0, kind), np.zeros(len(column) + 1, np.int64)
+    return np.frombuffer(data, kind, (last - first) // kind.itemsize, first), (starts - first) // kind.itemsize
+
+
+def as_bytes(array: Array, starts: Array) -> Any:
+    """A column of bytes that shares the memory of an array."""
+    offsets = (starts * array.itemsize).astype(np.int32)
+    buffers = [None, arrow().py_buffer(offsets), arrow().py_buffer(array)]
+    return arrow().Array.from_buffers(arrow().binary(), len(starts) - 1, buffers)
 
 
 def frozen(array: Array) -> Array:

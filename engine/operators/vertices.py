@@ -35,9 +35,20 @@ from engine.capture import OperatorCapture
 from engine.columns import Columns, Records
 from engine.files.arrow import arrow
 from engine.operators.base import Place
-from engine.operators.vertex_graph import GRAPH, KNOWN, VALUES, VertexGraphOperator, as_columns, frozen, group_keys
+from engine.operators.vertex_graph import (
+    GRAPH,
+    KNOWN,
+    VALUES,
+    VertexGraphOperator,
+    arrays_in,
+    as_bytes,
+    as_columns,
+    edge_parts,
+    frozen,
+    group_keys,
+    row_keys,
+)
 from engine.sending import Send
-from engine.task_errors import MisuseError
 from engine.vertex_edges import Array, OutEdges
 from engine.vertex_received import CombinedInbox, Inbox, UncombinedInbox
 from graphs.ids import Attempt, Epoch
@@ -78,17 +89,9 @@ class VerticesOperator(VertexGraphOperator):
     # -- loading -------------------------------------------------------------------------------------------------
 
     def _take_edges(self, records: Records, hops: Hops) -> None:
-        source, target, weight = self._kind.edge_columns
-        columns = as_columns(records)
-        names = {"sources": source, "targets": target} | ({} if weight is None else {"weights": weight})
-        if self._program.reverses:
-            names["backwards"] = BACKWARDS
-        if missing := [name for name in names.values() if name not in columns.names]:
-            raise MisuseError(
-                f"operator {self.name!r}: the edges have the columns {', '.join(columns.names)} but no "
-                f"{', '.join(map(repr, missing))}: name their columns with source=, target= and weight="
-            )
-        self._edges.append({part: to_array(columns.batch.column(name)) for part, name in names.items()})
+        columns, names = as_columns(records), self._kind.edge_columns
+        parts = edge_parts(self.name, columns, names, **({"backwards": BACKWARDS} if self._program.reverses else {}))
+        self._edges.append({part: to_array(column) for part, column in parts.items()})
         self._is_changed[GRAPH] = True
 
     def _build(self) -> dict[str, Array]:
@@ -128,13 +131,13 @@ class VerticesOperator(VertexGraphOperator):
         self._is_changed[VALUES] = True
 
     def _receive(self, sender: int, groups: npt.NDArray[np.int64], batch: Any) -> None:
-        ids, ids_starts = _arrays_in(batch.column("ids"), np.dtype(np.int64))
+        ids, ids_starts = arrays_in(batch.column("ids"), np.dtype(np.int64))
         if len(ids):
             self._learn(sender, groups, [ids[a:b] for a, b in pairwise(ids_starts.tolist())])
         if "senders" in batch.schema.names:
             self._senders[groups] += batch.column("senders").to_numpy()
-        values, starts = _arrays_in(batch.column("values"), self._message)
-        at, _ = _arrays_in(batch.column("at"), np.dtype(np.int32))
+        values, starts = arrays_in(batch.column("values"), self._message)
+        at, _ = arrays_in(batch.column("at"), np.dtype(np.int32))
         if not len(values):
             return
         places, offsets = self._places[sender]
@@ -299,23 +302,6 @@ def sender_number(index: int, parallelism: int, direction: int = 0) -> int:
     return parallelism << 32 | direction << 31 | index
 
 
-def _arrays_in(column: Any, kind: np.dtype[Any]) -> tuple[Array, Array]:
-    """The arrays in a column of bytes, one after the other without a copy; and where each begins, and the last ends."""
-    _, offsets, data = column.buffers()
-    starts = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
-    first, last = int(starts[0]), int(starts[-1])
-    if data is None or first == last:
-        return np.empty(0, kind), np.zeros(len(column) + 1, np.int64)
-    return np.frombuffer(data, kind, (last - first) // kind.itemsize, first), (starts - first) // kind.itemsize
-
-
-def _as_bytes(array: Array, starts: Array) -> Any:
-    """A column of bytes that shares the memory of an array."""
-    offsets = (starts * array.itemsize).astype(np.int32)
-    buffers = [None, arrow().py_buffer(offsets), arrow().py_buffer(array)]
-    return arrow().Array.from_buffers(arrow().binary(), len(starts) - 1, buffers)
-
-
 def _batch_of(
     direction: _Direction, rows: Array | None, values: Array, change: float, senders: int | None, *, announce: bool
 ) -> Any:
@@ -336,11 +322,11 @@ def _batch_of(
     changes = np.zeros(len(groups))
     changes[0] = change
     columns = {
-        "vertex": arrow().array(np.array([group_keys()[group][0] for group in groups.tolist()], np.int64)),
+        "vertex": arrow().array(row_keys()[groups]),
         "sender": arrow().array(np.full(len(groups), direction.sender, np.int64)),
-        "ids": _as_bytes(ids, ids_starts),
-        "at": _as_bytes(at, at_starts),
-        "values": _as_bytes(values, own_starts),
+        "ids": as_bytes(ids, ids_starts),
+        "at": as_bytes(at, at_starts),
+        "values": as_bytes(values, own_starts),
         "change": arrow().array(changes),
     }
     if senders is not None:

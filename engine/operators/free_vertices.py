@@ -1,0 +1,273 @@
+"""vertex_program, free-running: messages circulate in a loop, and a vertex takes the best value that has arrived.
+
+`GraphOperator` passes the graph on to the tasks of the vertices, as rows with a column `vertex`. When it has ended, it
+sends each key group a row behind all others. So a task knows that its graph is complete when each of its groups has
+such a row from every task. It then starts, while others may still be loading; what reaches it earlier waits.
+
+A vertex whose value has become better is put on a list. When the task has taken what has arrived, it sends what is best
+on the list, all at once: the lowest value for each target, or the highest, and only if it is better than all that it
+has sent there before. The rest of the list waits, because a value that is not the best one yet would be followed by
+another, and by all that comes of it: up to a hundred times as much work. A batch has a row for each key group: a key of
+the group, and targets and values as the bytes of arrays. A task takes a limited number of rows in a turn, and what has
+to wait for the next turn is out of date by then.
+
+Values for a task's own vertices do not travel; they are taken at once, and what becomes better is on the next list. To
+the engine the list is a timer, so a loop is not taken for dry while there is one.
+
+State is filed by key group: the values, and which vertices are not on the list. Nothing of it names another task, so
+groups go to any task. What was sent before is not state: at worst, something is sent a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from engine.arrays import to_array
+from engine.batch import Hops
+from engine.capture import OperatorCapture
+from engine.columns import Columns, Records
+from engine.files.arrow import arrow
+from engine.operators.base import OperatorRuntime, Place, TimedRuntime
+from engine.operators.vertex_graph import (
+    GRAPH,
+    KNOWN,
+    VALUES,
+    VertexGraphOperator,
+    arrays_in,
+    as_bytes,
+    as_columns,
+    edge_parts,
+    group_keys,
+    row_keys,
+)
+from engine.sending import Send
+from engine.vertex_edges import COMBINES, Array, Lookup, OutEdges, identity
+from graphs.ids import Attempt, Epoch
+from graphs.plan import Edge
+from graphs.routing import KEY_GROUPS, key_groups
+from graphs.vertex_program import OfVertexProgram, PassesGraph
+from recovery.cut import OperatorState
+
+SENT_MIN = 64
+"""A task sends the values of so many vertices at once,"""
+
+SENT_SHARE = 8
+"""or of one in so many on its list, if that is more."""
+
+
+class GraphOperator(OperatorRuntime):
+    """Passes on edges and vertices, and says when there are no more."""
+
+    def __init__(self, kind: PassesGraph, place: Place) -> None:
+        super().__init__(place)
+        self._kind = kind
+        self._send = self.send_to("out")
+
+    def door(self, edge: Edge) -> Send:
+        """Edges, or vertices."""
+        return self._pass_edges if edge.input == "edges" else self._pass_vertices
+
+    def _pass_edges(self, records: Records, hops: Hops) -> None:
+        parts = edge_parts(self._kind.program, as_columns(records), self._kind.edge_columns)
+        names = {"sources": "vertex", "targets": "target", "weights": "weight"}
+        self._send(_columns({names[part]: column for part, column in parts.items()}), hops)
+
+    def _pass_vertices(self, records: Records, hops: Hops) -> None:
+        self._send(_columns({"vertex": as_columns(records).batch.column("vertex")}), hops)
+
+    def end(self) -> None:
+        """All of the graph that this task had has been sent. To say so again after a restore does no harm."""
+        tasks = {"task": self.place.task.index, "of": self.place.parallelism}
+        self._send(_columns({"vertex": row_keys()} | {name: np.full(KEY_GROUPS, n) for name, n in tasks.items()}), 0)
+
+
+class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
+    """Runs a free-running vertex program in one task."""
+
+    def __init__(self, kind: OfVertexProgram, place: Place) -> None:
+        super().__init__(kind, place)
+        # Which tasks, of how many, have sent all of the graph, by group.
+        self._complete: dict[int, set[tuple[int, int]]] = {group: set() for group in self._groups()}
+        # What has arrived before the graph was complete: vertices and values.
+        self._early: list[tuple[Array, Array]] = []
+        self._lookup = Lookup(np.empty(0, np.int64))
+        self._out: OutEdges | None = None
+        # For each target its position if it is a vertex of this task, else -1; and the best value sent to it.
+        self._places = np.empty(0, np.int64)
+        self._told = np.empty(0, self._message)
+
+    def door(self, edge: Edge) -> Send:
+        """Messages, or the graph."""
+        return self._take_messages if edge.is_back else self._take_graph
+
+    # -- loading -------------------------------------------------------------------------------------------------
+
+    def _take_graph(self, records: Records, hops: Hops) -> None:
+        columns = as_columns(records)
+        batch = columns.batch
+        if "of" in columns.names:
+            groups = key_groups(batch.column("vertex").to_numpy()).tolist()
+            for group, of, task in zip(groups, *map(_numbers, (batch.column("of"), batch.column("task"))), strict=True):
+                self._complete[group].add((of, task))
+            self._is_changed[KNOWN] = True
+            if self._vertices is None and self._is_complete:
+                self._start()
+            return
+        if "target" in columns.names:
+            names = {"sources": "vertex", "targets": "target", "weights": "weight"}
+            parts = {part: to_array(batch.column(name)) for part, name in names.items() if name in columns.names}
+            self._edges.append(parts)
+        else:
+            self._ids.append(to_array(batch.column("vertex")))
+        self._is_changed[GRAPH] = True
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether the graph is complete: in a restored run, what is left of the former number of tasks may be too."""
+        return all(_has_all(tasks) for tasks in self._complete.values())
+
+    def _start(self) -> None:
+        """The graph is complete: set the first values, and take what came too early."""
+        ids, edges = self._in_order()
+        out = self._out = self._out_edges(ids, edges)
+        if self._is_changed[GRAPH]:
+            # Now, not at the next cut, which would take longer.
+            self._file_by_group(ids, self._starts, edges)
+            self._is_changed[GRAPH] = False
+        self._has_graph(ids, out)
+        out.index()
+        self._lookup = Lookup(ids)
+        self._places = self._lookup.of(out.rows)
+        self._told = np.full(len(out.rows), identity(self._program.combine, self._message))
+        self._keep("start", self._program.start)
+        self._take_best()
+        early, self._early = self._early, []
+        self._note([(self._lookup.of(ids), values) for ids, values in early])
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    def _take_messages(self, records: Records, hops: Hops) -> None:
+        batch = as_columns(records).batch
+        ids, _ = arrays_in(batch.column("ids"), np.dtype(np.int64))
+        values, _ = arrays_in(batch.column("values"), self._message)
+        if self._vertices is None:
+            self._early.append((ids, values))
+            self._is_changed[VALUES] = True
+        else:
+            self._note([(self._lookup.of(ids), values)])
+
+    def _note(self, parts: list[tuple[Array, Array]]) -> None:
+        """Take what is better, and put its vertices on the list."""
+        self._improved = self._marks.distinct(np.concatenate([self._improved, self._improve(parts)]))
+        self._is_changed[VALUES] = True
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """At once, if there is anything to send."""
+        return 0 if len(self._improved) else None
+
+    def fire_timers(self, now_ms: int) -> None:
+        """Send the values that have become better."""
+        out, combine = self._out, self._program.combine
+        if out is None or not len(self._improved):
+            return
+        rows, values = out.combined_of(self._sent(), self._take_next(), combine, self._along)
+        rows, values = np.arange(len(out.rows)) if rows is None else rows, values.astype(self._message, copy=False)
+        told = self._told[rows]
+        is_better = COMBINES[combine](told, values) != told
+        rows, values = rows[is_better], values[is_better]
+        self._told[rows] = values
+        places = self._places[rows]
+        is_own = places >= 0
+        self._note([(places[is_own], values[is_own])])
+        if not is_own.all():
+            self._send(_batch_of(out, rows[~is_own], values[~is_own]), 0)
+
+    def _take_next(self) -> Array:
+        """Take the vertices with the best values off the list."""
+        listed = self._improved
+        count = max(SENT_MIN, len(listed) // SENT_SHARE)
+        if len(listed) <= count:
+            self._improved = listed[:0]
+            return listed
+        values, combine = self._bests[listed], self._program.combine
+        last = count - 1 if combine == "min" else len(listed) - count
+        is_next = COMBINES[combine](values, np.partition(values, last)[last]) == values
+        self._improved = listed[~is_next]
+        return listed[is_next]
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
+        """File what has changed since the last capture, and capture that."""
+        if self._is_changed[KNOWN]:
+            for group, tasks in self._complete.items():
+                self._state.replace(group_keys()[group][KNOWN], sorted(tasks))
+        if self._is_changed[GRAPH]:
+            self._file_arrived()
+        if self._is_changed[VALUES] and self._vertices is None:
+            self._file_early()
+        elif self._is_changed[VALUES]:
+            self._file_values()
+        self._is_changed = dict.fromkeys(self._is_changed, False)
+        return super().capture(epoch, attempt, base)
+
+    def _file_early(self) -> None:
+        ids, values = (np.concatenate(part) for part in zip(*self._early, strict=True))
+        self._early = [(ids, values)]
+        groups = key_groups(ids)
+        for group in np.unique(groups).tolist():
+            filed = {"ids": ids[groups == group], "values": values[groups == group]}
+            self._state.replace(group_keys()[group][VALUES], filed)
+
+    def _file_values(self) -> None:
+        values, rests = self._bests.copy(), np.ones(len(self._bests), np.bool_)
+        rests[self._improved] = False
+        for group in self._groups():
+            own = slice(self._starts[group], self._starts[group + 1])
+            if own.start < own.stop:
+                self._state.replace(group_keys()[group][VALUES], {"values": values[own], "rests": rests[own]})
+
+    def open(self, state: OperatorState | None, whole: Mapping[str, Any]) -> None:
+        """Restore the key groups of this task. Some may come from tasks that had started, some from others."""
+        super().open(state, whole)
+        values, graph, complete = self._filed()
+        self._take_filed_graph(graph)
+        for group, tasks in complete.items():
+            self._complete[group] = set(map(tuple, tasks))
+        self._early = [
+            (filed["ids"] if "ids" in filed else graph[group]["ids"], filed["values"])
+            for group, filed in values.items()
+        ]
+        if self._is_complete:
+            self._start()
+            at_rest = [graph[group]["ids"][filed["rests"]] for group, filed in values.items() if "rests" in filed]
+            rests = np.zeros(len(self._built), np.bool_)
+            rests[self._lookup.of(np.concatenate([np.empty(0, np.int64), *at_rest]))] = True
+            self._improved = self._improved[~rests[self._improved]]
+
+
+def _batch_of(out: OutEdges, rows: Array, values: Array) -> Columns:
+    """A batch of values for these targets, with a row for each key group."""
+    starts = np.searchsorted(rows, out.starts)
+    groups = np.flatnonzero(np.diff(starts))
+    own_starts = np.append(starts[groups], len(rows))
+    ids = as_bytes(out.rows[rows].astype(np.int64), own_starts)
+    return _columns({"vertex": row_keys()[groups], "ids": ids, "values": as_bytes(values, own_starts)})
+
+
+def _has_all(tasks: set[tuple[int, int]]) -> bool:
+    return any(all((of, task) in tasks for task in range(of)) for of, _ in tasks)
+
+
+def _numbers(column: Any) -> list[int]:
+    return cast("list[int]", column.to_pylist())
+
+
+def _columns(columns: Mapping[str, Any]) -> Columns:
+    return Columns(
+        arrow().RecordBatch.from_arrays([arrow().array(column) for column in columns.values()], list(columns))
+    )
