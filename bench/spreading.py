@@ -1,20 +1,25 @@
 """What `components` and `paths` share: the lowest value spreads over a graph, ours beside the peers.
 
 Parallelism 2, a process per slice, a cut every second. The clock starts after the first round, in which vertices become
-known, and stops in the last one, in which nothing changes. All cases must end with the same values.
+known, and stops in the last one, in which nothing changes. Without rounds, it starts with the first values that are
+sent and stops with the last ones. All cases must end with the same values.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from bench.graph_input import read_edges
-from bench.measuring import Report, beside_peers, ours_and_peers
+from bench.measuring import Case, Report, beside_peers, interleaved
 from bench.options import Options
 from bench.ours import BenchError, run_to_end
 from bench.peers import peers
@@ -26,18 +31,40 @@ from graphs import Flow, VertexProgram, Vertices
 clock: dict[str, float] = {}
 """When the clock of this process started, and the time of the last round."""
 
+work = {"followed": 0}
+"""How many values went along an edge in this process, if edges have weights."""
+
 Peers = Mapping[str, Callable[[SpreadWorkload], float]]
+
+
+@dataclass
+class Counts:
+    """What was counted in each turn: cuts, and the work of ours, in values that went along an edge."""
+
+    cuts: list[int] = field(default_factory=list[int])
+    followed: list[int] = field(default_factory=list[int])
 
 
 def run(
     bench: str, workload: SpreadWorkload, known: Peers, limits: Mapping[str, float], options: Options, **more: Any
 ) -> Report:
-    """Measure ours and the peers in turns."""
-    cuts: list[int] = []
-    found = ours_and_peers(lambda: measure(workload, cuts), workload, peers(known, options.peer), options.turns)
-    check_values(workload, "ours", *(name for name in known if options.peer is None))
-    figures = {**more, "edges": workload.edges, "cuts_min": min(cuts[-options.turns :])}
-    return beside_peers(bench, "M edges/s", found, limits, is_rate=True, more=figures)
+    """Measure ours, in rounds and free-running, and the peers in turns."""
+    rounds, free = Counts(), Counts()
+    cases: dict[str, Case] = {
+        "ours": partial(measure, workload, "ours", rounds),
+        "free_running": partial(measure, workload, "free_running", free),
+    }
+    for name, peer in peers(known, options.peer).items():
+        cases[name] = partial(peer, workload)
+    found = interleaved(cases, options.turns)
+    check_values(workload, "ours", "free_running", *(name for name in known if options.peer is None))
+    free_running = found.pop("free_running")
+    figures: dict[str, Any] = {**more, "edges": workload.edges, "cuts_min": min(rounds.cuts[-options.turns :])}
+    figures["free_running_over_rounds"] = round(free_running.over(found["ours"]), 3)
+    if workload.root is not None:
+        figures["followed"] = {"ours": median(rounds.followed), "free_running": median(free.followed)}
+    report = beside_peers(bench, "M edges/s", found, limits, is_rate=True, more=figures)
+    return replace(report, figures={"ours": found["ours"], "free_running": free_running})
 
 
 def check_values(workload: SpreadWorkload, first: str, *others: str) -> None:
@@ -49,33 +76,45 @@ def check_values(workload: SpreadWorkload, first: str, *others: str) -> None:
             raise BenchError(f"{differing} values of {first} and {other} differ: one of them is wrong")
 
 
-def measure(workload: SpreadWorkload, cuts: list[int]) -> float:
+def measure(workload: SpreadWorkload, case: str, counts: Counts) -> float:
     """Millions of edges a second, at the slower task."""
     output = tempfile.mkdtemp(dir=workload.folder)
-    result = run_to_end(make_flow(workload, f"{output}/values"), every=1.0, parallelism=2, actors="slice")
-    cuts.append(result.snapshots)
+    flow = make_flow(workload, f"{output}/values", free_running=case == "free_running")
+    result = run_to_end(flow, every=1.0, parallelism=2, actors="slice")
     rows = parquet().read_table(f"{output}/values")
     values = np.empty(workload.vertices)
     values[rows["vertex"].to_numpy()] = rows["lowest"].to_numpy()
-    np.save(workload.result("ours"), values)
+    np.save(workload.result(case), values)
+    followed = rows.group_by("process").aggregate([("followed", "max")])
+    counts.cuts.append(result.snapshots)
+    counts.followed.append(arrow().compute.sum(followed["followed_max"]).as_py())
     return workload.edges / arrow().compute.max(rows["seconds"]).as_py() / 1e6
 
 
-def make_flow(workload: SpreadWorkload, output: str) -> Flow:
+def make_flow(workload: SpreadWorkload, output: str, *, free_running: bool = False) -> Flow:
     """Reads the edges, lets the lowest values spread, and writes them."""
     is_weighted = workload.root is not None
     flow = Flow("spreading")
     edges = read_edges(flow, workload.folder, workload.edges, is_weighted=is_weighted)
     weight = "weight" if is_weighted else None
     program = Shortest if is_weighted else Lowest
-    values = flow.vertex_program(program, edges, undirected=True, weight=weight, name="lowest", root=workload.root or 0)
-    values.map_batches(with_seconds, batch_format="numpy", name="seconds").write(Parquet(output), name="values")
+    values = flow.vertex_program(
+        program,
+        edges,
+        name="lowest",
+        undirected=True,
+        weight=weight,
+        free_running=free_running,
+        root=workload.root or 0,
+    )
+    values.map_batches(with_work, batch_format="numpy", name="work").write(Parquet(output), name="values")
     return flow
 
 
-def with_seconds(batch: dict[str, Any]) -> dict[str, Any]:
-    """How long the rounds took in this process."""
-    return {**batch, "seconds": np.full(len(batch["vertex"]), clock["now_s"] - clock["began_s"])}
+def with_work(batch: dict[str, Any]) -> dict[str, Any]:
+    """How long it took in this process, and how much work it was."""
+    counted = {"seconds": clock["now_s"] - clock["began_s"], "followed": work["followed"], "process": os.getpid()}
+    return batch | {name: np.full(len(batch["vertex"]), figure) for name, figure in counted.items()}
 
 
 class Lowest(VertexProgram):
@@ -93,7 +132,7 @@ class Lowest(VertexProgram):
     def send(self, vertices: Vertices) -> Any:
         """The lowest number. Looks at the clock."""
         clock["now_s"] = time.perf_counter()
-        if vertices.round == 1:
+        if vertices.round == 1 or "began_s" not in clock:
             clock["began_s"] = clock["now_s"]
         return vertices["lowest"]
 
@@ -109,4 +148,5 @@ class Shortest(Lowest):
 
     def along(self, sent: Any, weights: Any) -> Any:
         """The length at the end of an edge."""
+        work["followed"] += len(sent)
         return sent + weights
