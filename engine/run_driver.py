@@ -16,6 +16,8 @@ decides what to do when the store fails:
 - A chain that cannot be read is read again after a pause.
 - After `tries_max` failed repetitions in a row, an entry whose outcome is unknown fails the attempt, because the next
   claim reads from the chain whether the entry exists. A chain that cannot be read fails the run.
+- Before a failed attempt is reported, the chain says whether another run has taken over the job: that run has removed
+  the files whose absence may be the failure, so the takeover is the reason to report.
 - A cut that cannot be read fails the attempt. A removal that fails is reported and left to a later sweep.
 """
 
@@ -364,9 +366,18 @@ class RunDriver:
         if not self.is_restorable:
             advice = "without snapshots= a run cannot be restored: give it a folder for them"
             return [FailRun(f"{reason}; {advice}")]
+        if fenced := self._fenced():
+            return fenced
         self.ports.observer.on_restart(reason)
         self.ports.actors.stop()
         return self._claim(reason)
+
+    def _fenced(self) -> Sequence[Order]:
+        """What ends the run if another one has taken over the job."""
+        try:
+            return self.supervisor.fenced_by(self.ports.store.chain())
+        except OSError:
+            return ()  # the claim reads the chain again, and reports what fails
 
     def _rescale(self, request: Request, epoch: Epoch) -> Sequence[Order]:
         """Leave the attempt for one with other numbers of tasks, if the cut can be restored with them."""

@@ -179,9 +179,8 @@ class Supervisor:
         A run that begins `anew` does not take over another run's job. A successor continues what its predecessors
         began.
         """
-        lost_with = self._lost_with(chain)
-        if lost_with is not None:
-            return self._fence(lost_with)
+        if fenced := self.fenced_by(chain):
+            return fenced
         foreign = self._foreign(chain)
         self.read(chain)
         if self.follows:
@@ -384,9 +383,8 @@ class Supervisor:
         """
         if self.stage is Stage.OVER:
             return []
-        lost_with = self._lost_with(chain)
-        if lost_with is not None:
-            return self._fence(lost_with)
+        if fenced := self.fenced_by(chain):
+            return fenced
         self.requests.on_attempt_over()
         self.restarts += 1
         self.failures_in_a_row += 1
@@ -414,9 +412,8 @@ class Supervisor:
         Its tasks restore that cut: it is the last entry of the chain. Tasks of the attempt that was left may go on for
         a while, as after a failure; the number of the new one fences them.
         """
-        lost_with = self._lost_with(chain)
-        if lost_with is not None:
-            return self._fence(lost_with)
+        if fenced := self.fenced_by(chain):
+            return fenced
         self.requests.on_attempt_over()
         self.read(chain)
         self.sizes = request.sizes_in(parallelism)
@@ -441,8 +438,12 @@ class Supervisor:
 
     def resume(self, chain: Sequence[Numbered]) -> list[Order]:
         """Claim the next attempt after a pause, unless another run has taken over meanwhile."""
+        return self.fenced_by(chain) or self.begin(chain, self.wanted, anew=self.anew)
+
+    def fenced_by(self, chain: Sequence[Numbered]) -> list[Order]:
+        """What ends the run if another one has taken over the job; nothing if it has not."""
         lost_with = self._lost_with(chain)
-        return self.begin(chain, self.wanted, anew=self.anew) if lost_with is None else self._fence(lost_with)
+        return [] if lost_with is None else self._fence(lost_with)
 
     def _fence(self, number: int) -> list[Order]:
         self.stage = Stage.OVER

@@ -13,6 +13,7 @@ from engine.run_driver import StoreRetries
 from graphs.deployment import Deployment
 from graphs.ids import Attempt
 from recovery.orders import Abort, AttemptStart, Complete, Entry, Manifest, Numbered
+from recovery.protocol_errors import FencedError
 from recovery.stores.store_errors import OutcomeUnknownError
 from tests.on_ray.supervised import Supervised
 
@@ -94,15 +95,14 @@ def test_an_attempt_that_dies_while_its_manifest_may_exist_goes_on_from_it_if_it
     epoch = run.take_a_cut()
     manifest = store.asked[-1][1]
     # The put lands after the chain was read: the claim finds its number taken, by an entry of this run.
-    read = store.chain
+    create = store.create
 
-    def read_and_land() -> list[Numbered]:
-        store.chain = read  # type: ignore[method-assign]
-        chain = read()
+    def land_and_create(*arguments: Any) -> bool:
+        store.create = create  # type: ignore[method-assign]
         store._entries.append(Numbered(2, manifest))
-        return chain
+        return create(*arguments)
 
-    store.chain = read_and_land  # type: ignore[method-assign]
+    store.create = land_and_create  # type: ignore[method-assign]
     run.lose_a_process()
     starts = [entry for _, entry in store.chain() if isinstance(entry, AttemptStart)]
     assert [(start.attempt, start.restored) for start in starts] == [(1, None), (3, epoch)]
@@ -149,7 +149,7 @@ def test_a_claim_whose_answer_is_lost_is_created_again(monkeypatch: pytest.Monke
 
 
 def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervised, store: Failing):
-    store.unreadable = [EIO, EIO]
+    store.unreadable = [EIO] * 3
     run.lose_a_process()
     assert [attempt for attempt, _ in run.actors.attempts] == [1]
     assert "the chain of the job could not be read" in run.lines
@@ -160,7 +160,7 @@ def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervise
 
 
 def test_a_chain_that_can_never_be_read_fails_the_run_with_both_reasons(run: Supervised, store: Failing):
-    store.unreadable = [EIO] * (TRIES_MAX + 1)
+    store.unreadable = [EIO] * (TRIES_MAX + 2)
     run.lose_a_process()
     for _ in range(TRIES_MAX):
         assert not run.run.driver.is_over
@@ -201,3 +201,18 @@ def test_a_cut_that_stop_when_cannot_read_ends_neither_the_run_nor_is_it_the_use
     assert run.told(Complete) == [epoch]
     assert f"stop_when could not read the cut of epoch {epoch}" in run.lines
     assert run.run.driver.ending is None
+
+
+def test_a_failure_after_a_takeover_is_reported_as_the_takeover_alone(run: Supervised, store: Failing):
+    """The other run has removed the files of this one, whose absence is no failure to report."""
+    store._entries.append(Numbered(2, AttemptStart(Attempt(2), None, claimant="another run")))
+    run.lose_a_process()
+    assert run.lines == ""
+    assert isinstance(run.run.story.error, FencedError)
+
+
+def test_a_failure_is_reported_though_the_chain_cannot_be_read(run: Supervised, store: Failing):
+    store.unreadable = [EIO]
+    run.lose_a_process()
+    assert "attempt 1 failed: the process of actor actor died" in run.lines
+    assert run.run.story.error is None
