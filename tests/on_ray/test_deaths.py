@@ -56,6 +56,13 @@ def test_a_death_of_which_nothing_is_known_is_told_without_more():
     )
 
 
+def test_a_planned_death_is_told_as_planned_also_where_its_signal_is_not_known():
+    nothing = RuntimeError("The actor is dead because its worker process has died.")
+    for status in (None, -signal.SIGKILL):
+        assert tell_death(None, status, nothing, is_planned=True) == ": killed by SIGKILL, as planned"
+    assert tell_death(None, -signal.SIGSEGV, nothing, is_planned=True) == ": killed by SIGSEGV", "another was faster"
+
+
 def killing_itself(number: int) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return number

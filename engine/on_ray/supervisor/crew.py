@@ -58,6 +58,7 @@ class Crew:
     - _spares: handles of running actors without a name. _spares_wanted: how many there should be.
     - _prepared: actors for a rescale, started before the run is interrupted, with the needs they were started for.
     - _taking_part: the outcome of each actor's part in the latest attempt, pending or done.
+    - _planned: the actors whose processes a planned fault kills.
     - _processes: the processes of actors on this host, whose exit status can be read after their end.
     """
 
@@ -74,6 +75,7 @@ class Crew:
         self._taking_part: dict[str, Future[Outcome]] = {}
         self.arrivals: dict[str, Arrival] = {}
         self._processes: dict[str, WatchedProcess] = {}
+        self._planned: set[str] = set()
 
     def fill(self, needs: Mapping[str, Needs]) -> None:
         """Provide an actor for each name: existing ones stay, spares replace those that died."""
@@ -191,9 +193,14 @@ class Crew:
 
     def _told_death(self, name: str, error: cluster.RayError) -> str:
         process = self._processes.get(name)
-        return f"the process of actor {name} died" + tell_death(
-            self.arrivals.get(name), None if process is None else process.status(), error
-        )
+        status = None if process is None else process.status()
+        is_planned = name in self._planned
+        told = tell_death(self.arrivals.get(name), status, error, is_planned=is_planned)
+        return f"the process of actor {name} died{told}"
+
+    def on_planned_kill(self, name: str) -> None:
+        """A planned fault is about to kill the process of this actor."""
+        self._planned.add(name)
 
     def look(self, name: str) -> Future[str] | None:
         """What an actor is doing, once its process answers; None if it is dead."""
@@ -229,6 +236,7 @@ class Crew:
 
     def _forget_process(self, name: str) -> None:
         self.arrivals.pop(name, None)
+        self._planned.discard(name)
         process = self._processes.pop(name, None)
         if process is not None:
             process.close()

@@ -58,5 +58,6 @@ class PlannedKills:
 
     def _strike(self, actor: str, pid: int, kill: Kill, where: str) -> None:
         self._story.on_kill(actor, pid, kill, where)
+        self._actors.crew.on_planned_kill(actor)
         self._actors.tell(actor, Die())
         self._actors.flush()
