@@ -186,6 +186,7 @@ FAULTS = (
         "the supervisor is stopped, or its host stands still and wakes up",
         (
             "tests/on_ray/test_detached.py::test_a_supervisor_that_is_stopped_is_told_of_and_replaced",
+            f"{RECOVERY}a_supervisor_that_is_stopped_between_two_attempts_is_replaced",
             "tests/on_ray/test_daemons.py::"
             "test_a_supervisor_whose_host_stands_still_is_replaced_and_harms_nothing_when_it_wakes_up",
         ),

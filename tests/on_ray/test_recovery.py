@@ -23,8 +23,11 @@ from recovery.supervisor import run_of
 from tests.faults.evidence import Evidence
 from tests.on_ray.flows import begin, expect, finish, killed, kills_of, trips, trips_made, until
 from tests.on_ray.leftovers import actors_below, end, has_ended
+from tests.on_ray.standing_still import let_stand_still
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
+
+SILENCE_S = 3.0
 
 
 @pytest.mark.parametrize(("actors", "parallelism"), [("task", 1), ("slice", 2)])
@@ -205,6 +208,23 @@ def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path
     assert len({entry.claimant for entry in claims}) == 3 and len({run_of(entry.claimant) for entry in claims}) == 1
     status = stored_status(CutStore(str(cuts), "trips"), time.time())
     assert [failure.reason for failure in status.failures] == [LOST, LOST]
+
+
+def test_a_supervisor_that_is_stopped_between_two_attempts_is_replaced(tmp_path: Path, evidence: Evidence):
+    """Its next attempt would begin in ten minutes, and no attempt runs whose tasks could miss it."""
+    before, gate, cuts = actors_below(os.getpid()), tmp_path / "gate", tmp_path / "cuts"
+    pausing: dict[str, Any] = {"restart_strategy": "fixed", "restart_pause": 600.0, "silence_timeout": SILENCE_S}
+    flow = trips(count=50, gate=str(gate))
+    job = begin(flow, kills=["grow@epoch=2"], snapshots=cuts, every=0.1, actors="task", **pausing)
+    paused = until(job, lambda story: any("next attempt begins in" in line for line in story.lines), "it pauses")
+    assert any("actor grow/0 died: killed by SIGKILL, as planned; " in line for line in paused.lines)
+    supervisor = supervisor_of(before)
+    let_stand_still([supervisor])
+    until(job, lambda story: story.state == "running", "its successor leads the run")
+    evidence.happened("supervisors that were stopped between two attempts, and ended", has_ended(supervisor))
+    gate.touch()
+    evidence.same(job.wait().outputs["done"], trips_made(50))
+    evidence.cuts(cuts)
 
 
 def test_a_supervisor_asks_without_a_warning_whether_it_is_a_successor():

@@ -13,6 +13,7 @@ from engine.kept_inputs import Journal
 from engine.on_ray import cluster
 from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.labelled_output import label_output
+from engine.on_ray.actor.supervisor_watch import SupervisorWatch
 from engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from engine.on_ray.supervisor.silence import place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
@@ -48,6 +49,7 @@ class TaskHost:
 
     def __init__(self) -> None:
         self._mailbox: Mailbox | None = None
+        self._watch: SupervisorWatch | None = None
         self._thread = 0
         # Records come and go by the hundred thousand and seldom refer to each other. Existing objects stay, and the
         # search for reference cycles among the others can wait for more of them (measured: 15 % of a loop's time).
@@ -76,6 +78,8 @@ class TaskHost:
         self._thread = threading.get_ident()
         if self._mailbox is None:
             raise RuntimeError("an actor can only take part in an attempt after `arrive`")
+        if self._watch is not None:
+            self._watch.end()
         options = begin.options
 
         def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:
@@ -93,3 +97,4 @@ class TaskHost:
             return ActorLoop(begin, self._mailbox, store, make_services, take_back, journals_of(begin, store)).run()
         finally:
             self._mailbox.close()
+            self._watch = None if begin.leader is None else SupervisorWatch(begin.leader)
