@@ -121,7 +121,7 @@ def kept_by_pipeline(store: CutStore) -> list[Epoch]:
 def living(*, is_needed: bool) -> Sequence[RunStatus] | None:
     """The runs that are alive on the cluster; None if there is none. Raises if a cluster `is_needed`, or was named."""
     try:
-        found = _runs_on_the_cluster()
+        found = _runs_on_the_cluster(is_needed=is_needed)
     except ConnectionError as error:
         raise WrongCallError(str(error)) from error
     if found is None and is_needed:
@@ -129,8 +129,11 @@ def living(*, is_needed: bool) -> Sequence[RunStatus] | None:
     return found
 
 
-def _runs_on_the_cluster() -> Sequence[RunStatus] | None:
-    """None if no cluster is running. A cluster that is named and does not answer is a `ConnectionError`."""
+def _runs_on_the_cluster(*, is_needed: bool) -> Sequence[RunStatus] | None:
+    """None if no cluster is running.
+
+    A cluster that is named and does not answer is a `ConnectionError`, as one is that is needed and refuses the token.
+    """
     # Ray is imported by the commands that need it.
     from engine.on_ray import cluster
     from engine.on_ray.api.living_runs import living_runs
@@ -138,8 +141,8 @@ def _runs_on_the_cluster() -> Sequence[RunStatus] | None:
     was_connected = cluster.is_connected()
     try:
         cluster.connect(must_exist=True)
-    except cluster.ClusterError:
-        if os.environ.get("RAY_ADDRESS"):
+    except cluster.ClusterError as error:
+        if os.environ.get("RAY_ADDRESS") or (is_needed and isinstance(error, cluster.TokenRefusedError)):
             raise
         return None
     try:

@@ -28,6 +28,16 @@ class ClusterError(ConnectionError):
     """There is no Ray cluster to run on, or it refuses the connection."""
 
 
+class TokenRefusedError(ClusterError):
+    """The cluster requires a token that this process does not give."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"the Ray cluster at {address} requires its token: set RAY_AUTH_MODE=token, and put the token in "
+            "~/.ray/auth_token or RAY_AUTH_TOKEN"
+        )
+
+
 def check_address(environment: Mapping[str, str] = os.environ) -> None:
     """Raise `ClusterError` unless a cluster answers at RAY_ADDRESS, if that names a host and a port.
 
@@ -50,10 +60,7 @@ def check_address(environment: Mapping[str, str] = os.environ) -> None:
     except subprocess.TimeoutExpired:
         raise ClusterError(f"the process at RAY_ADDRESS={address} does not answer like a Ray cluster: {fix}") from None
     if found.stdout.strip() == "AuthenticationError":
-        raise ClusterError(
-            f"the Ray cluster at RAY_ADDRESS={address} requires its token: set RAY_AUTH_MODE=token, and put the token "
-            "in ~/.ray/auth_token or RAY_AUTH_TOKEN"
-        )
+        raise TokenRefusedError(f"RAY_ADDRESS={address}")
     if found.returncode != 0:
         raise ClusterError(f"RAY_ADDRESS={address} is not a Ray cluster, or has another version: {fix}")
 

@@ -12,12 +12,19 @@ from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
 
 import ray as untyped_ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, AuthenticationError, RayError, RayTaskError
 from ray.util import metrics
 
-from engine.on_ray.attaching import ClusterError, check_address, is_gone
+from engine.on_ray.attaching import ClusterError, TokenRefusedError, check_address, is_gone
 
-__all__ = ["ActorDiedError", "ActorUnavailableError", "ClusterError", "RayError", "RayTaskError"]
+__all__ = [
+    "ActorDiedError",
+    "ActorUnavailableError",
+    "ClusterError",
+    "RayError",
+    "RayTaskError",
+    "TokenRefusedError",
+]
 
 ray = cast(Any, untyped_ray)
 Actor = Any
@@ -63,6 +70,8 @@ def connect(*, must_exist: bool = False) -> None:
     if must_exist and gone:
         raise ClusterError(f"the Ray cluster that ran on this machine has ended: {START_ONE}")
     address = "local" if gone else os.environ.get("RAY_ADDRESS") or "auto" if must_exist else None
+    if not gone:
+        _check_token(address)
     try:
         ray.init(address=address, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -75,6 +84,31 @@ def connect(*, must_exist: bool = False) -> None:
         # Ray has installed its own handler, which it only does in the main thread.
         signal.signal(signal.SIGTERM, reaction)
     _tell_deaths_once()
+
+
+def _check_token(address: str | None) -> None:
+    """Raise if the cluster that Ray will find refuses this process. Ray itself asks it for minutes, again and again."""
+    from ray import _raylet as untyped_core
+    from ray._private import services as untyped_services
+    from ray._private.authentication import authentication_token_setup as untyped_setup
+
+    if (os.environ.get("RAY_ADDRESS") or "auto") != "auto":
+        return  # it was checked already, or is for Ray to refuse
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        found = cast("str | None", cast(Any, untyped_services).get_ray_address_from_environment(address, None))
+    except ConnectionError:
+        found = None
+    if found is None:
+        return
+    # Ray does the same: for a cluster that it finds, it uses the token of this user.
+    cast(Any, untyped_setup).maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    try:
+        cast(Any, untyped_core).GcsClient(address=found)
+    except AuthenticationError as error:
+        raise TokenRefusedError(found) from error
+    except RayError:
+        return  # Ray asks again, and reports what is wrong
 
 
 def _noted_address() -> str | None:

@@ -143,7 +143,7 @@ class Submitted:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PIP_", "PYTHON"))}
         self.environment = {**kept, **home, "PATH": f"{python.parent}:{os.environ['PATH']}"}
         self._daemons: list[subprocess.Popen[str]] = []
-        self._address = self._start_head()
+        self.address = self._start_head()
 
     def _start_head(self) -> str:
         head, client, dashboard, agent = _free_ports(4)
@@ -158,7 +158,7 @@ class Submitted:
     def add_daemon(self) -> None:
         """One more, as on another machine, with CPUs of its own."""
         (agent,) = _free_ports(1)
-        self._start_daemon("--address", self._address, "--num-cpus", "4", "--dashboard-agent-listen-port", str(agent))
+        self._start_daemon("--address", self.address, "--num-cpus", "4", "--dashboard-agent-listen-port", str(agent))
 
     def _start_daemon(self, *options: str) -> str:
         words = [*self._command, "start", "--block", "--disable-usage-stats", *options]

@@ -104,6 +104,29 @@ def test_a_relative_path_is_refused_in_a_submitted_job(cluster: Submitted, proje
     assert "source 'arriving' reads 'examples/cyclic/data/payments.jsonl' is relative" in said
 
 
+def list_jobs(cluster: Submitted, **given: str) -> subprocess.CompletedProcess[str]:
+    """`backedge jobs` on the cluster that Ray has noted on this machine."""
+    note = Path(cluster.folder) / "ray" / "ray_current_cluster"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(cluster.address)
+    kept = {name: value for name, value in cluster.environment.items() if name != "RAY_AUTH_MODE"}
+    command = [sys.executable, "-m", "backedge", "jobs"]
+    environment = {**kept, "PYTHONPATH": str(ROOT), **given}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_cluster_that_is_found_gets_the_token_of_the_user(cluster: Submitted):
+    done = list_jobs(cluster)
+    assert done.returncode == 0 and "token" not in done.stderr.lower(), done.stderr
+
+
+@pytest.mark.parametrize("given", [{}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}], ids=["none", "wrong"])
+def test_a_cluster_that_refuses_the_token_is_named_at_once(cluster: Submitted, given: dict[str, str], tmp_path: Path):
+    done = list_jobs(cluster, HOME=str(tmp_path), **given)
+    assert done.returncode == 2
+    assert f"the Ray cluster at {cluster.address} requires its token: set RAY_AUTH_MODE=token" in done.stderr
+
+
 # -- a wheel in the runtime environment ----------------------------------------------------------------------------
 
 
