@@ -169,6 +169,62 @@ def _graph_of_columns(flow: Flow) -> None:
     _write(flow.vertex_program(Sums, edges, rounds=ROUNDS, name="vertex"))
 
 
+# -- the same graph in a loop --------------------------------------------------------------------------------------
+
+
+class Spreading:
+    """The lowest value that has reached a vertex, and the ends of its edges."""
+
+    outputs = ("messages", "values")
+
+    def on_record(self, ctx: Any, input: str, record: Item) -> None:
+        vertex: Item = ctx.state.get() or {"value": first_value(ctx.key), "ends": []}
+        ends: list[int] = []
+        if input == "edges":
+            vertex["ends"].append(record["target"])
+            ends = [record["target"]]
+        elif record.get("value", VALUE_MAX) < vertex["value"]:
+            vertex["value"] = record["value"]
+            ends = vertex["ends"]
+        for end in ends:
+            ctx.emit({"vertex": end, "value": vertex["value"] + 1}, "messages")
+        ctx.state.set(vertex)
+
+    def on_end(self, ctx: Any) -> None:
+        for key in ctx.keys():  # noqa: SIM118
+            ctx.emit({"vertex": key, "value": ctx.state.get()["value"]}, "values")
+
+
+def first_value(vertex: Any) -> Any:
+    """The value that a vertex, or each of several, begins with."""
+    return (vertex * 37 + 11) % VALUE_MAX
+
+
+class SpreadingOfColumns(VertexProgram):
+    """`Spreading`."""
+
+    combine, message, best = "min", np.int64, "value"
+
+    def start(self, vertices: Vertices) -> Arrays:
+        return {"value": first_value(vertices.ids)}
+
+    def along(self, sent: Any, weights: Any) -> Any:
+        return sent + 1
+
+
+def _free(flow: Flow) -> None:
+    edges, again = _read(flow).map(edge, name="edge"), flow.loop("again", of=Item)
+    messages = edges.flat_map(ends, name="ends").merge(again)
+    sent = flow.process(Spreading, edges=edges.key_by("source"), messages=messages.key_by("vertex"), name="vertex")
+    again.feed(sent)
+    _write(sent.side("values"))
+
+
+def _free_of_columns(flow: Flow) -> None:
+    edges = _read(flow).map(edge, name="edge")
+    _write(flow.vertex_program(SpreadingOfColumns, edges, free_running=True, name="vertex"))
+
+
 # -- both --------------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +240,7 @@ Built = Callable[[Flow], None]
 _PAIRS: dict[str, tuple[Built, Built]] = {
     "columns_loop": (_loop, _loop_of_columns),
     "columns_vertices": (_graph, _graph_of_columns),
+    "columns_free_vertices": (_free, _free_of_columns),
 }
 ON_COLUMNS = tuple(_PAIRS)
 
