@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, help="number of records: for a short trial")
     parser.add_argument("--large", action="store_true", help="loop: ten times as many records, to the end")
     parser.add_argument("--scale", type=int, help="pagerank, components: 2**scale vertices (default 18 and 20)")
+    parser.add_argument("--graph", choices=("rmat", "debian"), default="rmat", help="components: which graph")
     parser.add_argument("--side", type=int, help="paths: the side of the grid (default 1000)")
     given = vars(parser.parse_args(arguments))
     name = given.pop("name")

@@ -15,6 +15,7 @@ class Options:
     - peer: a file whose `run(workload)` stands in for a peer, see `bench.peers`.
     - seconds: how long a case is measured a turn. records: how many records the input has. Both are for short trials.
     - scale: only for `pagerank` and `components`, the logarithm of the number of vertices.
+    - graph: only for `components`, "rmat" or "debian".
     - side: only for `paths`, the length of a side of the grid.
     - large: only for `loop`, its workload ten times as large, to its end.
     """
@@ -26,4 +27,5 @@ class Options:
     records: int | None = None
     large: bool = False
     scale: int | None = None
+    graph: str = "rmat"
     side: int | None = None
