@@ -84,7 +84,7 @@ def show_cut(options: argparse.Namespace) -> int:
     """`backedge snapshots show EPOCH`: its tasks and files. Everything is verified; 1 if something does not hold."""
     try:
         store = _one(options)
-        described = store.manifest_of(Epoch(options.epoch))
+        described = cut_of(store, options.epoch)
         facts = _facts(store, _entry(store, described.epoch))
         try:
             store.verify(described.epoch)

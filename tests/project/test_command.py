@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import backedge_command
 from backedge.command import main
 from backedge.version import VERSION
 
@@ -138,6 +141,37 @@ def test_a_path_is_taken_for_the_module_there(module: str, where: str, capsys: p
 def test_command_runs_as_a_module():
     said = subprocess.run([sys.executable, "-m", "backedge", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"backedge {VERSION}\n"
+
+
+INTERRUPTED_WHILE_LOADING = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "backedge":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from backedge_command import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback():
+    told = subprocess.run([sys.executable, "-c", INTERRUPTED_WHILE_LOADING], capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (-signal.SIGINT, "")
+
+
+@pytest.mark.parametrize("reaction", [signal.default_int_handler, signal.SIG_IGN])
+def test_once_it_is_loaded_ctrl_c_does_what_it_did_before(reaction: Any, monkeypatch: pytest.MonkeyPatch):
+    found: list[Any] = []
+    monkeypatch.setattr("backedge.command.main", lambda: found.append(signal.getsignal(signal.SIGINT)) or 0)
+    before = signal.signal(signal.SIGINT, reaction)
+    try:
+        assert backedge_command.main() == 0
+        assert found == [signal.getsignal(signal.SIGINT)] == [reaction]
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_reader_that_has_gone_is_no_fault(module: str):

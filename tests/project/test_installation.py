@@ -19,7 +19,7 @@ import pytest
 from backedge.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("backedge", "engine", "graphs", "recovery", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("backedge_command.py", "backedge", "engine", "graphs", "recovery", "pyproject.toml", "README.md", "LICENSE")
 
 OFFLINE = ("--no-deps", "--no-index", "--no-build-isolation")
 
@@ -146,6 +146,7 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: Path):
     ours = {file.relative_to(ROOT).as_posix() for package in packages for file in (ROOT / package).rglob("*.py")}
     ours |= {f"{package}/py.typed" for package in packages}
     ours |= {file.relative_to(ROOT).as_posix() for file in (ROOT / "backedge" / "page" / "assets").iterdir()}
+    ours.add("backedge_command.py")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == ours
 
