@@ -123,9 +123,10 @@ def from_ray_data(dataset: Any, *, rate: float | None = None) -> DatasetRows:
     # A dataset has a context of its own, copied when it was made: the current one comes too late.
     dataset.context.execution_options.preserve_order = True
     blocks = list(dataset.to_arrow_refs())
-    sizes: list[int] = cluster.get([cluster.task(_size)(block) for block in blocks])
-    cut = list(_spans(sizes, PIECE_ROWS))
-    pinned = [cluster.task(_pin, returns=2)(spans, *(blocks[block] for block, _, _ in spans)) for spans in cut]
+    described: list[tuple[int, Any]] = cluster.get([cluster.task(_describe)(block) for block in blocks])
+    schema = common_schema([schema for _, schema in described])
+    cut = list(_spans([rows for rows, _ in described], PIECE_ROWS))
+    pinned = [cluster.task(_pin, returns=2)(schema, spans, *(blocks[block] for block, _, _ in spans)) for spans in cut]
     digests: list[str] = cluster.get([digest for _, digest in pinned])
     return DatasetRows(
         {
@@ -157,14 +158,27 @@ def _spans(sizes: Sequence[int], rows_max: int) -> list[list[tuple[int, int, int
     return pieces
 
 
-def _size(block: Any) -> int:
-    return block.num_rows
+def _describe(block: Any) -> tuple[int, Any]:
+    """The number of its rows, and its schema."""
+    return block.num_rows, block.schema
 
 
-def _pin(spans: Sequence[tuple[int, int, int]], *blocks: Any) -> tuple[Any, str]:
+def common_schema(blocks: Sequence[Any]) -> Any:
+    """The schema of all blocks. One that has only nulls in a column, or lacks it, does not know the column's type."""
+    bare = [schema.remove_metadata() for schema in blocks]
+    try:
+        return arrow().unify_schemas([arrow().schema([]), *bare], promote_options="default")
+    except arrow().ArrowException as error:
+        raise BadOptionError(
+            f"the blocks of the dataset differ in the type of a column ({error}): convert it before from_ray_data"
+        ) from error
+
+
+def _pin(schema: Any, spans: Sequence[tuple[int, int, int]], *blocks: Any) -> tuple[Any, str]:
     """The rows of a piece as one batch, and their digest."""
     parts = [block.slice(start, stop - start) for block, (_, start, stop) in zip(blocks, spans, strict=True)]
-    table = arrow().concat_tables(parts).combine_chunks()
+    # The piece has all columns and their types, whatever its own blocks know of them.
+    table = arrow().concat_tables([schema.empty_table(), *parts], promote_options="default").combine_chunks()
     rows = table.replace_schema_metadata(None).to_batches()[0]
     return rows, digest_of(rows)
 

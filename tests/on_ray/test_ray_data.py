@@ -16,7 +16,7 @@ from backedge import BadOptionError, Collect, Flow, InputChangedError, RunOption
 from engine.on_ray import ray_data
 from engine.on_ray.api.detached_runs import check_detached
 from engine.on_ray.cluster import ray
-from engine.on_ray.ray_data import DatasetRows, Piece, digest_of, to_ray_data
+from engine.on_ray.ray_data import DatasetRows, Piece, common_schema, digest_of, to_ray_data
 from tests.on_ray.flows import begin
 
 ROWS = [{"id": number, "name": f"order {number}" if number % 3 else None} for number in range(50)]
@@ -32,9 +32,9 @@ class Dataset:
 
     def to_arrow_refs(self) -> Iterator[Any]:
         assert self.context.execution_options.preserve_order, "else the block that is ready first is the first one"
-        table, start = pa.Table.from_pylist(self.rows), 0
+        start = 0
         for size in (*self.blocks, len(self.rows) - sum(self.blocks)):
-            yield ray.put(table.slice(start, size))
+            yield ray.put(pa.Table.from_pylist(self.rows[start : start + size]))
             start += size
 
 
@@ -72,6 +72,14 @@ def test_a_restart_with_other_rows_is_refused_and_one_with_the_same_goes_on():
             source.check_unchanged(begun)
 
 
+def test_blocks_agree_on_the_types_of_columns_or_are_refused():
+    ids, names = pa.schema({"id": pa.int64(), "name": pa.null()}), pa.schema({"name": pa.string()})
+    assert common_schema([]) == pa.schema([])
+    assert common_schema([ids, names]) == pa.schema({"id": pa.int64(), "name": pa.string()})
+    with pytest.raises(BadOptionError, match=r"differ in the type.*\bid\b.*convert it"):
+        common_schema([ids, pa.schema({"id": pa.string()})])
+
+
 def test_only_datasets_are_taken_and_not_for_detached_runs():
     with pytest.raises(BadOptionError, match=r"type list.*Items"):
         from_ray_data([1])
@@ -93,7 +101,7 @@ def test_a_killed_run_reads_each_row_once_and_its_result_becomes_a_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ray_data, "PIECE_ROWS", 20)
-    source = from_ray_data(Dataset(ROWS, 7, 0, 30))
+    source = from_ray_data(Dataset(ROWS, 1, 6, 0, 30))  # the first has only a null for the name
     assert {name: piece.rows for name, piece in source.pieces.items()} == {"0": 20, "20": 20, "40": 10}
     assert from_ray_data(Dataset(ROWS)) == source, "the blocks do not count"
     assert from_ray_data(Dataset([*ROWS[:-1], {"id": 50, "name": None}])) != source
