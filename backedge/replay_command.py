@@ -134,7 +134,20 @@ def _loaded(flow: bytes) -> tuple[Deployment, int]:
     if "" not in sys.path:
         sys.path.insert(0, "")
     with told_in_a_line("the flow that was run cannot be loaded here: it raises"):
-        return pickle.loads(flow)
+        try:
+            return pickle.loads(flow)
+        except ModuleNotFoundError as missing:
+            raise WrongCallError(
+                f"the flow that was run needs the module {missing.name!r}, which is not here or among the installed "
+                "ones: run the command in the folder that holds it"
+            ) from None
+        except AttributeError as missing:
+            if "get attribute" not in str(missing):
+                raise  # it comes from the code of the module
+            raise WrongCallError(
+                f"the flow that was run needs a function that its module has no longer ({missing}): give it "
+                "its former name for the replay"
+            ) from None
 
 
 def _listed(what: Sequence[object]) -> str:

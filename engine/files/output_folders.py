@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.files.disk import Disk
 from engine.files.file_errors import OutputError
+from graphs.wording import counted
 from recovery.stores.folder_store import FolderStore
 from recovery.stores.store_calls import create_exclusively, exists
 from recovery.stores.store_protocol import Store
@@ -43,8 +44,8 @@ def refuse_other_output(sink: str, output: str, found: Sequence[str]) -> None:
     """Raise an `OutputError` if output was found where a fresh run would write."""
     if found:
         raise OutputError(
-            f"sink {sink!r} would write to {output}, which already contains {len(found)} files, such as "
-            f"{found[0]!r}: remove them, give another folder, or resume the run that wrote them"
+            f"sink {sink!r} would write to {output}, which already contains {counted(len(found), 'file')}, such as "
+            f"{found[0]!r}: remove what is there, give another folder, or resume the run that wrote them"
         )
 
 

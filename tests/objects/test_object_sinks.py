@@ -207,7 +207,7 @@ def test_a_fresh_run_is_refused_a_place_that_holds_output_and_a_resumed_one_is_n
     assert list(place.open().list("out")) == [], "what was tried out is gone"
     prepared(out, 1).commit(transaction(1))
     check_sink(operator, sink_place())
-    with pytest.raises(OutputError, match=r"already contains 1 files, such as 'part-"):
+    with pytest.raises(OutputError, match=r"already contains 1 file, such as 'part-"):
         check_sink(operator, sink_place(), fresh=True)
 
 

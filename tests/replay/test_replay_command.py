@@ -333,6 +333,17 @@ def test_what_was_not_kept_is_said_with_what_there_is(tmp_path: Path, module: Mo
     assert code == 2 and "epoch 7 is not a cut" in said
 
 
+def test_a_module_that_is_not_here_or_has_lost_a_function_is_named(tmp_path: Path, module: Module, replay: Replay):
+    ran_by_hand(tmp_path, module.flow(), "count", BATCHES)
+    module.edit("longer", "longer_than_one")
+    code, said = replay("count")
+    assert code == 2 and "'longer'" in said and "former name" in said
+    sys.modules.pop("counting_words", None)
+    module.file.rename(tmp_path / "elsewhere.py")
+    code, said = replay("count")
+    assert code == 2 and "the module 'counting_words'" in said and "in the folder that holds it" in said
+
+
 def test_a_run_that_kept_nothing_is_told_the_option(tmp_path: Path, replay: Replay):
     CutStore(str(tmp_path), "job")
     code, said = replay("count")
