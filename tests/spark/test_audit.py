@@ -11,6 +11,7 @@ import pytest
 
 from backedge import Collect, Flow, Range, RunOptions
 from backedge.faults import Faults, run_with_faults
+from recovery.spark.audit import audit_job
 from recovery.spark.audit.audit_job import audit
 from recovery.spark.audit.file_checks import Span
 from recovery.spark.audit.file_verification import check_file, file_findings
@@ -102,6 +103,20 @@ def test_cuts_of_a_run_that_was_killed_are_consistent(spark: SparkSession, job: 
     sizes = [cut.sizes for cut in verdict.epochs]
     assert max(size["log_records"] for size in sizes) > 0
     assert all(size["digested"] and size["counted"] for size in sizes)
+
+
+def test_invariants_see_the_same_in_small_cuts_and_in_large_ones(
+    spark: SparkSession, job: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The files of large cuts are read cut by cut, so that a hundred cuts are not read a hundred times."""
+    counts = {"counts": "SELECT (SELECT count(*) FROM state) AS keys, (SELECT count(*) FROM in_flight) AS in_flight"}
+    folder, cuts = JobFolder.open(str(job)), first_cuts(job, 3)
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for kind, small_bytes in (("small", audit_job.SMALL_BYTES), ("large", 0)):
+        monkeypatch.setattr(audit_job, "SMALL_BYTES", small_bytes)
+        found[kind] = [cut.invariants[0].examples for cut in audit(spark, folder, cuts, counts).epochs]
+    assert found["small"] == found["large"]
+    assert len(set(found["large"])) == len(cuts)
 
 
 def before_rows(job: Path, epoch: int) -> Verdict:

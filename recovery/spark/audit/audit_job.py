@@ -65,12 +65,15 @@ def audit(
         found[epoch].add((one, 1) for one in file_findings(cuts[epoch], faults))
     if audited:
         # Invariants create views, which must not replace views of the session's owner.
-        own = _own_session(spark, sum(size["bytes"] for size in sizes))
+        size = sum(size["bytes"] for size in sizes)
+        own = _own_session(spark, size)
         progress(f"checking cuts: {len(audited):,}")
         roles = _assign_roles(own, folder, {epoch: cuts[epoch] for epoch in readable}, places, audited)
         _judge(own, roles, cuts, places, found)
         for epoch in audited:
-            found[epoch].invariants = check_invariants(own, roles.tables, epoch, invariants or {})
+            # A query over all cuts reads the files of each. To read small ones again is cheaper than to plan again.
+            tables = roles.tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch])
+            found[epoch].invariants = check_invariants(own, tables, epoch, invariants or {})
     return conclude(folder, documents, found, readable)
 
 
