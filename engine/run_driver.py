@@ -366,18 +366,21 @@ class RunDriver:
         if not self.is_restorable:
             advice = "without snapshots= a run cannot be restored: give it a folder for them"
             return [FailRun(f"{reason}; {advice}")]
-        if fenced := self._fenced():
-            return fenced
-        self.ports.observer.on_restart(reason)
-        self.ports.actors.stop()
-        return self._claim(reason)
-
-    def _fenced(self) -> Sequence[Order]:
-        """What ends the run if another one has taken over the job."""
+        self.reason, unread = reason, ""
+        chain: Sequence[Numbered] = ()
         try:
-            return self.supervisor.fenced_by(self.ports.store.chain())
-        except OSError:
-            return ()  # the claim reads the chain again, and reports what fails
+            chain = self._chain()
+        except OutcomeUnknownError as error:
+            unread = str(error)
+        fenced = self.supervisor.fenced_by(chain)
+        if not fenced:
+            self.ports.observer.on_restart(reason)
+        self.ports.actors.stop()
+        if unread:
+            self._set_step(ChainReading.CLAIM)
+            return self._on_unread(unread)
+        # An entry that was created meanwhile has the number that the claim wants, so nothing is missed.
+        return fenced or self.supervisor.on_failure(reason, chain, self.ports.clock.now_ms)
 
     def _rescale(self, request: Request, epoch: Epoch) -> Sequence[Order]:
         """Leave the attempt for one with other numbers of tasks, if the cut can be restored with them."""

@@ -95,14 +95,15 @@ def test_an_attempt_that_dies_while_its_manifest_may_exist_goes_on_from_it_if_it
     epoch = run.take_a_cut()
     manifest = store.asked[-1][1]
     # The put lands after the chain was read: the claim finds its number taken, by an entry of this run.
-    create = store.create
+    read = store.chain
 
-    def land_and_create(*arguments: Any) -> bool:
-        store.create = create  # type: ignore[method-assign]
+    def read_and_land() -> list[Numbered]:
+        store.chain = read  # type: ignore[method-assign]
+        chain = read()
         store._entries.append(Numbered(2, manifest))
-        return create(*arguments)
+        return chain
 
-    store.create = land_and_create  # type: ignore[method-assign]
+    store.chain = read_and_land  # type: ignore[method-assign]
     run.lose_a_process()
     starts = [entry for _, entry in store.chain() if isinstance(entry, AttemptStart)]
     assert [(start.attempt, start.restored) for start in starts] == [(1, None), (3, epoch)]
@@ -149,7 +150,7 @@ def test_a_claim_whose_answer_is_lost_is_created_again(monkeypatch: pytest.Monke
 
 
 def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervised, store: Failing):
-    store.unreadable = [EIO] * 3
+    store.unreadable = [EIO, EIO]
     run.lose_a_process()
     assert [attempt for attempt, _ in run.actors.attempts] == [1]
     assert "the chain of the job could not be read" in run.lines
@@ -160,7 +161,7 @@ def test_a_chain_that_cannot_be_read_for_a_while_delays_a_restart(run: Supervise
 
 
 def test_a_chain_that_can_never_be_read_fails_the_run_with_both_reasons(run: Supervised, store: Failing):
-    store.unreadable = [EIO] * (TRIES_MAX + 2)
+    store.unreadable = [EIO] * (TRIES_MAX + 1)
     run.lose_a_process()
     for _ in range(TRIES_MAX):
         assert not run.run.driver.is_over
@@ -215,4 +216,5 @@ def test_a_failure_is_reported_though_the_chain_cannot_be_read(run: Supervised, 
     store.unreadable = [EIO]
     run.lose_a_process()
     assert "attempt 1 failed: the process of actor actor died" in run.lines
+    assert "the chain of the job could not be read" in run.lines
     assert run.run.story.error is None
