@@ -146,11 +146,15 @@ class OutEdges:
 
     def combined_of(self, sent: Array, senders: Array, combine: str, along: Along | None) -> tuple[Array | None, Array]:
         """Like `combined`, for the vertices at these positions; of few, it only costs what they send."""
-        if int(self.degrees[senders].sum()) * FEW < len(self._sources):
+        if self.are_few(senders):
             return self._from_few(sent, senders, combine, along)
         active = np.zeros(len(self.degrees), np.bool_)
         active[senders] = True
         return self.combined(sent, active, combine, along)
+
+    def are_few(self, senders: Array) -> bool:
+        """Whether only the edges of the vertices at these positions are looked at, and not all edges."""
+        return int(self.degrees[senders].sum()) * FEW < len(self._sources)
 
     def each(self, sent: Array, active: Array | None, along: Along | None) -> tuple[Array | None, Array]:
         """What goes along each edge, if nothing is combined; and the rows, if not all of them."""

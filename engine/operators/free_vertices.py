@@ -7,9 +7,11 @@ such a row from every task. It then starts, while others may still be loading; w
 A vertex whose value has become better is put on a list. When the task has taken what has arrived, it sends what is best
 on the list, all at once: the lowest value for each target, or the highest, and only if it is better than all that it
 has sent there before. The rest of the list waits, because a value that is not the best one yet would be followed by
-another, and by all that comes of it: up to a hundred times as much work. A batch has a row for each key group: a key of
-the group, and targets and values as the bytes of arrays. A task takes a limited number of rows in a turn, and what has
-to wait for the next turn is out of date by then.
+another, and by all that comes of it: up to a hundred times as much work. Only where the best ones have so many edges
+that all edges are looked at, the whole list is sent.
+
+A batch has a row for each key group: a key of the group, and targets and values as the bytes of arrays. A task takes a
+limited number of rows in a turn, and what has to wait for the next turn is out of date by then.
 
 Values for a task's own vertices do not travel; they are taken at once, and what becomes better is on the next list. To
 the engine the list is a timer, so a loop is not taken for dry while there is one.
@@ -174,7 +176,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         out, combine = self._out, self._program.combine
         if out is None or not len(self._improved):
             return
-        rows, values = out.combined_of(self._sent(), self._take_next(), combine, self._along)
+        rows, values = out.combined_of(self._sent(), self._take_next(out), combine, self._along)
         rows, values = np.arange(len(out.rows)) if rows is None else rows, values.astype(self._message, copy=False)
         told = self._told[rows]
         is_better = COMBINES[combine](told, values) != told
@@ -186,16 +188,17 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         if not is_own.all():
             self._send(_batch_of(out, rows[~is_own], values[~is_own]), 0)
 
-    def _take_next(self) -> Array:
-        """Take the vertices with the best values off the list."""
-        listed = self._improved
+    def _take_next(self, out: OutEdges) -> Array:
+        """Take the vertices with the best values off the list; all of them, if they cost no more."""
+        listed, self._improved = self._improved, self._improved[:0]
         count = max(SENT_MIN, len(listed) // SENT_SHARE)
         if len(listed) <= count:
-            self._improved = listed[:0]
             return listed
         values, combine = self._bests[listed], self._program.combine
         last = count - 1 if combine == "min" else len(listed) - count
         is_next = COMBINES[combine](values, np.partition(values, last)[last]) == values
+        if not out.are_few(listed[is_next]):
+            return listed
         self._improved = listed[~is_next]
         return listed[is_next]
 

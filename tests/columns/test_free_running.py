@@ -127,7 +127,8 @@ class FarBack(OwnNumber):
     """The lowest of the first thousand numbers is best."""
 
     def start(self, vertices: Vertices) -> Any:
-        return {"lowest": np.where(vertices.ids < 1_000, vertices.ids, np.inf)}
+        vertices.active = is_first = vertices.ids < 1_000
+        return {"lowest": np.where(is_first, vertices.ids, np.inf)}
 
 
 class FarAhead(FarBack):
@@ -136,7 +137,8 @@ class FarAhead(FarBack):
     combine = "max"
 
     def start(self, vertices: Vertices) -> Any:
-        return {"lowest": np.where(vertices.ids < 1_000, vertices.ids, -np.inf)}
+        vertices.active = is_first = vertices.ids < 1_000
+        return {"lowest": np.where(is_first, vertices.ids, -np.inf)}
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
@@ -172,14 +174,25 @@ def test_a_task_sends_a_vertex_only_better_values():
 
 @pytest.mark.parametrize(("program", "sign"), [(FarBack, 1), (FarAhead, -1)])
 def test_a_task_sends_the_best_values_first(program: type[VertexProgram], sign: int):
-    run = ByHand(program, 2)
-    run.load([{"source": source, "target": source + 1_000} for source in range(1_000)])
-    run.deliver()
-    sent: list[Any] = []
-    while run.programs[0].next_timer_ms is not None:
-        sent += [sign * np.array(list(sent_in(batch).values())) for _, batch in run.programs[0].fire_timers(0)]
+    """Where they have few of the edges: those of the higher numbers carry nothing."""
+    sent = [sign * np.array(values) for values in sent_from(program, sources=2_000)]
     assert len(sent) > 2
     assert all(earlier.max() < later.min() for earlier, later in pairwise(sent))
+
+
+def test_a_task_sends_all_values_at_once_where_the_best_ones_have_many_edges():
+    assert len(sent_from(FarBack, sources=1_000)) == 1
+
+
+def sent_from(program: type[VertexProgram], sources: int) -> list[list[float]]:
+    """What one of two tasks sends at a time."""
+    run = ByHand(program, 2)
+    run.load([{"source": source, "target": source + 10_000} for source in range(sources)])
+    run.deliver()
+    sent: list[list[float]] = []
+    while run.programs[0].next_timer_ms is not None:
+        sent += [list(sent_in(batch).values()) for _, batch in run.programs[0].fire_timers(0)]
+    return sent
 
 
 def test_what_has_arrived_from_several_tasks_is_sent_on_at_once():
