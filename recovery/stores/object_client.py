@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 Client = S3Store | GCSStore | AzureStore
 
-_ENDPOINTS = (
-    *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-    *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-    "GOOGLE_BASE_URL",
-)
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+_ENDPOINT = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+)(:\d+)?(/\S*)?")
 _AWS_CREDENTIALS = (
     *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE"),
     *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
@@ -99,10 +100,14 @@ def address_of(location: str) -> Address:
 
 def client_of(address: Address, repeats: Repeats, location: str) -> Client:
     """A client of the bucket. Nothing is sent yet."""
+    endpoints = {name: os.environ[name] for name in _ENDPOINTS[address.scheme] if os.environ.get(name)}
+    for name, endpoint in endpoints.items():
+        if not _ENDPOINT.fullmatch(endpoint):  # the client would panic
+            raise StoreError(f"{name}={endpoint} is no address of a server: write http://HOST:PORT or https://HOST")
     options: ClientConfig = {
         "timeout": timedelta(seconds=repeats.request_s),
         "connect_timeout": timedelta(seconds=repeats.connect_s),
-        "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
+        "allow_http": any(endpoint.startswith("http://") for endpoint in endpoints.values()),
     }
     retries: RetryConfig = {
         "max_retries": repeats.times,

@@ -92,6 +92,15 @@ def test_a_location_that_names_no_place_is_refused(location: str):
         ObjectStore(location)
 
 
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "http://", "http://host:port", "ftp://host", "http://host/a b"])
+def test_an_endpoint_that_is_no_address_is_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", endpoint)
+    for location, variable in (("s3://b/cuts", "AWS_ENDPOINT_URL"), ("az://b/cuts", "AZURE_STORAGE_ENDPOINT")):
+        with pytest.raises(StoreError, match=rf"{variable}={endpoint} is no address.*write http://HOST:PORT"):
+            ObjectStore(location)
+
+
 def test_a_bucket_that_does_not_exist_is_named(place: Place):
     scheme = place.location.partition("://")[0]
     with pytest.raises(StoreError, match=rf"{scheme}://missing does not exist; create it"):
