@@ -128,7 +128,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Ray is found: commands look for one on all of this machine, where other tests run theirs and kill them."""
     from backedge.inspecting import jobs
 
-    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: None)
+    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda **_: None)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def alive(monkeypatch: pytest.MonkeyPatch, store: CutStore, **changed: Any) -> R
     """A run of this store that is alive on the cluster."""
     known: dict[str, Any] = {"snapshots": store.root, "attempt": 4, "last_epoch": 2, "cuts": 2, "records": 70}
     status = RunStatus("job", "4f", "running", True, 1_000.0, 5.0, **{**known, **changed})
-    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: [status])
+    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda **_: [status])
     return status
 
 
@@ -357,7 +357,7 @@ def test_a_living_run_is_found_though_it_knows_its_folder_by_another_name(
     code, _, err = run(capsys, "snapshots", "delete", "job", "2", "--force", "--snapshots", link)
     assert (code, kept(tmp_path)) == (2, [1, 2]) and "whose run is alive" in err
     another = replace(status, run="another", snapshots="/elsewhere")
-    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda: [another])
+    monkeypatch.setattr(jobs, "_runs_on_the_cluster", lambda **_: [another])
     assert run(capsys, "snapshots", "delete", "job", "2", "--force", "--snapshots", link)[0] == 0
 
 
