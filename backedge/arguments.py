@@ -11,6 +11,8 @@ from backedge.flows import WrongCallError
 from recovery.stores.keys import KEY_VARIABLE, key_in_file, signing_key
 from recovery.stores.store_errors import StoreError
 
+PORT_MAX = 65_535
+
 
 class Parser(argparse.ArgumentParser):
     """Reports a wrong call in one line, without the dozen lines of usage."""
@@ -34,6 +36,14 @@ def number(text: str) -> int:
     found = digits(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}: give an integer of at least 0")
+    return found
+
+
+def port(text: str) -> int:
+    """The number of a TCP port; 0 stands for one that is free."""
+    found = digits(text)
+    if found is None or found > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}: give an integer from 0 to {PORT_MAX}")
     return found
 
 

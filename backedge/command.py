@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from backedge.arguments import Parser, add_key_file, count, digits, number, place, seconds
+from backedge.arguments import Parser, add_key_file, count, digits, number, place, port, seconds
 from backedge.flows import WrongCallError, flow_at, settings_in
 from backedge.run_flags import add_repeated, add_run_flags
 from backedge.version import VERSION
@@ -270,7 +270,7 @@ def _add_looking(commands: Any) -> None:
     doctor.add_argument("--json", action="store_true", help="as JSON")
     ui = commands.add_parser("ui", help="a live page of the jobs of a folder and of the cluster")
     ui.add_argument("snapshots", nargs="?", type=place, metavar="SNAPSHOTS", help="the folder or URI of the cuts")
-    ui.add_argument("--port", type=number, default=0, metavar="N", help="default: one that is free")
+    ui.add_argument("--port", type=port, default=0, metavar="N", help="default: one that is free")
     ui.add_argument("--control", action="store_true", help=CONTROL)
     add_key_file(ui.add_argument)
     state = commands.add_parser("state", help="the state of an operator in a cut, by key")

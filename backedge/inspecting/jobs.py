@@ -13,10 +13,8 @@ from graphs.naming import check_name
 from recovery.orders import Manifest
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
-from recovery.stores.job_identity import jobs_in
+from recovery.stores.job_identity import is_job, jobs_in
 from recovery.stores.manifests import CutDescription
-from recovery.stores.names import JOB
-from recovery.stores.store_calls import exists
 from recovery.stores.store_errors import StoreError
 from recovery.stores.store_schemes import store_at
 from recovery.stores.stored_status import stored_status
@@ -84,7 +82,7 @@ class Jobs:
                 f"no run of {job!r} that keeps cuts is alive on a cluster; those that are alive: {others}; give "
                 "--snapshots, the folder or URI of its cuts"
             )
-        if not exists(store_at(snapshots).below(job), JOB):
+        if not is_job(store_at(snapshots).below(job)):
             there = ", ".join(Jobs(snapshots).stored())
             raise WrongCallError(f"job {job!r} is not in {snapshots}: it holds {there or 'no job'}")
         return CutStore(snapshots, job, self.key)

@@ -368,6 +368,12 @@ def test_the_command_serves_the_page_until_it_is_interrupted(
     assert "<title>Backedge</title>" in seen[1]
 
 
+def test_a_port_that_there_is_none_of_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["ui", str(tmp_path), "--port", "65536"])
+    assert "argument --port: '65536': give an integer from 0 to 65535" in capsys.readouterr().err
+
+
 def test_without_a_folder_and_without_a_cluster_the_command_says_what_it_needs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recovery.stores.cut_store import CutStore
 from recovery.stores.folder import check_own
+from recovery.stores.folder_store import FolderStore
+from recovery.stores.job_identity import is_job, jobs_in
 from recovery.stores.keys import derived_key, key_in_file, signing_key
 from recovery.stores.store_errors import SnapshotAuthError, StoreError
 from tests.stores.snapshots import begin, complete
@@ -79,6 +83,21 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, owner: int, is_refu
 
 
 # -- where the key comes from --------------------------------------------------------------------------------------
+
+
+class OfAnotherUser(FolderStore):
+    """The folder of a job that another user runs: nobody else may look into it."""
+
+    def facts(self, name: str) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", name)
+
+
+def test_a_job_of_another_user_does_not_hide_the_others(tmp_path: Path):
+    begin(CutStore(str(tmp_path), "job"))
+    (tmp_path / "nothing").mkdir()
+    root = FolderStore(str(tmp_path))
+    assert jobs_in(root) == ["job"]
+    assert is_job(OfAnotherUser(str(tmp_path)).below("theirs")), "opening it says what is wrong"
 
 
 def test_a_key_that_is_given_goes_before_that_of_the_environment():
