@@ -138,6 +138,7 @@ def test_an_actor_knows_whether_it_is_beside_the_supervisor(
     monkeypatch.setattr(host.cluster, "place", lambda: "here")
     ours = object.__new__(host.TaskHost)
     ours._mailbox = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
+    ours._watch = None
     supervisor = Address(place, "ipc:///nowhere")
     deployment = SimpleNamespace(plan=None)
     with pytest.raises(StopIteration):
