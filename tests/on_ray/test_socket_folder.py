@@ -79,6 +79,18 @@ def test_nothing_but_abandoned_folders_of_sockets_is_removed(parent: Path):
     assert sorted(parent.rglob("*")) == before
 
 
+def test_root_leaves_the_folders_of_other_users_alone(parent: Path, monkeypatch: pytest.MonkeyPatch):
+    theirs = parent / f"{socket_folder.PREFIX}abc"
+    theirs.mkdir()
+    monkeypatch.setattr(socket_folder.os, "geteuid", lambda: theirs.stat().st_uid + 1)
+    SocketFolder().remove()
+    assert theirs.is_dir()
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(parent))
+    SocketFolder().remove()
+    assert not theirs.exists()
+
+
 def test_processes_that_make_folders_at_the_same_time_keep_theirs(parent: Path):
     def make_many(_: int) -> int:
         folders = [SocketFolder() for _ in range(FOLDERS)]

@@ -3,7 +3,7 @@
 - The process that makes a folder removes it. Other processes may put sockets into it and be killed at any moment: they
   have nothing to remove, and no socket can be bound in a folder that is gone.
 - The maker locks its folder. The lock ends with its process, however that ends, and each new folder first removes those
-  on its host that nobody has locked.
+  of this user on its host that nobody has locked.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ def _remove_abandoned(parent: Path) -> None:
         except OSError:
             continue  # it is gone, or another user's
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(path)
+            # Root may open those of other users, who could put a link to anything in the place of theirs.
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(path)
         except OSError:
             continue  # its maker is alive
         finally:
