@@ -152,7 +152,7 @@ def wheel(project: Path, tmp_path: Path) -> str:
     copy = tmp_path / "sources"
     for name in ("backedge", "engine", "graphs", "recovery"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("backedge_command.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
     options = ["--no-deps", "--no-index", "--no-build-isolation", "-w", str(project / "wheels")]
     subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", *options, str(copy)], cwd=copy, check=True)
