@@ -120,7 +120,7 @@ TOGETHER = ["the barrier is back", "the commit is lost"]
 def test_a_process_that_dies_at_a_step_of_a_cut(name: str, tmp_path: Path, evidence: Evidence):
     step, note = STEPS[name], tmp_path / "note"
     point = FaultPoint(str(note), step.owner, step.method, step.side, step.epoch, step.number)
-    _, result = finish(stepping(point, step.place), snapshots=tmp_path / "cuts", every=0.2, actors="task", spares=1)
+    _, result = finish(stepping(point, step.place), snapshots=tmp_path / "cuts", every=0.05, actors="task", spares=1)
     evidence.happened(f"processes that ended where {name}", note.exists())
     (restored,) = [restore["epoch"] for restore in result.restores]
     epoch = int(note.read_text())
