@@ -53,11 +53,11 @@ from graphs.routing import KEY_GROUPS, key_groups
 from graphs.vertex_program import OfVertexProgram, PassesGraph
 from recovery.cut import OperatorState
 
-SENT_MIN = 64
-"""A task sends the values of so many vertices at once,"""
+EDGE_COLUMNS = {"sources": "vertex", "targets": "target", "weights": "weight"}
+"""Part of an edge -> the column in which it travels to the task of its source."""
 
-SENT_SHARE = 8
-"""or of one in so many on its list, if that is more."""
+SENT_MIN, SENT_SHARE = 64, 8
+"""A task sends the values of at least 64 vertices at once, or of an eighth of its list if that is more."""
 
 
 class GraphOperator(OperatorRuntime):
@@ -74,8 +74,7 @@ class GraphOperator(OperatorRuntime):
 
     def _pass_edges(self, records: Records, hops: Hops) -> None:
         parts = edge_parts(self._kind.program, as_columns(records), self._kind.edge_columns)
-        names = {"sources": "vertex", "targets": "target", "weights": "weight"}
-        self._send(_columns({names[part]: column for part, column in parts.items()}), hops)
+        self._send(_columns({EDGE_COLUMNS[part]: column for part, column in parts.items()}), hops)
 
     def _pass_vertices(self, records: Records, hops: Hops) -> None:
         self._send(_columns({"vertex": as_columns(records).batch.column("vertex")}), hops)
@@ -119,9 +118,8 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
                 self._start()
             return
         if "target" in columns.names:
-            names = {"sources": "vertex", "targets": "target", "weights": "weight"}
-            parts = {part: to_array(batch.column(name)) for part, name in names.items() if name in columns.names}
-            self._edges.append(parts)
+            present = {part: name for part, name in EDGE_COLUMNS.items() if name in columns.names}
+            self._edges.append({part: to_array(batch.column(name)) for part, name in present.items()})
         else:
             self._ids.append(to_array(batch.column("vertex")))
         self._is_changed[GRAPH] = True
@@ -137,7 +135,7 @@ class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
         out = self._out = self._out_edges(ids, edges)
         if self._is_changed[GRAPH]:
             # Now, not at the next cut, which would take longer.
-            self._file_by_group(ids, self._starts, edges)
+            self._file_by_group(ids, edges)
             self._is_changed[GRAPH] = False
         self._has_graph(ids, out)
         out.index()

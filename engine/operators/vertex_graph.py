@@ -170,11 +170,10 @@ class VertexGraphOperator(OperatorRuntime, ABC):
 
     def _file_arrived(self) -> None:
         """File vertices and edges while they arrive."""
-        ids, starts = in_group_order(np.concatenate([np.empty(0, np.int64), *self._ids]))
-        edges = self._edges_together()
-        self._ids, self._edges = [ids], [self._file_by_group(ids, starts, edges)]
+        ids, edges = self._in_order()
+        self._ids, self._edges = [ids], [self._file_by_group(ids, edges)]
 
-    def _file_by_group(self, ids: Array, starts: Array, edges: dict[str, Array]) -> dict[str, Array]:
+    def _file_by_group(self, ids: Array, edges: dict[str, Array]) -> dict[str, Array]:
         """File vertices and edges. Returns the edges as the state holds them, so that they are in memory once."""
         groups = key_groups(edges["sources"])
         order = np.argsort(groups, kind="stable")
@@ -183,7 +182,7 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         for group in self._groups():
             rows = slice(ends[group], ends[group + 1])
             own = {part: column[rows] for part, column in ordered.items()}
-            own["ids"] = ids[starts[group] : starts[group + 1]]
+            own["ids"] = ids[self._starts[group] : self._starts[group + 1]]
             if len(own["ids"]) or len(own["sources"]):
                 self._state.replace(group_keys()[group][GRAPH], own)
         return ordered

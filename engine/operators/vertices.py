@@ -172,7 +172,7 @@ class VerticesOperator(VertexGraphOperator):
         if self._vertices is None:
             edges = self._build()
             # Now, not at the next cut, which would delay a round.
-            self._file_by_group(self._built.ids, self._starts, edges)
+            self._file_by_group(self._built.ids, edges)
             self._is_changed[GRAPH] = False
             if self._best is not None:
                 self._directions[0].edges.index()

@@ -70,10 +70,11 @@ def audit(
         progress(f"checking cuts: {len(audited):,}")
         roles = _assign_roles(own, folder, {epoch: cuts[epoch] for epoch in readable}, places, audited)
         _judge(own, roles, cuts, places, found)
-        for epoch in audited:
-            # A query over all cuts reads the files of each. To read small ones again is cheaper than to plan again.
-            tables = roles.tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch])
-            found[epoch].invariants = check_invariants(own, tables, epoch, invariants or {})
+        if invariants:
+            for epoch in audited:
+                # A query over all cuts reads the files of each. To read small ones again is cheaper than to plan again.
+                tables = roles.tables if size < SMALL_BYTES else cut_tables(own, folder, [epoch])
+                found[epoch].invariants = check_invariants(own, tables, epoch, invariants)
     return conclude(folder, documents, found, readable)
 
 
