@@ -33,7 +33,7 @@ from graphs.routing import KEY_GROUPS
 from recovery.cut import OperatorState
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.names import Table
-from recovery.stores.parquet_tables import ROWS_NAMES, pa, schema, to_rows
+from recovery.stores.parquet_tables import ROWS_NAMES, numbers_in, pa, schema, to_array, to_rows
 from recovery.table_groups import Rows, TableGroups, concatenated
 from recovery.typed_groups import Numbers, TypedGroups
 
@@ -142,8 +142,8 @@ class _Typed:
 def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
     """Join parts to one column. Arrays are concatenated first, because each of many groups may have its own part."""
     if all(isinstance(part, np.ndarray) for part in parts):
-        return pa.array(np.concatenate(parts), kind)
-    return pa.chunked_array([pa.array(part, kind) for part in parts])
+        return to_array(np.concatenate(parts), kind)
+    return pa.chunked_array([to_array(part, kind) for part in parts])
 
 
 def _table(count: int, columns: dict[str, Any]) -> Any:
@@ -151,7 +151,7 @@ def _table(count: int, columns: dict[str, Any]) -> Any:
     made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in _MADE}
     for name, column in columns.items():
         is_made = isinstance(column, pa.Array | pa.ChunkedArray)
-        made[name] = column if is_made else pa.array(column, _MADE.field(name).type)
+        made[name] = column if is_made else to_array(column, _MADE.field(name).type)
     return pa.table(made, schema=_MADE)
 
 
@@ -164,7 +164,10 @@ def _repeated(value: Any, kind: Any, count: int) -> Any:
 
 @lru_cache(64)
 def _piece(value: Any, kind: Any) -> Any:
-    return pa.repeat(pa.scalar(value, kind), _PIECE_ROWS)
+    if value is None:
+        return pa.nulls(_PIECE_ROWS, kind)
+    numbers = to_array(np.zeros(_PIECE_ROWS), kind.index_type)
+    return pa.DictionaryArray.from_arrays(numbers, to_array([value], kind.value_type))
 
 
 class _Rows:
@@ -314,7 +317,7 @@ def _parts_of_rows(groups: TableGroups) -> Iterator[Part]:
     for first, last in _spans([counts.get(group, 0) for group in range(KEY_GROUPS)]):
         rows = concatenated([groups.of(group) for group in range(first, last + 1) if group in counts])
         columns = [_struct(part) for part in rows[1:]]
-        yield Part(pa.table([pa.array(rows.groups, pa.int32()), *columns], names=ROWS_NAMES), (first, last), "rows")
+        yield Part(pa.table([to_array(rows.groups, pa.int32()), *columns], names=ROWS_NAMES), (first, last), "rows")
 
 
 def _struct(columns: Mapping[str, Array]) -> Any:
@@ -340,7 +343,7 @@ def has_span(table: Any, span: tuple[int, int] | None) -> bool:
     groups = table.column("key_group")
     if span is None or groups.null_count:
         return span is None and groups.null_count == len(groups)
-    found = np.asarray(groups)
+    found = numbers_in(groups)
     return (found.min(), found.max()) == span if len(found) else False
 
 
@@ -350,7 +353,7 @@ def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
         return StoredGroups(_rows_part(table, wanted))
     in_group = _is_there(table, "key_group")
     if wanted is not None:
-        groups = np.asarray(table.column("key_group").fill_null(-1))
+        groups = numbers_in(table.column("key_group"))
         in_group &= (groups >= wanted.start) & (groups < wanted.stop)
     is_typed = ~_is_there(table, "data")
     parts: list[Numbers | Pairs | Pickles] = []
@@ -364,10 +367,10 @@ def groups_of(table: Any, wanted: range | None = None) -> StoredGroups:
 
 
 def _rows_part(table: Any, wanted: range | None) -> tuple[Rows, ...]:
-    groups = np.asarray(table.column("key_group"))
+    groups = numbers_in(table.column("key_group"))
     if wanted is not None:
         table = _rows(table, (groups >= wanted.start) & (groups < wanted.stop))
-        groups = np.asarray(table.column("key_group"))
+        groups = numbers_in(table.column("key_group"))
     keys, values = (_columns_of(table.column(name)) for name in ("key", "value"))
     return (Rows(groups, keys, values),) if len(groups) else ()
 
@@ -391,15 +394,15 @@ def _rows(table: Any, which: npt.NDArray[np.bool_]) -> Any:
         return table.slice(0, 0)
     if places[-1] - places[0] + 1 == len(places):
         return table.slice(int(places[0]), len(places))
-    return table.filter(pa.array(which))
+    return table.filter(to_array(which, pa.bool_()))
 
 
 def _typed_part(types: Any, rows: Any) -> Numbers | Pairs:
     groups, keys, values = rows.columns
     if types in _MANY:
         code = "i" if types[1] is int else "f"
-        return Numbers(code, np.asarray(groups), np.asarray(keys), np.asarray(values))
-    return Pairs(np.asarray(groups), keys.to_pylist(), values.to_pylist())
+        return Numbers(code, numbers_in(groups), numbers_in(keys), numbers_in(values))
+    return Pairs(numbers_in(groups), keys.to_pylist(), values.to_pylist())
 
 
 def _pickles(batch: Any) -> Pickles:
@@ -407,8 +410,8 @@ def _pickles(batch: Any) -> Pickles:
     _, ends, payload = data.buffers()
     first = data.offset
     offsets = np.frombuffer(ends, np.int32)[first : first + len(data) + 1]
-    return Pickles(np.asarray(groups), offsets, memoryview(payload))
+    return Pickles(numbers_in(pa.chunked_array([groups])), offsets, memoryview(payload))
 
 
 def _is_there(table: Any, column: str) -> npt.NDArray[np.bool_]:
-    return cast("npt.NDArray[np.bool_]", table.column(column).is_valid().to_numpy())
+    return cast("npt.NDArray[np.bool_]", numbers_in(table.column(column).is_valid().cast(pa.uint8())) != 0)

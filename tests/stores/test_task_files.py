@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +28,8 @@ from recovery.typed_groups import TypedGroups
 from tests.spark.simulated import write_run
 from tests.stores import snapshots as made
 from tests.stores.snapshots import RANK, columns_of, complete, decoded, entries_of, meaning, snapshots_of, whole
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -301,3 +305,20 @@ def test_a_snapshot_with_deltas_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match="task rank/0 has deltas"):
         CutStore(str(tmp_path), "job").write_task(Attempt(1), Epoch(2), snapshot)
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_process_writes_and_restores_records_without_loading_pandas(tmp_path: Path):
+    """To load it takes longer than all of our modules, and pyarrow does so by itself where it is installed."""
+    written = f"""
+import sys
+from pathlib import Path
+from recovery.stores.cut_store import CutStore
+from tests.stores.snapshots import begin, complete, meaning, snapshots_of
+store = CutStore({str(tmp_path)!r}, "job")
+begin(store)
+complete(store, 7)
+same = all(meaning(part) == meaning(snapshots_of(7)[task]) for task, part in store.cut(7).snapshots.items())
+print(same, "pandas" in sys.modules, "pyarrow" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", written], capture_output=True, text=True, cwd=ROOT)
+    assert (told.stdout, told.stderr) == ("True False True\n", "")
