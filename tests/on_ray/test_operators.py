@@ -94,7 +94,7 @@ def test_calls_are_made_at_least_once_and_their_answers_count_once(tmp_path: Pat
         return note(number)
 
     flow = Flow("calls")
-    numbers = flow.read(Range(300, rate=400), name="numbers").rebalance()
+    numbers = flow.read(Range(300, rate=200), name="numbers").rebalance()
     asked = numbers.map_async(ask if kind == "async" else note, concurrency=20, name="ask")
     asked.rebalance().write(Collect(), name="done")
     kills = ["ask@epoch=2", "ask@records=60"]
