@@ -1,20 +1,20 @@
-"""Distances: how far each crossing is from the nearest fire station, as a vertex program.
+"""Distances: how far each crossing is from the nearest fire station, as a vertex program without rounds.
 
     python -m examples.cyclic.distances --kill distance@epoch=2 --kill distance@epoch=4
     backedge compare examples.cyclic.distances --kills 3 --seed 1
 
-Each crossing knows how many seconds the engine needs to it. In each round, those that have become nearer send that to
-their neighbours, plus the seconds of the street; a crossing takes the least that it receives. So a round works on a
-front that moves through the city, and not on all streets. `shortest_paths` does the same in a loop without rounds,
-while the input still changes. Similar loops: routes, credit along supply chains, the earliest date of each step of a
-plan.
+Each crossing knows how many seconds the engine needs to it. One that has become nearer sends that to its neighbours,
+plus the seconds of the street; a crossing takes the least that it receives. Nothing waits for a round to end: the
+nearest crossings send first, since what they send is hardly ever improved later. `shortest_paths` does the same record
+by record, while the input still changes. Similar loops: routes, credit along supply chains, the earliest date of each
+step of a plan.
 
 Guaranteed: the exact times.
 """
 
 from __future__ import annotations
 
-from itertools import count
+import time
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,10 @@ SIZE = 2_500
 
 SINK = "times"
 KEYS = ("vertex",)
-IN_LOOP = False  # What comes round waits at the head for its round, in the head's state.
+IN_LOOP = False  # Values for a task's own crossings do not travel, so with one task the loop is always empty.
+
+PAUSE_S = 0.005
+"""Pause of a task each time that its crossings send, so that cuts and kills have time to happen."""
 
 
 def prepare(spark: Any, inputs: str, size: int = SIZE, seed: int = 0) -> None:
@@ -54,6 +57,9 @@ class Distance(VertexProgram):
 
     combine, best = "min", "seconds"
 
+    def __init__(self, pause_s: float) -> None:
+        self.pause_s = pause_s
+
     def start(self, vertices: Vertices) -> Arrays:
         """The stations are there already."""
         vertices.active = np.isin(vertices.ids, STATIONS)
@@ -61,19 +67,20 @@ class Distance(VertexProgram):
 
     def along(self, sent: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         """The time at its end."""
+        time.sleep(self.pause_s)
         return sent + weights
 
 
-def flow(inputs: str, output: str = "distances", rounds: int | None = None) -> Flow:
+def flow(inputs: str, output: str = "distances", pause_s: float = PAUSE_S) -> Flow:
     """The graph: streets, and the time to each crossing at the end."""
     flow = Flow("distances")
     ways = flow.read(Parquet(f"{inputs}/ways"), name="ways")
-    times = flow.vertex_program(Distance, ways, weight="seconds", rounds=rounds, name="distance")
+    times = flow.vertex_program(Distance, ways, weight="seconds", free_running=True, pause_s=pause_s, name="distance")
     times.write(Parquet(f"{output}/times"), name=SINK)
     return flow
 
 
-def reference(spark: Any, inputs: str, rounds: int | None = None) -> Any:
+def reference(spark: Any, inputs: str) -> Any:
     """Bellman and Ford: all streets at once, again and again, until no crossing becomes nearer."""
     from pyspark.sql import functions as F
 
@@ -81,12 +88,12 @@ def reference(spark: Any, inputs: str, rounds: int | None = None) -> Any:
     at_once = F.when(F.col("vertex").isin(*STATIONS), 0.0).otherwise(float("inf")).alias("seconds")
     times = ways.selectExpr("source AS vertex").distinct().select("vertex", at_once).coalesce(1).localCheckpoint()
     least, found_before = F.min("seconds").alias("seconds"), None
-    for number in count(1):
+    while True:
         arriving = ways.join(times, F.col("source") == F.col("vertex")).selectExpr("target", "seconds + takes")
         times = times.union(arriving).coalesce(1).groupBy("vertex").agg(least).localCheckpoint(eager=False)
         reached = times.where("seconds < double('infinity')")
         found = reached.agg(F.count("vertex"), F.sum("seconds")).first()
-        if number == rounds or found == found_before:
+        if found == found_before:
             return times
         found_before = found
 

@@ -33,7 +33,7 @@ ENTRIES = {
         ROUNDS + ", a vertex program", "the ranks of a run without crashes, up to rounding", "a bar chart"
     ),
     "components": Entry(ROUNDS + ", a vertex program", "exact components", "households by size"),
-    "distances": Entry(ROUNDS + ", a vertex program", "exact times", "a map"),
+    "distances": Entry(FREE + ", a vertex program", "exact times; ends by itself", "a map"),
     "k_core": Entry(ROUNDS + ", a vertex program", "exactly the members that remain", "a bar chart"),
     "import_cycles": Entry(PHASES + ", a vertex program", "exact circles", "circles by size"),
     "communities": Entry(ROUNDS + ", a vertex program", "exact labels", "communities by size"),

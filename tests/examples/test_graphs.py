@@ -35,18 +35,19 @@ TREE = [(0, 3, 4), (0, 1, 1), (1, 2, 2), (2, 3, 1), (3, 4, 5), (7, 8, 1)]
 @pytest.mark.parametrize(
     ("example", "size", "parallelism"),
     [
-        *[(pagerank, 200, 2), (shortest_paths, 50, 1), (kmeans, 30, 2), (import_cycles, 160, 2)],
+        *[(pagerank, 200, 2), (distances, 400, 2), (kmeans, 30, 2), (import_cycles, 160, 2)],
         *[
             pytest.param(*given, marks=pytest.mark.long)
             for given in (
-                *[(components, 160, 2), (distances, 400, 2), (k_core, 160, 2)],
+                *[(components, 160, 2), (shortest_paths, 50, 1), (k_core, 160, 2)],
                 *[(communities, 200, 2), (triangles, 160, 2), (connected_components, 150, 1)],
             )
         ],
     ],
 )
 def test_a_run_that_is_killed_gives_what_spark_computes(example: ModuleType, size: int, parallelism: int, spark: Any):
-    found = compare(example, kills=1, seed=3, size=size, parallelism=parallelism, spark=spark)
+    # With this seed, a task of `distances` is killed when it has all of its 1,000 edges and values circulate.
+    found = compare(example, kills=1, seed=7, size=size, parallelism=parallelism, spark=spark)
     assert found["failures"] == []
     assert found["rows"] == size
     assert found["planted_error_found"]
@@ -123,7 +124,7 @@ def test_devices_know_the_lowest_number_of_their_household_and_lone_ones_their_o
 def test_crossings_are_as_far_from_a_station_as_the_quickest_way():
     streets = [(3, 4, 5), (4, 3, 7), (4, 5, 1), (5, 6, 2), (3, 6, 20)]
     inputs = {"ways": [{"source": one, "target": other, "seconds": float(s)} for one, other, s in streets]}
-    found = simulate(distances.flow(""), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["times"]
+    found = simulate(distances.flow("", pause_s=0), inputs, seeds=range(3), crashes=2, parallelism=2).outputs["times"]
     assert {row["vertex"]: row["seconds"] for row in found} == {3: 0, 4: 5, 5: 6, 6: 8}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from backedge import case_of, simulate
 from backedge.cases import takes
-from examples.cyclic import communities, components, distances, k_core, kmeans, nested_loops, pagerank, triangles
+from examples.cyclic import communities, components, k_core, kmeans, nested_loops, pagerank, triangles
 from examples.cyclic.page import ENTRIES
 
 SIZE = 12
@@ -18,7 +18,7 @@ SIZE = 12
 
 FIGURE = {
     **{pagerank: "rank", kmeans: "distance_mm", nested_loops: "core"},
-    **{components: "lowest", distances: "seconds", k_core: "neighbours"},
+    **{components: "lowest", k_core: "neighbours"},
     **{communities: "label", triangles: "triangles"},
 }
 """What is computed for each row."""
@@ -30,7 +30,6 @@ SOURCES = {
     kmeans: {"measured": "flowers", "first": "centres"},
     nested_loops: {"accounts": "accounts"},
     components: {"pairs": "pairs", "devices": "devices"},
-    distances: {"ways": "ways"},
     k_core: {"pairs": "pairs"},
     communities: {"pairs": "pairs"},
     triangles: {"pairs": "pairs"},
