@@ -20,13 +20,18 @@
 [4, 4]
 """
 
+import sys
 from pathlib import Path
 
+import backedge_command
 from backedge.shadow import ImportShadowError, check_own_packages
 from backedge.version import VERSION
 
 # Before the first import of one of them, or a foreign package would run first.
 check_own_packages(Path(__file__).resolve().parent.parent)
+# `python -m backedge` imports this package before it comes to `__main__`, which ends the wait for Ctrl-C.
+if sys.argv[0] == "-m" and "backedge" in sys.orig_argv:
+    backedge_command.end_at_ctrl_c()
 
 from backedge.cases import Case, case_of
 from backedge.checked import Checked, run_checked

@@ -2,6 +2,6 @@
 
 import sys
 
-from backedge.command import main
+from backedge_command import main
 
 sys.exit(main())

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
-from backedge.inspecting.jobs import Jobs, living
+from backedge.inspecting.jobs import Jobs, check_folder, living
 from backedge.printing import amount, duration, local_time, print_table, refuse, share, size
 from graphs.graph_errors import GraphError
 from graphs.wording import counted, one_line, printable
@@ -28,6 +28,7 @@ REFUSED = (WrongCallError, GraphError, StoreError, OSError)
 def list_jobs(options: argparse.Namespace) -> int:
     """`backedge jobs`: the jobs of a folder, and those that are alive on the cluster."""
     try:
+        check_folder(options.snapshots)
         jobs = Jobs(options.snapshots, key_from(options.key_file), living(is_needed=options.snapshots is None))
         found, faults = jobs.all()
     except REFUSED as refused:
@@ -81,7 +82,7 @@ def _print_status(status: RunStatus, now_s: float) -> None:
         heads = ("loop", "records inside", "bytes", "longest wait", "in the last cut", "rounds")
         print_table([heads, *loops])
     waiting = sorted((c for c in status.channels if c.backlog_bytes), key=lambda c: c.backlog_bytes, reverse=True)
-    if waiting:
+    if waiting and not status.is_over:
         print()
         heads = ("channel", "backlog", "bytes", "waiting", "credit")
         print_table([heads, *map(_channel_row, waiting[:CHANNELS_SHOWN])])

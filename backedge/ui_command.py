@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from backedge.arguments import key_from
 from backedge.flows import WrongCallError
+from backedge.inspecting.jobs import check_folder
 from graphs.graph_errors import GraphError
 from graphs.wording import one_line
 from recovery.run_status import RunStatus
@@ -35,6 +36,7 @@ def serve_page(options: argparse.Namespace) -> int:
 
     was_connected = cluster.is_connected()
     try:
+        check_folder(options.snapshots)
         _join_cluster(is_needed=options.snapshots is None)
         key = key_from(options.key_file)
         server = _server(options.snapshots, key, options.port, has_control=options.control)

@@ -13,10 +13,11 @@ from graphs.naming import check_name
 from recovery.orders import Manifest
 from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
+from recovery.stores.folder_store import local_path
 from recovery.stores.job_identity import is_job, jobs_in
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_errors import StoreError
-from recovery.stores.store_schemes import store_at
+from recovery.stores.store_schemes import scheme_of, store_at
 from recovery.stores.stored_status import stored_status
 
 
@@ -82,10 +83,17 @@ class Jobs:
                 f"no run of {job!r} that keeps cuts is alive on a cluster; those that are alive: {others}; give "
                 "--snapshots, the folder or URI of its cuts"
             )
+        check_folder(snapshots)
         if not is_job(store_at(snapshots).below(job)):
             there = ", ".join(Jobs(snapshots).stored())
             raise WrongCallError(f"job {job!r} is not in {snapshots}: it holds {there or 'no job'}")
         return CutStore(snapshots, job, self.key)
+
+
+def check_folder(snapshots: str | None) -> None:
+    """Raise if this is a local folder that does not exist: it is probably misspelt. Object stores have no folders."""
+    if snapshots is not None and scheme_of(snapshots) == "file" and not os.path.isdir(path := local_path(snapshots)):
+        raise WrongCallError(f"{path} is not a folder: give the folder or URI that runs keep their cuts in")
 
 
 def kept_at(snapshots: str | None, runs: Sequence[RunStatus]) -> list[RunStatus]:

@@ -50,7 +50,15 @@ def stored_status(store: CutStore, now_s: float) -> RunStatus:
         epochs=_epochs(store, kept, cuts, {entry.epoch for entry in there}),
         reason=kept.reason or fault,
     )
-    return status if status.operators else _with_graphs(status, store, last)
+    if not status.operators:
+        return _with_graphs(status, store, last)
+    return replace(status, operators=tuple(map(_at_rest, status.operators))) if status.is_over else status
+
+
+def _at_rest(operator: OperatorStatus) -> OperatorStatus:
+    """An operator of a run that has ended: what its tasks did in their last second is no present pace."""
+    tasks = (replace(task, in_per_s=None, out_per_s=None, busy=None, held=None) for task in operator.tasks)
+    return replace(operator, tasks=tuple(tasks))
 
 
 def _kept(store: CutStore) -> tuple[RunStatus | None, str]:

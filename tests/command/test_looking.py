@@ -15,7 +15,15 @@ from backedge.command import main
 from backedge.inspecting import jobs
 from graphs.ids import Epoch
 from recovery.orders import Manifest
-from recovery.run_status import EpochStatus, FailureStatus, LoopStatus, OperatorStatus, RunStatus, TaskStatus
+from recovery.run_status import (
+    ChannelStatus,
+    EpochStatus,
+    FailureStatus,
+    LoopStatus,
+    OperatorStatus,
+    RunStatus,
+    TaskStatus,
+)
 from recovery.stores.cut_store import CutStore
 from tests.stores.layered import Cuts, gone
 from tests.stores.snapshots import begin, complete, entries_of
@@ -154,6 +162,26 @@ def test_a_job_that_is_not_there_is_answered_with_those_that_are(
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "job 'jib' is not in" in err and "it holds job" in err
     assert not (tmp_path / "jib").exists()
+
+
+@pytest.mark.parametrize("command", ["jobs --snapshots", "status job --snapshots", "state job rank --snapshots", "ui"])
+def test_a_folder_that_does_not_exist_is_refused_by_its_name(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    code, out, err = run(capsys, *command.split(), tmp_path / "kuts")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{tmp_path}/kuts is not a folder" in err
+
+
+def test_what_waited_when_a_run_ended_is_not_shown_as_waiting(
+    store: CutStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    waiting = (ChannelStatus("again", "rank/0", "rank/0", "again", 7, 7, 70, 2.5),)
+    ended = RunStatus("job", "4f", "running", True, 1.0, 5.0, store.root, 1, 2, 2, channels=waiting)
+    for state, is_shown in (("running", True), ("finished", False)):
+        store.keep_status(replace(ended, state=state))
+        _, out, _ = run(capsys, "status", "job", "--snapshots", tmp_path)
+        assert ("rank/0 -> rank/0" in out) is is_shown
 
 
 def test_without_a_folder_and_without_a_cluster_there_is_no_place_to_look(capsys: pytest.CaptureFixture[str]):

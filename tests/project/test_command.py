@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -148,17 +149,26 @@ import os, signal, sys
 
 class Interrupts:
     def find_spec(self, name, *_):
-        if name == "backedge":
+        if name == "MODULE":
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupts())
-from backedge_command import main
-main()
 """
 
 
-def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback():
-    told = subprocess.run([sys.executable, "-c", INTERRUPTED_WHILE_LOADING], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    ("module", "start"),
+    [
+        ("backedge", ["-c", "from backedge_command import main; main()"]),
+        ("backedge.command", ["-c", "from backedge_command import main; main()"]),
+        ("ray", ["-m", "backedge", "--version"]),
+        ("backedge.command", ["-m", "backedge", "--version"]),
+    ],
+)
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(module: str, start: list[str], tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_WHILE_LOADING.replace("MODULE", module))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    told = subprocess.run([sys.executable, *start], capture_output=True, text=True, env=environment)
     assert (told.returncode, told.stderr) == (-signal.SIGINT, "")
 
 

@@ -11,7 +11,7 @@ from engine.simulation.world import World
 from graphs.ids import Attempt, Epoch
 from proof.runner import run_seed
 from recovery.orders import AttemptStart, Manifest
-from recovery.run_status import EpochStatus, FailureStatus, RunStatus
+from recovery.run_status import EpochStatus, FailureStatus, OperatorStatus, RunStatus, TaskStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.documents import sealed
 from recovery.stores.names import STATUS
@@ -58,6 +58,16 @@ def test_a_run_whose_end_was_kept_has_ended_that_way(store: CutStore):
     status = stored_status(store, NOW_S)
     assert (status.state, status.records, status.is_live) == ("stopped", 70, False)
     assert status.failures == (FailureStatus(1, 1.0, "died"),)
+
+
+def test_a_run_that_has_ended_has_totals_and_no_present_pace(store: CutStore):
+    task = TaskStatus(0, "a", 12_000, 5, 30.0, 1.0, 0.5, 0.25, busy_s=4.0)
+    running = (OperatorStatus("rank", ("rank",), False, False, (task,)),)
+    store.keep_status(kept(store, operators=running))
+    assert stored_status(store, NOW_S).operators == running, "the last that was heard of a run that died"
+    store.keep_status(kept(store, operators=running, state="finished"))
+    ((ended,),) = (operator.tasks for operator in stored_status(store, NOW_S).operators)
+    assert ended == TaskStatus(0, "a", 12_000, 5, busy_s=4.0)
 
 
 def test_a_run_that_was_running_when_it_was_heard_of_last_is_unfinished(store: CutStore):
