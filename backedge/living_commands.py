@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from backedge.arguments import digits
 from backedge.flows import WrongCallError
-from backedge.following import DONE, FAILED, Following, say
+from backedge.following import DONE, FAILED, WRONG_CALL, Following, say
 from engine.on_ray.api.detached_runs import attach
 from engine.on_ray.api.job_handle import Job, RunResult
 from engine.on_ray.run_spec import RequestFailedError
@@ -33,7 +33,7 @@ def take_savepoint(given: argparse.Namespace) -> int:
         try:
             epoch = attach(given.job, progress=False).savepoint(given.name)
         except RequestFailedError as error:
-            return say("savepoint", str(error), FAILED)
+            return _refused("savepoint", error)
         found = {"job": given.job, "savepoint": given.name, "epoch": epoch}
         following.tell(found, f"{given.job}: savepoint {given.name!r} is epoch {epoch}")
         return DONE
@@ -50,11 +50,15 @@ def rescale_run(given: argparse.Namespace) -> int:
         try:
             gap_ms = attach(given.job, progress=False).rescale(parallelism)
         except RequestFailedError as error:
-            return say("rescale", str(error), FAILED)
+            return _refused("rescale", error)
         following.tell({"job": given.job, "gap_ms": gap_ms}, f"{given.job}: rescaled, no task ran for {gap_ms} ms")
         return DONE
 
     return following.obey(act)
+
+
+def _refused(command: str, error: RequestFailedError) -> int:
+    return say(command, str(error), WRONG_CALL if error.is_for_good else FAILED)
 
 
 def parallelism_in(words: Sequence[str]) -> int | dict[str, int]:

@@ -388,7 +388,7 @@ class RunDriver:
         try:
             ports.actors.place(ports.store.manifest(epoch), request.sizes_in(self.deployment.parallelism))
         except RescaleError as refusal:
-            requests.refuse(request, str(refusal))
+            requests.refuse(request, str(refusal), is_for_good=refusal.is_for_good)
             ports.observer.say(f"the rescale was refused, and the run goes on as before: {refusal}")
             return ()
         except OSError as error:

@@ -23,5 +23,10 @@ class FencedError(RuntimeError):
 class RescaleError(ValueError):
     """The cut cannot be restored at the requested parallelism; names the operator or loop, and the fix.
 
-    Fix: keep the parallelism of the operator, or give its class `split` and `merge`.
+    Fix: keep the parallelism of the operator, or give its class `split` and `merge`. `is_for_good`: no later cut of the
+    same flow could be restored either.
     """
+
+    def __init__(self, message: str, *, is_for_good: bool = False) -> None:
+        super().__init__(message)
+        self.is_for_good = is_for_good

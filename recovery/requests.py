@@ -92,10 +92,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a request: the epoch of its cut, or an error. A rescale that has nothing to do needs no cut."""
+    """The answer to a request: the epoch of its cut, or an error. A rescale that has nothing to do needs no cut.
+
+    `is_for_good`: the same request would be refused again, however often it is made.
+    """
 
     epoch: Epoch | None = None
     error: str | None = None
+    is_for_good: bool = False
 
 
 class Requests:
@@ -114,7 +118,7 @@ class Requests:
     ['a1']
     >>> requests.on_recorded("a1", Epoch(8))
     >>> requests.ask(request)
-    Reply(epoch=8, error=None)
+    Reply(epoch=8, error=None, is_for_good=False)
     """
 
     def __init__(self) -> None:
@@ -172,9 +176,10 @@ class Requests:
         """The attempt runs as a rescale asks for. It has restored this cut, or has taken it since."""
         self._answer(request, Reply(epoch))
 
-    def refuse(self, request: Request, error: str) -> None:
+    def refuse(self, request: Request, error: str, *, is_for_good: bool) -> None:
         """A request cannot be carried out, and the run goes on as before."""
-        self._answer(request, Reply(error=f"the {request} was refused, and the run goes on as before: {error}"))
+        told = f"the {request} was refused, and the run goes on as before: {error}"
+        self._answer(request, Reply(error=told, is_for_good=is_for_good))
 
     def on_finished(self, epoch: Epoch, *, is_stopped: bool) -> None:
         """The run has ended with this cut, because of a stop or by itself."""

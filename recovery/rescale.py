@@ -189,7 +189,8 @@ class _Planning:
                     raise RescaleError(
                         f"operator '{operator}' has state of its own that cannot be split over "
                         f"{self.deployment.parallelism[operator]} tasks; give its class split and merge, or restore "
-                        f"with its former parallelism of {len(tasks)}"
+                        f"with its former parallelism of {len(tasks)}",
+                        is_for_good=True,
                     )
 
     # -- state ---------------------------------------------------------------------------------------------------

@@ -428,7 +428,7 @@ class Supervisor:
         parallelism = dict(self.sizes)
         for request in list(self.requests.waiting.values()):
             if request.kind is RequestKind.RESCALE and request.is_met_by(parallelism):
-                self.requests.refuse(request, error)
+                self.requests.refuse(request, error, is_for_good=True)
         self.sizes = former
         return True
 

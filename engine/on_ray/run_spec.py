@@ -26,10 +26,15 @@ class RunFailedError(RuntimeError):
 
 
 class RequestFailedError(RuntimeError):
-    """A requested savepoint or stop failed; the message says why.
+    """A requested savepoint, rescale or stop failed; the message says why.
 
-    Fix: look at the state of the run with `backedge status`, and ask again if it is alive.
+    Fix: look at the state of the run with `backedge status`, and ask again if it is alive. If `is_for_good`, the same
+    request would fail again: correct it.
     """
+
+    def __init__(self, message: str, *, is_for_good: bool = False) -> None:
+        super().__init__(message)
+        self.is_for_good = is_for_good
 
 
 RESULT_KEPT_S = 60.0

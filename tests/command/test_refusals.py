@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from backedge import living_commands
 from backedge.command import main
 from engine.on_ray.api.launch_checks import RunExistsError
+from engine.on_ray.run_spec import RequestFailedError
 from tests.jobs.rays import SharedRay
 
 MODULE = """
@@ -208,3 +210,22 @@ def test_graph_takes_the_arguments_that_it_asks_for(capsys: pytest.CaptureFixtur
     assert "--set path=VALUE" in refused(capsys, "graph", "module_to_run:needing")
     assert main(["graph", "module_to_run:needing", "--set", "path=anything"]) == 0
     assert "sizes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["rescale", "--parallelism", "count=3"], ["savepoint"]])
+@pytest.mark.parametrize(("is_for_good", "code"), [(True, 2), (False, 1)])
+def test_a_refusal_that_stays_is_a_wrong_call_and_one_that_may_pass_is_not(
+    words: list[str], is_for_good: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    class Refusing:
+        """A run that refuses everything."""
+
+        def rescale(self, parallelism: object) -> int:
+            raise RequestFailedError("it is refused", is_for_good=is_for_good)
+
+        savepoint = rescale
+
+    monkeypatch.setattr(living_commands, "attach", lambda job, progress: Refusing())
+    command, *options = words
+    assert main([command, "shop", *options]) == code
+    assert capsys.readouterr().err == f"backedge {command}: it is refused\n"

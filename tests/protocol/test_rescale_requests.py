@@ -135,6 +135,7 @@ def test_a_rescale_that_cannot_be_restored_is_refused_and_the_next_attempt_has_t
     assert supervisor.gives_up_rescale("merge has raised")
     answer = supervisor.requests.ask(ASKED)
     assert answer is not None and answer.error is not None and "goes on as before: merge has raised" in answer.error
+    assert answer.is_for_good
     assert supervisor.requests.ask(other) is None
     assert claim(supervisor.on_failure("merge has raised", [], 0)) == start(3, 1, sizes=NOW)
     supervisor.on_appended(start(3, 1, sizes=NOW))

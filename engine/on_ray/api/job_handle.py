@@ -218,7 +218,8 @@ class Job:
         from that cut with the new tasks. If it has these tasks already, nothing happens, and the result is 0.
 
         Raises `RequestFailedError` if the cut cannot be restored with these numbers of tasks, if the cluster has no
-        room for them in ten minutes, or if the run ends before. Except after its end, the run goes on as before.
+        room for them in ten minutes or fewer than a CPU for 16 processes that need none, or if the run ends before.
+        Except after its end, the run goes on as before.
         """
         known = len(self.status().rescales)
         self._request(RequestKind.RESCALE, None, parallelism)
@@ -266,7 +267,7 @@ class Job:
             if answer is None:
                 time.sleep(REPEAT_S)
             elif answer.error is not None:
-                raise RequestFailedError(answer.error)
+                raise RequestFailedError(answer.error, is_for_good=answer.is_for_good)
             else:
                 return answer
 

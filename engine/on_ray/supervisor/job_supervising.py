@@ -92,7 +92,8 @@ class JobSupervising:
             unknown = sorted(parallelism.keys() - operators)
             if unknown:
                 known = ", ".join(map(repr, sorted(operators)))
-                return Reply(error=f"the flow has no operator {unknown[0]!r} to rescale; its operators are {known}")
+                told = f"the flow has no operator {unknown[0]!r} to rescale; its operators are {known}"
+                return Reply(error=told, is_for_good=True)
         replies = [
             pipeline.ask(request_id, kind, name, _own(parallelism, pipeline.spec)) for pipeline in self.pipelines
         ]
@@ -118,7 +119,7 @@ def _combined(replies: Sequence[Reply]) -> Reply:
 
     >>> from graphs.ids import Epoch
     >>> _combined([Reply(Epoch(7)), Reply(Epoch(4))]), _combined([Reply(Epoch(7)), Reply(error="declined")]).error
-    (Reply(epoch=7, error=None), 'declined')
+    (Reply(epoch=7, error=None, is_for_good=False), 'declined')
     """
     failed = next((reply for reply in replies if reply.error is not None), None)
     return failed or Reply(max((reply.epoch for reply in replies if reply.epoch is not None), default=None))

@@ -4,20 +4,46 @@
                    |
                    +--------> refused: there is no room, or a process died; the run goes on as before
 
-So the run is not interrupted for a rescale that cannot be carried out, nor while processes start.
+So the run is not interrupted for a rescale that cannot be carried out, nor while processes start. One that would crowd
+the cluster with processes is refused before any of them starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from engine.on_ray.cluster import Needs
 from engine.on_ray.supervisor.crew import PLACE_TIMEOUT_S, Crew, needs_of
 from graphs.deployment import Deployment
+from graphs.wording import counted
 from recovery.requests import Request
 
 TOLD_MS = 5_000
+
+PROCESSES_PER_CPU_MAX = 16
+"""Processes that need no CPU for each CPU of the cluster: many times what pays, and some 100 MB of memory each."""
+
+
+def crowded(needs: Mapping[str, Needs], present: Mapping[str, Needs], cpus: int) -> str | None:
+    """Why a living run may not get so many processes, or None if it may. `present`: those that it has.
+
+    Ray finds a place for any number of processes that need no resources, until the memory is used up and it kills some.
+    It counts those that need some, and lets them wait for a machine.
+
+    >>> five, two = ({f"count/{number}": Needs() for number in range(count)} for count in (5, 2))
+    >>> crowded(five, two, cpus=1), crowded(two, five, cpus=0)
+    (None, None)
+    """
+    unbounded, already = ([name for name, need in found.items() if need.are_none] for found in (needs, present))
+    if len(unbounded) <= max(len(already), cpus * PROCESSES_PER_CPU_MAX):
+        return None
+    return (
+        f"it would have {len(unbounded)} processes on a cluster with {counted(cpus, 'CPU')}, and a living run gets "
+        f"{PROCESSES_PER_CPU_MAX} for each at most: ask for fewer tasks or add machines; if you mean it, stop the run "
+        "and start it again with this parallelism"
+    )
 
 
 @dataclass(slots=True)

@@ -21,10 +21,10 @@ from engine.on_ray import cluster
 from engine.on_ray.job_store import JobStore, open_chain
 from engine.on_ray.run_spec import RunFailedError, RunSpec
 from engine.on_ray.supervisor.actor_starter import ActorStarter
-from engine.on_ray.supervisor.crew import CrewError, NoRoomError
+from engine.on_ray.supervisor.crew import CrewError, NoRoomError, needs_of
 from engine.on_ray.supervisor.planned_kills import PlannedKills
 from engine.on_ray.supervisor.published_output import Output, PrintedLines
-from engine.on_ray.supervisor.rescaling import Rescaling
+from engine.on_ray.supervisor.rescaling import Rescaling, crowded
 from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.supervisor.run_figures import RunFigures
 from engine.on_ray.supervisor.run_story import Story
@@ -258,7 +258,10 @@ class Supervising(RunObserver[CutDescription]):
         if request.kind is RequestKind.RESCALE and request.id not in known:
             deployment = self.driver.deployment
             wider = resized(deployment, dict(request.sizes_in(deployment.parallelism)))
-            self.rescaling.prepare(request, wider, self.now_ms)
+            if (crowd := crowded(needs_of(wider), needs_of(deployment), cluster.cpus())) is None:
+                self.rescaling.prepare(request, wider, self.now_ms)
+            else:
+                self._refuse(request, crowd, is_for_good=True)
         else:
             self.driver.ask(request)
 
@@ -269,10 +272,13 @@ class Supervising(RunObserver[CutDescription]):
             if error is None:
                 self.driver.ask(request)
             else:
-                requests.refuse(request, error)
-                self.say(f"the rescale was refused, and the run goes on as before: {error}")
+                self._refuse(request, error, is_for_good=False)
         awaited = (*requests.waiting.values(), *requests.open.values())
         self.rescaling.tidy(is_awaited=any(request.kind is RequestKind.RESCALE for request in awaited))
+
+    def _refuse(self, rescale: Request, error: str, *, is_for_good: bool) -> None:
+        self.driver.supervisor.requests.refuse(rescale, error, is_for_good=is_for_good)
+        self.say(f"the rescale was refused, and the run goes on as before: {error}")
 
     @property
     def now_ms(self) -> int:
@@ -370,7 +376,8 @@ class Supervising(RunObserver[CutDescription]):
     ) -> Reply | None:
         """Accept a client's request, from any thread. Returns None until it is answered: the client asks again."""
         if kind is not RequestKind.STOP and not self.driver.is_restorable:
-            return Reply(error=f"the run keeps no snapshots, so {wanted(kind, name)} has no place: give it snapshots=")
+            told = f"the run keeps no snapshots, so {wanted(kind, name)} has no place: give it snapshots="
+            return Reply(error=told, is_for_good=True)
         # A savepoint may be resumed with another parallelism, which is possible only between rounds.
         in_rounds = kind is RequestKind.RESCALE or (kind is RequestKind.SAVEPOINT and self.has_rounds)
         mode = Mode.BETWEEN_ROUNDS if in_rounds else self.spec.snapshots.mode
@@ -381,7 +388,7 @@ class Supervising(RunObserver[CutDescription]):
                 asked = tuple(sizes_asked(deployment, parallelism).items())
                 resized(deployment, {**deployment.parallelism, **dict(asked)})
             except GraphError as error:
-                return Reply(error=str(error))
+                return Reply(error=str(error), is_for_good=True)
         request = Request(request_id, kind, name, mode, asked)
         requests = self.driver.supervisor.requests
         with self.asking:

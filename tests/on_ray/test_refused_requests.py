@@ -1,0 +1,82 @@
+"""Requests that a run refuses: whether they can succeed later, and that nothing has begun for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.on_ray import cluster
+from engine.on_ray.supervisor.rescaling import PROCESSES_PER_CPU_MAX, Rescaling
+from graphs.deployment import Deployment
+from recovery.requests import Reply, Request, RequestKind
+from tests.on_ray.supervised import Supervised
+
+ID = "a1"
+CPUS = 4
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Supervised:
+    """A run of one task on a cluster with four CPUs."""
+    monkeypatch.setattr(cluster, "cpus", lambda: CPUS)
+    bench = Supervised(monkeypatch)
+    bench.begin()
+    return bench
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of processes that rescales were prepared with; none of them ever comes up."""
+    found: list[int] = []
+
+    def prepare(self: Rescaling, request: Request, deployment: Deployment, now_ms: int) -> None:
+        found.append(len(deployment.tasks))
+
+    monkeypatch.setattr(Rescaling, "prepare", prepare)
+    return found
+
+
+def asked(
+    bench: Supervised, parallelism: int | dict[str, int], kind: RequestKind = RequestKind.RESCALE
+) -> Reply | None:
+    """What a client is answered that has asked, waited for a turn, and asked again."""
+    name = "mine" if kind is RequestKind.SAVEPOINT else None
+    sizes = parallelism if kind is RequestKind.RESCALE else None
+    bench.run.ask(ID, kind, name, sizes)
+    bench.turn()
+    return bench.run.ask(ID, kind, name, sizes)
+
+
+def test_a_rescale_that_would_crowd_the_cluster_is_refused_before_a_process_starts(
+    bench: Supervised, prepared: list[int]
+):
+    refused = asked(bench, 99)
+    assert refused is not None and refused.error is not None and refused.is_for_good
+    assert "99 processes on a cluster with 4 CPUs" in refused.error
+    assert prepared == [] and bench.run.driver.deployment.parallelism == {"numbers": 1, "shown": 1}
+    assert "the rescale was refused, and the run goes on as before" in bench.lines
+
+
+def test_more_tasks_than_cpus_are_no_crowd(bench: Supervised, prepared: list[int]):
+    assert asked(bench, CPUS * PROCESSES_PER_CPU_MAX) is None
+    assert prepared == [CPUS * PROCESSES_PER_CPU_MAX]
+
+
+@pytest.mark.parametrize("wrong", [{"nombers": 2}, 0, 1000])
+def test_a_rescale_that_the_flow_cannot_have_is_refused_for_good(bench: Supervised, wrong: int | dict[str, int]):
+    refused = asked(bench, wrong)
+    assert refused is not None and refused.error is not None and refused.is_for_good
+
+
+@pytest.mark.parametrize("kind", [RequestKind.SAVEPOINT, RequestKind.RESCALE])
+def test_a_run_without_a_place_for_cuts_refuses_requests_for_good(bench: Supervised, kind: RequestKind):
+    bench.run.driver.is_restorable = False
+    refused = asked(bench, 2, kind)
+    assert refused is not None and refused.error is not None and refused.is_for_good
+
+
+def test_a_rescale_without_room_may_be_made_again(bench: Supervised, monkeypatch: pytest.MonkeyPatch):
+    request = Request(ID, RequestKind.RESCALE, None, bench.run.spec.snapshots.mode)
+    monkeypatch.setattr(Rescaling, "prepared", lambda self, now_ms: iter([(request, "given up after 600 s")]))
+    bench.turn()
+    refused = bench.run.ask(ID, RequestKind.RESCALE, None, 2)
+    assert refused is not None and "given up after 600 s" in str(refused.error) and not refused.is_for_good
