@@ -105,6 +105,8 @@ def cluster_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         if address := environment.get("RAY_ADDRESS"):
             told = f"RAY_ADDRESS is {address}: {error}"
             yield Finding("Ray cluster", "missing", told, "ray start --head  # or: unset RAY_ADDRESS")
+        elif isinstance(error, cluster.SeveralClustersError):
+            yield Finding("Ray cluster", "ok", f"none is looked at: {error}")
         elif cluster.runs_here():
             told = f"one is running on this machine, and refuses us: {error}"
             yield Finding("Ray cluster", "missing", told, "export RAY_AUTH_MODE=token  # or, if it is yours: ray stop")

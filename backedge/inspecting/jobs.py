@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,7 +139,8 @@ def living(*, is_needed: bool) -> Sequence[RunStatus] | None:
 def _runs_on_the_cluster(*, is_needed: bool) -> Sequence[RunStatus] | None:
     """None if no cluster is running.
 
-    A cluster that is named and does not answer is a `ConnectionError`, as one is that is needed and refuses the token.
+    A cluster that is named and does not answer is a `ConnectionError`. So is one that is needed and refuses the token,
+    and so are several of which one is needed.
     """
     # Ray is imported by the commands that need it.
     from engine.on_ray import cluster
@@ -148,8 +150,11 @@ def _runs_on_the_cluster(*, is_needed: bool) -> Sequence[RunStatus] | None:
     try:
         cluster.connect(must_exist=True)
     except cluster.ClusterError as error:
-        if os.environ.get("RAY_ADDRESS") or (is_needed and isinstance(error, cluster.TokenRefusedError)):
+        there_is_one = isinstance(error, cluster.TokenRefusedError | cluster.SeveralClustersError)
+        if os.environ.get("RAY_ADDRESS") or (is_needed and there_is_one):
             raise
+        if isinstance(error, cluster.SeveralClustersError):
+            print(f"backedge: no cluster was asked for living runs: {error}", file=sys.stderr)
         return None
     try:
         return living_runs()

@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 ANSWER_TIMEOUT_S = 5.0
 PROBE_TIMEOUT_S = 10.0
@@ -36,6 +36,29 @@ class TokenRefusedError(ClusterError):
             f"the Ray cluster at {address} requires its token: set RAY_AUTH_MODE=token, and put the token in "
             "~/.ray/auth_token or RAY_AUTH_TOKEN"
         )
+
+
+class SeveralClustersError(ClusterError):
+    """Several clusters run on this machine, and nothing says which of them is meant."""
+
+    def __init__(self, addresses: Collection[str]) -> None:
+        found = sorted(addresses)
+        super().__init__(
+            f"{len(found)} Rays run on this machine, and `ray start` has noted none of them: name one in RAY_ADDRESS, "
+            f"{', '.join(found[:-1])} or {found[-1]}"
+        )
+
+
+def check_unambiguous(
+    running: Callable[[], Collection[str]], noted: str | None, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Raise `SeveralClustersError` if nothing says which of the running clusters is meant: Ray would take any of them.
+
+    >>> check_unambiguous(lambda: {"10.0.0.1:1", "10.0.0.1:2"}, "10.0.0.1:2", {})
+    >>> check_unambiguous(lambda: {"10.0.0.1:1"}, None, {})
+    """
+    if noted is None and (environment.get("RAY_ADDRESS") or "auto") == "auto" and len(found := running()) > 1:
+        raise SeveralClustersError(found)
 
 
 def check_address(environment: Mapping[str, str] = os.environ) -> None:

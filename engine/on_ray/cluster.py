@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
@@ -15,7 +15,14 @@ import ray as untyped_ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, AuthenticationError, RayError, RayTaskError
 from ray.util import metrics
 
-from engine.on_ray.attaching import ClusterError, TokenRefusedError, check_address, is_gone
+from engine.on_ray.attaching import (
+    ClusterError,
+    SeveralClustersError,
+    TokenRefusedError,
+    check_address,
+    check_unambiguous,
+    is_gone,
+)
 
 __all__ = [
     "ActorDiedError",
@@ -23,6 +30,7 @@ __all__ = [
     "ClusterError",
     "RayError",
     "RayTaskError",
+    "SeveralClustersError",
     "TokenRefusedError",
 ]
 
@@ -57,8 +65,9 @@ class Needs(NamedTuple):
 
 
 def connect(*, must_exist: bool = False) -> None:
-    """Use the existing Ray connection, the cluster at RAY_ADDRESS, or start a local one unless it `must_exist`.
+    """Use the existing Ray connection, the cluster at RAY_ADDRESS, or the one that `ray start` has noted here.
 
+    If there is none, start a local one; or, if it `must_exist`, use one that a process here has started for itself.
     Raises `ClusterError` if that fails.
     """
     if is_connected():
@@ -66,9 +75,12 @@ def connect(*, must_exist: bool = False) -> None:
     check_address()
     reaction = signal.getsignal(signal.SIGTERM)
     # Ray tries for minutes to reach a cluster that has died and left its note behind.
-    gone = is_gone(_noted_address())
+    noted = _noted_address()
+    gone = is_gone(noted)
     if must_exist and gone:
         raise ClusterError(f"the Ray cluster that ran on this machine has ended: {START_ONE}")
+    if must_exist:
+        check_unambiguous(_running_here, noted)
     address = "local" if gone else os.environ.get("RAY_ADDRESS") or "auto" if must_exist else None
     if not gone:
         _check_token(address)
@@ -115,6 +127,13 @@ def _noted_address() -> str | None:
     from ray._private.utils import read_ray_address
 
     return cast("str | None", cast(Any, read_ray_address)())
+
+
+def _running_here() -> Collection[str]:
+    """The addresses of all clusters with a process on this machine, whoever has started them."""
+    from ray._private import services as untyped_services
+
+    return cast("set[str]", cast(Any, untyped_services).find_gcs_addresses())
 
 
 def runs_here() -> bool:

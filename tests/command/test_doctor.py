@@ -148,6 +148,12 @@ def test_a_cluster_that_cannot_be_reached_is_told_from_one_that_is_not_there(mon
     monkeypatch.setattr(cluster, "runs_here", lambda: False)
     expect(next(cluster_findings({})), "ok", "none is running")
 
+    def doubt(must_exist: bool) -> None:
+        raise cluster.SeveralClustersError({"192.0.2.9:1", "192.0.2.9:2"})
+
+    monkeypatch.setattr(cluster, "connect", doubt)
+    expect(next(cluster_findings({})), "ok", "2 Rays run on this machine")
+
 
 def test_the_exit_code_says_whether_something_is_missing(capsys: pytest.CaptureFixture[str]):
     optional = Finding("polars", "optional", "not installed", "pip install polars")

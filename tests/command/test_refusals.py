@@ -13,6 +13,7 @@ import pytest
 
 from backedge import living_commands
 from backedge.command import main
+from engine.on_ray import cluster
 from engine.on_ray.api.launch_checks import RunExistsError
 from engine.on_ray.run_spec import RequestFailedError
 from tests.jobs.rays import SharedRay
@@ -143,6 +144,28 @@ def test_a_cluster_where_nothing_listens_is_refused(
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{taken.getsockname()[1]}")
         said = refused(capsys, "run", "module_to_run:flow")
     assert "RAY_ADDRESS=127.0.0.1:" in said and "local Ray" in said
+
+
+@pytest.fixture
+def two_rays(unconnected: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes of this machine have started a Ray for themselves, and nobody has called `ray start`."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster, "_noted_address", lambda: None)
+    monkeypatch.setattr(cluster, "_running_here", lambda: {"192.0.2.9:1", "192.0.2.9:2"})
+
+
+@pytest.mark.usefixtures("two_rays")
+@pytest.mark.parametrize("words", [["jobs"], ["status", "shop"], ["top"], ["logs", "shop"], ["cancel", "shop"], ["ui"]])
+def test_a_cluster_is_not_chosen_by_chance(words: list[str], capsys: pytest.CaptureFixture[str]):
+    said = refused(capsys, *words)
+    assert "name one in RAY_ADDRESS, 192.0.2.9:1 or 192.0.2.9:2" in said
+
+
+@pytest.mark.usefixtures("two_rays")
+def test_jobs_of_a_folder_are_shown_and_no_cluster_chosen_by_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["jobs", "--snapshots", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "no job in" in told.out and "192.0.2.9:1 or 192.0.2.9:2" in told.err
 
 
 @pytest.mark.slow
