@@ -13,7 +13,7 @@ import pytest
 
 from backedge.flows import WrongCallError
 from backedge.logs_command import print_logs
-from engine.on_ray.actor.labelled_output import LabelledOutput, label_of, printing_as
+from engine.on_ray.actor.labelled_output import LINE_CHARACTERS_MAX, LabelledOutput, label_of, printing_as
 from engine.on_ray.supervisor.crew import needs_of
 from engine.on_ray.worker_logs import Piece, PrintedLine, WorkerLogs, read_logs
 from graphs import Collect, Flow, Items
@@ -50,6 +50,39 @@ def test_a_mark_waits_for_the_end_of_a_line():
     printing_as.set("shop/b/0")
     output.writelines([" a line\n", "another\n"])
     assert file.getvalue() == ":actor_name:shop/a/0\nhalf a line\n:actor_name:shop/b/0\nanother\n"
+
+
+class Writes(io.StringIO):
+    """A file that keeps what each write has written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.written.append(text)
+        return len(text)
+
+
+def test_a_line_that_is_printed_in_parts_is_written_as_a_whole():
+    file = Writes()
+    output = LabelledOutput(file)
+    for number in (7, 8):
+        print("visit", number, file=output)
+    assert file.written == ["visit 7\n", "visit 8\n"]
+
+
+def test_a_line_without_an_end_is_written_when_it_is_flushed_or_long():
+    file = Writes()
+    output = LabelledOutput(file)
+    print("half", "done", end="", file=output)
+    assert file.written == []
+    print(" ...", end="", file=output, flush=True)
+    print("", file=output)
+    assert file.written == ["half done ...", "\n"]
+    output.write("." * LINE_CHARACTERS_MAX)
+    output.write(".")
+    assert file.written[2:] == ["." * LINE_CHARACTERS_MAX + "."]
 
 
 def test_what_a_call_prints_in_another_thread_belongs_to_its_task():
