@@ -148,7 +148,7 @@ def _of_restore(failure: FailureStatus, seconds: float) -> _Ended:
 def call_spans(job: str) -> CallSpans | None:
     """For the calls of an actor, if they are traced."""
     spans = tracer()
-    return None if spans is None else CallSpans(job, spans)
+    return None if spans is None else CallSpans(job, spans, flush)
 
 
 class CallSpans:
@@ -157,9 +157,10 @@ class CallSpans:
     - open: those of the calls without an answer.
     """
 
-    def __init__(self, job: str, tracer: Tracer) -> None:
+    def __init__(self, job: str, tracer: Tracer, flush: Callable[[], None]) -> None:
         self._job = job
         self._tracer = tracer
+        self._flush = flush
         self._open: dict[tuple[TaskId, int], Span] = {}
 
     def on_call(self, task: TaskId, call_id: int, operator: str) -> None:
@@ -174,6 +175,10 @@ class CallSpans:
             span.record_exception(error)
             _fail(span, f"{type(error).__name__}: {error}")
         span.end()
+
+    def close(self) -> None:
+        """Send what waits: at the end of a run this process ends at once."""
+        self._flush()
 
 
 def _fail(span: Span, why: str) -> None:

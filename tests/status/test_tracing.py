@@ -77,9 +77,10 @@ def test_what_an_earlier_supervisor_has_sent_is_not_sent_again_and_the_end_flush
     assert flushed == ["flushed"]
 
 
-def test_a_call_is_a_span_until_its_answer_and_says_what_it_raised():
-    memory, answered = Memory(), threading.Semaphore(0)
-    background = Background(None, answered.release, CallSpans("retries", memory.tracer))
+def test_a_call_is_a_span_until_its_answer_and_says_what_it_raised_and_the_end_flushes():
+    memory, answered, flushed = Memory(), threading.Semaphore(0), list[str]()
+    spans = CallSpans("retries", memory.tracer, flush=lambda: flushed.append("flushed"))
+    background = Background(None, answered.release, spans)
 
     def ask(record: int) -> float:
         return 1 / record
@@ -87,7 +88,9 @@ def test_a_call_is_a_span_until_its_answer_and_says_what_it_raised():
     for call_id, record in enumerate((2, 0)):
         background.call(THINK, call_id, Call(ask, record, None, "think"))
         answered.acquire()
+    assert flushed == []
     background.close()
+    assert flushed == ["flushed"], "the process of an actor ends with the run"
     good, bad = memory.named("call")
     assert dict(good.attributes or {}) == {
         "backedge.job": "retries",

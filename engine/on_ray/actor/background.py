@@ -182,6 +182,8 @@ class Background:
         self._compactor.shutdown(wait=True, cancel_futures=True)
         if self._events is not None:
             self._events.call_soon_threadsafe(self._events.stop)
+        if self._spans is not None:
+            self._spans.close()
 
 
 async def _from_thread(call: Call) -> Answer:
