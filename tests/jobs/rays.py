@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 from engine.on_ray import cluster
+from tests.jobs.forked_workers import ForkedWorkers
 
 GONE_S = 60.0
 LOOK_S = 0.1
@@ -54,6 +56,7 @@ class SharedRay:
 
     def __init__(self) -> None:
         self._folder: str | None = None
+        self._workers: ForkedWorkers | None = None
 
     def start(self) -> None:
         """Connect this process, unless it is connected."""
@@ -64,6 +67,9 @@ class SharedRay:
         with pytest.MonkeyPatch.context() as environment:
             # For the workers, too, the distribution of tests/extending/installed is one that is installed.
             environment.setenv("PYTHONPATH", str(INSTALLED))
+            self._workers = ForkedWorkers(self._folder)
+            # What Ray starts workers with.
+            environment.setattr(sys, "executable", self._workers.python)
             cluster.ray.init(
                 address="local",
                 num_cpus=2,
@@ -77,9 +83,10 @@ class SharedRay:
 
     def end(self) -> None:
         """End it, if it is there."""
-        if self._folder is None:
+        if self._folder is None or self._workers is None:
             return
         cluster.disconnect()
+        self._workers.end()
         collect_what_ray_leaves()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
