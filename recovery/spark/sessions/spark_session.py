@@ -170,6 +170,8 @@ def local_settings() -> dict[str, str]:
         # Errors are raised here; the log would only repeat them with a stack trace.
         "spark.log.level": "FATAL",
         "spark.local.dir": temporary,
+        # Noting for each call of a DataFrame where it stands takes a dozen requests to Java; it is always in our code.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # By default a task looks for modules in the working directory first, which may hold a foreign `recovery`.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join([_HOME, *_work_folder()]),
