@@ -33,7 +33,7 @@ from engine.capture import Capture
 from engine.columns import Records
 from engine.runtime import TaskRuntime
 from engine.sending import Emitted
-from engine.services import Reader, Services, close_writer
+from engine.services import Reader, Services, close_writer, commit_all
 from engine.state import LAST_STATE
 from engine.task_errors import TaskError, describe
 from graphs.deployment import Channel
@@ -326,6 +326,7 @@ class _KeepingWriter:
         self._journal = journal
         self.prepare = writer.prepare
         self.commit = writer.commit
+        self.commit_together = partial(commit_all, writer)
         self.close = partial(close_writer, writer)
 
     def write(self, records: Records) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -44,6 +45,11 @@ class SweepOfSinks:
     def is_over(self) -> bool:
         """Whether the run has ended."""
         return self._sweep.is_over
+
+    @property
+    def committed(self) -> Collection[str]:
+        """At the end of the run, the transactions that its last cut lists, of all sinks."""
+        return self._sweep.committed
 
     def removes(self, transaction: str) -> bool:
         """Whether a prepared transaction will never be published."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -38,11 +38,22 @@ class RecordsOnly:
         self._writer = writer
         self.prepare = writer.prepare
         self.commit = writer.commit
+        self.commit_together = partial(commit_all, writer)
         self.close = partial(close_writer, writer)
 
     def write(self, records: Records) -> None:
         """Add records to the open transaction."""
         self._writer.write(records.to_records() if isinstance(records, Columns) else copy_records(records))
+
+
+def commit_all(writer: SinkWriter, transactions: Sequence[str]) -> Collection[str]:
+    """Have a writer commit transactions, in this order. Returns those that wait to be published with later ones."""
+    together = getattr(writer, "commit_together", None)
+    if together is not None:
+        return together(transactions)
+    for transaction in transactions:
+        writer.commit(transaction)
+    return ()
 
 
 def close_writer(writer: SinkWriter) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
@@ -146,6 +146,11 @@ class SinkWriter(Protocol):
 
     One that holds a connection may also have a method `close()`: it is called when the task is over, unless its process
     dies, and gives up what was not prepared.
+
+    One that publishes the transactions of several cuts together may also have `commit_together(transactions)`, which is
+    called instead of `commit`, in the order of preparation. It returns those that wait for later ones: cuts list them
+    until it returns them no more, and it gets them again with each complete cut. A restore may give them to another
+    task.
     """
 
     def write(self, records: Any, /) -> None:
@@ -178,6 +183,14 @@ class Rollback(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether the run has ended, so that containers that are now empty may be removed."""
+        ...
+
+    @property
+    def committed(self) -> Collection[str]:
+        """At the end of the run, the transactions that its last cut lists, of all sinks.
+
+        For a sink that publishes several together: all tasks have ended, so what waits for later ones is published now.
+        """
         ...
 
     def removes(self, transaction: str) -> bool:

@@ -112,6 +112,8 @@ class Sweep:
     - prepared: transactions that must or may still be published.
     - noted: transactions listed by a restorable cut; a restore needs to know whether they were published.
     - settled: no run can go back to before this epoch any more; None if this has not changed since the last sweep.
+    - committed: at the end of the run, the transactions that its last cut lists. What is not published of them, because
+      a process has died, no task will publish.
     """
 
     attempt: Attempt
@@ -123,6 +125,7 @@ class Sweep:
     files: frozenset[FileId] = frozenset()
     others: frozenset[Attempt] = frozenset()
     settled: Epoch | None = None
+    committed: frozenset[str] = frozenset()
 
     def removes_file(self, file: FileId) -> bool:
         """Whether to remove what a task has written. Nothing that is in no list of a kept cut comes into one later."""

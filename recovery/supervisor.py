@@ -284,6 +284,7 @@ class Supervisor:
             files=spared.union(*(cut.files for cut in self.kept.values())),
             others=frozenset(self.others),
             settled=self._first_cut,
+            committed=unpublished if is_over else frozenset(),
         )
 
     def _listed_by(self, epoch: Epoch | None) -> frozenset[str]:

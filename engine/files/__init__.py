@@ -7,8 +7,8 @@ has been read is positions, from which a restored run reads on.
 
 A sink writes transactions (`writers.py`) in two steps that each survive a crash at any point: a part is made durable
 in a staging folder (`staging.py`, `parts.py`, `parquet_part.py`, `disk.py`) before the cut that lists it is complete,
-and is published after. Where it publishes is a folder (`folder_output.py`) or a place in an object store
-(`object_output.py`), behind one port (`output_place.py`).
+and is published after, several cuts together. Where it publishes is a folder (`folder_output.py`, `rolls.py`) or a
+place in an object store (`object_output.py`, `object_rolls.py`), behind one port (`output_place.py`).
 
 `FileServices` (`services.py`) is all of it, as a task sees it.
 """

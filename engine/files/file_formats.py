@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 
@@ -20,11 +21,22 @@ from engine.files.folder_output import FolderOutput
 from engine.files.locations import Location, Stamp
 from engine.files.object_location import is_in_object_store, location_of
 from engine.files.object_output import ObjectOutput
+from engine.files.objects_in_memory import ObjectsInMemory
 from engine.files.output_folders import STAGING
 from engine.files.output_place import OutputPlace
 from engine.files.parquet_part import ParquetPart, count_rows, cut_parquet, join_parquet
 from engine.files.parquet_split import ParquetSplit
-from engine.files.parts import CsvPart, JsonPart, Part, PicklePart, csv_header, cut_bytes, join_bytes, read_pickles
+from engine.files.parts import (
+    CsvPart,
+    JsonPart,
+    Part,
+    PicklePart,
+    csv_header,
+    cut_bytes,
+    join_bytes,
+    pickles_in,
+    read_pickles,
+)
 from engine.files.splits import RANGE_BYTES_MAX, Position, Split, check_files, ranges, row_groups
 from engine.files.text_splits import CsvSplit, JsonSplit, TextSplit
 from engine.files.withdrawing import Span
@@ -119,11 +131,10 @@ REHEARSED_ROLL_BYTES = 200
 
 @dataclass(frozen=True)
 class FileSink(Files, Sink[Any]):
-    """Writes files into a folder, exactly once. A cut makes its records final, and they become visible soon after.
+    """Writes files or objects, exactly once. A cut makes its records final, and they become visible soon after.
 
     A task publishes a file when its records take up `roll_bytes`, when `roll_s` seconds have passed since the first of
-    them became final, and at the end of the run. With None for both, each cut has a file of its own, at once; so it is
-    in an object store, whatever their defaults are.
+    them became final, and at the end of the run. With None for both, each cut has a file of its own, at once.
     """
 
     roll_bytes: int | None = field(default=ROLL_BYTES, kw_only=True)
@@ -145,13 +156,6 @@ class FileSink(Files, Sink[Any]):
             check_count(self.roll_bytes, "roll_bytes", "a sink of files")
         if self.roll_s is not None and not is_above_zero(self.roll_s):
             raise BadOptionError(f"a sink of files has roll_s={self.roll_s!r}: give seconds above 0, or None")
-        rolls = self.roll_bytes not in (None, ROLL_BYTES) or self.roll_s not in (None, ROLL_S)
-        if rolls and is_in_object_store(self.path):
-            raise BadOptionError(
-                f"a sink of files has roll_bytes={self.roll_bytes!r}, roll_s={self.roll_s!r} and writes to "
-                f"{self.path}, where each task publishes one object per cut: leave both out, and take fewer cuts for "
-                "larger objects"
-            )
 
     @abstractmethod
     def new_part(self, path: Path, sink: str, types: dict[str, Any]) -> Part:
@@ -227,8 +231,9 @@ class FileSink(Files, Sink[Any]):
         return [other.ending for other in _FORMATS if other.ending != self.ending]
 
     def rehearse(self, folder: str) -> Sink[Any]:
-        """The same steps in another folder."""
-        return RehearsedFiles(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
+        """The same steps in another folder, or in a store in memory."""
+        rehearsed = RehearsedObjects if is_in_object_store(self.path) else RehearsedFiles
+        return rehearsed(folder, roll_bytes=None if self.roll_bytes is None else REHEARSED_ROLL_BYTES, roll_s=None)
 
     def _output(self, place: SinkPlace) -> OutputPlace:
         return ObjectOutput(self, place) if is_in_object_store(self.path) else FolderOutput(self, place)
@@ -253,6 +258,26 @@ class RehearsedFiles(FileSink):
         folder = Path(self.path)
         files = sorted([*folder.glob(f"*{self.ending}"), *folder.glob(f"{STAGING}/*/*/rolls/*/*")])
         return [record for file in files for batch in read_pickles(file) for record in batch]
+
+
+@dataclass(frozen=True)
+class RehearsedObjects(RehearsedFiles):
+    """The same for a sink in an object store. All of it is in memory, except for what a task is writing.
+
+    >>> RehearsedObjects("rehearsal").published()
+    []
+    """
+
+    store: ObjectsInMemory = field(default_factory=ObjectsInMemory, kw_only=True)
+
+    def published(self) -> list[Any]:
+        """The records of all objects. What waits to be published together is not among them."""
+        names = [name for name in self.store.list() if not name.startswith(STAGING)]
+        files = ((BytesIO(self.store.read(name)), name) for name in names)
+        return [record for file, name in files for batch in pickles_in(file, name) for record in batch]
+
+    def _output(self, place: SinkPlace) -> OutputPlace:
+        return ObjectOutput(self, place, self.store)
 
 
 def with_compressed(*endings: str) -> tuple[str, ...]:

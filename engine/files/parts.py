@@ -182,7 +182,7 @@ def read_pickles(path: Path, key: bytes = b"") -> Iterator[list[Any]]:
         yield from pickles_in(file, str(path), key)
 
 
-def pickles_in(file: BinaryIO, path: str, key: bytes) -> Iterator[list[Any]]:
+def pickles_in(file: BinaryIO, path: str, key: bytes = b"") -> Iterator[list[Any]]:
     """The batches in a file of frames. Each is verified before it is decoded."""
     while frame := file.read(_FRAME.size):
         length, digest = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, b"")

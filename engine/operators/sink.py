@@ -1,4 +1,4 @@
-"""A sink: writes in transactions, one per snapshot, each published when its cut is complete."""
+"""A sink: writes in transactions, one per snapshot, each committed when its cut is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.capture import OperatorCapture
 from engine.columns import Records
 from engine.operators.base import OperatorRuntime, Place
 from engine.sending import Send
-from engine.services import close_writer
+from engine.services import close_writer, commit_all
 from graphs.ids import Attempt, Epoch
 from graphs.io import SinkWriter
 from graphs.kinds import Write
@@ -19,7 +19,11 @@ from recovery.cut import OperatorState, Transaction
 
 
 class SinkOperator(OperatorRuntime):
-    """Passes records to its writer. A capture prepares a transaction, which is state until it is committed."""
+    """Passes records to its writer. A capture prepares a transaction, which is state until it is published.
+
+    A writer may publish the transactions of several cuts together. Those that wait are in every cut, as if they had not
+    been committed: each complete cut commits them again, and so does a restore.
+    """
 
     def __init__(self, kind: Write, place: Place) -> None:
         super().__init__(place)
@@ -47,7 +51,7 @@ class SinkOperator(OperatorRuntime):
         return self._writer
 
     def capture(self, epoch: Epoch, attempt: Attempt, base: Epoch | None = None) -> OperatorCapture:
-        """Prepare what was written since the last capture; return all transactions that are not yet committed."""
+        """Prepare what was written since the last capture; return all transactions that are not yet published."""
         name = f"{self.name}.{self.place.task.index}.attempt-{attempt}.epoch-{epoch}"
         if self.writer.prepare(name):
             self.transactions[name] = Transaction(name, epoch, attempt, self._open_records)
@@ -55,10 +59,12 @@ class SinkOperator(OperatorRuntime):
         return OperatorCapture(transactions=tuple(self.transactions.values()), records=self._written)
 
     def commit(self, names: set[str]) -> None:
-        """Publish those of these transactions that this sink has prepared, in the order of their preparation."""
-        for name in [name for name in self.transactions if name in names]:
-            self.writer.commit(name)
-            del self.transactions[name]
+        """Commit those of these transactions that this sink has prepared, in the order of their preparation."""
+        committed = [name for name in self.transactions if name in names]
+        waiting = commit_all(self.writer, committed)
+        for name in committed:
+            if name not in waiting:
+                del self.transactions[name]
 
     def close(self) -> None:
         """The task is over: what was not prepared is given up."""

@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from engine.files.kept_output import KeptInRun
 from engine.files.names import path_name
 from engine.memory import ListStore, ListWriter, MemoryServices
 from engine.rolling_back import LaterOutput, SweepOfSinks
+from engine.services import commit_all
 from engine.simulation.differences import differences
 from engine.task_errors import show
 from graphs.ids import Attempt, TaskId
@@ -55,8 +56,13 @@ class RehearsedWriter:
 
     def commit(self, name: str) -> None:
         """Commit in both, even if it was done before."""
-        self._ledger.commit(name)
-        self._writer.commit(name)
+        self.commit_together([name])
+
+    def commit_together(self, names: Sequence[str]) -> Collection[str]:
+        """Commit in both. Returns those that the sink publishes later."""
+        for name in names:
+            self._ledger.commit(name)
+        return commit_all(self._writer, names)
 
 
 class SimulatedServices(MemoryServices):

@@ -65,6 +65,7 @@ class Run:
         """Run to the end. Returns what is wrong, if anything; errors of user code are raised."""
         try:
             outcome = self.schedule.run()
+            self.world.sweep_outputs()
             wrongly_published = self.world.services.wrongly_published()
         except PredicateError as broken:
             return str(broken)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.compaction import cut_of, put_together
+from engine.files.file_errors import UnknownTransactionError
 from engine.memory import OutputReplacedError
 from engine.moving import move_whole
 from engine.rerouting import reroute
@@ -24,7 +25,7 @@ from graphs.ids import Attempt, ChannelId, Epoch, TaskId
 from recovery.coordinator import Coordinator
 from recovery.cut import TaskSnapshot
 from recovery.effects import Acknowledge, Decline, Effect, Report
-from recovery.orders import AppendEntry, Compact, DropCut, FileId, Order, StartTasks
+from recovery.orders import AppendEntry, Compact, DropCut, FileId, Order, StartTasks, Sweep
 from recovery.protocol_errors import FencedError
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
@@ -261,9 +262,24 @@ class World(WorldPorts):
         if isinstance(order, DropCut):
             self.store.drop(order.epoch)
         elif is_of_output:
-            self.services.sweep(order)
+            self._sweep_output(order)
         else:
             self.store.sweep(order)
+
+    def _sweep_output(self, sweep: Sweep) -> None:
+        try:
+            self.services.sweep(sweep)
+        except UnknownTransactionError:
+            # A run that went on from this one's end has published all, and removed what says so.
+            if sweep.attempt == self.supervisor.attempt:
+                raise
+
+    def sweep_outputs(self) -> None:
+        """Carry out the removals of output that are left. That of the end publishes what waits for later output."""
+        left, self.removals = self.removals, []
+        for _, order, is_of_output in left:
+            if is_of_output and isinstance(order, Sweep):
+                self._sweep_output(order)
 
     def _do_compact(self, index: int) -> None:
         """Compact at any later time: the attempt may be over, or the files may be gone."""

@@ -10,9 +10,13 @@ import pytest
 
 from backedge import CSV, Flow, JsonLines, Parquet, Range, ScheduleError, simulate
 from engine.files.disk import Disk
-from engine.files.file_formats import RehearsedFiles
+from engine.files.file_errors import UnknownTransactionError
+from engine.files.file_formats import RehearsedFiles, RehearsedObjects
+from engine.files.object_rolls import ObjectRolls
+from engine.files.object_staging import ObjectStaging, Roll
 from engine.files.staging import Staging
 from engine.files.writers import FileWriter
+from engine.operators.sink import SinkOperator
 
 
 def halving(sink: Any) -> Flow:
@@ -73,3 +77,66 @@ def test_a_removal_of_all_that_is_prepared_is_found(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Staging, "roll_back", removes_all)
     with pytest.raises(ScheduleError, match="neither prepared in"):
         simulate(halving(JsonLines("odd")), seeds=range(40), crashes=3)
+
+
+# -- objects ---------------------------------------------------------------------------------------------------------
+
+OBJECTS = JsonLines("s3://bucket/odd")
+
+
+@pytest.mark.slow
+def test_objects_of_several_cuts_are_published_once_also_by_attempts_after_the_one_that_prepared_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rolls: list[tuple[int, bool]] = []
+    publish = ObjectRolls.publish
+
+    def counted(opened: ObjectRolls, line: Sequence[str]) -> None:
+        attempt = opened._place.attempt  # pyright: ignore[reportPrivateUsage]
+        rolls.append((len(line), f".attempt-{attempt}." not in line[0]))
+        publish(opened, line)
+
+    monkeypatch.setattr(ObjectRolls, "publish", counted)
+    result = simulate(halving(OBJECTS), seeds=range(40), crashes=3)
+    assert len(result.outputs["odd"]) == 30 and result.crashes > 40
+    assert sum(count > 1 for count, _ in rolls) > 40 and sum(is_earlier for _, is_earlier in rolls) > 20
+
+
+def test_a_sink_in_an_object_store_that_does_not_roll_is_rehearsed_too():
+    described = JsonLines("s3://bucket/odd", roll_bytes=None, roll_s=None)
+    assert isinstance(described.rehearse("folder"), RehearsedObjects)
+    assert simulate(halving(described), seeds=range(5), crashes=3).crashes
+
+
+FOUND = (ScheduleError, UnknownTransactionError)
+
+
+def test_a_commit_that_forgets_the_pieces_that_wait_is_found(monkeypatch: pytest.MonkeyPatch):
+    commit = SinkOperator.commit
+
+    def forgets(sink: SinkOperator, names: set[str]) -> None:
+        commit(sink, names)
+        sink.transactions = {name: kept for name, kept in sink.transactions.items() if name not in names}
+
+    monkeypatch.setattr(SinkOperator, "commit", forgets)
+    with pytest.raises(FOUND, match=r"'odd' (has published something other|was asked to commit)"):
+        simulate(halving(OBJECTS), seeds=range(40), crashes=3)
+
+
+def test_attempts_that_do_not_look_at_the_records_of_others_are_found(monkeypatch: pytest.MonkeyPatch):
+    def none(staging: ObjectStaging, first: str) -> None:
+        return None
+
+    def is_recorded(staging: ObjectStaging, roll: Roll) -> bool:
+        return True
+
+    monkeypatch.setattr(ObjectStaging, "roll_of", none)
+    monkeypatch.setattr(ObjectStaging, "record", is_recorded)
+    with pytest.raises(FOUND, match=r"'odd' (has published something other|was asked to commit)"):
+        simulate(halving(OBJECTS), seeds=range(40), crashes=3)
+
+
+def test_a_run_that_ends_without_publishing_what_waits_is_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("engine.files.object_output.lines_of", lambda names: [])
+    with pytest.raises(ScheduleError, match="'odd' has published something other"):
+        simulate(halving(OBJECTS), seeds=range(40), crashes=3)

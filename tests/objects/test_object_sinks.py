@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from backedge import CSV, JsonLines, Parquet
+from backedge import CSV, JsonLines, OutcomeUnknownError, Parquet
 from engine.columns import as_records
 from engine.files.checks import check_sink
 from engine.files.file_errors import OutputError, UnknownTransactionError
-from graphs.graph_errors import BadOptionError
 from graphs.ids import Attempt
 from recovery.stores.object_client import Repeats
 from recovery.stores.object_store import PIECE_BYTES, ObjectStore
@@ -56,7 +55,7 @@ def numbers(out: str, kind: Any = JsonLines) -> list[int]:
 
 
 def prepared(out: str, *values: int, epoch: int = 1, attempt: int = 1) -> Any:
-    opened = writer(JsonLines(out), opened=services(attempt=Attempt(attempt)))
+    opened = writer(JsonLines(out, **AT_ONCE), opened=services(attempt=Attempt(attempt)))
     opened.write(batch(*values))
     assert opened.prepare(transaction(epoch, attempt))
     return opened
@@ -73,7 +72,7 @@ def plan_copy(place: Place, kind: Kind, step: str = "end", times: int = 1) -> Fa
 @pytest.mark.parametrize("kind", [JsonLines, CSV, Parquet])
 def test_output_is_published_by_commit_alone_and_once_and_never_by_a_list(place: Place, out: str, kind: Any):
     lists = place.proxy.plan("GET", "list", 503, times=ALWAYS)
-    opened = writer(kind(out))
+    opened = writer(kind(out, **AT_ONCE))
     opened.write(batch(1, 2))
     assert opened.prepare(transaction(1))
     opened.write(batch(3))
@@ -81,11 +80,11 @@ def test_output_is_published_by_commit_alone_and_once_and_never_by_a_list(place:
     assert opened.prepare(transaction(3)) is False
     opened.commit(transaction(1))
     opened.commit(transaction(1))
-    writer(kind(out), index=5).commit(transaction(2))
+    writer(kind(out, **AT_ONCE), index=5).commit(transaction(2))
     assert lists.happened == 0
     place.proxy.reset()
     assert numbers(out, kind) == [1, 2, 3]
-    assert len(objects(place)) == 2 and staged(place) == ["published", "published"]
+    assert len(objects(place)) == 2 and staged(place) == ["published", "published", "rolls", "rolls"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_a_commit_that_died_after_its_copy_is_finished_by_another_task(place: Pl
     assert fault.happened > QUICK.times and len(objects(place)) == 1
     place.proxy.reset()
     writer(JsonLines(out), index=1, opened=services(attempt=Attempt(2))).commit(transaction(1))
-    assert numbers(out) == [1] and staged(place) == ["published"]
+    assert numbers(out) == [1] and staged(place) == ["published", "rolls"]
 
 
 def test_what_a_consumer_has_taken_is_not_published_again(place: Place, out: str):
@@ -133,7 +132,7 @@ def test_what_a_consumer_has_taken_is_not_published_again(place: Place, out: str
     # As after a death between the note and the removal of the part.
     place.open().write({part: data})
     opened.commit(transaction(1))
-    assert objects(place) == [] and staged(place) == ["published"]
+    assert objects(place) == [] and staged(place) == ["published", "rolls"]
 
 
 def test_another_object_is_never_replaced(place: Place, out: str):
@@ -142,7 +141,7 @@ def test_another_object_is_never_replaced(place: Place, out: str):
     place.open().write({foreign: b'{"n":7}\n'})
     with pytest.raises(OutputError, match=r"another object is there.*remove"):
         opened.commit(transaction(1))
-    assert numbers(out) == [7] and staged(place) == ["prepared"]
+    assert numbers(out) == [7] and staged(place) == ["prepared", "rolls"]
 
 
 def test_a_part_that_was_prepared_in_another_format_is_published_in_it(place: Place, out: str):
@@ -171,9 +170,77 @@ def test_a_rollback_removes_what_earlier_attempts_have_left_and_nothing_else(pla
     assert numbers(out) == [1, 3]
 
 
+# -- objects of several cuts -----------------------------------------------------------------------------------------
+
+
+def rolled(out: str, *values: int, kind: Any = JsonLines) -> tuple[Any, list[str]]:
+    """A writer, and the transactions that its cuts list: one for each value, committed, that wait to be published."""
+    opened = writer(kind(out))
+    names = [transaction(value) for value in values]
+    for value, name in zip(values, names, strict=True):
+        opened.write(batch(value))
+        assert opened.prepare(name)
+        assert name in opened.commit_together([name])
+    return opened, names
+
+
+def published_by(out: str, attempt: int, names: list[str]) -> None:
+    """An attempt restores a cut that lists these transactions."""
+    assert not writer(JsonLines(out), opened=services(attempt=Attempt(attempt))).commit_together(names)
+
+
+@pytest.mark.parametrize("kind", [JsonLines, CSV, Parquet])
+def test_several_cuts_become_one_object_and_never_by_a_list(place: Place, out: str, kind: Any):
+    lists = place.proxy.plan("GET", "list", 503, times=ALWAYS)
+    opened, _ = rolled(out, 1, 2, 3, kind=kind)
+    opened.close()
+    assert lists.happened == 0
+    place.proxy.reset()
+    assert numbers(out, kind) == [1, 2, 3]
+    assert len(objects(place)) == 1 and staged(place) == ["published", "rolls"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_roll_survives_whatever_happens_to_its_requests(place: Place, out: str, kind: Kind, evidence: Evidence):
+    opened, names = rolled(out, 1, 2, 3)
+    faults = [place.proxy.plan("PUT", "/rolls/", kind), plan_copy(place, kind)]
+    if kind not in (409, 412):  # answers to conditional requests
+        faults += [place.proxy.plan("PUT", name, kind) for name in ("/joined/", "/published/")]
+        faults.append(place.proxy.plan("GET", "/prepared/", kind))
+    opened.close()
+    assert [fault.happened for fault in faults] == [1] * len(faults)
+    evidence.happened("requests of a roll that failed", len(faults))
+    published_by(out, 2, names)
+    evidence.same(numbers(out), [1, 2, 3])
+    assert len(objects(place)) == 1 and staged(place) == ["published", "rolls"]
+
+
+@pytest.mark.parametrize("lands_first", [False, True])
+def test_a_record_that_lands_late_decides_for_all_or_for_none(place: Place, out: str, lands_first: bool):
+    """Whether it was created is unknown, so what it may name stays; the next attempt lists one piece more."""
+    opened, names = rolled(out, 1, 2)
+    opened.write(batch(3))
+    opened.prepare(transaction(3))
+    late = place.proxy.plan("PUT", "/rolls/", "late")
+    refused = place.proxy.plan("PUT", "/rolls/", 503, times=QUICK.times)
+    with pytest.raises(OutcomeUnknownError):
+        opened.close()
+    assert (late.happened, refused.happened) == (1, QUICK.times) and objects(place) == []
+    assert staged(place).count("prepared") == 3
+    if lands_first:
+        place.proxy.release()
+        assert late.has_landed.wait(20)
+    published_by(out, 2, [*names, transaction(3)])
+    if not lands_first:
+        place.proxy.release()
+        assert late.has_landed.wait(20)
+    published_by(out, 3, [*names, transaction(3)])
+    assert numbers(out) == [1, 2, 3] and len(objects(place)) == (2 if lands_first else 1)
+
+
 def test_large_parts_are_uploaded_and_copied_whole(place: Place, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ObjectStore.__init__, "__defaults__", (Repeats(pause_s_first=0.001),))
-    opened = writer(JsonLines(f"{place.location}/out"))
+    opened = writer(JsonLines(f"{place.location}/out", **AT_ONCE))
     text = "x" * (PIECE_BYTES // 4)
     for n in range(5):
         opened.write([{"n": n, "text": text}])
@@ -229,13 +296,6 @@ def test_a_place_that_cannot_be_written_to_is_refused(place: Place, out: str, mo
     monkeypatch.setitem(sys.modules, "recovery.stores.object_store", None)
     with pytest.raises(OutputError, match=r"sink 'out' cannot write.*install backedge\["):
         check_sink(sink(JsonLines(f"{out}/other")), sink_place())
-
-
-@pytest.mark.parametrize("options", [{"roll_bytes": 1000}, {"roll_s": 5.0}])
-def test_rolling_is_refused_when_the_sink_is_made(options: dict[str, Any]):
-    with pytest.raises(BadOptionError, match=r"s3://bucket/out, where each task publishes one object per cut"):
-        JsonLines("s3://bucket/out", **options)
-    assert JsonLines("s3://bucket/out", **AT_ONCE).path == "s3://bucket/out"
 
 
 def test_replacing_output_is_refused_by_name_before_anything_runs(out: str):

@@ -75,13 +75,13 @@ def test_deltas_are_written_and_restored_while_requests_fail(cuts: str, s3: Obje
 
 
 def halving_files(read: str, written: str) -> Flow:
-    """The same loop on objects: what is odd in the end is written."""
+    """The same loop on objects: what is odd in the end is written, several cuts into one object."""
     flow = Flow("halving_files")
     again = flow.loop("again", of=int)
     numbers = flow.read(JsonLines(read, rate=150.0), name="numbers")
     odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
     again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
-    odd.rebalance().map(lambda n: {"n": n}, name="shown").write(JsonLines(written), name="odd")
+    odd.rebalance().map(lambda n: {"n": n}, name="shown").write(JsonLines(written, roll_s=1.0), name="odd")
     return flow
 
 
@@ -92,17 +92,20 @@ def test_objects_are_read_and_written_once_while_processes_die_and_requests_fail
     store = store_at(f"{cuts}-files")
     store.write({f"in/{first:03}.jsonl": _lines(range(first, first + 40)) for first in range(1, 401, 40)})
     read = s3.proxy.plan("GET", "-files/in/0", "cut", times=3)
-    copied = s3.proxy.plan("POST", "uploadId", "lost reply", times=3)
+    copied = s3.proxy.plan("POST", "uploadId", "lost reply", times=2)
+    recorded = s3.proxy.plan("PUT", "/rolls/", "lost reply", times=2)
     options = RunOptions(snapshots=f"{cuts}-of-files", every=0.2, parallelism=2, progress=False)
     flow = halving_files(f"{store.location}/in/*.jsonl", f"{store.location}/out")
     result = run_with_faults(flow, Faults(kills=["numbers@epoch=2", "odd@epoch=3"]), options)
     evidence.happened("processes that died", len(result.kills))
-    evidence.happened("requests that failed", read.happened + copied.happened)
-    assert len(result.kills) == 2 and read.happened and copied.happened
+    evidence.happened("requests that failed", read.happened + copied.happened + recorded.happened)
+    assert len(result.kills) == 2 and read.happened and copied.happened and recorded.happened
     names = list(store.list("out"))
     written = [json.loads(line)["n"] for name in names if "_staging/" not in name for line in store.read(name).split()]
     evidence.same(written, [halved(n) for n in range(1, 401)])
     assert not [name for name in names if "/prepared/" in name]
+    rolls = [json.loads(store.read(name))["transactions"] for name in names if "/rolls/" in name]
+    evidence.happened("cuts whose output became one object with that of others", max(map(len, rolls)) - 1)
 
 
 def _lines(values: Iterable[int]) -> bytes:
