@@ -154,7 +154,9 @@ def test_commands_steer_a_run_from_any_terminal(
     assert last_json(capsys.readouterr().out)["state"] == "stopped"
     assert living.wait().state == "stopped"
     assert main(["attach", "trips", "--json"]) == 0, "its end is still told"
-    assert last_json(capsys.readouterr().out)["state"] == "stopped"
+    told = capsys.readouterr()
+    assert last_json(told.out)["state"] == "stopped"
+    assert "has ended" in told.err and "Ctrl-C" not in told.err
 
 
 @pytest.mark.slow

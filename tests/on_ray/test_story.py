@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from engine.on_ray.supervisor.run_story import Story
+from graphs.expansion import resized
 from graphs.ids import Attempt, Epoch
+from tests.on_ray.supervised import Supervised
 
 
 class ReadMeanwhile(Mapping[str, int]):
@@ -59,3 +61,20 @@ def test_who_sees_a_run_that_has_recovered_sees_its_new_processes():
     story.on_running(found)
     assert found.seen == [("recovering", {"grow/0": 11})]
     assert (story.state, story.pids) == ("running", {"grow/0": 22})
+
+
+def test_a_run_that_goes_on_with_the_tasks_of_a_rescale_says_so_once(monkeypatch: pytest.MonkeyPatch):
+    bench = Supervised(monkeypatch)
+    bench.run.driver.deployment = resized(bench.run.spec.deployment, {"numbers": 3, "shown": 1})
+    bench.begin()
+    bench.lose_a_process()
+    bench.turn(10_000)
+    bench.turn()
+    assert bench.supervisor.attempt == 2
+    assert bench.lines.count("the run goes on with the tasks that a rescale has given it: numbers has 3\n") == 1
+
+
+def test_a_run_with_the_tasks_of_its_options_has_nothing_to_say_of_them(monkeypatch: pytest.MonkeyPatch):
+    bench = Supervised(monkeypatch)
+    bench.begin()
+    assert "rescale" not in bench.lines

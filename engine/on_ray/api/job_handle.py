@@ -310,7 +310,7 @@ class Job:
 
     def _wait(self) -> RunResult:
         try:
-            if self.is_detached:
+            if self.is_detached and not self._is_over(0):
                 self._progress.say("the run is detached: Ctrl-C leaves it alone")
             while not self._is_over(LOOK_S):
                 self._show(self._look(self._lines, self._printed))

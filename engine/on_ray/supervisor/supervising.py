@@ -512,6 +512,10 @@ class Supervising(RunObserver[CutDescription]):
 
     def on_attempt(self, attempt: Attempt, cut: CutDescription | None) -> None:
         """Record that an attempt begins."""
+        begun, now = self.spec.deployment.parallelism, self.driver.deployment.parallelism
+        if self.story.attempt == 0 and now != begun:
+            kept = ", ".join(f"{name} has {tasks}" for name, tasks in now.items() if tasks != begun[name])
+            self.say(f"the run goes on with the tasks that a rescale has given it: {kept}")
         epoch, in_loops = (None, 0) if cut is None else (cut.epoch, cut.records_in_logs)
         self.story.on_attempt(attempt, epoch, in_loops)
         self.figures.on_attempt(attempt, self.driver.deployment, epoch, in_loops, time.monotonic())
