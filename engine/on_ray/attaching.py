@@ -81,7 +81,10 @@ def check_address(environment: Mapping[str, str] = os.environ) -> None:
         probe = [sys.executable, "-c", _PROBE, address]
         found = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise ClusterError(f"the process at RAY_ADDRESS={address} does not answer like a Ray cluster: {fix}") from None
+        silent = f"does not answer like a Ray cluster within {PROBE_TIMEOUT_S:.0f} s"
+        raise ClusterError(
+            f"the process at RAY_ADDRESS={address} {silent}: try again if that machine is busy; or {fix}"
+        ) from None
     if found.stdout.strip() == "AuthenticationError":
         raise TokenRefusedError(f"RAY_ADDRESS={address}")
     if found.returncode != 0:

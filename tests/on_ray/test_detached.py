@@ -204,6 +204,16 @@ def test_a_name_that_another_process_has_taken_meanwhile_is_not_waited_for(monke
     assert ended == ["the one that has ended"] and not list(names)
 
 
+def test_a_run_that_is_not_detached_is_told_from_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "connect", lambda must_exist: None)
+    monkeypatch.setattr(cluster, "find_actor", lambda name, space: None)
+    monkeypatch.setattr(cluster, "named_actors", lambda: [("shop/supervisor", f"{SPACE}-1-f00d"), ("rank", SPACE)])
+    with pytest.raises(NoSuchRunError, match=r"a run of job 'shop' is alive and not detached.*--detached"):
+        attach("shop")
+    with pytest.raises(NoSuchRunError, match=r"no detached run of job 'shp' is alive on this cluster.*'rank'"):
+        attach("shp")
+
+
 @pytest.mark.slow
 def test_a_supervisor_that_dies_after_the_end_does_not_begin_the_run_again(address: str, tmp_path: Path):
     before = actors_below(os.getpid())

@@ -59,6 +59,12 @@ def attach(job: str, *, progress: bool = True) -> Job:
     check_name(job, "job")
     cluster.connect(must_exist=True)
     found = _find(job)
+    if found is None and f"{job}/supervisor" in {name for name, _ in cluster.named_actors()}:
+        raise NoSuchRunError(
+            f"a run of job {job!r} is alive and not detached, so only the process that has started it can steer it, or "
+            "`backedge ui --control`: to steer it from anywhere, end it there, and start it again with resume='latest' "
+            "and detached=True (--detached)"
+        )
     if found is None:
         others = ", ".join(map(repr, cluster.actor_names(SPACE))) or "none"
         raise NoSuchRunError(
@@ -68,7 +74,7 @@ def attach(job: str, *, progress: bool = True) -> Job:
     supervisor, about = found
     state = "has ended" if about.has_ended else "is alive"
     told = f"the run of job {job!r} {state}"
-    return Job(supervisor, told, progress, about.planned, detached_as=job, prints=progress)
+    return Job(supervisor, told, progress, about.planned, detached_as=job, has_ended=about.has_ended, prints=progress)
 
 
 def join(identity: RunIdentity, job: str, options: RunOptions, faults: Faults) -> Job | None:

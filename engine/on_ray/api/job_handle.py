@@ -97,7 +97,8 @@ class Job:
     """A run that has been started. `planned` are its planned faults, such as "head@epoch=3".
 
     A detached run goes on without this process, and its supervisor ends by itself. `detached_as` is the name of its
-    job. `prints`: whether this process prints what `Print` sinks write.
+    job. `has_ended`: whether it had ended when it was found. `prints`: whether this process prints what `Print` sinks
+    write.
     """
 
     def __init__(
@@ -109,11 +110,13 @@ class Job:
         auditor: Auditor | None = None,
         *,
         detached_as: str | None = None,
+        has_ended: bool = False,
         prints: bool = True,
     ) -> None:
         self._supervisor = supervisor
         self._auditor = auditor
         self._detached_as = detached_as
+        self._has_ended = has_ended
         self._prints = prints
         self._over = self._wait_for_end()
         self._planned = tuple(planned)
@@ -310,7 +313,7 @@ class Job:
 
     def _wait(self) -> RunResult:
         try:
-            if self.is_detached and not self._is_over(0):
+            if self.is_detached and not self._has_ended:
                 self._progress.say("the run is detached: Ctrl-C leaves it alone")
             while not self._is_over(LOOK_S):
                 self._show(self._look(self._lines, self._printed))
