@@ -75,6 +75,7 @@ from engine.task_errors import (
     TaskError,
     UserFunctionError,
 )
+from graphs.constant import Constant
 from graphs.drawing import draw
 from graphs.flow import Flow
 from graphs.graph_errors import (
@@ -158,6 +159,7 @@ __all__ = [
     "Checked",
     "Collect",
     "ComparisonError",
+    "Constant",
     "Context",
     "CutView",
     "DamagedOutputError",

@@ -38,7 +38,8 @@ def build_draft(draft: Draft) -> Plan:
         sender = operators[edge.sender]
         if edge.output not in sender.outputs:
             operators[edge.sender] = replace(sender, outputs=(*sender.outputs, edge.output))
-    plan = Plan(draft.name, operators, edges, graph_hash(operators.values(), edges), draft.stop_when)
+    hashed = graph_hash(operators.values(), edges)
+    plan = Plan(draft.name, operators, edges, hashed, draft.stop_when, constants=dict(draft.constants))
     check(plan)
     _warn_of_unread_outputs(draft, plan)
     return plan

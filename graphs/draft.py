@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from graphs.constant import Constant
 from graphs.graph_errors import DuplicateNameError, MissingNameError
 from graphs.naming import automatic_name, check_name, function_name, name_fault
 from graphs.operator_kind import OperatorKind
@@ -65,6 +67,7 @@ class Draft:
     operators: dict[str, Operator] = field(default_factory=dict[str, Operator])
     connections: list[Connection] = field(default_factory=list[Connection])
     loops: dict[str, OpenLoop] = field(default_factory=dict[str, OpenLoop])
+    constants: dict[str, Constant[Any]] = field(default_factory=dict[str, Constant[Any]])
     enclosing: list[str] = field(default_factory=list[str])
     warned: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -80,6 +83,8 @@ class Draft:
             other = f"an operator of that name ({self.operators[name].kind.word})"
         elif name in self.loops:
             other = "a loop of that name"
+        elif name in self.constants:
+            other = "a constant of that name"
         else:
             return
         raise DuplicateNameError(
@@ -99,7 +104,7 @@ class Draft:
                     "give it name=, or use a named function"
                 )
             return check_name(name, "operator")
-        taken = {*self.operators, *self.loops}
+        taken = {*self.operators, *self.loops, *self.constants}
         label = kind.label
         if label is None or name_fault(label) is not None:
             return automatic_name(kind.base_name, taken)

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, TypeVar, Unpack, overload
 
 from graphs.building import build_draft
+from graphs.constant import Constant
 from graphs.draft import Draft, Tail
 from graphs.graph_errors import BadOptionError, GraphError, InputsError
 from graphs.io import Source
@@ -24,6 +25,8 @@ from graphs.vertex_program import OfFreeVertexProgram, OfVertexProgram, VertexPr
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+NOT_GIVEN: Any = object()
 
 
 class Flow:
@@ -128,6 +131,38 @@ class Flow:
         enclosing = self.draft.enclosing[-1] if self.draft.enclosing else None
         kind = Iterate(rounds, until, measure, reduce, enclosing)
         return add_iteration(self.draft, start, body, name, kind)
+
+    @overload
+    def constant(self, name: str, value: T) -> Constant[T]: ...
+    @overload
+    def constant(self, name: str, *, load: Callable[[], T]) -> Constant[T]: ...
+    def constant(self, name: str, value: Any = NOT_GIVEN, *, load: Callable[[], Any] | None = None) -> Constant[Any]:
+        """A value that functions and classes of the flow share, such as a lookup table or the parameters of a model.
+
+        Functions use its `value`; a class that gets it as an argument gets the value. Each host has one copy of its
+        arrays and Arrow tables. Cuts name the value by its digest, and their store keeps it, once.
+
+        `load` returns the value. It is called when a job begins; a run that continues from a cut has the value of the
+        cut. A `value` that differs from that of the cut is refused.
+
+        >>> import numpy as np
+        >>> from graphs import Collect, Items
+        >>> flow = Flow("shop")
+        >>> prices = flow.constant("prices", load=lambda: np.array([3, 5]))
+        >>> flow.read(Items([1, 0])).map(lambda article: prices.value[article]).write(Collect())
+        >>> flow.plan().constants
+        {'prices': <constant 'prices' of flow 'shop'>}
+        """
+        what = f"constant {check_name(name, 'constant')!r}"
+        if (value is NOT_GIVEN) == (load is None):
+            has = "neither a value nor load=" if load is None else "both a value and load="
+            raise BadOptionError(f"{what} has {has}: give one of them")
+        self.draft.check_free(name, what)
+        if load is not None:
+            check_function(load, f"load= of {what}")
+        made = Constant(self.name, name, load or (lambda: value), is_loaded=load is not None)
+        self.draft.constants[name] = made
+        return made
 
     @overload
     def process(

@@ -6,7 +6,6 @@ engine. `mean` shares no code with it: the engine is compared with the plain int
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from graphs.constant import own_arguments
 from graphs.graph_errors import BadOptionError
 from graphs.io import Sink, Source
 from graphs.operator_kind import OperatorKind, PlainRecord, Shape
@@ -410,7 +410,7 @@ class OfClass(OfFunction):
         return of_class.split(of_class.merge(states), parallelism)
 
     def new_instance(self) -> Any:
-        return self.function(**copy.deepcopy(dict(self.arguments)))
+        return self.function(**own_arguments(self.arguments))
 
     def mean(self, at: PlainRecord) -> None:
         named = (at.input,) if self.named_inputs else ()

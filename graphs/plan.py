@@ -11,6 +11,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from graphs.constant import Constant
 from graphs.hops import Digit, Trip
 from graphs.operator_kind import OperatorKind
 
@@ -123,6 +124,7 @@ class Plan:
     hash: str
     stop_when: Callable[..., bool] | None = None
     pipeline: str | None = None
+    constants: Mapping[str, Constant[Any]] = field(default_factory=dict[str, Constant[Any]])
 
     @cached_property
     def trips(self) -> Mapping[str, Trip]:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast, overload
 
 from graphs.combining import Combiner, How
+from graphs.constant import check_own_constants
 from graphs.draft import Draft, Key, Tail
 from graphs.graph_errors import BadOptionError, ForeignStreamError, UnkeyedStreamError, UnknownOutputError
 from graphs.io import Sink
@@ -487,6 +488,7 @@ def add_process(
     """Add a process operator, whose class names its outputs. Return the stream of its first output."""
     check_process_class(operator)
     check_arguments(operator, arguments, options)
+    check_own_constants(f"process class {operator.__name__}", arguments, draft.constants)
     on_error, copies = options.pop("on_error", "fail"), options.pop("copy_output", True)
     batch_format: BatchFormat | None = options.pop("batch_format", None)
     if batch_format is None:

@@ -12,7 +12,6 @@ sources, and stay there. What a task sends to one vertex along several edges is 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from graphs.constant import check_own_constants, own_arguments
 from graphs.draft import Draft, Tail
 from graphs.graph_errors import BadOptionError, IterationError
 from graphs.iterate import add_iteration
@@ -190,7 +190,7 @@ class OfVertexProgram(BuiltIn):
             raise BadOptionError(f"{what} has message={self.program.message!r}: give a numpy type of numbers")
 
     def new_instance(self) -> Any:
-        return self.program(**copy.deepcopy(dict(self.arguments)))
+        return self.program(**own_arguments(self.arguments))
 
 
 @dataclass(frozen=True)
@@ -252,6 +252,7 @@ def add_vertex_program(
     what = f"vertex program {name!r}"
     check_stream(draft, edges, what)
     check_arguments(program, kind.arguments, {})
+    check_own_constants(what, kind.arguments, draft.constants)
     if draft.enclosing:
         raise IterationError(
             f"{what} is inside the body of {draft.enclosing[-1]!r}, but its edges arrive only once: run it before or "

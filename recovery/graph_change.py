@@ -29,7 +29,7 @@ ADVICE = "`backedge snapshots check` shows every difference"
 
 
 class GraphMismatchError(GraphError):
-    """The cut is of another graph, and it is not clear what should become of its state.
+    """The cut is of another graph, or has another value of a constant, and it is not clear what becomes of its state.
 
     Fix: say what becomes of the state: `drop=`, `rename=`, or another `name=` of the flow to begin from nothing.
     """
@@ -151,6 +151,27 @@ def fitted(cut: CutOutline, plan: Plan, change: GraphChange | None) -> CutOutlin
         operator_names={new_name: name for name, new_name in kept.items() if new_name != name},
         edge_names={edge.name: new[ends].name for ends, edge in former.items() if ends in new},
     )
+
+
+def check_constants(of_cut: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise `GraphMismatchError` unless the constants of a cut are those of the flow, by name and digest.
+
+    The flow may have constants that the cut lacks. Those that are given up are left out of `of_cut`.
+
+    >>> check_constants({"prices": "f00d"}, {"prices": "beef", "rates": "cafe"})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    recovery.graph_change.GraphMismatchError: constant 'prices' has another value than in the cut...
+    """
+    for name, digest in of_cut.items():
+        drop = f"with --drop {name} (drop=)"
+        if name not in now:
+            raise GraphMismatchError(f"constant {name!r} of the cut is not in the flow any more: give it up {drop}")
+        if digest != now[name]:
+            raise GraphMismatchError(
+                f"constant {name!r} has another value than in the cut (SHA-256 {now[name][:12]}, not {digest[:12]}), "
+                f"whose state was computed with the former one: go on with the new value {drop}, give the former one, "
+                "or give load= instead of a value, so that a continued run has the value of its cut"
+            )
 
 
 def _renamed(task: TaskOutline, kept: Mapping[str, str]) -> TaskOutline:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import ray as untyped_ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, AuthenticationError, RayError, RayTaskError
 from ray.util import metrics
@@ -319,6 +320,11 @@ def named_actors() -> list[tuple[str, str]]:
 def get(pending: Pending, timeout_s: float | None = None) -> Any:
     """Wait for an answer."""
     return ray.get(pending, timeout=timeout_s)
+
+
+def put(data: bytes) -> Pending:
+    """Put bytes into the object store. `get` gives an array of them, which is mapped from the host's one copy."""
+    return ray.put(np.frombuffer(data, np.uint8))
 
 
 def future(pending: Pending) -> Future[Any]:

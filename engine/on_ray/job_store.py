@@ -25,7 +25,7 @@ from recovery.run_status import RunStatus
 from recovery.stores.cut_store import CutStore
 from recovery.stores.keys import derived_key
 from recovery.stores.manifests import CutDescription
-from recovery.stores.task_files import TaskFiles
+from recovery.stores.task_files import StoredFile, TaskFiles
 from recovery.taking_back import CutFiles, take_back
 
 LEFT_BYTES_MAX = 1_000_000
@@ -121,10 +121,11 @@ class ChainInMemory:
 
 
 class ChainInFolder:
-    """Chain and cuts in a folder."""
+    """Chain and cuts in a folder. `constants` are the files of the run's constants."""
 
-    def __init__(self, store: CutStore) -> None:
+    def __init__(self, store: CutStore, constants: Mapping[str, StoredFile] | None = None) -> None:
         self._store = store
+        self._constants = constants
 
     def describe(self, plan: Plan) -> None:
         """Store a description of the graph, for readers of the cuts."""
@@ -146,7 +147,7 @@ class ChainInFolder:
         """Create an entry; return False if its number is taken."""
         if not isinstance(entry, Manifest):
             return self._store.create(number, entry)
-        return self._store.create(number, entry, files, deployment)
+        return self._store.create(number, entry, files, deployment, self._constants)
 
     def manifest(self, epoch: Epoch) -> CutDescription:
         """The verified content of a complete cut's manifest."""
@@ -235,7 +236,7 @@ def open_chain(options: TaskOptions) -> JobStore:
     """The chain of a run."""
     if options.root is None:
         return ChainInMemory()
-    return ChainInFolder(CutStore(options.root, options.job, options.key))
+    return ChainInFolder(CutStore(options.root, options.job, options.key), options.constants)
 
 
 def open_services(

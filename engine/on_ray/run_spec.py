@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -48,6 +49,8 @@ NOT_COMPARED = ("snapshots", "key", "resume", "replace_output", "drop", "rename"
 class RunIdentity:
     """What two calls have in common if they start the same run. `key` is derived from the one that signs cuts.
 
+    `constants` has digests: of the joining call, only those of values that it gives.
+
     >>> a = RunIdentity("f00d", "/cuts", None, {"parallelism": 2, "every": 0.5})
     >>> a.differences(RunIdentity("f00d", "/cuts", b"..", {"parallelism": 3, "every": 0.5}))
     ['another key', 'parallelism=2, not 3']
@@ -57,6 +60,7 @@ class RunIdentity:
     root: str | None
     key: bytes | None = field(repr=False)
     options: dict[str, Any]
+    constants: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def differences(self, living: RunIdentity) -> list[str]:
         """What this call has and the living run has not."""
@@ -65,14 +69,19 @@ class RunIdentity:
             found.append(f"snapshots={self.root!r}, not {living.root!r}")
         if self.key != living.key:
             found.append("another key")
+        found += [
+            f"another value of constant {name!r}"
+            for name, digest in self.constants.items()
+            if living.constants.get(name) != digest
+        ]
         pairs = ((name, value, living.options[name]) for name, value in self.options.items())
         return found + [f"{name}={value!r}, not {theirs!r}" for name, value, theirs in pairs if value != theirs]
 
 
-def identity_of(graph: str, options: TaskOptions, run: RunOptions) -> RunIdentity:
-    """The identity of a run of this graph with these options."""
+def identity_of(graph: str, options: TaskOptions, run: RunOptions, constants: Mapping[str, str]) -> RunIdentity:
+    """The identity of a run of this graph with these options and digests of constants."""
     compared = {option.name: getattr(run, option.name) for option in fields(run) if option.name not in NOT_COMPARED}
-    return RunIdentity(graph, options.root, derived_key(options.key, "join"), compared)
+    return RunIdentity(graph, options.root, derived_key(options.key, "join"), compared, constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,8 @@ class RunSpec:
     @property
     def identity(self) -> RunIdentity:
         """What another call must have in common with this run to join it."""
-        return identity_of(self.graph, self.options, self.run)
+        digests = {name: file.sha256 for name, file in self.options.constants.items()}
+        return identity_of(self.graph, self.options, self.run, digests)
 
     @property
     def takeovers_max(self) -> int:

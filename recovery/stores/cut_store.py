@@ -27,6 +27,7 @@ from recovery.messages import Mode
 from recovery.orders import CutId, Entry, FileId, Manifest, Numbered, Sweep
 from recovery.run_status import RunStatus, status_in
 from recovery.stores.chain import Chain
+from recovery.stores.constants import StoredConstants
 from recovery.stores.documents import Document, opened, sealed, sha256
 from recovery.stores.input_pieces import NO_CUT, InputPieces, Piece
 from recovery.stores.job_identity import identity_of
@@ -60,7 +61,13 @@ from recovery.stores.store_calls import (
     remove_below,
     sha256_of,
 )
-from recovery.stores.store_errors import NoSuchCutError, OutcomeUnknownError, SnapshotAuthError, SnapshotCorruptError
+from recovery.stores.store_errors import (
+    NoSuchCutError,
+    OutcomeUnknownError,
+    SnapshotAuthError,
+    SnapshotCorruptError,
+    StoreError,
+)
 from recovery.stores.store_guarantees import probe_store
 from recovery.stores.store_protocol import FileFacts, Store
 from recovery.stores.store_schemes import store_at
@@ -93,6 +100,9 @@ class CutStore:
         self.job_id = identity_of(self._store, job, key)
         self._chain = Chain(self._store, self.job_id, key)
         self.inputs = InputPieces(self._store, self.job_id, key)
+        self.constants = StoredConstants(self._store)
+        # The constants of cuts that this process has written or looked at, by epoch.
+        self._named: dict[Epoch, frozenset[StoredFile]] = {}
         # Numbers of the chain under which an entry of ours may or may not exist.
         self._unknown: set[int] = set()
         # What tasks have written of their keyed state: a later cut may name it again.
@@ -133,12 +143,14 @@ class CutStore:
         entry: Entry,
         files: Mapping[TaskId, TaskFiles] | None = None,
         deployment: Deployment | None = None,
+        constants: Mapping[str, StoredFile] | None = None,
     ) -> bool:
         """Create an entry of the chain exclusively. False if another entry has its number.
 
-        For a manifest, `files` is what `write_task` returned for each task of the deployment. The cut is complete when
-        this returns True. After an `OSError` there is no such entry, unless it is an `OutcomeUnknownError`: then there
-        may be one. Nothing that it names is removed; create the same entry again until the answer is known.
+        For a manifest, `files` is what `write_task` returned for each task of the deployment, and `constants` has the
+        files of the run's constants, by name. The cut is complete when this returns True. After an `OSError` there is
+        no such entry, unless it is an `OutcomeUnknownError`: then there may be one. Nothing that it names is removed;
+        create the same entry again until the answer is known.
         """
         if number not in self._unknown and self._chain.is_taken(number):
             return False
@@ -147,7 +159,7 @@ class CutStore:
                 f"the manifest of epoch {entry.epoch} is created without a deployment: give the deployment of its run"
             )
         try:
-            is_ours = self._create(number, entry, files or {}, deployment)
+            is_ours = self._create(number, entry, files or {}, deployment, constants or {})
         except OutcomeUnknownError:
             self._unknown.add(number)
             raise
@@ -163,17 +175,23 @@ class CutStore:
         return is_ours
 
     def _create(
-        self, number: int, entry: Entry, files: Mapping[TaskId, TaskFiles], deployment: Deployment | None
+        self,
+        number: int,
+        entry: Entry,
+        files: Mapping[TaskId, TaskFiles],
+        deployment: Deployment | None,
+        constants: Mapping[str, StoredFile],
     ) -> bool:
         parent = self._chain.parent_of(number)
         manifest = None
         if isinstance(entry, Manifest) and deployment is not None:
             self._layers |= _layers_of(self._compacted)
             files = {task: replace(of_task, below=self._below(of_task, entry)) for task, of_task in files.items()}
-            document = manifest_document(entry, files, deployment)
+            document = manifest_document(entry, files, deployment, constants)
             manifest = self._write_manifest(number, entry, document, parent, self._unsettled(files.values()))
             # What only an earlier cut names is in its manifest, which stays while the cut is the base of an epoch.
             self._layers = _layers_of(files)
+            self._named[entry.epoch] = frozenset(constants.values())
         return self._chain.create(number, entry, parent, manifest)
 
     def _below(self, files: TaskFiles, entry: Manifest) -> tuple[StateLayer, ...]:
@@ -323,9 +341,9 @@ class CutStore:
         return described
 
     def cut(self, epoch: Epoch) -> Cut:
-        """Read a complete cut. All of its files are verified before the first is decoded."""
+        """Read a complete cut. All files of its tasks are verified before the first is decoded."""
         described = self.manifest_of(epoch)
-        verified = {file: self._verified(file) for file in described.files}
+        verified = {file: self._verified(file) for file in described.of_tasks}
         readers = {task: TaskReader(files, verified.__getitem__) for task, files in described.tasks.items()}
         return Cut(
             epoch=described.epoch,
@@ -428,6 +446,7 @@ class CutStore:
         entry = self._chain.find(epoch).entry
         if not isinstance(entry, Manifest):
             return
+        constants = self._constants_of(entry)
         self._store.remove([_manifest_file(entry)])
         named = self._named_besides(epoch)
         self._drop_last_states(entry)
@@ -437,6 +456,7 @@ class CutStore:
                 self._remove_unnamed(epoch, Attempt(attempt), named)
         with suppress(OSError):  # a full disk, perhaps; the next drop does it
             self._drop_inputs(entry.pipeline)
+            self._drop_constants(epoch, constants)
             self._chain.shorten(self.keeps)
 
     def _drop_inputs(self, pipeline: str | None) -> None:
@@ -446,12 +466,31 @@ class CutStore:
         kept = {entry.epoch for entry in chain if isinstance(entry, Manifest) and self.keeps(entry)}
         self.inputs.remove(lambda epoch, attempt: attempt in attempts and _followed(chain, epoch, attempt) not in kept)
 
+    def _constants_of(self, entry: Manifest) -> frozenset[StoredFile] | None:
+        """The constants that a cut names; None if its manifest cannot be read."""
+        if entry.epoch not in self._named:
+            try:
+                self._named[entry.epoch] = frozenset(self.manifest_of(entry.epoch).constants.values())
+            except (StoreError, OSError):
+                return None
+        return self._named[entry.epoch]
+
+    def _drop_constants(self, epoch: Epoch, dropped: frozenset[StoredFile] | None) -> None:
+        """Remove those of a dropped cut's constants that no other cut names, if all of these can be read."""
+        self._named.pop(epoch, None)
+        others = [self._constants_of(entry) for entry in self._others(epoch)] if dropped else []
+        if dropped and None not in others:
+            self.constants.remove(dropped.difference(*(other for other in others if other is not None)))
+
     def _named_besides(self, epoch: Epoch) -> frozenset[FileId]:
-        """The files that the other cuts name: those that the last manifest of each pipeline keeps."""
+        """The files that the other cuts name."""
+        return frozenset[FileId]().union(*(cut.named for cut in self._others(epoch)))
+
+    def _others(self, epoch: Epoch) -> list[Manifest]:
+        """The other cuts: those that the last manifest of each pipeline keeps."""
         cuts = [entry for entry in self.chain() if isinstance(entry, Manifest)]
         kept = {cut.pipeline: cut.kept for cut in cuts}
-        others = (cut for cut in cuts if cut.epoch != epoch and cut.epoch in (kept[cut.pipeline] or (cut.epoch,)))
-        return frozenset[FileId]().union(*(cut.named for cut in others))
+        return [cut for cut in cuts if cut.epoch != epoch and cut.epoch in (kept[cut.pipeline] or (cut.epoch,))]
 
     def _drop_last_states(self, dropped: Manifest) -> None:
         if None not in dropped.files.values():

@@ -6,7 +6,7 @@ A document was checked against its shape when it was opened (`schema.py`), so it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphs.deployment import Deployment
@@ -43,6 +43,7 @@ class CutDescription:
     parallelism: Mapping[str, int]
     tasks: Mapping[TaskId, TaskFiles]
     transactions: Mapping[TaskId, tuple[str, ...]]
+    constants: Mapping[str, StoredFile] = field(default_factory=dict[str, StoredFile])
 
     @property
     def policy(self) -> str:
@@ -58,6 +59,11 @@ class CutDescription:
     @property
     def files(self) -> tuple[StoredFile, ...]:
         """Every file of the cut."""
+        return (*self.of_tasks, *self.constants.values())
+
+    @property
+    def of_tasks(self) -> tuple[StoredFile, ...]:
+        """The files of its tasks."""
         return tuple(file for task in self.tasks.values() for file in task.all_files)
 
     @property
@@ -146,7 +152,12 @@ def entry_in(document: Document) -> Entry:
 # -- manifests ---------------------------------------------------------------------------------------------------
 
 
-def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deployment: Deployment) -> Document:
+def manifest_document(
+    entry: Manifest,
+    files: Mapping[TaskId, TaskFiles],
+    deployment: Deployment,
+    constants: Mapping[str, StoredFile],
+) -> Document:
     """Build the manifest of a cut of `deployment`. Raises `ValueError` if `entry` does not match `files`."""
     for task, epoch in entry.files.items():
         found = files.get(task)
@@ -163,7 +174,9 @@ def manifest_document(entry: Manifest, files: Mapping[TaskId, TaskFiles], deploy
                 f"epoch {entry.epoch} of attempt {entry.attempt} cannot be recorded: task {task} has written what "
                 f"changed since {found.base}, and the files below do not lead there; name them in the entry's states"
             )
+    named = {name: {"name": file.name, "size": file.size, "sha256": file.sha256} for name, file in constants.items()}
     return {
+        **({"constants": named} if named else {}),
         "epoch": entry.epoch,
         "attempt": entry.attempt,
         "mode": entry.mode.value,
@@ -230,6 +243,7 @@ def description_in(document: Document, path: str) -> CutDescription:
         parallelism=document["parallelism"],
         tasks={files.task: files for files in tasks},
         transactions=_tasks(document["transactions"]),
+        constants={name: StoredFile(**file) for name, file in document.get("constants", {}).items()},
     )
     if len(described.tasks) < len(tasks):
         raise SnapshotCorruptError(

@@ -32,6 +32,7 @@ STATUS = "status.json"
 CHAIN = "chain"
 PAST = "past"
 INPUTS = "inputs"
+CONSTANTS = "constants"
 
 
 def encoded(name: str) -> str:
@@ -150,6 +151,25 @@ def input_piece(epoch: Epoch, attempt: Attempt, task: TaskId, number: int) -> Pa
 def kept_flow(digest: str) -> Parts:
     """The flow that attempts ran whose inputs are kept."""
     return (INPUTS, f"flow-{digest}.pickle")
+
+
+def constant_file(digest: str, run: str) -> Parts:
+    """The value of a constant, by its digest and the number of the run that wrote it.
+
+    >>> "/".join(constant_file("f00d", "77aa"))
+    'constants/f00d-77aa.constant'
+    """
+    return (CONSTANTS, f"{digest}-{run}.constant")
+
+
+def is_of_constant(name: str) -> bool:
+    """Whether a file is the value of a constant, by its name.
+
+    >>> is_of_constant("constants/f00d-77aa.constant"), is_of_constant("constants/../job.json")
+    (True, False)
+    """
+    parts = parts_of(name) or ()
+    return len(parts) == 2 and parts[0] == CONSTANTS and parts[1].endswith(".constant")
 
 
 def entry_file(number: int) -> Parts:

@@ -170,25 +170,32 @@ _DEPLOYED_CHANNEL = {
 }
 _DEPLOYED_TASK = {"task": text, "index": _index, "operators": list_of(text), "actor": text}
 
-MANIFEST = _document(
-    {
-        "job": text,
-        "job_id": text,
-        "parent": record({"number": _count, "sha256": optional(_sha256)}),
-        "epoch": _count,
-        "attempt": _count,
-        "mode": _mode,
-        "savepoint": optional(text),
-        "graph_hash": text,
-        "parallelism": table(text, whole(1, (1 << 31) - 1)),
-        "deployment": record(
-            {"tasks": list_of(record(_DEPLOYED_TASK)), "channels": list_of(record(_DEPLOYED_CHANNEL))}
-        ),
-        "codecs": table(text, _count),
-        "tasks": list_of(record(_TASK)),
-        "transactions": _TRANSACTIONS,
-    }
-)
+_MANIFEST: Mapping[str, Shape] = {
+    "job": text,
+    "job_id": text,
+    "parent": record({"number": _count, "sha256": optional(_sha256)}),
+    "epoch": _count,
+    "attempt": _count,
+    "mode": _mode,
+    "savepoint": optional(text),
+    "graph_hash": text,
+    "parallelism": table(text, whole(1, (1 << 31) - 1)),
+    "deployment": record({"tasks": list_of(record(_DEPLOYED_TASK)), "channels": list_of(record(_DEPLOYED_CHANNEL))}),
+    "codecs": table(text, _count),
+    "tasks": list_of(record(_TASK)),
+    "transactions": _TRANSACTIONS,
+}
+_CONSTANTS = table(text, record({"name": text, "size": _count, "sha256": _sha256}))
+_OF_MANIFEST = _document(_MANIFEST), _document({**_MANIFEST, "constants": _CONSTANTS})
+
+
+def _manifest(value: Any) -> None:
+    """A manifest. Only those of flows with constants name any."""
+    _OF_MANIFEST["constants" in value](value)
+
+
+MANIFEST: Shape = _manifest
+
 
 # -- graphs ------------------------------------------------------------------------------------------------------
 

@@ -54,12 +54,14 @@ def trips(
     sink: Sink[Any] | None = None,
     carried_bytes: int = 0,
     gate: str | None = None,
+    has_constant: bool = False,
     **placing: Any,
 ) -> Flow:
     """Every number makes `trips` trips, under state by number; source, head, body and sink are tasks of their own.
 
     `carried_bytes`: the size of what a function carries along. `gate`: a file without which trips are slow and do not
-    end. `placing` says what head and body need of a machine.
+    end. `has_constant`: how many trips there are is a constant of the flow. `placing` says what head and body need of a
+    machine.
     """
     carried = bytes(carried_bytes)
     step = grow if gate is None else held_back(Path(gate))
@@ -70,7 +72,11 @@ def trips(
     )
     keyed = numbers.merge(again).key_by(lambda record: record[0])
     grown = keyed.stateful_map(step, initial=0, name="grow", **placing)
-    done, rest = grown.rebalance().split(lambda record: record[1] >= trips, name="enough", **placing)
+    enough: Callable[[Record], bool] = lambda record: record[1] >= trips  # noqa: E731
+    if has_constant:
+        limit = flow.constant("trips", load=lambda: trips)
+        enough = lambda record: record[1] >= limit.value  # noqa: E731
+    done, rest = grown.rebalance().split(enough, name="enough", **placing)
     again.feed(rest.rebalance())
     done.rebalance().write(sink or Collect(), name="done")
     return flow

@@ -193,9 +193,10 @@ def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> Story:
 
 
 def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path, evidence: Evidence):
-    """Twice: the second death meets the successor."""
+    """Twice: the second death meets the successor. The flow has a constant, which goes with the first supervisor."""
     before, gate, cuts = actors_below(os.getpid()), tmp_path / "gate", tmp_path / "cuts"
-    job = start(trips(count=50, gate=str(gate)), snapshots=cuts, every=0.1, actors="slice", progress=False)
+    flow = trips(count=50, gate=str(gate), has_constant=True)
+    job = start(flow, snapshots=cuts, every=0.1, actors="slice", progress=False)
     later = lose_supervisor(job, before, cuts=1)
     lose_supervisor(job, before, cuts=later.snapshots + 1)
     gate.touch()

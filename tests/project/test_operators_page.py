@@ -46,7 +46,7 @@ def test_all_that_a_hook_may_use_is_named():
 
 
 def test_every_way_to_begin_is_named():
-    assert {"read", "loop", "iterate", "process", "vertex_program"} <= public(Flow) & WORDS
+    assert {"read", "loop", "iterate", "process", "vertex_program", "constant"} <= public(Flow) & WORDS
 
 
 def test_every_source_and_sink_is_named():
@@ -87,6 +87,11 @@ def test_the_class_of_the_page_takes_its_argument():
     words = flow.read(Items(["a"] * 4)).key_by(len)
     words.process(made_by_example("operators")["Polite"], every=2).write(Collect(), name="asked")
     assert simulate(flow, seeds=range(5)).outputs["asked"] == ["please, a"] * 2
+
+
+def test_the_constants_give_what_the_page_says():
+    outputs = simulate(made_by_example("operators", 1)["flow"], seeds=range(5), crashes=1).outputs
+    assert sorted(outputs["by class"]) == sorted(outputs["by function"]) == [3, 8]
 
 
 def test_the_class_on_columns_gives_the_totals_that_the_page_says():

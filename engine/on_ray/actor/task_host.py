@@ -15,6 +15,7 @@ from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.labelled_output import label_output
 from engine.on_ray.actor.supervisor_watch import SupervisorWatch
 from engine.on_ray.job_store import TasksInFolder, open_services, open_store
+from engine.on_ray.supervisor.shared_constants import share_constants
 from engine.on_ray.supervisor.silence import place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Mailbox
@@ -81,6 +82,7 @@ class TaskHost:
         if self._watch is not None:
             self._watch.end()
         options = begin.options
+        share_constants(begin.deployment.plan.name, begin.constants)
 
         def make_services(deliver: Callable[[str, str, list[Any]], None]) -> Services:
             return open_services(options, deliver, begin.attempt)

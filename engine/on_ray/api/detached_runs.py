@@ -156,6 +156,11 @@ def check_detached(plan: Plan, options: RunOptions, what: str) -> None:
         )
     for operator in plan.operators.values():
         check_not_detached(operator.function, what)
+    if plan.constants and options.snapshots is None:
+        raise BadOptionError(
+            f"{what} has detached=True and constant {next(iter(plan.constants))!r}, whose value would be lost with the "
+            "process that starts the run: give it snapshots=, where it is kept"
+        )
     collecting = [o.name for o in plan.operators.values() if isinstance(o.kind, Write) and o.kind.sink.keeps]
     if collecting and options.snapshots is None:
         raise BadOptionError(

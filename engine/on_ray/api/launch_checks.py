@@ -22,6 +22,7 @@ from recovery.stores.cut_store import CutStore
 from recovery.stores.folder_store import local_path
 from recovery.stores.manifests import CutDescription
 from recovery.stores.store_schemes import scheme_of, store_opener
+from recovery.stores.task_files import StoredFile
 
 _IMPORTING = "<frozen importlib._bootstrap"
 """Begins the names of the files whose frames are on the stack while a module is imported."""
@@ -62,6 +63,11 @@ def check_kept(plan: Plan, options: RunOptions, what: str) -> None:
                 f"{what} has keep_inputs={list(options.keep_inputs)!r}, and no operator {name!r}: its operators are "
                 f"{', '.join(map(repr, plan.operators))}"
             )
+    if options.keep_inputs and plan.constants:
+        raise BadOptionError(
+            f"{what} has keep_inputs={list(options.keep_inputs)!r} and constants, whose values a replay does not have "
+            f"({', '.join(map(repr, plan.constants))}): leave keep_inputs out, or load the value in on_start"
+        )
 
 
 def check_location(given: str) -> None:
@@ -97,10 +103,14 @@ class PipelineBeginning(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """Where a run begins, and its pipelines. `is_fresh`: no run of the job has begun before."""
+    """Where a run begins, and its pipelines. `is_fresh`: no run of the job has begun before.
+
+    `constants`: those of its cuts, by name.
+    """
 
     is_fresh: bool
     pipelines: tuple[PipelineBeginning, ...]
+    constants: Mapping[str, StoredFile] = {}
 
     @property
     def finished(self) -> Epoch | None:
@@ -125,7 +135,21 @@ def beginning_of(plan: Plan, options: TaskOptions, run: RunOptions) -> Beginning
     cuts = {name: store.manifest_of(epoch) for name, epoch in {**last_cuts(store), **asked}.items()}
     if parts[0].pipeline is not None:
         parts = with_former_names(parts, {name: frozenset(cut.parallelism) for name, cut in cuts.items()}, run)
-    return Beginning(False, tuple(_begin(part, cuts.get(part.pipeline), asked, store, run) for part in parts))
+    pipelines = tuple(_begin(part, cuts.get(part.pipeline), asked, store, run) for part in parts)
+    return Beginning(False, pipelines, _constants(list(cuts.values()), run))
+
+
+def _constants(cuts: Sequence[CutDescription], run: RunOptions) -> dict[str, StoredFile]:
+    """The constants of these cuts, of different pipelines."""
+    found: dict[str, StoredFile] = {}
+    for cut in cuts:
+        for name, file in cut.constants.items():
+            if found.setdefault(name, file).sha256 != file.sha256 and name not in run.drop:
+                raise GraphMismatchError(
+                    f"constant {name!r} has one value in cut {cut.epoch} and another in that of another pipeline: go "
+                    f"on with the value of the flow by --drop {name} (drop=)"
+                )
+    return found
 
 
 def _begin(
@@ -135,7 +159,8 @@ def _begin(
         return PipelineBeginning(plan)
     change = None
     if cut.graph_hash != plan.hash:
-        renamed, dropped = dict(run.rename or {}), frozenset(run.drop)
+        # Constants are dropped by name, too.
+        renamed, dropped = dict(run.rename or {}), frozenset(run.drop) - cut.constants.keys() - plan.constants.keys()
         if plan.pipeline is not None:
             renamed = {name: new for name, new in renamed.items() if name in cut.parallelism}
             dropped &= cut.parallelism.keys()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engine.on_ray import cluster
 from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.api.detached_runs import SPACE, RunAliveError, check_cluster, check_detached, join
 from engine.on_ray.api.job_handle import Job, RunResult
+from engine.on_ray.api.kept_constants import given_values, held, keep, values_of
 from engine.on_ray.api.launch_checks import (
     beginning_of,
     check_input,
@@ -41,6 +42,7 @@ from recovery.coordinator import SnapshotOptions, why_never_dry
 from recovery.messages import Mode
 from recovery.pipelines import Pipeline
 from recovery.spark.sessions.spark_session import check_start
+from recovery.stores.documents import sha256
 from recovery.stores.keys import signing_key
 from recovery.stores.store_schemes import scheme_of
 
@@ -106,7 +108,8 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         key=key,
         keep_inputs=frozenset(options.keep_inputs),
     )
-    identity = identity_of(plan.hash, tasks, options)
+    given = given_values(plan)
+    identity = identity_of(plan.hash, tasks, options, {name: sha256(data) for name, data in given.items()})
     if (living := join(identity, plan.name, options, faults)) is not None:
         return living
     beginning = beginning_of(plan, tasks, options)
@@ -118,6 +121,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
             "since is not read; to read it, give the run another folder for its cuts"
         )
     tasks = replace(tasks, run=run_name(tasks))
+    values = values_of(plan, given, beginning.constants, options.drop)
     check_output(plan, tasks, beginning.is_fresh, is_replaced=options.replace_output)
     cuts = SnapshotOptions(
         Mode(options.policy),
@@ -131,6 +135,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
         files_max=1 if root is None else STATE_FILES_MAX,
     )
     run = RunSpec(whole, tasks, cuts, options, result_kept_s=RESULT_KEPT_S, graph=plan.hash)
+    run = replace(run, options=replace(tasks, constants=keep(values, tasks, run.id)))
     specs = [
         replace(
             run,
@@ -147,7 +152,7 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     planned = list(map(str, faults.planned))
     with start_auditor(root, plan.name, options.audit, key) as auditor:
         try:
-            supervisor = _start_supervisor(specs)
+            supervisor = _start_supervisor(specs, held(values, tasks))
         except ValueError as taken:
             # Another process has started the same job since we looked.
             if (living := join(identity, plan.name, options, faults)) is None:
@@ -207,7 +212,7 @@ def describe(deployments: Sequence[Deployment], actors: str, cpus: int) -> str:
     return f"{counted(len(tasks), 'task')} in {counted(count, 'actor')}{chosen}{apart}"
 
 
-def _start_supervisor(specs: Sequence[RunSpec]) -> cluster.Actor:
+def _start_supervisor(specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending]) -> cluster.Actor:
     """Start the actor that leads the run. Raises `ValueError` if the job has a detached one already."""
     spec = specs[0]
     is_detached = spec.run.detached
@@ -215,6 +220,7 @@ def _start_supervisor(specs: Sequence[RunSpec]) -> cluster.Actor:
     return cluster.start_actor(
         SupervisorActor,
         FirstActors(spec.options.job, spec.run.placement, needs),
+        held,
         *_pieces(cluster.pickled(tuple(specs)), is_detached),
         name=spec.options.job if is_detached else f"{spec.options.job}/supervisor",
         space=SPACE if is_detached else f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}",

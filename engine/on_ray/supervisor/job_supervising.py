@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from engine.on_ray import cluster
 from engine.on_ray.run_spec import RunSpec
 from engine.on_ray.supervisor.actor_starter import ActorStarter
 from engine.on_ray.supervisor.crew import needs_of
@@ -22,10 +23,20 @@ from recovery.run_status import RunStatus
 
 
 class JobSupervising:
-    """A run of one or several pipelines. `is_successor`: a former supervisor of the run has died."""
+    """A run of one or several pipelines. `is_successor`: a former supervisor of the run has died.
 
-    def __init__(self, specs: Sequence[RunSpec], starter: ActorStarter, *, is_successor: bool = False) -> None:
-        self._common = Common(specs[0])
+    `held`: the constants of a run without cuts.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        starter: ActorStarter,
+        held: Mapping[str, cluster.Pending] | None = None,
+        *,
+        is_successor: bool = False,
+    ) -> None:
+        self._common = Common(specs[0], held)
         self._is_successor = is_successor
         self.pipelines: list[Supervising] = []
         for spec in specs:

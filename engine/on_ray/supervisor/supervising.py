@@ -28,6 +28,7 @@ from engine.on_ray.supervisor.rescaling import Rescaling, crowded
 from engine.on_ray.supervisor.restore_plan import place
 from engine.on_ray.supervisor.run_figures import RunFigures
 from engine.on_ray.supervisor.run_story import Story
+from engine.on_ray.supervisor.shared_constants import SharedConstants
 from engine.on_ray.supervisor.silence import Silences
 from engine.on_ray.supervisor.switchboard import STOP_TIMEOUT_S, Switchboard
 from engine.on_ray.transport.control_messages import (
@@ -47,7 +48,7 @@ from graphs.expansion import resized, sizes_asked
 from graphs.graph_errors import GraphError
 from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Acknowledge, AcknowledgeEnd
-from recovery.graph_change import fitted
+from recovery.graph_change import GraphMismatchError, fitted
 from recovery.messages import Mode
 from recovery.orders import Abort, Compact, Complete, Manifest, StartTasks, TellToEnd, Trigger
 from recovery.protocol_errors import FencedError, RescaleError
@@ -56,6 +57,7 @@ from recovery.rescale import fitting
 from recovery.run_status import RunStatus
 from recovery.stores.input_pieces import NO_CUT
 from recovery.stores.manifests import CutDescription
+from recovery.stores.names import constant_file, path_of
 from recovery.stores.store_errors import StoreError
 from recovery.stores.task_files import TaskFiles
 from recovery.supervisor import Supervisor, claimant_of
@@ -96,13 +98,15 @@ class Common:
     - claimant: that of their supervisors, which are one process.
     - lines: what the user should know. printed: what `Print` sinks write.
     - status: what is known about the whole run; None if it is one pipeline.
+    - constants: those of the flow; `held` if the run keeps no cuts.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, held: Mapping[str, cluster.Pending] | None = None) -> None:
         self.claimant = claimant_of(spec.id, secrets.token_hex(8))
         self.lines: list[str] = []
         self.printed = PrintedLines(is_detached=spec.run.detached)
         self.status: Callable[[], RunStatus] | None = None
+        self.constants = SharedConstants(spec.options, held or {})
 
 
 class Supervising(RunObserver[CutDescription]):
@@ -417,12 +421,28 @@ class Supervising(RunObserver[CutDescription]):
     def place(self, cut: CutDescription | None, sizes: Sizes) -> Placed:
         """Keep the run's deployment as far as the cut allows. The flow may have changed since the cut."""
         deployment = self.driver.deployment
+        if cut is not None:
+            self._check_constants(cut)
         if sizes and dict(sizes) != deployment.parallelism:
             deployment = resized(deployment, dict(sizes))
         outline = None if cut is None else fitted(cut.outline, deployment.plan, self.spec.change)
         if outline is not None:
             deployment = fitting(outline, deployment)
         return Placed(deployment, place(deployment, outline))
+
+    def _check_constants(self, cut: CutDescription) -> None:
+        """Raise unless the run has the files that the cut names, which stay as long as some cut does.
+
+        What was dropped may be gone, or have a file of this run.
+        """
+        for name, file in cut.constants.items():
+            ours = self.spec.options.constants.get(name)
+            is_new = ours is None or ours.name == path_of(constant_file(ours.sha256, self.spec.id))
+            if ours != file and not (is_new and name in self.spec.run.drop):
+                raise GraphMismatchError(
+                    f"epoch {cut.epoch} names another value of constant {name!r} than this run: another run has "
+                    "changed the job meanwhile; start this one again"
+                )
 
     def restore(self, attempt: Attempt, placed: Placed, cut: CutDescription | None) -> None:
         """Start missing actors, and have all actors restore their tasks."""
@@ -433,8 +453,10 @@ class Supervising(RunObserver[CutDescription]):
         try:
             self.store.describe(deployment.plan)
             epoch, leader = NO_CUT if cut is None else cut.epoch, self._leader()
-            options = self.spec.options
-            self.actors.begin(attempt, deployment, placed.restores, files, options, kills, processed, epoch, leader)
+            options, constants = self.spec.options, self.common.constants.references()
+            self.actors.begin(
+                attempt, deployment, placed.restores, files, options, kills, processed, epoch, leader, constants
+            )
         except CancelledError:
             return  # the next turn ends the run
         except (CrewError, OSError) as error:

@@ -42,9 +42,12 @@ class About:
 
 
 class SupervisorActor:
-    """One run, pickled by the driver as a `RunSpec` of each pipeline, in pieces. Its actors die with it."""
+    """One run, pickled by the driver as a `RunSpec` of each pipeline, in pieces. Its actors die with it.
 
-    def __init__(self, first: FirstActors, *pickled: bytes) -> None:
+    `held` are the constants of a run without cuts.
+    """
+
+    def __init__(self, first: FirstActors, held: Mapping[str, cluster.Pending], *pickled: bytes) -> None:
         self._label = f"{first.job}/supervisor"
         starter = ActorStarter.with_first(first)
         # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
@@ -54,7 +57,7 @@ class SupervisorActor:
 
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
         spec = specs[0]
-        self._supervising = JobSupervising(specs, starter, is_successor=cluster.is_restarted())
+        self._supervising = JobSupervising(specs, starter, held, is_successor=cluster.is_restarted())
         if spec.run.metrics == "on":
             for pipeline in self._supervising.pipelines:
                 pipeline.watchers.append(RunMetrics(pipeline.status(), cluster.metric))

@@ -81,6 +81,7 @@ class Switchboard:
         processed: Mapping[TaskId, int],
         restored: Epoch,
         leader: Leader | None,
+        constants: Mapping[str, Any],
     ) -> None:
         """Let all actors of a deployment take part in an attempt. `CrewError` if one cannot."""
         self.attempt = attempt
@@ -108,7 +109,18 @@ class Switchboard:
             read = {task for part in restores.values() if part is not None for task in part.tasks}
             needed = {task: files[task] for task in read}
             begin = Begin(
-                attempt, name, deployment, restores, addresses, options, needed, kills, processed, restored, leader
+                attempt,
+                name,
+                deployment,
+                restores,
+                addresses,
+                options,
+                needed,
+                kills,
+                processed,
+                restored,
+                leader,
+                constants,
             )
             self.crew.begin(name, begin)
         self._unheard = set(arrivals)

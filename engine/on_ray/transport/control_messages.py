@@ -15,7 +15,7 @@ from graphs.ids import Attempt, Epoch, TaskId
 from recovery.effects import Effect, Remaining
 from recovery.rescale import RestorePlan
 from recovery.stores.input_pieces import NO_CUT
-from recovery.stores.task_files import TaskFiles
+from recovery.stores.task_files import StoredFile, TaskFiles
 
 SUPERVISOR = "(supervisor)"
 # The time until all actors must have heard from each other, including the time to load the user's modules.
@@ -42,6 +42,7 @@ class TaskOptions:
 
     `key` signs what they write; None means unsigned. `run` is part of the names of published files: the store's name,
     or a random one for a run that cannot be resumed. `keep_inputs`: the operators whose inputs are kept for a replay.
+    `constants`: the files of the flow's constants, which cuts name; none of a run without cuts.
     """
 
     seed: int = 0
@@ -55,6 +56,7 @@ class TaskOptions:
     key: bytes | None = field(default=None, repr=False)
     run: str = ""
     keep_inputs: frozenset[str] = frozenset()
+    constants: Mapping[str, StoredFile] = field(default_factory=dict[str, StoredFile])
 
 
 class Leader(NamedTuple):
@@ -71,7 +73,7 @@ class Begin:
     `restores` says what its tasks restore, and `files` describes the files that they read for it; neither contains any
     state. `processed` has the numbers of records that its tasks have processed in earlier attempts of the run, for
     planned faults. `restored` is the cut that is restored; 0 if there is none. `leader` is None if the supervisor
-    cannot be replaced.
+    cannot be replaced. `constants` has a reference to the bytes of each constant of the flow.
     """
 
     attempt: Attempt
@@ -85,6 +87,7 @@ class Begin:
     processed: Mapping[TaskId, int] = field(default_factory=dict[TaskId, int])
     restored: Epoch = NO_CUT
     leader: Leader | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Meeting(NamedTuple):

@@ -15,10 +15,10 @@ from recovery.spark.audit.file_checks import NAMES, Fault, Span, TooLargeError, 
 from recovery.spark.audit.manifest_checks import CutDocuments
 from recovery.spark.cut_tables.job_folder import JobFolder
 from recovery.spark.cut_tables.local_rows import local_frame
-from recovery.spark.cut_tables.manifest_tables import layered_files
+from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.spark.spark_errors import UnreadableError
-from recovery.stores.names import parts_of, table_of
+from recovery.stores.names import is_of_constant, parts_of, table_of
 from recovery.stores.parquet_tables import pa
 from recovery.stores.shapes import shown
 from recovery.stores.store_calls import check_size
@@ -40,10 +40,12 @@ def verify_files(
     Raises `UnreadableError` if a file is missing, unreadable, or not what was written.
     """
     files = {
-        file["name"]: file for manifest in manifests for task in manifest["tasks"] for _, file in layered_files(task)
+        file["name"]: file
+        for manifest in manifests
+        for file in (*(file for task in manifest["tasks"] for _, file in layered_files(task)), *constants_in(manifest))
     }
     rows = [
-        (folder.path, name, file["size"], file["sha256"], *(file["groups"] or (None, None)))
+        (folder.path, name, file["size"], file["sha256"], *(file.get("groups") or (None, None)))
         for name, file in files.items()
     ]
     if not rows:
@@ -70,7 +72,7 @@ def file_findings(cut: CutDocuments, faults: Mapping[str, list[Fault]]) -> Itera
 def manifest_sizes(manifest: Facts) -> Facts:
     """Sizes according to the manifest, summed over all tasks."""
     tasks = manifest["tasks"]
-    files = [file for task in tasks for _, file in layered_files(task)]
+    files = [*(file for task in tasks for _, file in layered_files(task)), *constants_in(manifest)]
     logs = [log for task in tasks for log in task["logs"]]
     records = [log["records"] for log in logs]
     return {
@@ -93,7 +95,7 @@ def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None
     /nowhere/1/table=rounds/rank.0.parquet is missing but listed in a manifest: restore it from a backup
     """
     table = "".join(table_of(name)[:1]).removeprefix("table=")
-    if parts_of(name) is None or table not in NAMES:
+    if not is_of_constant(name) and (parts_of(name) is None or table not in NAMES):
         return f"a manifest lists {shown(name)}, which is not a table file in {folder}: the manifest is forged"
     path = os.path.join(folder, name)
     try:
@@ -102,6 +104,8 @@ def check_file(folder: str, name: str, size: int, sha256: str, span: Span = None
         with store.open(name) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 return f"{path} was changed: its SHA-256 differs from the manifest's; restore it from a backup"
+            if is_of_constant(name):
+                return None
             file.seek(0)
             return faults_in(table, file, span) or None
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import Literal
 from recovery.spark.audit.manifest_checks import CutDocuments, check_back_edges, check_completeness
 from recovery.spark.cut_tables.job_folder import JobFolder, MalformedDocumentError, Unrecorded
 from recovery.spark.cut_tables.lineage import Place, attempts_in, check_chain, places_in
-from recovery.spark.cut_tables.manifest_tables import layered_files
+from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from recovery.spark.report.audit_result import Found, conclude_cut, conclude_malformed
 from recovery.spark.report.verdict import CutVerdict, Finding, Verdict, finding
 from recovery.spark.spark_errors import UnreadableError
@@ -56,7 +56,8 @@ def read_documents(folder: JobFolder, epochs: Epochs) -> JobDocuments:
             continue
         if epoch not in places:
             raise UnreadableError(f"epoch {epoch} completed while the chain was being read: run the audit again")
-        names = dict.fromkeys(file["name"] for task in manifest["tasks"] for _, file in layered_files(task))
+        of_tasks = (file for task in manifest["tasks"] for _, file in layered_files(task))
+        names = dict.fromkeys(file["name"] for file in (*of_tasks, *constants_in(manifest)))
         foreign = {name: fault for name in names if (fault := folder.foreign_file(name)) is not None}
         place = places[epoch]
         cuts[epoch] = CutDocuments(place.link, place.entry, manifest, folder.graph(manifest["graph_hash"]), foreign)

@@ -16,7 +16,7 @@ from graphs.describing import hash_of_description
 from graphs.ids import TaskId
 from graphs.routing import KEY_GROUPS
 from recovery.orders import Manifest
-from recovery.spark.cut_tables.manifest_tables import layered_files
+from recovery.spark.cut_tables.manifest_tables import constants_in, layered_files
 from recovery.spark.report.verdict import Facts, Finding, finding
 from recovery.stores.links import Link
 from recovery.stores.names import (
@@ -25,6 +25,7 @@ from recovery.stores.names import (
     Parts,
     Table,
     attempt_folder,
+    is_of_constant,
     parts_of,
     path_of,
     table_folder,
@@ -300,6 +301,9 @@ def _check_files(cut: CutDocuments) -> Iterator[Finding]:
             yield finding(5, f"the file {name} is listed {count} times", cut.epoch)
     for name, fault in cut.foreign.items():
         yield finding(5, f"the file {name} was not written by a store: {fault}", cut.epoch)
+    for name, file in cut.manifest.get("constants", {}).items():
+        if not is_of_constant(file["name"]):
+            yield finding(5, f"constant {name!r} is in {file['name']}, which is no file of a constant", cut.epoch)
     for id, task in cut.tasks.items():
         yield from (finding(5, story, cut.epoch, task=str(id)) for story in _layer_stories(cut, id, task))
         there: dict[Parts, list[Facts]] = {}
@@ -377,8 +381,10 @@ def _needed(task: Facts) -> set[Parts]:
 def has_readable_files(cut: CutDocuments) -> bool:
     """Whether every file is a regular file whose name identifies its table."""
     tasks = cut.manifest["tasks"]
-    return not cut.foreign and all(
-        table_of(file["name"]) in _files_of(task) for task in tasks for _, file in layered_files(task)
+    return (
+        not cut.foreign
+        and all(table_of(file["name"]) in _files_of(task) for task in tasks for _, file in layered_files(task))
+        and all(is_of_constant(file["name"]) for file in constants_in(cut.manifest))
     )
 
 

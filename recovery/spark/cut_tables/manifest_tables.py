@@ -74,6 +74,11 @@ def _files(manifest: Document) -> Iterator[Row]:
             yield task["task"], task["index"], *columns
 
 
+def constants_in(manifest: Document) -> list[dict[str, Any]]:
+    """The files of the flow's constants."""
+    return list(manifest.get("constants", {}).values())
+
+
 def layered_files(task: Document) -> Iterator[tuple[int, dict[str, Any]]]:
     """The files of a task, the first layer first, each with the number of its layer."""
     for layer, below in enumerate(task["below"]):

@@ -1,0 +1,71 @@
+"""The constants of a job, below the folder `constants` of a job.
+
+    constants/SHA256-RUN.constant             the value of a constant, by the digest of its bytes
+
+- The manifest of each cut names the constants of its run, with size and SHA-256 as it does for other files. So a value
+  is written once, before the run that introduces it begins, and later runs that continue from its cuts name the same
+  file. Its bytes are verified before anything of them is decoded.
+- A removal may be carried out late, when another run has begun with the same value. So a run uses the file of another
+  one only if the cut that it continues from names it. Otherwise it writes its own: a name ends with the id of its run.
+- A file is removed with the last cut that names it. If a run dies before its first cut, the file stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from recovery.stores.documents import sha256
+from recovery.stores.names import constant_file, is_of_constant, path_of
+from recovery.stores.shapes import shown
+from recovery.stores.store_calls import full_name, read_sized
+from recovery.stores.store_errors import SnapshotCorruptError
+from recovery.stores.store_protocol import Store
+from recovery.stores.task_files import StoredFile
+
+
+class StoredConstants:
+    """The constants of one job."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def keep(self, values: Iterable[bytes], run: str) -> list[StoredFile]:
+        """Write the values of a run that starts; return their files, in that order. Equal values have one file."""
+        found: list[StoredFile] = []
+        for data in values:
+            digest = sha256(data)
+            file = StoredFile(path_of(constant_file(digest, run)), len(data), digest)
+            if file not in found:
+                self._store.write({file.name: data})
+                self._store.make_durable([file.name])
+            found.append(file)
+        return found
+
+    def read(self, name: str, file: StoredFile) -> bytes:
+        """The verified bytes of a constant of this name."""
+        path = full_name(self._store, self._checked(file))
+        try:
+            data = read_sized(self._store, file.name, file.size)
+        except FileNotFoundError as error:
+            raise SnapshotCorruptError(
+                f"{path} is missing, the value of constant {name!r}: restore it from a backup, or give the value up "
+                f"with drop=[{name!r}] (--drop {name})"
+            ) from error
+        if sha256(data) != file.sha256:
+            raise SnapshotCorruptError(
+                f"{path} was changed: its SHA-256 is not the one that the cut names for constant {name!r}, so nothing "
+                f"of it is decoded; restore it from a backup, or give the value up with drop=[{name!r}] (--drop {name})"
+            )
+        return data
+
+    def remove(self, files: Iterable[StoredFile]) -> None:
+        """Remove the values that no cut names."""
+        self._store.remove(list(map(self._checked, files)))
+
+    def _checked(self, file: StoredFile) -> str:
+        if not is_of_constant(file.name):
+            raise SnapshotCorruptError(
+                f"a manifest in {self._store.location} names {shown(file.name)} as the value of a constant: it is "
+                "forged; nothing of it is read"
+            )
+        return file.name

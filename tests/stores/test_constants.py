@@ -1,0 +1,155 @@
+"""Constants beside the cuts: written once, named by every cut, verified before they are decoded, removed at last."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from engine.constant_bytes import constant_bytes, constant_in
+from graphs.ids import Epoch
+from recovery.spark.audit.file_verification import check_file
+from recovery.stores.cut_store import CutStore
+from recovery.stores.store_errors import SnapshotCorruptError
+from recovery.stores.task_files import StoredFile
+from tests.stores.snapshots import DEPLOYMENT, begin, manifest_for
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CutStore:
+    store = CutStore(str(tmp_path), "job")
+    begin(store)
+    return store
+
+
+def kept(store: CutStore, run: str = "77aa", **values: bytes) -> dict[str, StoredFile]:
+    return dict(zip(values, store.constants.keep(values.values(), run), strict=True))
+
+
+def cut(store: CutStore, epoch: int, constants: Mapping[str, StoredFile], *, keeps: tuple[int, ...]) -> None:
+    """A complete cut of no task, after which these cuts are kept."""
+    entry = replace(manifest_for({}, epoch), kept=tuple(map(Epoch, keeps)))
+    assert store.create(len(store.chain()) + 1, entry, {}, DEPLOYMENT, constants)
+
+
+def there(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "job" / "constants").iterdir()}
+
+
+def test_every_cut_names_them_and_they_are_written_once(store: CutStore, tmp_path: Path):
+    files = kept(store, prices=b"12", same=b"12", rates=b"3")
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "job" / "constants").iterdir()}
+    assert len(written) == 2
+    for epoch in (1, 2):
+        cut(store, epoch, files, keeps=(1, 2)[:epoch])
+        described = CutStore(str(tmp_path), "job").manifest_of(Epoch(epoch))
+        assert described.constants == files
+        assert set(files.values()) <= set(described.files)
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    assert CutStore(str(tmp_path), "job").constants.read("rates", files["rates"]) == b"3"
+
+
+def test_a_manifest_of_a_flow_without_constants_is_as_before(store: CutStore, tmp_path: Path):
+    cut(store, 1, {}, keeps=(1,))
+    assert "constants" not in json.loads((tmp_path / "job/epoch=1/attempt=1/manifest.json").read_text())
+    assert store.manifest_of(Epoch(1)).constants == {}
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def changed(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [torn, changed, Path.unlink])
+def test_damage_is_found_before_anything_is_decoded_and_by_the_audit(
+    store: CutStore, tmp_path: Path, damage: Callable[[Path], None]
+):
+    (file,) = (files := kept(store, prices=pickle.dumps([1, 2]))).values()
+    cut(store, 1, files, keeps=(1,))
+    audited = (store.path, file.name, file.size, file.sha256)
+    store.verify(Epoch(1))
+    assert check_file(*audited) is None
+    damage(tmp_path / "job" / file.name)
+    with pytest.raises(SnapshotCorruptError, match="constants/"):
+        store.constants.read("prices", file)
+    with pytest.raises(SnapshotCorruptError, match="constants/"):
+        store.verify(Epoch(1))
+    assert "constants/" in str(check_file(*audited))
+
+
+def test_a_name_that_leads_elsewhere_is_forged(store: CutStore, tmp_path: Path):
+    for name in ("job.json", "constants/../job.json", "../x/1.constant"):
+        with pytest.raises(SnapshotCorruptError, match="forged"):
+            store.constants.read("prices", StoredFile(name, 1, "00"))
+        with pytest.raises(SnapshotCorruptError, match="forged"):
+            store.constants.remove([StoredFile(name, 1, "00")])
+    assert (tmp_path / "job" / "job.json").exists()
+
+
+def test_they_are_removed_with_the_last_cut_that_names_them(store: CutStore, tmp_path: Path):
+    former, later = kept(store, prices=b"1"), kept(store, "88bb", prices=b"2")
+    cut(store, 1, former, keeps=(1,))
+    cut(store, 2, former, keeps=(1, 2))
+    cut(store, 3, later, keeps=(2, 3))
+    # Another process, which has written none of these cuts.
+    store = CutStore(str(tmp_path), "job")
+    store.drop(Epoch(1))
+    assert len(there(tmp_path)) == 2
+    cut(store, 4, later, keeps=(3, 4))
+    store.drop(Epoch(2))
+    assert [f"constants/{name}" for name in there(tmp_path)] == [later["prices"].name]
+    store.drop(Epoch(3))
+    assert len(there(tmp_path)) == 1
+
+
+def test_another_run_with_the_same_value_has_a_file_that_a_late_removal_of_the_former_one_does_not_remove(
+    store: CutStore, tmp_path: Path
+):
+    former, later = kept(store, prices=b"1"), kept(store, "88bb", prices=b"1")
+    cut(store, 1, former, keeps=(1,))
+    cut(store, 2, later, keeps=(2,))
+    store.drop(Epoch(1))
+    assert [f"constants/{name}" for name in there(tmp_path)] == [later["prices"].name]
+
+
+def test_nothing_is_removed_while_a_cut_cannot_be_read(store: CutStore, tmp_path: Path):
+    cut(store, 1, kept(store, prices=b"1"), keeps=(1,))
+    cut(store, 2, kept(store, "88bb", prices=b"2"), keeps=(1, 2))
+    cut(store, 3, {}, keeps=(2, 3))
+    changed(tmp_path / "job/epoch=2/attempt=1/manifest.json")
+    CutStore(str(tmp_path), "job").drop(Epoch(1))
+    assert len(there(tmp_path)) == 2
+
+
+def test_arrays_and_tables_are_views_of_the_bytes_that_cannot_be_written_to():
+    value: dict[str, Any] = {
+        "array": np.arange(1_000.0),
+        "odd": np.arange(3, dtype=np.int8),
+        "table": pa.table({"n": np.arange(1_000), "text": ["a"] * 1_000}),
+        "plain": {"rates": [1, 2.5]},
+    }
+    data = constant_bytes(value)
+    first = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+    found = constant_in(memoryview(data))
+    assert found["plain"] == value["plain"] and found["table"] == value["table"]
+    for name in ("array", "odd"):
+        assert np.array_equal(found[name], value[name])
+        place = found[name].__array_interface__["data"][0] - first
+        assert 0 <= place < len(data) and place % 64 == 0
+        with pytest.raises(ValueError, match="read-only"):
+            found[name][0] = 7
+    for column in found["table"].columns:
+        places = [b.address - first for chunk in column.chunks for b in chunk.buffers() if b is not None]
+        assert places and all(0 <= place < len(data) for place in places)
