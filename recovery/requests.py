@@ -94,7 +94,7 @@ class Request:
 class Reply:
     """The answer to a request: the epoch of its cut, or an error. A rescale that has nothing to do needs no cut.
 
-    `is_for_good`: the same request would be refused again, however often it is made.
+    `is_for_good`: this run would refuse the same request again, however often it is made.
     """
 
     epoch: Epoch | None = None
@@ -198,12 +198,14 @@ class Requests:
 
     def _last_answer(self, request: Request) -> Reply:
         if self._error is not None:
-            return Reply(error=f"the run ended before the {request} was complete: {self._error}")
-        if request.kind is RequestKind.RESCALE:
-            return Reply(error=f"the {request} was superseded by the end of the run, with epoch {self._final}")
-        if self._is_stopped and request.kind is RequestKind.SAVEPOINT:
-            return Reply(error=f"the {request} was superseded by a stop, which ended the run with epoch {self._final}")
-        return Reply(self._final)
+            told = f"the run ended before the {request} was complete: {self._error}"
+        elif request.kind is RequestKind.RESCALE:
+            told = f"the {request} was superseded by the end of the run, with epoch {self._final}"
+        elif self._is_stopped and request.kind is RequestKind.SAVEPOINT:
+            told = f"the {request} was superseded by a stop, which ended the run with epoch {self._final}"
+        else:
+            return Reply(self._final)
+        return Reply(error=told, is_for_good=True)
 
     def _answer(self, request: Request, answer: Reply) -> None:
         self.waiting.pop(request.id, None)

@@ -155,6 +155,7 @@ def test_a_stop_supersedes_a_savepoint_that_waits_and_answers_another_stop():
     desk.complete(1)
     answer = answer_of(desk, MINE)
     assert answer is not None and answer.error is not None and "was superseded by a stop" in answer.error
+    assert answer.is_for_good
     assert answer_of(desk, again) == Reply(Epoch(1))
 
 
@@ -266,6 +267,7 @@ def test_a_run_that_fails_answers_with_its_error(request_: Request):
     assert isinstance(supervisor.on_failure("out of memory", [], 0)[0], FailRun)
     answer = supervisor.requests.ask(request_)
     assert answer is not None and answer.error is not None and "out of memory" in answer.error
+    assert answer.is_for_good, "this run takes no cut any more"
 
 
 def test_a_run_that_is_fenced_answers_that_another_has_the_job():

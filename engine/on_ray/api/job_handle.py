@@ -279,7 +279,8 @@ class Job:
         answer = self._answers.get(request_id)
         if answer is None:
             ended = f"it has {self.result.state}" if self.result else f"its supervisor died: {error}"
-            answer = Reply(error=f"{wanted(kind, name)} was not taken because the run is over: {ended}")
+            told = f"{wanted(kind, name)} was not taken because the run is over: {ended}"
+            answer = Reply(error=told, is_for_good=True)
         return answer
 
     def cancel(self) -> None:
