@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from engine.constant_bytes import constant_bytes, constant_in
 from graphs.ids import Epoch
 from recovery.spark.audit.file_verification import check_file
+from recovery.stores.constants import StoredConstants
 from recovery.stores.cut_store import CutStore
 from recovery.stores.store_errors import SnapshotCorruptError
 from recovery.stores.task_files import StoredFile
@@ -114,14 +115,25 @@ def test_they_are_removed_with_the_last_cut_that_names_them(store: CutStore, tmp
     assert len(there(tmp_path)) == 1
 
 
-def test_another_run_with_the_same_value_has_a_file_that_a_late_removal_of_the_former_one_does_not_remove(
-    store: CutStore, tmp_path: Path
+def test_a_removal_that_is_carried_out_late_spares_the_file_of_a_new_run_with_the_same_value(
+    store: CutStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    former, later = kept(store, prices=b"1"), kept(store, "88bb", prices=b"1")
-    cut(store, 1, former, keeps=(1,))
-    cut(store, 2, later, keeps=(2,))
+    cut(store, 1, kept(store, prices=b"1"), keeps=(1,))
+    cut(store, 2, {}, keeps=(2,))
+    theirs: dict[str, StoredFile] = {}
+    remove = StoredConstants.remove
+
+    def sleep(constants: StoredConstants, files: Iterable[StoredFile]) -> None:
+        """The new run begins when it is decided what to remove."""
+        other = CutStore(str(tmp_path), "job")
+        theirs.update(kept(other, "88bb", prices=b"1"))
+        cut(other, 3, theirs, keeps=(2, 3))
+        remove(constants, files)
+
+    monkeypatch.setattr(StoredConstants, "remove", sleep)
     store.drop(Epoch(1))
-    assert [f"constants/{name}" for name in there(tmp_path)] == [later["prices"].name]
+    assert [f"constants/{name}" for name in there(tmp_path)] == [theirs["prices"].name]
+    assert store.constants.read("prices", theirs["prices"]) == b"1"
 
 
 def test_nothing_is_removed_while_a_cut_cannot_be_read(store: CutStore, tmp_path: Path):

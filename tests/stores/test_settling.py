@@ -140,7 +140,7 @@ def test_an_actor_knows_whether_it_is_beside_the_supervisor(
     ours._mailbox = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
     ours._watch = None
     supervisor = Address(place, "ipc:///nowhere")
-    deployment = SimpleNamespace(plan=None)
+    deployment = SimpleNamespace(plan=SimpleNamespace(name="flow"))
     with pytest.raises(StopIteration):
         ours.take_part(Begin(Attempt(1), "a", deployment, {}, {SUPERVISOR: supervisor}, None, ()))  # type: ignore[arg-type]
     assert asked == [is_beside]
