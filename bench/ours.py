@@ -62,7 +62,7 @@ def watch(flow: Flow, warm_up_s: float, seconds: float, *, every: float | None =
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         job = begin(flow, folder, every, options)
         try:
-            return _look_on(job, warm_up_s, seconds)
+            return observe(job, warm_up_s, seconds)
         finally:
             job.cancel()
 
@@ -104,7 +104,8 @@ def keep_apart(pid: int, core: int) -> None:
             os.sched_setaffinity(int(thread), {cores[core % len(cores)]})
 
 
-def _look_on(job: Job, warm_up_s: float, seconds: float) -> Window:
+def observe(job: Job, warm_up_s: float, seconds: float) -> Window:
+    """Observe a run for `seconds` after its warm-up."""
     time.sleep(warm_up_s)
     looks = [look(job)]
     while looks[-1].at_s - looks[0].at_s < seconds:
