@@ -58,7 +58,7 @@ def lines_of(transactions: Iterable[str]) -> list[list[str]]:
     Their names have the order: that of a task's end, which is the last one, has epoch 0.
 
     >>> lines_of(["out.0.attempt-1.epoch-10", "out.1.attempt-1.epoch-9", "out.0.attempt-1.epoch-0"])
-    [['out.0.attempt-1.epoch-10', 'out.0.attempt-1.epoch-0'], ['out.1.attempt-1.epoch-9']]
+    [['out.1.attempt-1.epoch-9'], ['out.0.attempt-1.epoch-10', 'out.0.attempt-1.epoch-0']]
     """
     lines: dict[tuple[int, int], list[str]] = {}
     for name in sorted(transactions, key=_place_in_line):

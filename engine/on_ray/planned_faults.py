@@ -124,7 +124,7 @@ def records_left(kills: Iterable[Kill], task: Task, processed: int) -> int | Non
 
 
 class RecordsDue(Exception):
-    """The fault that counts the records of this task is due; the task has processed `records` since the last query."""
+    """The fault that counts the records of this task is due: it has processed `records` in this attempt."""
 
     def __init__(self, task: TaskId, records: int) -> None:
         super().__init__(task, records)
@@ -141,7 +141,7 @@ class CountdownRuntime(TaskRuntime):
 
     def __init__(self, records: int, task: Task, *arguments: Any, **options: Any) -> None:
         super().__init__(task, *arguments, **options)
-        self._left = records
+        self._records = self._left = records
 
     def process(self, channel: Channel, batch: Batch, now_ms: int) -> Emitted:
         """Run the chain on the batch, or on as many of its records as remain."""
@@ -150,16 +150,15 @@ class CountdownRuntime(TaskRuntime):
             self._left -= len(batch)
             return super().process(channel, batch, now_ms)
         super().process(channel, batch.part(0, left), now_ms)
-        raise RecordsDue(self.task.id, left)
+        raise RecordsDue(self.task.id, self._records)
 
     def produce(self, records_max: int, now_ms: int) -> Emitted:
         """Read on, but not beyond the record at which the fault is due."""
         before = self.records_read
         emitted = super().produce(min(records_max, self._left), now_ms)
-        count = self.records_read - before
-        self._left -= count
+        self._left -= self.records_read - before
         if not self._left:
-            raise RecordsDue(self.task.id, count)
+            raise RecordsDue(self.task.id, self._records)
         return emitted
 
 

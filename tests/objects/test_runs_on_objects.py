@@ -43,7 +43,7 @@ def halving() -> Flow:
     """Even numbers go round and are halved; odd ones are collected."""
     flow = Flow("halving")
     again = flow.loop("again", of=int)
-    numbers = flow.read(Range(801, start=1, rate=400.0), name="numbers")
+    numbers = flow.read(Range(801, start=1, rate=200.0), name="numbers")
     odd, even = numbers.merge(again).split(lambda n: n % 2 == 1, name="parity")
     again.feed(even.rebalance().map(lambda n: n // 2, name="half"))
     odd.write(Collect(), name="odd")

@@ -305,10 +305,27 @@ def test_a_planned_fault_is_told_and_waited_for():
         assert (SOURCE, Epoch(3)) not in run.acknowledged(), "its snapshot of 3 is not acknowledged any more"
 
 
-def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run():
+class InTens:
+    """The pace of a slow function: ten records at a time."""
+
+    is_cheap = False
+
+    def chunk(self, records_max: int) -> int:
+        return min(10, records_max)
+
+    def note(self, records: int, took_ns: int) -> None:
+        """It stays slow."""
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_fault_by_records_strikes_at_exactly_that_record_of_the_run(is_slow: bool):
     """Not at the end of a batch that is thousands of records long; and 700 were processed in earlier attempts."""
     kill = Kill("sink", "records", 1_000)
     with Attending(pipe(), kills=(kill,), processed={SINK: 700}) as run:
+        run.until(lambda: len(run.restored()) == 2, "both are restored")
+        if is_slow:
+            (sink,) = run.loops["kept/0"].turns
+            sink.paces = dict.fromkeys(sink.paces, InTens())  # type: ignore[arg-type]
         run.begin()
         run.until(lambda: any(isinstance(report, FaultReached) for _, report in run.reports), "the fault is due")
         run.trigger(1)

@@ -187,7 +187,7 @@ def test_an_actor_that_is_not_heard_of_is_asked_again(tmp_path: Path, monkeypatc
         if name == "grow/0":  # on a busy machine others, too, need more than the first attempt gives
             monkeypatch.setattr(switchboard, "CONNECT_TIMEOUT_S", 0.5 if is_lost else 60.0)
 
-    def run_here(of_pipelines: list[RunSpec]) -> None:
+    def run_here(of_pipelines: list[RunSpec], constants: object) -> None:
         specs.extend(of_pipelines)
         raise RunsHere
 
