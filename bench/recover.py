@@ -4,8 +4,9 @@ The state has 100,000 keys.
 
 A loop runs with an actor per task and a cut every 100 ms; its source emits a steady 50,000 records per second. Once all
 keys have state, the head's process is killed with SIGKILL. Until then, its user function has noted the positions that
-pass it, every 50th. The measurement ends when it notes a position higher than any before the death: by then the death
-was noticed, the actor replaced, all state restored, the loop log replayed, and the input after the last cut read again.
+pass it, every 50th. The measurement ends when it notes a position higher than any before it went back to a cut: by then
+the death was noticed, the actor replaced, all state restored, the loop log replayed, and the input after the cut read
+again.
 
 Measured with a waiting spare actor, without one, and with the supervisor killed instead of the head: then Ray ends all
 tasks and starts the supervisor again, which starts all tasks. Peer: actor_start, the time that Ray takes to start one
@@ -174,10 +175,17 @@ def highest(notes: list[tuple[float, float]]) -> float:
 
 
 def time_past(path: str, killed_s: float) -> float:
-    """When a position higher than all before was noted after the kill; 0.0: not yet."""
-    notes = read_notes(path)
-    reached = highest([noted for noted in notes if noted[0] <= killed_s])
-    return next((at_s for at_s, position in notes if at_s > killed_s and position > reached), 0.0)
+    """When the run got past all positions before, having gone back to a cut after the kill; 0.0: not yet.
+
+    Tasks whose supervisor was killed go on until they are ended, and that is no recovery.
+    """
+    reached, is_back = -1.0, False
+    for at_s, position in read_notes(path):
+        if is_back and position > reached:
+            return at_s
+        is_back = is_back or (at_s > killed_s and position < reached)
+        reached = max(reached, position)
+    return 0.0
 
 
 def wait_for(found: Callable[[], Found], what: str) -> Found:

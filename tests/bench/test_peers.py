@@ -168,12 +168,13 @@ def test_notes_are_read_in_order_and_a_torn_one_is_left(tmp_path: Path):
     assert [value for _, value in read_notes(path, 2)] == [2.0]
 
 
-def test_what_is_read_again_after_a_kill_is_not_past_it(tmp_path: Path):
+def test_what_tasks_still_do_after_a_kill_and_what_is_read_again_is_not_past_it(tmp_path: Path):
     path = str(tmp_path / "notes")
     for position in (50.0, 100.0):
         note(path, position)
     killed_s = read_notes(path)[-1][0]
-    note(path, 100.0)
-    assert recover.time_past(path, killed_s) == 0.0
-    note(path, 150.0)
+    for position in (150.0, 50.0, 150.0):
+        note(path, position)
+        assert recover.time_past(path, killed_s) == 0.0
+    note(path, 200.0)
     assert recover.time_past(path, killed_s) == read_notes(path)[-1][0]
