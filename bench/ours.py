@@ -6,7 +6,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,10 +60,17 @@ def watch(flow: Flow, warm_up_s: float, seconds: float, *, every: float | None =
 
     `every` is the time between two cuts, into a folder that is gone afterwards; None: the run keeps none.
     """
+    with running(flow, every, options) as job:
+        return observe(job, warm_up_s, seconds)
+
+
+@contextmanager
+def running(flow: Flow, every: float | None, options: dict[str, Any]) -> Generator[Job]:
+    """A run for the duration of the block, in which all of its tasks run."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         job = begin(flow, folder, every, options)
         try:
-            return observe(job, warm_up_s, seconds)
+            yield job
         finally:
             job.cancel()
 

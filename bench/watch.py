@@ -9,7 +9,6 @@ what the other processes (supervisor, page, client, Ray) use more of it. `proces
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterable
@@ -22,7 +21,7 @@ from backedge.page.page_source import PageSource
 from bench.loop import REPETITIONS, SECONDS_MIN, UNIT, make_flow
 from bench.measuring import Report, Samples, at_least, interleaved
 from bench.options import Options
-from bench.ours import BenchError, begin, observe
+from bench.ours import BenchError, observe, running
 from bench.session import session
 from bench.workloads import LoopWorkload
 from engine.on_ray.api.living_runs import LivingRuns
@@ -45,16 +44,12 @@ def run(options: Options) -> Report:
     beside: dict[str, list[float]] = {"on": [], "off": []}
 
     def measure(metrics: str) -> float:
-        flow, options = make_flow(workload), {"parallelism": 2, "actors": "slice", "metrics": metrics}
-        with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
-            job = begin(flow, folder, 1.0, options)
-            try:
-                before_s, began_s = _used_beside(job.status().pids.values()), time.monotonic()
-                window = observe(job, workload.warm_up_s, workload.seconds)
-                used_s = _used_beside(job.status().pids.values()) - before_s
-                beside[metrics].append(used_s / (time.monotonic() - began_s))
-            finally:
-                job.cancel()
+        options = {"parallelism": 2, "actors": "slice", "metrics": metrics}
+        with running(make_flow(workload), 1.0, options) as job:
+            before_s, began_s = _used_beside(job.status().pids.values()), time.monotonic()
+            window = observe(job, workload.warm_up_s, workload.seconds)
+            used_s = _used_beside(job.status().pids.values()) - before_s
+            beside[metrics].append(used_s / (time.monotonic() - began_s))
         return window.hops_per_s
 
     def watched() -> float:

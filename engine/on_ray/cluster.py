@@ -131,7 +131,7 @@ def _noted_address() -> str | None:
 
 
 def _running_here() -> Collection[str]:
-    """The addresses of all clusters with a process on this machine, whoever has started them."""
+    """The addresses of all clusters with a process on this machine, whether or not `ray start` has noted them."""
     from ray._private import services as untyped_services
 
     return cast("set[str]", cast(Any, untyped_services).find_gcs_addresses())

@@ -4,7 +4,7 @@ Tables are written and read with their schema, so a file with other columns is r
 reads and writes Parquet. pyarrow ships no types, so its objects are `Any`.
 
 `pa.array`, `pa.scalar` and `to_numpy` import pandas if it is installed, which takes 0.3 s in each process of a run that
-writes its first cut. `to_array` and `numbers_in` do the same for the columns of our tables without it.
+writes its first cut. `arrow_array` and `numbers_in` do the same for the columns of our tables without it.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ def schema(columns: Mapping[str, str]) -> Any:
 def from_rows(of: Any, rows: Sequence[Sequence[Any]]) -> Any:
     """Build a table with the schema `of` from rows."""
     columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [() for _ in of]
-    arrays = [to_array(column, field.type) for field, column in zip(of, columns, strict=True)]
+    arrays = [arrow_array(column, field.type) for field, column in zip(of, columns, strict=True)]
     return pa.table(arrays, schema=of)
 
 
-def to_array(values: Sequence[Any] | npt.NDArray[Any], kind: Any) -> Any:
+def arrow_array(values: Sequence[Any] | npt.NDArray[Any], kind: Any) -> Any:
     """Build an Arrow array of numbers, booleans, texts or bytes; None is null.
 
-    >>> to_array(["a", None, "bc"], pa.string()).to_pylist(), to_array([True, False], pa.bool_()).to_pylist()
+    >>> arrow_array(["a", None, "bc"], pa.string()).to_pylist(), arrow_array([True, False], pa.bool_()).to_pylist()
     (['a', None, 'bc'], [True, False])
-    >>> to_array([], pa.int64()).to_pylist(), to_array([None, 7], pa.int32()).to_pylist()
+    >>> arrow_array([], pa.int64()).to_pylist(), arrow_array([None, 7], pa.int32()).to_pylist()
     ([], [None, 7])
     """
     if pa.types.is_dictionary(kind):
-        return to_array(values, kind.value_type).dictionary_encode().cast(kind)
+        return arrow_array(values, kind.value_type).dictionary_encode().cast(kind)
     nulls = None
     if not isinstance(values, np.ndarray) and None in values:
         nulls = _bits([value is not None for value in values])
@@ -77,7 +77,7 @@ def _bits(values: Sequence[Any] | npt.NDArray[Any]) -> Any:
 def numbers_in(column: Any) -> npt.NDArray[Any]:
     """Return the numbers of a column, without a copy if it is in one piece. Where it is null, any number may stand.
 
-    >>> numbers_in(pa.chunked_array([to_array([1, 2], pa.int32()), to_array([3], pa.int32())])).tolist()
+    >>> numbers_in(pa.chunked_array([arrow_array([1, 2], pa.int32()), arrow_array([3], pa.int32())])).tolist()
     [1, 2, 3]
     """
     kind = column.type.to_pandas_dtype()

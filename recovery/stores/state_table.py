@@ -33,7 +33,7 @@ from graphs.routing import KEY_GROUPS
 from recovery.cut import OperatorState
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.names import Table
-from recovery.stores.parquet_tables import ROWS_NAMES, numbers_in, pa, schema, to_array, to_rows
+from recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
 from recovery.table_groups import Rows, TableGroups, concatenated
 from recovery.typed_groups import Numbers, TypedGroups
 
@@ -142,8 +142,8 @@ class _Typed:
 def _joined(parts: list[list[Any] | Array], kind: Any) -> Any:
     """Join parts to one column. Arrays are concatenated first, because each of many groups may have its own part."""
     if all(isinstance(part, np.ndarray) for part in parts):
-        return to_array(np.concatenate(parts), kind)
-    return pa.chunked_array([to_array(part, kind) for part in parts])
+        return arrow_array(np.concatenate(parts), kind)
+    return pa.chunked_array([arrow_array(part, kind) for part in parts])
 
 
 def _table(count: int, columns: dict[str, Any]) -> Any:
@@ -151,7 +151,7 @@ def _table(count: int, columns: dict[str, Any]) -> Any:
     made: dict[str, Any] = {field.name: _repeated(None, field.type, count) for field in _MADE}
     for name, column in columns.items():
         is_made = isinstance(column, pa.Array | pa.ChunkedArray)
-        made[name] = column if is_made else to_array(column, _MADE.field(name).type)
+        made[name] = column if is_made else arrow_array(column, _MADE.field(name).type)
     return pa.table(made, schema=_MADE)
 
 
@@ -166,8 +166,8 @@ def _repeated(value: Any, kind: Any, count: int) -> Any:
 def _piece(value: Any, kind: Any) -> Any:
     if value is None:
         return pa.nulls(_PIECE_ROWS, kind)
-    numbers = to_array(np.zeros(_PIECE_ROWS), kind.index_type)
-    return pa.DictionaryArray.from_arrays(numbers, to_array([value], kind.value_type))
+    numbers = arrow_array(np.zeros(_PIECE_ROWS), kind.index_type)
+    return pa.DictionaryArray.from_arrays(numbers, arrow_array([value], kind.value_type))
 
 
 class _Rows:
@@ -317,7 +317,7 @@ def _parts_of_rows(groups: TableGroups) -> Iterator[Part]:
     for first, last in _spans([counts.get(group, 0) for group in range(KEY_GROUPS)]):
         rows = concatenated([groups.of(group) for group in range(first, last + 1) if group in counts])
         columns = [_struct(part) for part in rows[1:]]
-        yield Part(pa.table([to_array(rows.groups, pa.int32()), *columns], names=ROWS_NAMES), (first, last), "rows")
+        yield Part(pa.table([arrow_array(rows.groups, pa.int32()), *columns], names=ROWS_NAMES), (first, last), "rows")
 
 
 def _struct(columns: Mapping[str, Array]) -> Any:
@@ -394,7 +394,7 @@ def _rows(table: Any, which: npt.NDArray[np.bool_]) -> Any:
         return table.slice(0, 0)
     if places[-1] - places[0] + 1 == len(places):
         return table.slice(int(places[0]), len(places))
-    return table.filter(to_array(which, pa.bool_()))
+    return table.filter(arrow_array(which, pa.bool_()))
 
 
 def _typed_part(types: Any, rows: Any) -> Numbers | Pairs:

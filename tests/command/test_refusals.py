@@ -148,7 +148,7 @@ def test_a_cluster_where_nothing_listens_is_refused(
 
 @pytest.fixture
 def two_rays(unconnected: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes of this machine have started a Ray for themselves, and nobody has called `ray start`."""
+    """Two processes of this machine have started a Ray for themselves, without `ray start`."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster, "_noted_address", lambda: None)
     monkeypatch.setattr(cluster, "_running_here", lambda: {"192.0.2.9:1", "192.0.2.9:2"})

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.files.checks import claim_output
 from engine.files.disk import Disk
 from engine.files.file_formats import FileSink
+from engine.files.object_staging import ObjectStaging, Roll
 from engine.files.services import FileServices
 from engine.files.splits import Position, Split
 from engine.source_reader import SourceReader
@@ -24,6 +27,19 @@ RUN = "5f3a"
 AT_ONCE: dict[str, Any] = {"roll_bytes": None, "roll_s": None}
 """The options of a sink of files that publishes a file for each cut."""
 SINK = "out"
+
+
+def ignore_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have rolls of objects neither read the records of other attempts nor make their own."""
+
+    def none(staging: ObjectStaging, first: str) -> None:
+        return None
+
+    def is_recorded(staging: ObjectStaging, roll: Roll) -> bool:
+        return True
+
+    monkeypatch.setattr(ObjectStaging, "roll_of", none)
+    monkeypatch.setattr(ObjectStaging, "record", is_recorded)
 
 
 class Clock:

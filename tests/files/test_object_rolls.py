@@ -17,14 +17,13 @@ from engine.files.file_errors import OutputError, UnknownTransactionError
 from engine.files.file_formats import CSV, JsonLines, Parquet
 from engine.files.object_output import ObjectOutput
 from engine.files.object_rolls import PIECES_MAX
-from engine.files.object_staging import ObjectStaging, Roll
 from engine.files.objects_in_memory import ObjectsInMemory
 from engine.rolling_back import SweepOfSinks
 from engine.services import close_writer
 from graphs.ids import Attempt
 from recovery.orders import Sweep
 from tests.files.disks import Crash
-from tests.files.opened import AT_ONCE, RUN, Clock, reader, rest, services, sink, transaction
+from tests.files.opened import AT_ONCE, RUN, Clock, ignore_records, reader, rest, services, sink, transaction
 from tests.files.stepped_objects import SteppedObjects, dies, fails
 
 BIG: dict[str, Any] = {"roll_bytes": 1 << 20, "roll_s": None}
@@ -238,7 +237,7 @@ def test_what_a_record_names_and_is_lost_is_an_error_and_not_taken_for_published
         Task(writer(JsonLines, store, 3), task.listed, 3)
 
 
-# -- one roll, whoever decides it ------------------------------------------------------------------------------------
+# -- one roll, decided by any attempt ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first", [[1, 2], [1, 2, 3]])
@@ -270,15 +269,7 @@ def test_an_attempt_that_died_before_its_note_has_decided_for_the_next_and_witho
         Task(writer(JsonLines, SteppedObjects(store, 7, dies, is_after=True), 2), older, 2)
     assert published(store) and "published" not in staged(store)
     if is_planted:
-
-        def none(staging: ObjectStaging, first: str) -> None:
-            return None
-
-        def is_recorded(staging: ObjectStaging, roll: Roll) -> bool:
-            return True
-
-        monkeypatch.setattr(ObjectStaging, "roll_of", none)
-        monkeypatch.setattr(ObjectStaging, "record", is_recorded)
+        ignore_records(monkeypatch)
         with pytest.raises(OutputError, match="another object is there"):
             Task(writer(JsonLines, store, 3), latest, 3)
     else:

@@ -13,10 +13,10 @@ from engine.files.disk import Disk
 from engine.files.file_errors import UnknownTransactionError
 from engine.files.file_formats import RehearsedFiles, RehearsedObjects
 from engine.files.object_rolls import ObjectRolls
-from engine.files.object_staging import ObjectStaging, Roll
 from engine.files.staging import Staging
 from engine.files.writers import FileWriter
 from engine.operators.sink import SinkOperator
+from tests.files.opened import ignore_records
 
 
 def halving(sink: Any) -> Flow:
@@ -124,14 +124,7 @@ def test_a_commit_that_forgets_the_pieces_that_wait_is_found(monkeypatch: pytest
 
 
 def test_attempts_that_do_not_look_at_the_records_of_others_are_found(monkeypatch: pytest.MonkeyPatch):
-    def none(staging: ObjectStaging, first: str) -> None:
-        return None
-
-    def is_recorded(staging: ObjectStaging, roll: Roll) -> bool:
-        return True
-
-    monkeypatch.setattr(ObjectStaging, "roll_of", none)
-    monkeypatch.setattr(ObjectStaging, "record", is_recorded)
+    ignore_records(monkeypatch)
     with pytest.raises(FOUND, match=r"'odd' (has published something other|was asked to commit)"):
         simulate(halving(OBJECTS), seeds=range(40), crashes=3)
 

@@ -42,7 +42,7 @@ PROGRAM = """#!{python} -IS
 import os, sys
 python, arguments, environment = {python!r}, sys.argv[1:], dict(os.environ)
 if arguments[0].endswith("/default_worker.py") and environment.get("RAY_JOB_ID") == {job!r}:
-    import json, signal, socket
+    import json, socket
     template = socket.socket(socket.AF_UNIX)
     template.connect({address!r})
     request = json.dumps([arguments, environment, os.getcwd()]).encode()
@@ -65,6 +65,7 @@ class ForkedWorkers:
     """The template and the program that Ray has to start instead of Python, in a folder with a short path."""
 
     def __init__(self, folder: str) -> None:
+        self.folder = folder
         self.python = os.path.join(folder, "python")
         address = os.path.join(folder, "template")
         with socket.socket(socket.AF_UNIX) as listener:

@@ -55,7 +55,6 @@ class SharedRay:
     """The Ray that the tests of this process share. After `end`, the next test that asks for it starts another one."""
 
     def __init__(self) -> None:
-        self._folder: str | None = None
         self._workers: ForkedWorkers | None = None
 
     def start(self) -> None:
@@ -63,11 +62,11 @@ class SharedRay:
         if cluster.is_connected():
             return
         # The name is short enough for Ray's sockets.
-        self._folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+        folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         with pytest.MonkeyPatch.context() as environment:
             # For the workers, too, the distribution of tests/extending/installed is one that is installed.
             environment.setenv("PYTHONPATH", str(INSTALLED))
-            self._workers = ForkedWorkers(self._folder)
+            self._workers = ForkedWorkers(folder)
             # What Ray starts workers with.
             environment.setattr(sys, "executable", self._workers.python)
             cluster.ray.init(
@@ -76,20 +75,20 @@ class SharedRay:
                 include_dashboard=False,
                 logging_level=logging.ERROR,
                 log_to_driver=False,
-                _temp_dir=self._folder,
+                _temp_dir=folder,
             )
         # As `connect` does: what Ray says of a death would be among the output that tests read.
         cluster._tell_deaths_once()
 
     def end(self) -> None:
         """End it, if it is there."""
-        if self._folder is None or self._workers is None:
+        if self._workers is None:
             return
         cluster.disconnect()
         self._workers.end()
         collect_what_ray_leaves()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder = None
+        shutil.rmtree(self._workers.folder, ignore_errors=True)
+        self._workers = None
 
 
 @contextmanager

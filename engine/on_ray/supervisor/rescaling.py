@@ -27,7 +27,7 @@ PROCESSES_PER_CPU_MAX = 16
 
 
 def crowded(needs: Mapping[str, Needs], present: Mapping[str, Needs], cpus: int) -> str | None:
-    """Why a living run may not get so many processes, or None if it may. `present`: those that it has.
+    """The reason to refuse a rescale to these processes, or None. `present`: the processes that the run has.
 
     Ray finds a place for any number of processes that need no resources, until the memory is used up and it kills some.
     It counts those that need some, and lets them wait for a machine.
