@@ -65,9 +65,9 @@ def test_a_head_that_dies_between_capture_and_manifest_goes_on_from_the_cut_befo
 
 
 def test_a_kill_by_epoch_waits_for_a_cut_where_probes_use_up_the_numbers(tmp_path: Path):
-    flow = trips(count=1, trips=5_000, rate=None)
+    flow = trips(count=1, trips=12_000, rate=None)
     _, result = finish(flow, snapshots=tmp_path, every=0.3, actors="task", kills=["head@epoch=3"])
-    expect(result, trips_made(1, trips=5_000))
+    expect(result, trips_made(1, trips=12_000))
     (restore,) = result.restores
     assert restore["epoch"] is not None
 
