@@ -54,6 +54,16 @@ def in_group_order(ids: Array) -> tuple[Array, Array]:
     return ids[order], np.searchsorted(groups[order], np.arange(KEY_GROUPS + 1))
 
 
+def ranges(firsts: Array, counts: Array) -> Array:
+    """The numbers in several ranges, one range after the other.
+
+    >>> ranges(np.array([10, 50]), np.array([2, 3])).tolist()
+    [10, 11, 50, 51, 52]
+    """
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(firsts - ends + counts, counts)
+
+
 class Lookup:
     """Positions of vertices.
 
@@ -176,9 +186,7 @@ class OutEdges:
         rows_by_source, weights_by_source = self._by_source
         ends = self._source_ends[senders]
         counts = self.degrees[senders]
-        total = int(counts.sum())
-        # The edges of each sender are a range; these are all ranges, one after the other.
-        places = np.arange(total) + np.repeat(ends - np.cumsum(counts), counts)
+        places = ranges(ends - counts, counts)
         carried = np.repeat(sent[senders], counts)
         if along is not None:
             carried = along(carried, None if weights_by_source is None else weights_by_source[places])

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, TypeVar, Unpack, overload
 
 from graphs.building import build_draft
+from graphs.changing_graph import ChangeColumns, OfChangingVertices, add_changing_graph
 from graphs.constant import Constant
 from graphs.draft import Draft, Tail
 from graphs.graph_errors import BadOptionError, GraphError, InputsError
@@ -309,6 +310,46 @@ class Flow:
         of_program = OfFreeVertexProgram if free_running else OfVertexProgram
         kind = of_program(program, arguments, (source, target, weight), rounds, until is not None)
         return add_vertex_program(self.draft, edges, vertices, kind, name, until, undirected)
+
+    def changing_graph(
+        self,
+        program: type[VertexProgram],
+        changes: Stream[Any],
+        *,
+        name: str | None = None,
+        undirected: bool = False,
+        source: str = "source",
+        target: str = "target",
+        weight: str | None = None,
+        added: str = "added",
+        version: str = "version",
+        **arguments: Any,
+    ) -> Stream[Any]:
+        """Run a program on a graph whose edges are added and removed; return how each version's values differ.
+
+        `changes` are rows of an edge, whether it is `added` (otherwise removed), and the number of its `version`. These
+        numbers may not decrease. For each version, the stream has rows of `vertex`, its value and `version`, for the
+        vertices that are new or have other values than in the version before. The values of a version are exactly
+        those of the program on the graph as it is then, and a change costs what it affects.
+
+        The program has to name its best value; the graph begins without edges. An edge is identified by its ends: to
+        add it again gives it another weight. `undirected` changes both directions.
+
+        >>> import numpy as np
+        >>> from graphs import Items, VertexProgram
+        >>> class Lowest(VertexProgram):
+        ...     combine, message, best = "min", np.int64, "lowest"
+        ...     def start(self, vertices):
+        ...         return {"lowest": vertices.ids}
+        >>> flow = Flow("teams")
+        >>> added = {"source": 1, "target": 2, "added": True, "version": 0}
+        >>> changes = flow.read(Items([added, {**added, "added": False, "version": 1}]))
+        >>> flow.changing_graph(Lowest, changes, undirected=True).tails[0].operator
+        'Lowest'
+        """
+        kind = OfChangingVertices(program, arguments, (source, target, weight))
+        columns = ChangeColumns(source, target, weight, added, version)
+        return add_changing_graph(self.draft, changes, kind, columns, name, undirected)
 
     def _repr_html_(self) -> str:
         """The drawing that a notebook shows; what is wrong with the graph, as long as something is."""

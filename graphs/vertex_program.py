@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -235,6 +235,13 @@ class PassesGraph(BuiltIn):
         return None
 
 
+def check_program(program: object, what: str) -> type[VertexProgram]:
+    """The program, if it is one."""
+    if not (isinstance(program, type) and issubclass(program, VertexProgram)):
+        raise BadOptionError(f"{what} got {program!r}: give a subclass of VertexProgram")
+    return program
+
+
 def add_vertex_program(
     draft: Draft,
     edges: Stream[Any],
@@ -245,9 +252,7 @@ def add_vertex_program(
     undirected: bool,
 ) -> Stream[Any]:
     """Add a vertex program, the iteration around it, and what tells each vertex that it exists."""
-    program = cast("object", kind.program)
-    if not (isinstance(program, type) and issubclass(program, VertexProgram)):
-        raise BadOptionError(f"vertex_program got {program!r}: give a subclass of VertexProgram")
+    program = check_program(kind.program, "vertex_program")
     name = draft.name_for(kind, name)
     what = f"vertex program {name!r}"
     check_stream(draft, edges, what)

@@ -225,6 +225,80 @@ def _free_of_columns(flow: Flow) -> None:
     _write(flow.vertex_program(SpreadingOfColumns, edges, free_running=True, name="vertex"))
 
 
+# -- a graph that changes ----------------------------------------------------------------------------------------
+
+STAYS = 3
+"""An edge is there for so many versions."""
+
+
+class Changes:
+    """The edges of all records in the order of their ids, a version for each; each edge goes again after a while."""
+
+    def __init__(self) -> None:
+        self.edges: dict[int, Item] = {}
+
+    def on_record(self, ctx: Any, record: Item) -> None:
+        self.edges[record["id"]] = edge(record)
+
+    def on_end(self, ctx: Any) -> None:
+        edges = [self.edges[number] for number in sorted(self.edges)]
+        for version in range(len(edges) + STAYS if edges else 0):
+            if version >= STAYS:
+                ctx.emit({**edges[version - STAYS], "added": False, "version": version})
+            if version < len(edges):
+                ctx.emit({**edges[version], "added": True, "version": version})
+
+    def capture(self) -> dict[int, Item]:
+        return dict(self.edges)
+
+    def restore(self, state: dict[int, Item]) -> None:
+        self.edges = state
+
+
+class Recomputed:
+    """The lowest first value that reaches each vertex, computed from the beginning for each version."""
+
+    def on_record(self, ctx: Any, record: Item) -> None:
+        ctx.state.set([*ctx.state.get([]), record])
+
+    def on_end(self, ctx: Any) -> None:
+        for _ in ctx.keys():  # noqa: SIM118
+            self._recompute(ctx, ctx.state.get())
+
+    def _recompute(self, ctx: Any, changes: list[Item]) -> None:
+        edges: set[tuple[int, int]] = set()
+        before: dict[int, int] = {}
+        for version in sorted({change["version"] for change in changes}):
+            for change in changes:
+                if change["version"] == version:
+                    (edges.add if change["added"] else edges.discard)((change["source"], change["target"]))
+            values = {vertex: first_value(vertex) for vertex in {*before, *(end for ends in edges for end in ends)}}
+            for _ in values:
+                for source, target in edges:
+                    values[target] = min(values[target], values[source])
+            for vertex, value in values.items():
+                if before.get(vertex) != value:
+                    ctx.emit({"vertex": vertex, "value": value, "version": version})
+            before = values
+
+
+class Lowest(SpreadingOfColumns):
+    """`Recomputed`."""
+
+    def along(self, sent: Any, weights: Any) -> Any:
+        return sent
+
+
+def _changing(flow: Flow) -> None:
+    changes = _read(flow).process(Changes, name="changes", parallelism=1)
+    _write(changes.key_by(lambda change: 0).process(Recomputed, name="vertex"))
+
+
+def _changing_of_columns(flow: Flow) -> None:
+    changes = _read(flow).process(Changes, name="changes", parallelism=1)
+    _write(flow.changing_graph(Lowest, changes, name="vertex"))
+
+
 # -- both --------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +315,7 @@ _PAIRS: dict[str, tuple[Built, Built]] = {
     "columns_loop": (_loop, _loop_of_columns),
     "columns_vertices": (_graph, _graph_of_columns),
     "columns_free_vertices": (_free, _free_of_columns),
+    "columns_changing": (_changing, _changing_of_columns),
 }
 ON_COLUMNS = tuple(_PAIRS)
 

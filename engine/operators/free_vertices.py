@@ -31,7 +31,6 @@ from engine.arrays import to_array
 from engine.batch import Hops
 from engine.capture import OperatorCapture
 from engine.columns import Columns, Records
-from engine.files.arrow import arrow
 from engine.operators.base import OperatorRuntime, Place, TimedRuntime
 from engine.operators.vertex_graph import (
     GRAPH,
@@ -41,6 +40,7 @@ from engine.operators.vertex_graph import (
     arrays_in,
     as_bytes,
     as_columns,
+    columns_of,
     edge_parts,
     group_keys,
     row_keys,
@@ -74,15 +74,15 @@ class GraphOperator(OperatorRuntime):
 
     def _pass_edges(self, records: Records, hops: Hops) -> None:
         parts = edge_parts(self._kind.program, as_columns(records), self._kind.edge_columns)
-        self._send(_columns({EDGE_COLUMNS[part]: column for part, column in parts.items()}), hops)
+        self._send(columns_of({EDGE_COLUMNS[part]: column for part, column in parts.items()}), hops)
 
     def _pass_vertices(self, records: Records, hops: Hops) -> None:
-        self._send(_columns({"vertex": as_columns(records).batch.column("vertex")}), hops)
+        self._send(columns_of({"vertex": as_columns(records).batch.column("vertex")}), hops)
 
     def end(self) -> None:
         """All of the graph that this task had has been sent. To say so again after a restore does no harm."""
         tasks = {"task": self.place.task.index, "of": self.place.parallelism}
-        self._send(_columns({"vertex": row_keys()} | {name: np.full(KEY_GROUPS, n) for name, n in tasks.items()}), 0)
+        self._send(columns_of({"vertex": row_keys()} | {name: np.full(KEY_GROUPS, n) for name, n in tasks.items()}), 0)
 
 
 class FreeVerticesOperator(VertexGraphOperator, TimedRuntime):
@@ -257,7 +257,7 @@ def _batch_of(out: OutEdges, rows: Array, values: Array) -> Columns:
     groups = np.flatnonzero(np.diff(starts))
     own_starts = np.append(starts[groups], len(rows))
     ids = as_bytes(out.rows[rows].astype(np.int64), own_starts)
-    return _columns({"vertex": row_keys()[groups], "ids": ids, "values": as_bytes(values, own_starts)})
+    return columns_of({"vertex": row_keys()[groups], "ids": ids, "values": as_bytes(values, own_starts)})
 
 
 def _has_all(tasks: set[tuple[int, int]]) -> bool:
@@ -266,9 +266,3 @@ def _has_all(tasks: set[tuple[int, int]]) -> bool:
 
 def _numbers(column: Any) -> list[int]:
     return cast("list[int]", column.to_pylist())
-
-
-def _columns(columns: Mapping[str, Any]) -> Columns:
-    return Columns(
-        arrow().RecordBatch.from_arrays([arrow().array(column) for column in columns.values()], list(columns))
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -41,7 +41,8 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         of_class = type(self._program)
         self._message = np.dtype(of_class.message)
         self._best = of_class.best
-        self._along = None if of_class.along is VertexProgram.along else self._program.along
+        has_along = of_class.along is not VertexProgram.along
+        self._along = partial(self._call, "along", self._program.along) if has_along else None
         # What has arrived of the graph, by columns.
         self._ids: list[Array] = []
         self._edges: list[dict[str, Array]] = []
@@ -120,15 +121,19 @@ class VertexGraphOperator(OperatorRuntime, ABC):
         name, vertices = self._best, self._built
         if name is None:
             return
-        if name not in vertices.values:
-            raise MisuseError(
-                f"operator {self.name!r}: start returned no value {name!r}, which is the best one of this program"
-            )
-        self._bests = vertices.values[name].astype(self._message)
+        self._bests = self._best_at_start(name)
         vertices.values = {**vertices.values, name: frozen(self._bests)}
         self._marks = Marks(len(vertices))
         everyone = np.arange(len(vertices))
         self._improved = everyone if vertices.active is None else everyone[vertices.active]
+
+    def _best_at_start(self, name: str) -> Array:
+        values = self._built.values
+        if name not in values:
+            raise MisuseError(
+                f"operator {self.name!r}: start returned no value {name!r}, which is the best one of this program"
+            )
+        return values[name].astype(self._message)
 
     def _sent(self) -> Array:
         """What each vertex sends."""
@@ -151,9 +156,9 @@ class VertexGraphOperator(OperatorRuntime, ABC):
     def _fits(self, array: Any) -> bool:
         return isinstance(array, np.ndarray) and np.shape(cast("Array", array))[:1] == (len(self._built),)
 
-    def _call(self, hook: str, function: Callable[[Vertices], Any], vertices: Vertices) -> Any:
+    def _call(self, hook: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return function(vertices)
+            return function(*arguments)
         except USER_RAISED as error:
             raise user_error(self.name, error, hook=hook, can_set_aside=False) from error
 
@@ -209,6 +214,13 @@ def as_columns(records: Records) -> Columns:
     if not isinstance(columns, Columns):
         raise MisuseError(f"rows such as {show(records[0])} are no columns of plain values: give numbers")
     return columns
+
+
+def columns_of(columns: Mapping[str, Any]) -> Columns:
+    """Arrays as columns."""
+    return Columns(
+        arrow().RecordBatch.from_arrays([arrow().array(column) for column in columns.values()], list(columns))
+    )
 
 
 def edge_parts(operator: str, edges: Columns, columns: tuple[str, str, str | None], **more: str) -> dict[str, Any]:

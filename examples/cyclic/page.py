@@ -40,7 +40,9 @@ ENTRIES = {
     "triangles": Entry(ROUNDS + ", a vertex program", "the exact number of triangles", "a bar chart"),
     "connected_components": Entry(FREE, "exact groups, for any order of messages", "originals and their copies"),
     "shortest_paths": Entry(FREE, "exact times and paths; ends by itself", "a map with the longest path"),
-    "reachability": Entry(FREE, "exact answers about a graph that keeps changing", "a bar for each question"),
+    "reachability": Entry(
+        FREE + ", a vertex program", "exact differences between versions of a graph", "a bar for some versions"
+    ),
     "kmeans": Entry(ROUNDS + ", with a broadcast", "exactly the same groups and distances", "a table and a plot"),
     "nested_loops": Entry(
         ROUNDS + ", within rounds", "exact core numbers; rounds resume where they were", "a bar chart"

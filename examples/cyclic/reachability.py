@@ -1,164 +1,119 @@
-"""Reachability: exact reachability queries on a graph that keeps changing.
+"""Reachability: what can be reached on a graph that keeps changing, exactly for each of its versions.
 
-    python -m examples.cyclic.reachability --kill vertices@epoch=2 --kill way@epoch=4 --audit final
+    python -m examples.cyclic.reachability --kill reach@epoch=2 --kill reach_dealer@epoch=4 --audit final
     backedge compare examples.cyclic.reachability --kills 3 --seed 7
 
-Edges and sources are added and removed one at a time, and in between come questions: which vertices can be reached from
-the sources now? Similar loops: permissions that are granted and revoked, dependencies, or the spread of a fault.
+Edges are added and removed, and every 20 changes make a version of the graph: which vertices can be reached from the
+entrance now? Only what has changed since the version before is told. Similar loops: permissions that are granted and
+revoked, dependencies, or the spread of a fault.
 
-Undoing what was reached over a removed edge is hard, because there may be another path. So nothing is undone. A
-question is sent to every vertex, behind all changes before it, and each vertex records its edges at that moment:
-together they are the graph of that question. Tokens of the question travel round the loop on this graph, while the
-graph keeps changing and other questions are in flight. A token that arrives before its question waits for it.
+When an edge is removed, there may be another way to its end, but not one that leads in a circle back to where it came
+from. So each vertex counts what supports it: edges from vertices that are nearer to the entrance. One that loses its
+last support gives up, and so do those that have only been reached by way of it. Then what is left reaches them again,
+if it can. All of that costs what it affects; the reference in Spark searches each version from the beginning.
 
-Guaranteed: every question is answered exactly for the graph at the time of the question, each vertex once.
+Guaranteed: the differences between versions are exact.
 """
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from backedge import Collect, Flow, JsonLines
+import numpy as np
+
+from backedge import Collect, Flow, JsonLines, VertexProgram, Vertices
 
 if TYPE_CHECKING:  # no process of the flow's waits for PySpark
     from pyspark.sql import Column, DataFrame, SparkSession
 
 Record = dict[str, Any]
 
-SIZE = 800
-"""How many changes and questions there are."""
+SIZE = 8_000
+"""How many changes there are."""
 
-SECONDS = 3.0
-"""Within this time they come, whatever their number. To travel over an edge takes a moment."""
+CHANGES = 20
+"""How many changes make a version."""
 
-VERTICES, SOURCES = 40, 4
-QUESTION_EVERY = 10
+VERTICES, DOORS = 100, 4
+"""How many vertices there are, beside the entrance; and how many of them it leads to at times."""
+
+ENTRANCE = 0
 SINK = "reached"
-KEYS = ("question", "vertex")
-
-INVARIANTS = {
-    "what was reached is told, once": """
-        SELECT * FROM (SELECT coalesce(sum(json_array_length(get_json_object(value, '$.reached'))), 0) AS reached
-                       FROM state WHERE operator = 'vertices'),
-                      (SELECT sum(records) AS told FROM operators WHERE operator = 'reached')
-        WHERE reached <> told""",
-}
+KEYS = ("version", "vertex")
 
 
-class Vertices:
-    """State by vertex.
+class Reach(VertexProgram):
+    """The value of a vertex is 1 if it can be reached, otherwise 0."""
 
-    - `edges` and `is_source`: what the changes so far have made of it.
-    - `noted`: question -> the edges that it had then, until the question reaches it.
-    - `reached`: the questions that have reached it; `early`: those whose tokens are ahead of them.
-    """
+    combine, message, best = "max", np.uint8, "reached"
 
-    outputs = ("tokens", "reached")
-
-    def on_record(self, ctx: Any, record: Record) -> None:
-        """A change, a question or a token."""
-        vertex = ctx.state.get({"edges": [], "is_source": False, "noted": {}, "reached": [], "early": []})
-        if record["kind"] == "source":
-            vertex["is_source"] = record["add"]
-        elif record["kind"] == "edge":
-            others = [to for to in vertex["edges"] if to != record["to"]]
-            vertex["edges"] = [*others, record["to"]] if record["add"] else others
-        elif record["kind"] == "question":
-            vertex["noted"][record["question"]] = vertex["edges"]
-            if vertex["is_source"] or record["question"] in vertex["early"]:
-                self._reach(ctx, vertex, record["question"])
-        elif record["question"] in vertex["noted"]:
-            self._reach(ctx, vertex, record["question"])
-        elif record["question"] not in vertex["reached"] + vertex["early"]:
-            vertex["early"].append(record["question"])
-        ctx.state.set(vertex)
-
-    def _reach(self, ctx: Any, vertex: Record, question: int) -> None:
-        vertex["early"] = [other for other in vertex["early"] if other != question]
-        vertex["reached"].append(question)
-        ctx.emit({"question": question, "vertex": ctx.key}, output="reached")
-        for to in vertex["noted"].pop(question):
-            ctx.emit({"kind": "token", "question": question, "vertex": to})
+    def start(self, vertices: Vertices) -> dict[str, np.ndarray]:
+        """At first, only the entrance."""
+        return {"reached": vertices.ids == ENTRANCE}
 
 
-def dealt(change: Record) -> list[Record]:
-    """A change to the vertices that it concerns, a question to all of them: behind what each was dealt before."""
-    if change["kind"] == "question":
-        return [{"kind": "question", "question": change["number"], "vertex": vertex} for vertex in range(VERTICES)]
-    return [{"kind": change["kind"], "add": change["add"], **pair} for pair in change["pairs"]]
-
-
-def prepare(spark: SparkSession, inputs: str, size: int, seed: int = 0) -> None:
-    """A graph and its sources to begin with, then single edges and sources that come and go, and every tenth asks."""
+def prepare(spark: SparkSession, inputs: str, size: int = SIZE, seed: int = 0) -> None:
+    """A graph to begin with, then edges and doors that come and go."""
     from pyspark.sql import functions as F
 
     def drawn(what: str, count: int) -> Column:
-        return F.pmod(F.xxhash64("number", "nth", F.lit(what), F.lit(seed)), F.lit(count)).cast("int")
+        return F.pmod(F.xxhash64("id", F.lit(what), F.lit(seed)), F.lit(count))
 
-    number = F.col("id").alias("number")
-    pairs_count = F.when(number == 0, 2 * VERTICES).when(number == 1, SOURCES).otherwise(1)
-    drawing = spark.range(size).select(number, F.explode(F.sequence(F.lit(1), pairs_count)).alias("nth"))
-    asks, is_source = F.col("number") % QUESTION_EVERY == QUESTION_EVERY - 1, F.col("number") % 20 == 1
-    kinds = drawing.select(
-        "number",
-        F.when(asks, "question").when(is_source, "source").otherwise("edge").alias("kind"),
-        ((F.col("number") < 2) | (drawn("add", 10) < 7)).alias("add"),
-        F.when(is_source, drawn("source", SOURCES)).otherwise(drawn("from", VERTICES)).alias("vertex"),
-        drawn("to", 2).alias("to"),
+    is_door = F.col("id") % 10 == 0
+    vertex = 1 + drawn("from", VERTICES)
+    to = 1 + F.pmod(vertex * 7 + drawn("to", 2) * 11, F.lit(VERTICES))
+    changes = spark.range(size).select(
+        F.floor(F.col("id") / CHANGES).alias("version"),
+        "id",
+        F.when(is_door, F.lit(ENTRANCE)).otherwise(vertex).alias("source"),
+        F.when(is_door, 1 + drawn("door", DOORS)).otherwise(to).alias("target"),
+        ((F.col("id") < 2 * VERTICES) | (drawn("add", 10) < 7)).alias("added"),
     )
-    to = F.pmod(F.col("vertex") * 7 + F.col("to") * 11 + 1, F.lit(VERTICES)).alias("to")
-    pairs = F.collect_list(F.struct("vertex", to)).alias("pairs")
-    changes = kinds.groupBy("number", "kind", "add").agg(pairs)
-    changes.repartition(1).sortWithinPartitions("number").write.mode("overwrite").json(f"{inputs}/changes")
+    changes.repartition(1).sortWithinPartitions("id").write.mode("overwrite").json(f"{inputs}/changes")
 
 
-def flow(inputs: str, size: int = SIZE) -> Flow:
-    """The graph. One task reads and deals, so that the order of changes and questions is the same for every vertex."""
-    rate, pause_s = size / SECONDS, 0.4 * SECONDS / size
-
-    def travel(token: Record) -> Record:
-        time.sleep(pause_s)
-        return token
-
+def flow(inputs: str) -> Flow:
+    """The graph. One task reads, so that the changes arrive in their order."""
     flow = Flow("reachability")
-    changes = flow.read(JsonLines(f"{inputs}/changes", rate=rate), name="changes", parallelism=1)
-    tokens = flow.loop("tokens", of=dict)
-    news = changes.flat_map(dealt, name="dealt", parallelism=1)
-    vertices = news.merge(tokens).key_by("vertex").process(Vertices, name="vertices")
-    tokens.feed(vertices.rebalance().map(travel, name="way"))
-    vertices.side("reached").write(Collect(), name="reached")
+    changes = flow.read(JsonLines(f"{inputs}/changes"), name="changes", parallelism=1)
+    flow.changing_graph(Reach, changes, name="reach").write(Collect(), name=SINK)
     return flow
 
 
 def reference(spark: SparkSession, inputs: str) -> DataFrame:
-    """The graph of each question, and then the search in it: a step in all of them, then the next."""
+    """The graph of each version, and then the search in it: a step in all of them, then the next."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     changes = spark.read.json(f"{inputs}/changes").localCheckpoint()
-    questions = changes.where("kind = 'question'").select(F.col("number").alias("question"))
-    single = changes.where("kind <> 'question'").select("number", "kind", "add", F.explode("pairs").alias("pair"))
-    to = F.when(F.col("kind") == "edge", F.col("pair.to")).alias("to")
-    parts = single.select("number", "kind", "add", "pair.vertex", to)
-    before = questions.join(parts, F.col("number") < F.col("question"))
-    latest = before.groupBy("question", "kind", "vertex", "to")
-    graph = latest.agg(F.max_by("add", "number").alias("add")).where("add").localCheckpoint()
-    edges = graph.where("kind = 'edge'").select("question", "vertex", "to")
-    reached = frontier = graph.where("kind = 'source'").select("question", "vertex").localCheckpoint()
+    versions = changes.select(F.col("version").alias("now")).distinct()
+    before = versions.join(changes, F.col("version") <= F.col("now"))
+    latest = before.groupBy("now", "source", "target").agg(F.max_by("added", "id").alias("added"))
+    edges = latest.where("added").select("now", "source", "target").localCheckpoint()
+    reached = frontier = versions.selectExpr("now", f"{ENTRANCE} AS vertex").localCheckpoint()
     while not frontier.isEmpty():
-        following = frontier.join(edges, ["question", "vertex"]).select("question", F.col("to").alias("vertex"))
-        frontier = following.distinct().join(reached, ["question", "vertex"], "left_anti").localCheckpoint()
+        following = frontier.toDF("now", "source").join(edges, ["now", "source"]).selectExpr("now", "target AS vertex")
+        frontier = following.distinct().join(reached, ["now", "vertex"], "left_anti").localCheckpoint()
         reached = reached.union(frontier).localCheckpoint()
-    return reached
+    ends = edges.selectExpr("now", "source AS vertex").union(edges.selectExpr("now", "target"))
+    known = ends.groupBy("vertex").agg(F.min("now").alias("first")).join(versions, F.col("first") <= F.col("now"))
+    is_reached = reached.withColumn("reached", F.lit(1))
+    values = known.join(is_reached, ["now", "vertex"], "left").selectExpr(
+        "vertex", "coalesce(reached, 0) AS reached", "now AS version"
+    )
+    former = F.lag("reached").over(Window.partitionBy("vertex").orderBy("version"))
+    return values.withColumn("former", former).where("former IS NULL OR former <> reached").drop("former")
 
 
 def show(rows: list[Record]) -> None:
-    """How much of the graph could be reached when a question was asked, for some twenty of them."""
-    counted = Counter(row["question"] for row in rows)
-    few = max(1, len(counted) // 20)
-    for question, count in sorted(counted.items())[::few]:
-        print(f"question {question:>6}: {count:>4} of {VERTICES} vertices {'#' * (count * 40 // VERTICES)}")
+    """How much of the graph could be reached, for some twenty versions."""
+    reached: set[int] = set()
+    counts: dict[int, int] = {}
+    for row in sorted(rows, key=lambda row: row["version"]):
+        (reached.add if row["reached"] else reached.discard)(row["vertex"])
+        counts[row["version"]] = len(reached)
+    for version, count in list(counts.items())[:: max(1, len(counts) // 20)]:
+        print(f"version {version:>6}: {count:>4} of {VERTICES + 1} vertices {'#' * (count * 40 // VERTICES)}")
 
 
 if __name__ == "__main__":

@@ -104,42 +104,35 @@ def test_any_model_that_completes_messages_will_do():
     assert finished == [{"conversation": 0, "answer": 7, "calls": 2}]
 
 
-def change(kind: str, add: bool = True, vertex: int = 0, to: int = 0) -> Record:
-    return {"kind": kind, "add": add, "pairs": [{"vertex": vertex, "to": to}]}
+def reached(*versions: list[tuple[int, int, bool]]) -> list[set[int]]:
+    """What is reached in each version, from edges that are added or removed."""
+    changes = [
+        {"source": source, "target": target, "added": added, "version": version}
+        for version, edges in enumerate(versions)
+        for source, target, added in edges
+    ]
+    rows = simulate(reachability.flow(NOWHERE), {"changes": changes}, seeds=range(5), crashes=2).outputs["reached"]
+    found: list[set[int]] = []
+    for version in range(len(versions)):
+        now = {row["vertex"]: row["reached"] for row in rows if row["version"] == version}
+        before = found[-1] if found else set()
+        found.append({vertex for vertex in before | now.keys() if now.get(vertex, 1)})
+    return found
 
 
-def reached(*changes: Record) -> dict[int, set[int]]:
-    inputs = {"changes": [{**record, "number": number} for number, record in enumerate(changes)]}
-    rows = simulate(reachability.flow(NOWHERE, AT_ONCE), inputs, seeds=range(5), crashes=2).outputs["reached"]
-    assert len({(row["question"], row["vertex"]) for row in rows}) == len(rows)
-    return {number: {row["vertex"] for row in rows if row["question"] == number} for number in range(len(changes))}
-
-
-def test_a_question_is_answered_for_the_graph_as_it_was_then():
+def test_each_version_says_what_is_reached_on_the_graph_as_it_is_then():
     found = reached(
-        change("source", vertex=0),
-        change("edge", vertex=0, to=1),
-        change("edge", vertex=1, to=2),
-        change("question"),
-        change("edge", add=False, vertex=0, to=1),
-        change("edge", vertex=0, to=3),
-        change("question"),
-        change("source", add=False, vertex=0),
-        change("question"),
+        [(0, 1, True), (1, 2, True), (4, 5, True)],
+        [(0, 1, False), (0, 3, True)],
+        [(0, 3, False), (3, 4, True)],
+        [(0, 3, True), (5, 1, True)],
     )
-    assert (found[3], found[6], found[8]) == ({0, 1, 2}, {0, 3}, set())
+    assert found == [{0, 1, 2}, {0, 3}, {0}, {0, 1, 2, 3, 4, 5}]
 
 
 def test_what_was_reached_two_ways_is_reached_as_long_as_one_is_left_and_a_ring_holds_nothing_up():
-    found = reached(
-        change("source", vertex=0),
-        *(change("edge", vertex=vertex, to=to) for vertex, to in ((0, 1), (0, 2), (1, 3), (2, 3), (3, 1))),
-        change("edge", add=False, vertex=0, to=1),
-        change("question"),
-        change("edge", add=False, vertex=0, to=2),
-        change("question"),
-    )
-    assert (found[7], found[9]) == ({0, 1, 2, 3}, {0})
+    ring = [(source, target, True) for source, target in ((0, 1), (0, 2), (1, 3), (2, 3), (3, 1))]
+    assert reached(ring, [(0, 1, False)], [(0, 2, False)]) == [{0, 1, 2, 3}, {0, 1, 2, 3}, {0}]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +142,7 @@ def test_what_was_reached_two_ways_is_reached_as_long_as_one_is_left_and_a_ring_
         (token_ring, [{"wish": 4, "member": 0, "turn": 1, "page": 1}], "of the wishes 4"),
         (retry_queue, [{"tries": 2, "paused_ms": 40, "delivered": True}], "1 delivered at try 2"),
         (agent_loop, [{"conversation": 1, "answer": None, "calls": 7}], "out of budget after  7 calls"),
-        (reachability, [{"question": 9, "vertex": 2}], "1 of 40 vertices"),
+        (reachability, [{"version": 9, "vertex": 2, "reached": 1}], "1 of 101 vertices"),
     ],
 )
 def test_a_person_is_shown_what_came_out(

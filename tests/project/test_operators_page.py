@@ -105,3 +105,10 @@ def test_the_class_on_columns_gives_the_totals_that_the_page_says():
 def test_the_vertex_program_gives_the_lengths_that_the_page_says():
     result = simulate(made_by_example("columns", 1)["flow"], seeds=range(10), parallelism=(1, 2))
     assert {row["vertex"]: row["length"] for row in result.outputs["lengths"]} == {1: 0, 2: 3, 3: 1, 4: 4}
+
+
+@pytest.mark.slow
+def test_the_changing_graph_gives_the_differences_that_the_page_says():
+    result = simulate(made_by_example("columns", 2)["flow"], seeds=range(10), parallelism=(1, 2))
+    found = {(row["version"], row["vertex"]): row["lowest"] for row in result.outputs["differences"]}
+    assert found == {(0, 1): 1, (0, 2): 1, (0, 3): 1, (0, 4): 1, (1, 2): 2, (1, 3): 2, (1, 4): 2}

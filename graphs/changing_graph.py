@@ -1,0 +1,123 @@
+"""A vertex program on a graph that changes: edges are added and removed, and each version's differences are emitted.
+
+    changes -> passes -> dealer -> vertices -> differences
+                           ^        |    ^
+                           +--------+    +-- vertices
+                             notes           messages
+
+One task deals the changes of a version to the tasks of the vertices, and finds out when each phase of the work is over.
+`engine/changing_values.py` says what the phases are, and why the result is right. `engine/operators/changing_graph.py`
+runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphs.constant import check_own_constants
+from graphs.draft import Draft, Tail
+from graphs.graph_errors import BadOptionError, IterationError
+from graphs.kinds import BuiltIn
+from graphs.loop import open_loop
+from graphs.process_class import check_arguments
+from graphs.stream import Stream, add_step, check_stream
+from graphs.vertex_program import OfVertexProgram, check_program
+
+
+@dataclass(frozen=True)
+class ChangeColumns:
+    """The names of the columns of changes."""
+
+    source: str = "source"
+    target: str = "target"
+    weight: str | None = None
+    added: str = "added"
+    version: str = "version"
+
+
+@dataclass(frozen=True)
+class OfChangingVertices(OfVertexProgram):
+    """Runs a vertex program on a graph that changes. The weight is the third of `edge_columns`."""
+
+    runtime = "engine.operators.changing_graph:ChangingVerticesOperator"
+    kind_word = "changing_graph"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("out", "notes", "values")
+
+    def check(self, what: str) -> None:
+        super().check(what)
+        program = self.program
+        if program.best is None or program.phases or program.reverses:
+            why = "names no best value" if program.best is None else "has phases or sends backwards"
+            raise BadOptionError(
+                f"{what} is on a changing graph, but {program.__name__} {why}: only values can be kept up to date that "
+                'are the best of what a vertex receives, best="...", and are sent on; run others on each graph anew'
+            )
+
+
+@dataclass(frozen=True)
+class PassesChanges(BuiltIn):
+    """Passes changes on to the task that deals them, and says when there are no more."""
+
+    program: str
+    columns: ChangeColumns
+    undirected: bool
+
+    runtime = "engine.operators.changing_graph:ChangesOperator"
+    kind_word = "changes"
+
+    @property
+    def records_at_once(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class DealsChanges(BuiltIn):
+    """Deals the changes of one version after the other, each when the work on the version before is over."""
+
+    runtime = "engine.operators.changing_graph:DealerOperator"
+    kind_word = "dealer"
+
+    @property
+    def records_at_once(self) -> int | None:
+        return None
+
+
+def add_changing_graph(
+    draft: Draft,
+    changes: Stream[Any],
+    kind: OfChangingVertices,
+    columns: ChangeColumns,
+    name: str | None,
+    undirected: bool,
+) -> Stream[Any]:
+    """Add a vertex program on a changing graph, and the loops of its messages and notes."""
+    program = check_program(kind.program, "changing_graph")
+    name = draft.name_for(kind, name)
+    what = f"changing graph {name!r}"
+    check_stream(draft, changes, what)
+    check_arguments(program, kind.arguments, {})
+    check_own_constants(what, kind.arguments, draft.constants)
+    if draft.enclosing:
+        raise IterationError(
+            f"{what} is inside the body of {draft.enclosing[-1]!r}, but its versions are no rounds: put it before or "
+            "after the iteration"
+        )
+    kind.check(what)
+
+    def add(kind: BuiltIn, inputs: Mapping[str, Stream[Any]], name: str, parallelism: int | None = 1) -> Stream[Any]:
+        options: Any = {"name": name} | ({} if parallelism is None else {"parallelism": parallelism})
+        return Stream(draft, (Tail(add_step(draft, kind, inputs, options), "out"),))
+
+    passed = add(PassesChanges(name, columns, undirected), {"in": changes}, f"{name}_changes")
+    notes = open_loop(draft, f"{name}_notes", max_rounds=None, on_limit="dead_letter", endless=False)
+    messages = open_loop(draft, f"{name}_messages", max_rounds=None, on_limit="dead_letter", endless=False)
+    dealt = add(DealsChanges(), {"changes": passed, "notes": notes}, f"{name}_dealer")
+    told = add(kind, {"in": dealt.merge(messages).key_by("vertex")}, name, parallelism=None)
+    messages.feed(told)
+    notes.feed(told.side("notes"))
+    return told.side("values")

@@ -1,0 +1,162 @@
+"""Vertex programs on a graph that changes: differences by version, the same under crashes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backedge import BadOptionError, Collect, Flow, Items, IterationError, Vertices, simulate
+from engine.task_errors import MisuseError
+from tests.columns.test_changing_values import PROGRAMS, Change, Edge, by_hand, changed
+from tests.columns.test_vertex_programs import Best, BestWay, Rank
+
+Row = dict[str, Any]
+VERSIONS = 6
+
+
+class Way(BestWay):
+    def start(self, vertices: Vertices) -> Any:
+        return {"lowest": np.where(vertices.ids == 0, 0.0, np.inf)}
+
+
+def rows_of(version: int, changes: list[Change]) -> list[Row]:
+    return [
+        {"source": source, "target": target, "km": weight or 0.0, "added": weight is not None, "version": version}
+        for source, target, weight in changes
+    ]
+
+
+def random_changes(seed: int) -> tuple[list[Row], list[tuple[dict[Edge, float], set[int]]]]:
+    """Changes of several versions, and the graph and the known vertices of each."""
+    random = np.random.default_rng(seed)
+    edges: dict[Edge, float] = {}
+    known: set[int] = set()
+    rows: list[Row] = []
+    graphs: list[tuple[dict[Edge, float], set[int]]] = []
+    for version in range(VERSIONS):
+        changes = changed(edges, random, 20, 40 if version == 0 else 6)
+        known |= {end for *ends, weight in changes if weight is not None for end in ends}
+        rows += rows_of(version, changes)
+        graphs.append((dict(edges), set(known)))
+    return rows, graphs
+
+
+def flow_of(program: Any, changes: list[Row], **options: Any) -> Flow:
+    flow = Flow("changing")
+    read = flow.read(Items(changes), name="changes", parallelism=1)
+    flow.changing_graph(program, read, name="program", **options).write(Collect(), name="out")
+    return flow
+
+
+def expected(name: str, graphs: list[tuple[dict[Edge, float], set[int]]]) -> list[Row]:
+    """The differences between values that are computed from the beginning for each version."""
+    found: list[Row] = []
+    before: dict[int, Any] = {}
+    for version, (edges, known) in enumerate(graphs):
+        values = by_hand(PROGRAMS[name], edges, known)
+        found += [
+            {"vertex": vertex, "lowest": value, "version": version}
+            for vertex, value in values.items()
+            if (vertex, value) not in before.items()
+        ]
+        before = values
+    return found
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["version"], row["vertex"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "name", "options"),
+    [(Way, "shortest", {"weight": "km"}), (Best, "components", {})],
+    ids=["way", "lowest"],
+)
+def test_differences_are_exact_under_crashes_and_other_numbers_of_tasks(program: Any, name: str, options: Any):
+    rows, graphs = random_changes(3)
+    result = simulate(flow_of(program, rows, **options), seeds=range(25), parallelism=(1, 2, 3))
+    assert in_order(result.outputs["out"]) == in_order(expected(name, graphs))
+    assert result.crashes > 10
+    assert result.restores > 5
+    assert result.rescaled
+
+
+def emitted(program: Any, rows: list[Row], **options: Any) -> list[tuple[int, int, Any]]:
+    outputs = simulate(flow_of(program, rows, **options), seeds=range(2), parallelism=(1, 2)).outputs["out"]
+    return sorted((row["version"], row["vertex"], row["lowest"]) for row in outputs)
+
+
+def test_an_undirected_graph_changes_in_both_directions():
+    rows = rows_of(0, [(1, 2, 1.0), (3, 2, 1.0)]) + rows_of(4, [(2, 1, None)])
+    assert emitted(Best, rows, undirected=True) == [(0, 1, 1), (0, 2, 1), (0, 3, 1), (4, 2, 2), (4, 3, 2)]
+
+
+def test_within_a_version_the_last_change_of_an_edge_counts():
+    rows = rows_of(0, [(1, 2, 1.0), (1, 2, None), (1, 3, None), (1, 3, 1.0)]) + rows_of(1, [(3, 4, 1.0), (3, 4, None)])
+    assert emitted(Best, rows) == [(0, 1, 1), (0, 3, 1)]
+
+
+def test_a_graph_without_changes_has_no_differences():
+    assert emitted(Best, []) == []
+
+
+def test_versions_that_decrease_are_refused():
+    with pytest.raises(MisuseError, match=r"of version 1 has arrived after one of version 2: sort"):
+        emitted(Best, rows_of(2, [(1, 2, 1.0)]) + rows_of(1, [(2, 3, 1.0)]))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("source", "a"), ("target", 1.5), ("added", 1), ("version", 0.5), ("km", "far")]
+)
+def test_columns_of_a_wrong_type_are_refused(column: str, value: Any):
+    with pytest.raises(MisuseError, match=f"column '{column}' of the changes is"):
+        emitted(Way, [{**rows_of(0, [(1, 2, 1.0)])[0], column: value}], weight="km")
+
+
+def test_changes_without_a_named_column_are_refused():
+    with pytest.raises(MisuseError, match="no 'miles'"):
+        emitted(Way, rows_of(0, [(1, 2, 1.0)]), weight="miles")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"best": "lowest", "phases": True}, {"best": "lowest", "reverses": True}])
+def test_a_program_whose_values_cannot_be_kept_up_to_date_is_refused(wrong: dict[str, Any]):
+    with pytest.raises(BadOptionError, match="kept up to date"):
+        flow_of(type("Wrong", (Rank,), {"combine": "min", **wrong}), [])
+
+
+def test_a_class_that_is_no_program_is_refused():
+    with pytest.raises(BadOptionError, match="changing_graph got"):
+        flow_of(dict, [])
+
+
+def test_a_changing_graph_inside_an_iteration_is_refused():
+    flow = Flow("inside")
+    changes = flow.read(Items[Any]([]), name="changes")
+    with pytest.raises(IterationError, match="versions are no rounds"):
+        flow.iterate(changes, lambda body: flow.changing_graph(Best, body), rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(("lowest", "other"), "start returned 'other' beside 'lowest'"), (["other"], "start returned no value 'lowest'")],
+)
+def test_a_start_with_other_values_than_the_best_one_is_refused(names: list[str], said: str):
+    class Wrong(Best):
+        def start(self, vertices: Vertices) -> Any:
+            return dict.fromkeys(names, vertices.ids)
+
+    with pytest.raises(MisuseError, match=said):
+        emitted(Wrong, rows_of(0, [(1, 2, 1.0)]))
+
+
+def test_a_vertex_with_a_value_that_must_not_be_sent_is_refused():
+    class Silent(Best):
+        def start(self, vertices: Vertices) -> Any:
+            vertices.active = vertices.ids == 1
+            return super().start(vertices)
+
+    with pytest.raises(MisuseError, match=r"vertices\.active to false .* vertex 2"):
+        emitted(Silent, rows_of(0, [(1, 2, 1.0)]))
