@@ -43,6 +43,13 @@ _DEATH = "A worker died or was killed"
 START_ONE = "start one with `ray start --head`, or name one in RAY_ADDRESS"
 
 
+class ActorName(NamedTuple):
+    """The name of an actor in a namespace of the cluster."""
+
+    name: str
+    space: str
+
+
 class Needs(NamedTuple):
     """The resources that an actor needs. Tasks need no CPU unless configured: a laptop can run wide graphs.
 
@@ -335,6 +342,15 @@ def future(pending: Pending) -> Future[Any]:
 def is_over(pending: Pending, timeout_s: float) -> bool:
     """Whether an answer arrives within that time."""
     return not unanswered([pending], timeout_s)
+
+
+def succeeded(over: Pending) -> bool:
+    """Whether a call that is over has succeeded: the actor was alive."""
+    try:
+        ray.get(over)
+    except RayError:
+        return False
+    return True
 
 
 def unanswered(pending: Sequence[Pending], timeout_s: float) -> list[Pending]:

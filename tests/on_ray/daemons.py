@@ -21,6 +21,7 @@ from typing import Any
 
 from backedge import start
 from engine.on_ray import cluster
+from engine.on_ray.supervisor.supervisor_actor import SupervisorActor
 from tests.jobs.rays import descendants
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.leftovers import ACTORS, Leftovers, actors_below, end, has_ended, name_of, parent_of
@@ -92,8 +93,10 @@ def place_supervisor(node: str) -> None:
     start_actor = cluster.start_actor
     affinity = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(node, soft=True)
 
-    def placed(*arguments: Any, **options: Any) -> Any:
-        return start_actor(*arguments, **options, strategy=affinity)
+    def placed(kind: type, *arguments: Any, **options: Any) -> Any:
+        if kind is SupervisorActor:
+            options["strategy"] = affinity
+        return start_actor(kind, *arguments, **options)
 
     cluster.start_actor = placed
 

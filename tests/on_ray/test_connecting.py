@@ -23,6 +23,7 @@ from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting
 from engine.on_ray.transport.frames import Kind, Message, unpack_header
 from engine.on_ray.transport.mailbox import Address, Keys
 from graphs import Collect, Flow, Range
+from graphs.ids import Attempt
 from tests.on_ray.flows import trips, trips_made, until
 from tests.on_ray.in_process import Attending
 
@@ -73,7 +74,7 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     """One failure, not one for each: a run may have more actors on a host than restarts."""
     started: list[Standing] = []
 
-    def start_actor(kind: type, label: str, *, name: str, **options: Any) -> Standing:
+    def start_actor(kind: type, *given: Any, name: str, **options: Any) -> Standing:
         started.append(Standing(name.removeprefix("trips/")))
         return started[-1]
 
@@ -92,11 +93,25 @@ def test_actors_that_died_together_are_replaced_together(monkeypatch: pytest.Mon
     needs = dict.fromkeys(names, cluster.Needs())
     ours.fill(needs)
     with pytest.raises(CrewError, match=r"actor trips/grow/0 could not be started: .*actor trips/done/0 could not be"):
-        ours.arrive(Keys.new(), NOWHERE)
+        ours.arrive(Attempt(1), Keys.new(), NOWHERE)
     assert [actor.asked for actor in started] == [1, 1, 1, 1], "everyone was waited for"
     ours.fill(needs)
     assert [actor.name for actor in started] == [*names, *ENDED]
-    assert sorted(ours.arrive(Keys.new(), NOWHERE)) == sorted(names)
+    assert sorted(ours.arrive(Attempt(1), Keys.new(), NOWHERE)) == sorted(names)
+
+
+@pytest.mark.parametrize("is_superseded", [False, True])
+def test_a_supervisor_that_has_a_successor_leaves_the_first_actors_to_it(
+    monkeypatch: pytest.MonkeyPatch, is_superseded: bool
+):
+    ended: list[str] = []
+    monkeypatch.setattr(crew.cluster, "start_actor", lambda kind, *given, name, **options: name)
+    monkeypatch.setattr(crew.cluster, "kill", ended.append)
+    ours = Crew(ActorStarter("trips", first={"grow/0": "grow/0 of the driver"}), 0, ignore, ignore)
+    ours.fill(dict.fromkeys(("grow/0", "done/0"), cluster.Needs()))
+    ours.is_superseded = is_superseded
+    ours.dismiss_all()
+    assert ended == ["grow/0 of the driver", "trips/done/0"][is_superseded:]
 
 
 class Waiting:
@@ -107,7 +122,7 @@ class Waiting:
         self.machines = 1
         self.asked: list[tuple[str, bool]] = []
         self.told: list[str] = []
-        monkeypatch.setattr(crew.cluster, "start_actor", lambda kind, label, *, name, **options: _Asked(self, name))
+        monkeypatch.setattr(crew.cluster, "start_actor", lambda kind, *given, name, **options: _Asked(self, name))
         monkeypatch.setattr(crew.cluster, "machines", lambda: self.machines)
         monkeypatch.setattr(crew.cluster, "unanswered", self.unanswered)
         monkeypatch.setattr(crew.cluster, "get", lambda name: Arrival(1, "here", Address("here", f"ipc:///{name}/box")))
@@ -136,7 +151,7 @@ LACKING = "actor trips/far/0 needs a machine with 2 CPU, 1 GPU, 0.5 tpu: add one
 
 def test_who_has_no_place_is_told_of_while_it_waits(monkeypatch: pytest.MonkeyPatch):
     waiting = Waiting(monkeypatch, looks=2)
-    assert sorted(waiting.crew.arrive(Keys.new(), NOWHERE)) == ["far/0", "near/0"]
+    assert sorted(waiting.crew.arrive(Attempt(1), Keys.new(), NOWHERE)) == ["far/0", "near/0"]
     assert len(waiting.told) == 2
     assert all(lacking.startswith(LACKING) for lacking in waiting.told)
 
@@ -145,7 +160,7 @@ def test_nobody_waits_for_a_place_for_ever(monkeypatch: pytest.MonkeyPatch):
     waiting = Waiting(monkeypatch, looks=2)
     monkeypatch.setattr(crew, "PLACE_TIMEOUT_S", 0.0)
     with pytest.raises(NoRoomError, match=f"given up after 0 s: {LACKING}"):
-        waiting.crew.arrive(Keys.new(), NOWHERE)
+        waiting.crew.arrive(Attempt(1), Keys.new(), NOWHERE)
     assert list(waiting.crew.arrivals) == ["near/0"], "its process can be ended though it is stopped"
 
 
@@ -153,7 +168,7 @@ def test_what_joins_the_cluster_meanwhile_is_another_machine(monkeypatch: pytest
     """Mailboxes for one host alone could not be reached from there."""
     waiting = Waiting(monkeypatch, looks=1)
     waiting.crew._on_wait = lambda waited_s, lacking: setattr(waiting, "machines", 2)
-    waiting.crew.arrive(Keys.new(), NOWHERE)
+    waiting.crew.arrive(Attempt(1), Keys.new(), NOWHERE)
     assert waiting.asked == [(f"trips/{name}/0", on) for on in (False, True) for name in ("near", "far")]
 
 
@@ -191,7 +206,7 @@ def test_an_actor_that_is_not_heard_of_is_asked_again(tmp_path: Path, monkeypatc
         specs.extend(of_pipelines)
         raise RunsHere
 
-    monkeypatch.setattr(starting, "_start_supervisor", run_here)
+    monkeypatch.setattr(starting, "_start_actors", run_here)
     with pytest.raises(RunsHere):
         starting.start(trips(count=50, rate=None), snapshots=tmp_path, every=0.1, actors="task", progress=False)
     monkeypatch.setattr(Crew, "begin", begin_all_but_one)

@@ -101,6 +101,13 @@ def living(address: str, tmp_path: Path) -> Iterator[Job]:
     end_at_once("trips")
 
 
+@pytest.mark.slow
+def test_the_processes_of_the_tasks_end_when_their_supervisor_is_gone_for_good(living: Job):
+    pids = until(living, lambda story: story.state == "running", "it runs").pids
+    cluster.kill(cluster.find_actor("trips", SPACE))
+    assert pids and all(has_ended(pid) for pid in pids.values())
+
+
 def again(folder: Path, **options: Any) -> Job:
     """Start the same job again."""
     given = {"every": 0.2, "actors": "slice", "resume": "latest", "progress": False, **options}

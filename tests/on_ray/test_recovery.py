@@ -179,26 +179,31 @@ def supervisor_of(before: dict[int, str]) -> int:
     return supervisor
 
 
-def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> Story:
-    """Kill the supervisor after `cuts` complete cuts; return the story of its successor once all tasks run again."""
+def lose_supervisor(job: Job, before: dict[int, str], cuts: int) -> tuple[Story, Story]:
+    """Kill the supervisor after `cuts` complete cuts.
+
+    Returns its last story, and that of its successor once all tasks run again.
+    """
     story = until(job, lambda story: story.state == "running" and story.snapshots >= cuts, "a cut is complete")
     pid = supervisor_of(before)
     end(pid)
     assert has_ended(pid)
     later = until(job, lambda later: later.restarts > story.restarts and later.state == "running", "it is replaced")
     assert later.attempt > story.attempt
-    assert set(later.pids.values()).isdisjoint(story.pids.values())
-    assert all(has_ended(pid) for pid in story.pids.values())
-    return later
+    return story, later
 
 
 def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path, evidence: Evidence):
-    """Twice: the second death meets the successor. The flow has a constant, which goes with the first supervisor."""
+    """Twice: the second death meets the successor. The processes of the tasks stay.
+
+    The flow has a constant, which goes with the first supervisor.
+    """
     before, gate, cuts = actors_below(os.getpid()), tmp_path / "gate", tmp_path / "cuts"
     flow = trips(count=50, gate=str(gate), has_constant=True)
     job = start(flow, snapshots=cuts, every=0.1, actors="slice", progress=False)
-    later = lose_supervisor(job, before, cuts=1)
-    lose_supervisor(job, before, cuts=later.snapshots + 1)
+    first, second = lose_supervisor(job, before, cuts=1)
+    _, third = lose_supervisor(job, before, cuts=second.snapshots + 1)
+    assert first.pids == second.pids == third.pids
     gate.touch()
     result = job.wait()
     evidence.happened("supervisors that died", 2)
@@ -209,6 +214,33 @@ def test_a_supervisor_that_dies_is_replaced_and_the_run_ends_once(tmp_path: Path
     assert len({entry.claimant for entry in claims}) == 3 and len({run_of(entry.claimant) for entry in claims}) == 1
     status = stored_status(CutStore(str(cuts), "trips"), time.time())
     assert [failure.reason for failure in status.failures] == [LOST, LOST]
+
+
+def test_a_process_that_a_supervisor_has_started_ends_with_it_and_those_of_the_driver_stay(tmp_path: Path):
+    before, gate = actors_below(os.getpid()), tmp_path / "gate"
+    flow = trips(count=50, gate=str(gate))
+    job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=False)
+    first = until(job, lambda story: story.last_epoch, "a cut is complete").pids
+    end(first["grow/0"])
+    until(job, lambda story: story.attempt == 2 and story.state == "running", "it is replaced")
+    second, third = lose_supervisor(job, before, cuts=1)
+    assert {actor for actor, pid in second.pids.items() if pid != third.pids[actor]} == {"grow/0"}
+    assert has_ended(second.pids["grow/0"])
+    gate.touch()
+    expect(job.wait(), trips_made(50))
+
+
+def test_a_process_that_does_not_leave_the_attempt_of_a_dead_supervisor_is_replaced(tmp_path: Path):
+    before, gate = actors_below(os.getpid()), tmp_path / "gate"
+    flow = trips(count=50, gate=str(gate))
+    job = start(flow, snapshots=tmp_path / "cuts", every=0.1, actors="task", progress=False)
+    story = until(job, lambda story: story.last_epoch, "a cut is complete")
+    let_stand_still([story.pids["grow/0"]])
+    second, third = lose_supervisor(job, before, cuts=1)
+    assert {actor for actor, pid in second.pids.items() if pid != third.pids[actor]} == {"grow/0"}
+    assert has_ended(story.pids["grow/0"])
+    gate.touch()
+    expect(job.wait(), trips_made(50))
 
 
 def test_a_supervisor_that_is_stopped_between_two_attempts_is_replaced(tmp_path: Path, evidence: Evidence):

@@ -1,7 +1,8 @@
-"""Between two attempts, an actor has a supervisor replaced that answers nothing."""
+"""An actor has a silent supervisor replaced, and ends with one that is gone for good."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Event
 from threading import enumerate as living_threads
 from types import SimpleNamespace
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from engine.on_ray.actor import supervisor_watch
-from engine.on_ray.actor.supervisor_watch import PARTS, SupervisorWatch
+from engine.on_ray.actor.supervisor_watch import GONE_LOOKS, PARTS, SupervisorWatch, end_with, replace_silent
+from engine.on_ray.cluster import ActorName, RayError
 from engine.on_ray.transport.control_messages import Leader
 
 DEADLINE_S = 10.0
@@ -63,3 +65,51 @@ def test_a_supervisor_that_answers_in_time_is_left_alone_and_watched_until_the_n
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert supervisor.replaced == []
+
+
+@pytest.mark.parametrize(
+    ("is_over", "succeeded", "is_replaced"),
+    [
+        pytest.param(False, False, True, id="stopped"),
+        pytest.param(True, True, True, id="answers Ray and not its actors"),
+        pytest.param(True, False, False, id="dead, and started again by Ray"),
+    ],
+)
+def test_a_supervisor_that_ray_is_starting_again_is_not_ended_for_its_silence(
+    monkeypatch: pytest.MonkeyPatch, is_over: bool, succeeded: bool, is_replaced: bool
+):
+    replaced: list[Any] = []
+    supervisor = SimpleNamespace(about=SimpleNamespace(remote=object))
+    known = SimpleNamespace(is_over=lambda *_: is_over, succeeded=lambda _: succeeded, replace=replaced.append)
+    monkeypatch.setattr(supervisor_watch, "cluster", known)
+    replace_silent(Leader(supervisor, silence_ms=0))
+    assert replaced == [supervisor] * is_replaced
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param([None] * GONE_LOOKS, id="never there"),
+        pytest.param(["ours", "ours", *[None] * GONE_LOOKS], id="gone"),
+        pytest.param(["ours", *["of the next run"] * GONE_LOOKS], id="its name belongs to the next run"),
+        pytest.param([*[None] * (GONE_LOOKS - 1), "ours", *[None] * GONE_LOOKS], id="late"),
+        pytest.param(["ours", *[RayError()] * 9, *[None] * GONE_LOOKS], id="no answer of the cluster"),
+    ],
+)
+def test_an_actor_of_a_detached_run_ends_once_its_supervisor_is_gone(monkeypatch: pytest.MonkeyPatch, looks: list[Any]):
+    left: Iterator[Any] = iter(looks)
+    has_ended = Event()
+
+    def find_actor(name: str, space: str) -> Any:
+        assert (name, space) == ("trips", "backedge")
+        found = next(left)
+        if isinstance(found, RayError):
+            raise found
+        return found
+
+    known = SimpleNamespace(find_actor=find_actor, end_own_actor=has_ended.set, RayError=RayError)
+    monkeypatch.setattr(supervisor_watch, "cluster", known)
+    monkeypatch.setattr(supervisor_watch, "GONE_LOOK_S", 0.001)
+    end_with(ActorName("trips", "backedge"))
+    assert has_ended.wait(DEADLINE_S)
+    assert list(left) == [], "not before"

@@ -20,11 +20,11 @@ from engine.batch import encode
 from engine.channel_ends import Arrivals, SendCredit, SendItem
 from engine.driver_ports import FlowLimits, Observer, Ports
 from engine.kept_inputs import Journal, KeepingRuntime, KeepingServices
-from engine.on_ray import cluster
 from engine.on_ray.actor.background import Answered, Background, TaskFilesStore
 from engine.on_ray.actor.broken_rule import core_of
 from engine.on_ray.actor.labelled_output import label_of, printing_as
 from engine.on_ray.actor.run_clock import RunClock
+from engine.on_ray.actor.supervisor_watch import replace_silent
 from engine.on_ray.planned_faults import CountdownRuntime, RecordsDue, records_left
 from engine.on_ray.tracing import call_spans
 from engine.on_ray.transport.control_messages import (
@@ -285,6 +285,11 @@ class ActorLoop:
                 driver.runtime.close()
             self.mailbox.close(last=self.links[SUPERVISOR])
 
+    def leave(self) -> None:
+        """Have the loop end, from any thread: its supervisor has died."""
+        self.outcome = Outcome("stopped")
+        self.mailbox.wake()
+
     def _greet(self) -> None:
         """Announce this actor to everyone before it restores its state, which may take long."""
         self._tell_progress()
@@ -347,7 +352,7 @@ class ActorLoop:
         The process may wake up at any moment until then, and where its whole host hangs even much later. That does no
         harm, because its successor has claimed the job in the chain.
         """
-        cluster.replace(leader.actor)
+        replace_silent(leader)
         self.outcome = Outcome("failed", f"actor {self.begin.actor} misses its supervisor", self._counted())
 
     def _take_turns(self, until_ns: int) -> bool:

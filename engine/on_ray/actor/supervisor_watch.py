@@ -1,19 +1,27 @@
-"""Watches the supervisor while no attempt runs, and has Ray replace it if it is silent.
+"""How an actor notices that its supervisor is silent or gone, beside the attempts that it takes part in.
 
-During an attempt the connection to its mailbox shows whether its process is there (`transport/mailbox.py`). Between two
-attempts there is no such connection, but the process may be stopped then as well, and nothing else would notice: the
-actors that are left ask it through Ray.
+During an attempt the connection to the supervisor's mailbox shows whether its process is there
+(`transport/mailbox.py`). Between two attempts there is no such connection, but the process may be stopped then as well,
+and nothing else would notice: the actors that are left ask it through Ray.
+
+Ray ends the actors of a run with the process that has started them. Nothing ends those of a detached run, which have
+outlived that process: they look for their supervisor themselves.
 """
 
 from __future__ import annotations
 
+import time
 from threading import Event, Thread
 
 from engine.on_ray import cluster
+from engine.on_ray.cluster import ActorName
 from engine.on_ray.transport.control_messages import Leader
 
 PARTS = 3
 PART_S_MIN = 1.0
+ANSWER_S = 1.0
+GONE_LOOK_S = 2.0
+GONE_LOOKS = 3
 
 
 class SupervisorWatch:
@@ -42,3 +50,31 @@ class SupervisorWatch:
                 # If it wakes up later, that does no harm, because its successor has claimed the job in the chain.
                 cluster.replace(self._leader.actor)
                 return
+
+
+def replace_silent(leader: Leader) -> None:
+    """Have Ray end the supervisor's process and start a successor, unless Ray has noticed its death already."""
+    asked = leader.actor.about.remote()
+    if not cluster.is_over(asked, ANSWER_S) or cluster.succeeded(asked):
+        cluster.replace(leader.actor)
+
+
+def end_with(supervisor: ActorName) -> None:
+    """End the process of this actor when the supervisor is gone for good: it neither runs nor will be started again."""
+    Thread(target=_end_with, args=(supervisor,), name="end with the supervisor", daemon=True).start()
+
+
+def _end_with(supervisor: ActorName) -> None:
+    known: cluster.Actor | None = None
+    looks_left = GONE_LOOKS
+    while looks_left:
+        time.sleep(GONE_LOOK_S)
+        try:
+            found = cluster.find_actor(*supervisor)
+        except cluster.RayError:
+            continue  # the cluster does not answer
+        # The name may belong to the supervisor of a later run.
+        is_there = found is not None and (known is None or found == known)
+        known = known or found
+        looks_left = GONE_LOOKS if is_there else looks_left - 1
+    cluster.end_own_actor()

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from engine.on_ray.cluster import ActorName
     from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Outcome
 
 
 class TaskActor:
-    """A process that hosts tasks, or a spare that waits to replace one."""
+    """A process that hosts tasks, or a spare that waits to replace one. `detached_as`: the supervisor it ends with."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, detached_as: ActorName | None) -> None:
         from engine.on_ray.actor.task_host import TaskHost
 
         self._label = label
-        self._host = TaskHost()
+        self._host = TaskHost(detached_as)
 
     def __repr__(self) -> str:
         """The name that Ray shows in front of its output and in lists."""
@@ -28,6 +29,10 @@ class TaskActor:
     def look(self) -> str:
         """What this process is doing; called from another thread than the one that runs the tasks."""
         return self._host.look()
+
+    def leave(self) -> None:
+        """Leave the attempt of a dead supervisor; called from another thread than the one that runs the tasks."""
+        self._host.leave()
 
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt until it is over."""

@@ -13,19 +13,21 @@ from engine.kept_inputs import Journal
 from engine.on_ray import cluster
 from engine.on_ray.actor.actor_loop import ActorLoop
 from engine.on_ray.actor.labelled_output import label_output
-from engine.on_ray.actor.supervisor_watch import SupervisorWatch
+from engine.on_ray.actor.supervisor_watch import SupervisorWatch, end_with
+from engine.on_ray.cluster import ActorName
 from engine.on_ray.job_store import TasksInFolder, open_services, open_store
 from engine.on_ray.supervisor.shared_constants import share_constants
 from engine.on_ray.supervisor.silence import place_of
 from engine.on_ray.transport.control_messages import SUPERVISOR, Arrival, Begin, Meeting, Outcome
 from engine.on_ray.transport.mailbox import Mailbox
 from engine.services import Services
-from graphs.ids import TaskId
+from graphs.ids import Attempt, TaskId
 from recovery.rescale import RestorePlan
 from recovery.restored import TaskRestore
 
 GC_THRESHOLD = 100_000
 SWITCH_S = 0.0005
+LEAVE_LOOK_S = 0.05
 
 
 def journals_of(begin: Begin, store: TasksInFolder | None) -> dict[TaskId, Journal]:
@@ -46,10 +48,20 @@ def journals_of(begin: Begin, store: TasksInFolder | None) -> dict[TaskId, Journ
 
 
 class TaskHost:
-    """A process that hosts tasks, or a spare that waits to replace one."""
+    """A process that hosts tasks, or a spare that waits to replace one.
 
-    def __init__(self) -> None:
+    - _mailbox: of the attempt `_met`, the last one in which its supervisor wants this process to take part.
+    - _taking_part, _loop: held and set while it does.
+    - _watch: watches the supervisor otherwise.
+    """
+
+    def __init__(self, detached_as: ActorName | None) -> None:
+        if detached_as is not None:
+            end_with(detached_as)
         self._mailbox: Mailbox | None = None
+        self._met: Attempt | None = None
+        self._taking_part = threading.Lock()
+        self._loop: ActorLoop | None = None
         self._watch: SupervisorWatch | None = None
         self._thread = 0
         # Records come and go by the hundred thousand and seldom refer to each other. Existing objects stay, and the
@@ -67,6 +79,7 @@ class TaskHost:
             self._mailbox.close()
         place = cluster.place()
         folder = meeting.folder if place == meeting.place else None
+        self._met = meeting.attempt
         self._mailbox = Mailbox(place, cluster.own_address() if meeting.on_network else None, meeting.keys, folder)
         return Arrival(os.getpid(), place, self._mailbox.address, cluster.own_address(), cluster.own_log())
 
@@ -74,8 +87,25 @@ class TaskHost:
         """What this process is doing; called from another thread than the one that runs the tasks."""
         return place_of(self._thread)
 
+    def leave(self) -> None:
+        """Leave the attempt of a supervisor that has died, also if its order to take part is still to come."""
+        self._met = None
+        while not self._taking_part.acquire(timeout=LEAVE_LOOK_S):
+            if self._loop is not None:
+                self._loop.leave()
+        self._taking_part.release()
+
     def take_part(self, begin: Begin) -> Outcome:
         """Run the tasks of one attempt until it is over."""
+        with self._taking_part:
+            if begin.attempt != self._met:
+                return Outcome("stopped")
+            try:
+                return self._take_part(begin)
+            finally:
+                self._loop = None
+
+    def _take_part(self, begin: Begin) -> Outcome:
         self._thread = threading.get_ident()
         if self._mailbox is None:
             raise RuntimeError("an actor can only take part in an attempt after `arrive`")
@@ -96,7 +126,9 @@ class TaskHost:
                     raise RuntimeError(f"task {plan.task} should restore its state, but the run keeps no snapshots")
                 return store.take_back(plan, begin.files, begin.deployment)
 
-            return ActorLoop(begin, self._mailbox, store, make_services, take_back, journals_of(begin, store)).run()
+            journals = journals_of(begin, store)
+            self._loop = ActorLoop(begin, self._mailbox, store, make_services, take_back, journals)
+            return self._loop.run()
         finally:
             self._mailbox.close()
             self._watch = None if begin.leader is None else SupervisorWatch(begin.leader)

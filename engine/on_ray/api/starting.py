@@ -22,11 +22,12 @@ from engine.on_ray.api.launch_checks import (
     with_absolute_paths,
 )
 from engine.on_ray.api.shared_paths import checked_paths
+from engine.on_ray.cluster import ActorName
 from engine.on_ray.job_store import run_name
 from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills, planned_for
 from engine.on_ray.run_options import RunOptions, with_keywords_of
 from engine.on_ray.run_spec import RESULT_KEPT_S, RunSpec, identity_of
-from engine.on_ray.supervisor.actor_starter import FirstActors
+from engine.on_ray.supervisor.actor_starter import FirstActors, start_first
 from engine.on_ray.supervisor.audit_process import start_auditor
 from engine.on_ray.supervisor.crew import needs_of
 from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
@@ -152,14 +153,14 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     planned = list(map(str, faults.planned))
     with start_auditor(root, plan.name, options.audit, key) as auditor:
         try:
-            supervisor = _start_supervisor(specs, held(values, tasks))
+            supervisor, first = _start_actors(specs, held(values, tasks))
         except ValueError as taken:
             # Another process has started the same job since we looked.
             if (living := join(identity, plan.name, options, faults)) is None:
                 raise RunAliveError(f"job {plan.name!r} was started by another process, too: start it again") from taken
             return living
         detached_as = plan.name if options.detached else None
-        return Job(supervisor, description, options.progress, planned, auditor, detached_as=detached_as)
+        return Job(supervisor, description, options.progress, planned, auditor, first=first, detached_as=detached_as)
 
 
 def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
@@ -212,24 +213,34 @@ def describe(deployments: Sequence[Deployment], actors: str, cpus: int) -> str:
     return f"{counted(len(tasks), 'task')} in {counted(count, 'actor')}{chosen}{apart}"
 
 
-def _start_supervisor(specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending]) -> cluster.Actor:
-    """Start the actor that leads the run. Raises `ValueError` if the job has a detached one already."""
+def _start_actors(specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending]) -> tuple[cluster.Actor, FirstActors]:
+    """Start the supervisor of a run and its first actors. Raises `ValueError` if the job has a detached run already."""
     spec = specs[0]
-    is_detached = spec.run.detached
+    is_detached, job = spec.run.detached, spec.options.job
+    pieces = _pieces(cluster.pickled(tuple(specs)), is_detached)
+    name = ActorName(job, SPACE)
+    if not is_detached:
+        name = ActorName(f"{job}/supervisor", f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}")
     needs = {name: needed for each in specs for name, needed in needs_of(each.deployment).items()}
-    return cluster.start_actor(
-        SupervisorActor,
-        FirstActors(spec.options.job, spec.run.placement, needs),
-        held,
-        *_pieces(cluster.pickled(tuple(specs)), is_detached),
-        name=spec.options.job if is_detached else f"{spec.options.job}/supervisor",
-        space=SPACE if is_detached else f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}",
-        needs=cluster.Needs(),
-        threads=4,
-        restarts=spec.takeovers_max,
-        groups={FOLLOWERS: FOLLOWERS_MAX},
-        is_detached=is_detached,
-    )
+    first = start_first(job, spec.run.placement, needs, name if is_detached else None)
+    try:
+        supervisor = cluster.start_actor(
+            SupervisorActor,
+            first,
+            held,
+            *pieces,
+            name=name.name,
+            space=name.space,
+            needs=cluster.Needs(),
+            threads=4,
+            restarts=spec.takeovers_max,
+            groups={FOLLOWERS: FOLLOWERS_MAX},
+            is_detached=is_detached,
+        )
+    except ValueError:
+        first.end()
+        raise
+    return supervisor, first
 
 
 def _pieces(pickled: bytes, is_detached: bool) -> list[bytes]:

@@ -1,20 +1,23 @@
-"""Starts the actors of a run, and loads nothing of the run itself for that.
+"""Starts the actors of a run.
 
-Loading our modules and the user's takes about as long as starting a process. So a supervisor first has Ray start the
-processes of the tasks, and loads its run meanwhile.
+The process that starts a run has Ray start the first actors and the supervisor at the same time. So the first actors do
+not belong to the supervisor, and a successor finds those that are still alive: to start processes takes most of the
+time of a recovery. Actors that the supervisor starts later, in place of dead ones, die with it.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from engine.on_ray import cluster
 from engine.on_ray.actor.task_actor import TaskActor
-from engine.on_ray.cluster import Needs
+from engine.on_ray.cluster import ActorName, Needs
 
 TASKS_SHOWN = 4
+LEAVE_TIMEOUT_S = 5.0
 
 
 def shown_name(name: str, tasks: Sequence[str]) -> str:
@@ -29,11 +32,45 @@ def shown_name(name: str, tasks: Sequence[str]) -> str:
 
 
 class FirstActors(NamedTuple):
-    """The actors that a run begins with, and the resources that each needs. `strategy` is Ray's scheduling strategy."""
+    """The actors that a run begins with, by name. `strategy` is Ray's scheduling strategy."""
 
     job: str
     strategy: str
-    needs: Mapping[str, Needs]
+    actors: Mapping[str, cluster.Actor]
+
+    def end(self) -> None:
+        """End them, whatever they are doing."""
+        for actor in self.actors.values():
+            cluster.kill(actor)
+
+
+def start_first(job: str, strategy: str, needs: Mapping[str, Needs], detached_as: ActorName | None) -> FirstActors:
+    """Start the first actors of a run. They end with this process.
+
+    Those of a detached run end when its supervisor, `detached_as`, is gone for good.
+    """
+    starter = ActorStarter(job, strategy)
+    actors = {name: starter.start(name, needed, detached_as) for name, needed in needs.items()}
+    return FirstActors(job, strategy, actors)
+
+
+class Survivors:
+    """The first actors that have outlived a supervisor, and leave the attempt that it led."""
+
+    def __init__(self, first: FirstActors) -> None:
+        self._actors = first.actors
+        self._leaving = {name: actor.leave.remote() for name, actor in first.actors.items()}
+
+    def wait(self) -> dict[str, cluster.Actor]:
+        """Those that have left. An actor that is busy for too long is ended instead."""
+        busy = cluster.unanswered(list(self._leaving.values()), LEAVE_TIMEOUT_S)
+        found: dict[str, cluster.Actor] = {}
+        for name, left in self._leaving.items():
+            if left in busy:
+                cluster.kill(self._actors[name])
+            elif cluster.succeeded(left):
+                found[name] = self._actors[name]
+        return found
 
 
 class ActorStarter:
@@ -43,33 +80,36 @@ class ActorStarter:
     - first: the actors that were started in advance.
     """
 
-    def __init__(self, job: str, strategy: str = "DEFAULT") -> None:
+    def __init__(
+        self, job: str, strategy: str = "DEFAULT", first: Mapping[str, cluster.Actor] = MappingProxyType({})
+    ) -> None:
         self.job = job
         self.started = 0
-        self.first: dict[str, Any] = {}
+        self.first = first
         self._space = f"backedge-{uuid.uuid4().hex[:8]}"
         self._strategy = strategy
 
-    @staticmethod
-    def with_first(actors: FirstActors) -> ActorStarter:
-        """Start the first actors of a run."""
-        starter = ActorStarter(actors.job, actors.strategy)
-        starter.first = {name: starter.start(name, needs) for name, needs in actors.needs.items()}
-        return starter
-
     def part(self, names: Collection[str]) -> ActorStarter:
         """A starter for one pipeline, with those of the first actors that have these names."""
-        part = ActorStarter(self.job, self._strategy)
-        part.first = {name: actor for name, actor in self.first.items() if name in names}
-        return part
+        first = {name: actor for name, actor in self.first.items() if name in names}
+        return ActorStarter(self.job, self._strategy, first)
 
-    def start(self, name: str, needs: Needs) -> Any:
-        """Start an actor. It cannot be called yet, but calls to it wait."""
+    def start(self, name: str, needs: Needs, detached_as: ActorName | None = None) -> cluster.Actor:
+        """Start an actor. It cannot be called yet, but calls to it wait.
+
+        It ends with this process, or else with the supervisor `detached_as`.
+        """
         self.started += 1
         label = f"{self.job}/{shown_name(name, needs.tasks)}"
-        options = dict[str, Any](space=self._space, needs=needs, strategy=self._strategy, threads=2)
+        options = dict[str, Any](
+            space=self._space,
+            needs=needs,
+            strategy=self._strategy,
+            threads=2,
+            is_detached=detached_as is not None,
+        )
         try:
-            return cluster.start_actor(TaskActor, label, name=label, **options)
+            return cluster.start_actor(TaskActor, label, detached_as, name=label, **options)
         except ValueError:
             # The name of a process that has just died is not free yet.
-            return cluster.start_actor(TaskActor, label, name=f"{label}#{self.started}", **options)
+            return cluster.start_actor(TaskActor, label, detached_as, name=f"{label}#{self.started}", **options)

@@ -24,6 +24,7 @@ from engine.on_ray.transport.control_messages import Arrival, Begin, Meeting, Ou
 from engine.on_ray.transport.mailbox import Keys
 from engine.task_errors import describe
 from graphs.deployment import Deployment
+from graphs.ids import Attempt
 
 OnOver = Callable[[str, Any, Outcome], None]
 OnWait = Callable[[float, str], None]
@@ -54,6 +55,8 @@ class Crew:
     """The actors of one run.
 
     - arrivals: what each living actor has said of its process and its mailbox.
+    - is_superseded: a successor may lead the run, so the first actors are left to it, and to the process that has
+      started them.
     - _actors: the handles of the actors, by name. _needs: the resources that the deployment wants for each.
     - _spares: handles of running actors without a name. _spares_wanted: how many there should be.
     - _prepared: actors for a rescale, started before the run is interrupted, with the needs they were started for.
@@ -74,6 +77,7 @@ class Crew:
         self._prepared: dict[str, tuple[Any, Needs]] = {}
         self._taking_part: dict[str, Future[Outcome]] = {}
         self.arrivals: dict[str, Arrival] = {}
+        self.is_superseded = False
         self._processes: dict[str, WatchedProcess] = {}
         self._planned: set[str] = set()
 
@@ -116,8 +120,8 @@ class Crew:
         while len(self._spares) < self._spares_wanted:
             self._spares.append(self._starter.start(f"spare-{self._starter.started}", Needs()))
 
-    def arrive(self, keys: Keys, folder: Path) -> dict[str, Arrival]:
-        """Let all actors open their mailboxes, reachable over the network if they are on several hosts.
+    def arrive(self, attempt: Attempt, keys: Keys, folder: Path) -> dict[str, Arrival]:
+        """Let all actors open their mailboxes for an attempt, reachable over the network if they are on several hosts.
 
         `folder` is where those on this host have their sockets.
 
@@ -125,10 +129,10 @@ class Crew:
         actor that is asked again must not open two mailboxes at a time.
         """
         on_network = cluster.machines() > 1
-        self._have_arrive(Meeting(keys, on_network, cluster.place(), folder))
+        self._have_arrive(Meeting(attempt, keys, on_network, cluster.place(), folder))
         if not on_network and cluster.machines() > 1:
             # A machine has joined meanwhile, and some actors may be on it.
-            self._have_arrive(Meeting(keys, True, cluster.place(), folder))
+            self._have_arrive(Meeting(attempt, keys, True, cluster.place(), folder))
         return dict(self.arrivals)
 
     def _have_arrive(self, meeting: Meeting) -> None:
@@ -226,6 +230,9 @@ class Crew:
         """End this actor, whatever it is doing."""
         actor = self._actors.pop(name, None)
         self._taking_part.pop(name, None)
+        if self.is_superseded and actor is self._starter.first.get(name):
+            self._forget_process(name)
+            return
         process = self._processes.get(name)
         if process is not None:
             # Ray asks the process to exit, which a stopped process does not notice.

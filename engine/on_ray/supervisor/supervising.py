@@ -183,6 +183,7 @@ class Supervising(RunObserver[CutDescription]):
         except REFUSALS as refusal:
             self._fail(refusal)
         finally:
+            self.actors.crew.is_superseded = driver.ending is RunEnding.FENCED
             for actor, report in self.actors.stop_all():
                 self._hear_out(actor, report)
             self.actors.close()

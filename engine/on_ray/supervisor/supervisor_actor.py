@@ -3,9 +3,9 @@
 The driver ends it when the run is over. A detached run has no such driver: its supervisor stays for a while, for those
 who still ask how the run has ended, and then ends itself.
 
-If its process dies, Ray ends the actors of its tasks and starts this actor again, on another host if need be. That is
-the successor: it takes the job over by a claim in the chain and continues from the last complete cut. It does not wait
-for the driver to notice.
+If its process dies, Ray starts this actor again, on another host if need be. That is the successor: it takes the job
+over by a claim in the chain and continues from the last complete cut, with those of the first actors that are still
+alive. It does not wait for the driver to notice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from threading import Timer
 from typing import TYPE_CHECKING
 
 from engine.on_ray import cluster
-from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors
+from engine.on_ray.supervisor.actor_starter import ActorStarter, FirstActors, Survivors
 
 if TYPE_CHECKING:
     from engine.on_ray.run_spec import RunIdentity, RunSpec
@@ -42,22 +42,24 @@ class About:
 
 
 class SupervisorActor:
-    """One run, pickled by the driver as a `RunSpec` of each pipeline, in pieces. Its actors die with it.
+    """One run, pickled by the driver as a `RunSpec` of each pipeline, in pieces.
 
     `held` are the constants of a run without cuts.
     """
 
     def __init__(self, first: FirstActors, held: Mapping[str, cluster.Pending], *pickled: bytes) -> None:
         self._label = f"{first.job}/supervisor"
-        starter = ActorStarter.with_first(first)
-        # Not earlier, and the run is no argument by itself: the actors start while this process loads it.
+        survivors = Survivors(first) if cluster.is_restarted() else None
+        # Not earlier, and the run is no argument by itself: survivors leave their attempt while this process loads it.
         from engine.on_ray.supervisor.job_supervising import JobSupervising
         from engine.on_ray.supervisor.run_metrics import RunMetrics
         from engine.on_ray.tracing import NO_EXPORTER, RunSpans, flush, lacks_exporter, tracer
 
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
         spec = specs[0]
-        self._supervising = JobSupervising(specs, starter, held, is_successor=cluster.is_restarted())
+        actors = first.actors if survivors is None else survivors.wait()
+        starter = ActorStarter(first.job, first.strategy, actors)
+        self._supervising = JobSupervising(specs, starter, held, is_successor=survivors is not None)
         if spec.run.metrics == "on":
             for pipeline in self._supervising.pipelines:
                 pipeline.watchers.append(RunMetrics(pipeline.status(), cluster.metric))

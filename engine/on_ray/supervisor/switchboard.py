@@ -94,7 +94,7 @@ class Switchboard:
         keys = Keys.new()
         self._folder.remove()
         self._folder = SocketFolder()
-        arrivals = self.crew.arrive(keys, self._folder.path)
+        arrivals = self.crew.arrive(attempt, keys, self._folder.path)
         place = cluster.place()
         on_network = any(arrival.place != place for arrival in arrivals.values())
         self._mailbox.close()

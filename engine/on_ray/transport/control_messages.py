@@ -96,6 +96,7 @@ class Meeting(NamedTuple):
     `folder` is where the mailboxes at `place`, the supervisor's host, have their sockets.
     """
 
+    attempt: Attempt
     keys: Keys
     on_network: bool
     place: str

@@ -1,0 +1,79 @@
+"""The process of a task outlives its supervisor: it leaves the attempt, and ignores what the dead one still orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.on_ray.actor import task_host
+from engine.on_ray.actor.task_host import TaskHost
+from engine.on_ray.transport.control_messages import SUPERVISOR, Begin, Outcome
+from engine.on_ray.transport.mailbox import Address
+from graphs.ids import Attempt
+
+DEADLINE_S = 10.0
+HERE = Address("here", "ipc:///nowhere")
+
+
+class Attempting:
+    """A host that meets others for attempt 1. Its loop runs until it is told to leave, once `may_begin` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_begin, self.runs, self.left = Event(), Event(), Event()
+        self.host = TaskHost(detached_as=None)
+        self.host._mailbox = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
+        self.host._met = Attempt(1)
+        monkeypatch.setattr(task_host, "open_store", self._open_store)
+        monkeypatch.setattr(task_host, "ActorLoop", lambda *_: SimpleNamespace(run=self._run, leave=self.left.set))
+        monkeypatch.setattr(task_host.cluster, "place", lambda: "here")
+
+    def take_part(self) -> Outcome:
+        deployment: Any = SimpleNamespace(plan=SimpleNamespace(name="flow"), tasks={})
+        options: Any = SimpleNamespace(keep_inputs=frozenset())
+        return self.host.take_part(Begin(Attempt(1), "a", deployment, {}, {SUPERVISOR: HERE}, options))
+
+    def _open_store(self, *_: Any) -> None:
+        assert self.may_begin.wait(DEADLINE_S)
+
+    def _run(self) -> Outcome:
+        self.runs.set()
+        assert self.left.wait(DEADLINE_S)
+        return Outcome("stopped", "it has left")
+
+
+@pytest.fixture
+def attempting(monkeypatch: pytest.MonkeyPatch) -> Attempting:
+    return Attempting(monkeypatch)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def test_leaving_ends_the_part_in_the_attempt_and_waits_for_it(attempting: Attempting, threads: ThreadPoolExecutor):
+    attempting.may_begin.set()
+    part = threads.submit(attempting.take_part)
+    assert attempting.runs.wait(DEADLINE_S)
+    threads.submit(attempting.host.leave).result(DEADLINE_S)
+    assert part.result(0).reason == "it has left"
+
+
+def test_leaving_ends_a_part_that_has_only_just_begun(attempting: Attempting, threads: ThreadPoolExecutor):
+    part = threads.submit(attempting.take_part)
+    leaving = threads.submit(attempting.host.leave)
+    attempting.may_begin.set()
+    leaving.result(DEADLINE_S)
+    assert part.result(0).end == "stopped"
+
+
+def test_an_order_to_take_part_that_arrives_after_its_supervisor_has_died_is_ignored(attempting: Attempting):
+    attempting.host.leave()
+    assert attempting.take_part() == Outcome("stopped")
+    assert not attempting.runs.is_set()
