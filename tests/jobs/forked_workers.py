@@ -26,12 +26,22 @@ from types import FrameType
 
 MODULES = (
     "ray._private.workers.default_worker",
-    "pyarrow.parquet",
     "pytest",
     "backedge",
     "engine.on_ray.actor.task_host",
     "engine.on_ray.supervisor.supervising",
     "engine.on_ray.supervisor.supervisor_actor",
+    # What workers import when they have something to do: when they send their first answer, for example.
+    "ray._common.pydantic_compat",
+    "ray._common.usage.usage_lib",
+    "ray._private.arrow_serialization",
+    "pydantic.main",
+    "pydantic.v1",
+    "pyarrow.compute",
+    "pyarrow.json",
+    "pyarrow.parquet",
+    "backedge.faults",
+    "engine.on_ray.supervisor.job_supervising",
 )
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST_BYTES = 1 << 20
@@ -55,7 +65,7 @@ if arguments[0].endswith("/default_worker.py") and environment.get("RAY_JOB_ID")
 os.execv(python, [python, *arguments])
 """
 JOB = "01000000"
-"""What Ray calls the driver that started it. Workers that are started before it is there belong to none."""
+"""What Ray calls the driver that started it. Ray's C++ reads it from the environment once, when it is imported."""
 
 REFUSED = 256
 """Instead of an exit code: the worker has to be started as usual."""

@@ -26,6 +26,7 @@ from engine.on_ray import cluster
 from tests.jobs.forked_workers import ForkedWorkers
 
 GONE_S = 60.0
+DAY_S = 86_400
 LOOK_S = 0.1
 READY_S = 120.0
 JOB_S = 300.0
@@ -51,6 +52,18 @@ def collect_what_ray_leaves() -> None:
         gc.collect()
 
 
+QUIET_RAY = {
+    # It looks for new logs ten times a second, in a folder that has those of all workers there ever were.
+    "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
+    "LOG_NAME_UPDATE_INTERVAL_S": str(DAY_S),
+    "REPORTER_UPDATE_INTERVAL_MS": str(1000 * DAY_S),
+    "AUTOSCALER_UPDATE_INTERVAL_S": str(DAY_S),
+    # Workers that belong to no driver yet cannot be forked.
+    "RAY_prestart_worker_first_driver": "0",
+}
+"""What the daemons of the shared Ray do for people who watch it takes as much processor time as some tests."""
+
+
 class SharedRay:
     """The Ray that the tests of this process share. After `end`, the next test that asks for it starts another one."""
 
@@ -67,6 +80,8 @@ class SharedRay:
             # For the workers, too, the distribution of tests/extending/installed is one that is installed.
             environment.setenv("PYTHONPATH", str(INSTALLED))
             self._workers = ForkedWorkers(folder)
+            for variable, value in QUIET_RAY.items():
+                environment.setenv(variable, value)
             # What Ray starts workers with.
             environment.setattr(sys, "executable", self._workers.python)
             cluster.ray.init(
