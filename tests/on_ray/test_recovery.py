@@ -260,6 +260,15 @@ def test_a_supervisor_that_is_stopped_between_two_attempts_is_replaced(tmp_path:
     evidence.cuts(cuts)
 
 
+def test_ray_writes_no_warning_about_a_supervisor_that_it_may_have_to_start_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """References to its actors among its arguments would be lost with their owner, of which Ray warns."""
+    job, _ = finish(trips(count=10), snapshots=tmp_path, every=0.1, actors="slice")
+    assert not job.is_detached
+    assert "SupervisorActor" not in capfd.readouterr().err
+
+
 def test_a_supervisor_asks_without_a_warning_whether_it_is_a_successor():
     class Asks:
         def asks(self) -> bool:

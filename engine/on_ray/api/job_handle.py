@@ -15,7 +15,6 @@ from engine.on_ray.api.html_tables import html_table, outputs_table
 from engine.on_ray.api.progress_line import Display
 from engine.on_ray.ray_data import to_ray_data
 from engine.on_ray.run_spec import RequestFailedError, RunFailedError
-from engine.on_ray.supervisor.actor_starter import FirstActors
 from engine.on_ray.supervisor.audit_process import AuditFailedError, Auditor
 from engine.on_ray.supervisor.run_story import Story
 from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS
@@ -99,7 +98,7 @@ class Job:
 
     A detached run goes on without this process, and its supervisor ends by itself. `detached_as` is the name of its
     job. `has_ended`: whether it had ended when it was found. `prints`: whether this process prints what `Print` sinks
-    write. `first` are the actors of a run that this process has started; without a reference to them Ray ends them.
+    write. `actors` are those of a run that this process has started; without a reference to them Ray ends them.
     """
 
     def __init__(
@@ -110,14 +109,14 @@ class Job:
         planned: Sequence[str] = (),
         auditor: Auditor | None = None,
         *,
-        first: FirstActors | None = None,
+        actors: Sequence[cluster.Actor] = (),
         detached_as: str | None = None,
         has_ended: bool = False,
         prints: bool = True,
     ) -> None:
         self._supervisor = supervisor
         self._auditor = auditor
-        self._first = first
+        self._actors = actors
         self._detached_as = detached_as
         self._has_ended = has_ended
         self._prints = prints
@@ -302,8 +301,8 @@ class Job:
         """The run is over. The supervisor of a detached run still answers others, and ends by itself."""
         if not self.is_detached or self.result is None:
             cluster.kill(self._supervisor)
-            if self._first is not None:
-                self._first.end()
+            for actor in self._actors:
+                cluster.kill(actor)
 
     def wait(self) -> RunResult:
         """Wait for the end and show progress.

@@ -27,7 +27,7 @@ from engine.on_ray.job_store import run_name
 from engine.on_ray.planned_faults import NO_FAULTS, Faults, Kill, check_kills, planned_for
 from engine.on_ray.run_options import RunOptions, with_keywords_of
 from engine.on_ray.run_spec import RESULT_KEPT_S, RunSpec, identity_of
-from engine.on_ray.supervisor.actor_starter import FirstActors, start_first
+from engine.on_ray.supervisor.actor_starter import start_first
 from engine.on_ray.supervisor.audit_process import start_auditor
 from engine.on_ray.supervisor.crew import needs_of
 from engine.on_ray.supervisor.supervisor_actor import FOLLOWERS, FOLLOWERS_MAX, SupervisorActor
@@ -153,14 +153,14 @@ def start_run(flow: Flow, options: RunOptions, faults: Faults = NO_FAULTS) -> Jo
     planned = list(map(str, faults.planned))
     with start_auditor(root, plan.name, options.audit, key) as auditor:
         try:
-            supervisor, first = _start_actors(specs, held(values, tasks))
+            supervisor, actors = _start_actors(specs, held(values, tasks))
         except ValueError as taken:
             # Another process has started the same job since we looked.
             if (living := join(identity, plan.name, options, faults)) is None:
                 raise RunAliveError(f"job {plan.name!r} was started by another process, too: start it again") from taken
             return living
         detached_as = plan.name if options.detached else None
-        return Job(supervisor, description, options.progress, planned, auditor, first=first, detached_as=detached_as)
+        return Job(supervisor, description, options.progress, planned, auditor, actors=actors, detached_as=detached_as)
 
 
 def _check(plan: Plan, options: RunOptions, faults: Faults, what: str) -> None:
@@ -213,7 +213,9 @@ def describe(deployments: Sequence[Deployment], actors: str, cpus: int) -> str:
     return f"{counted(len(tasks), 'task')} in {counted(count, 'actor')}{chosen}{apart}"
 
 
-def _start_actors(specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending]) -> tuple[cluster.Actor, FirstActors]:
+def _start_actors(
+    specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending]
+) -> tuple[cluster.Actor, list[cluster.Actor]]:
     """Start the supervisor of a run and its first actors. Raises `ValueError` if the job has a detached run already."""
     spec = specs[0]
     is_detached, job = spec.run.detached, spec.options.job
@@ -222,7 +224,7 @@ def _start_actors(specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending])
     if not is_detached:
         name = ActorName(f"{job}/supervisor", f"{SPACE}-{os.getpid()}-{os.urandom(4).hex()}")
     needs = {name: needed for each in specs for name, needed in needs_of(each.deployment).items()}
-    first = start_first(job, spec.run.placement, needs, name if is_detached else None)
+    first, actors = start_first(job, spec.run.placement, needs, name if is_detached else None)
     try:
         supervisor = cluster.start_actor(
             SupervisorActor,
@@ -238,9 +240,10 @@ def _start_actors(specs: Sequence[RunSpec], held: Mapping[str, cluster.Pending])
             is_detached=is_detached,
         )
     except ValueError:
-        first.end()
+        for actor in actors:
+            cluster.kill(actor)
         raise
-    return supervisor, first
+    return supervisor, actors
 
 
 def _pieces(pickled: bytes, is_detached: bool) -> list[bytes]:

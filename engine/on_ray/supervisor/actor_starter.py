@@ -32,34 +32,40 @@ def shown_name(name: str, tasks: Sequence[str]) -> str:
 
 
 class FirstActors(NamedTuple):
-    """The actors that a run begins with, by name. `strategy` is Ray's scheduling strategy."""
+    """The actors that a run begins with. `strategy` is Ray's scheduling strategy.
+
+    They travel to the supervisor by name: Ray keeps no references for an actor that it may have to start again.
+    """
 
     job: str
     strategy: str
-    actors: Mapping[str, cluster.Actor]
+    names: Mapping[str, ActorName]
 
-    def end(self) -> None:
-        """End them, whatever they are doing."""
-        for actor in self.actors.values():
-            cluster.kill(actor)
+    def find(self) -> dict[str, cluster.Actor]:
+        """Those that are alive."""
+        found = {name: cluster.find_actor(*known) for name, known in self.names.items()}
+        return {name: actor for name, actor in found.items() if actor is not None}
 
 
-def start_first(job: str, strategy: str, needs: Mapping[str, Needs], detached_as: ActorName | None) -> FirstActors:
-    """Start the first actors of a run. They end with this process.
+def start_first(
+    job: str, strategy: str, needs: Mapping[str, Needs], detached_as: ActorName | None
+) -> tuple[FirstActors, list[cluster.Actor]]:
+    """Start the first actors of a run. They end with this process, or when there is no reference to them any more.
 
     Those of a detached run end when its supervisor, `detached_as`, is gone for good.
     """
     starter = ActorStarter(job, strategy)
-    actors = {name: starter.start(name, needed, detached_as) for name, needed in needs.items()}
-    return FirstActors(job, strategy, actors)
+    started = {name: starter.start_named(name, needed, detached_as) for name, needed in needs.items()}
+    names = {name: known for name, (known, _) in started.items()}
+    return FirstActors(job, strategy, names), [actor for _, actor in started.values()]
 
 
 class Survivors:
     """The first actors that have outlived a supervisor, and leave the attempt that it led."""
 
     def __init__(self, first: FirstActors) -> None:
-        self._actors = first.actors
-        self._leaving = {name: actor.leave.remote() for name, actor in first.actors.items()}
+        self._actors = first.find()
+        self._leaving = {name: actor.leave.remote() for name, actor in self._actors.items()}
 
     def wait(self) -> dict[str, cluster.Actor]:
         """Those that have left. An actor that is busy for too long is ended instead."""
@@ -94,11 +100,12 @@ class ActorStarter:
         first = {name: actor for name, actor in self.first.items() if name in names}
         return ActorStarter(self.job, self._strategy, first)
 
-    def start(self, name: str, needs: Needs, detached_as: ActorName | None = None) -> cluster.Actor:
-        """Start an actor. It cannot be called yet, but calls to it wait.
+    def start(self, name: str, needs: Needs) -> cluster.Actor:
+        """Start an actor. It cannot be called yet, but calls to it wait. It ends with this process."""
+        return self.start_named(name, needs, None)[1]
 
-        It ends with this process, or else with the supervisor `detached_as`.
-        """
+    def start_named(self, name: str, needs: Needs, detached_as: ActorName | None) -> tuple[ActorName, cluster.Actor]:
+        """Start an actor that ends with this process, or else with the supervisor `detached_as`."""
         self.started += 1
         label = f"{self.job}/{shown_name(name, needs.tasks)}"
         options = dict[str, Any](
@@ -108,8 +115,11 @@ class ActorStarter:
             threads=2,
             is_detached=detached_as is not None,
         )
+        known = label
         try:
-            return cluster.start_actor(TaskActor, label, detached_as, name=label, **options)
+            actor = cluster.start_actor(TaskActor, label, detached_as, name=known, **options)
         except ValueError:
             # The name of a process that has just died is not free yet.
-            return cluster.start_actor(TaskActor, label, detached_as, name=f"{label}#{self.started}", **options)
+            known = f"{label}#{self.started}"
+            actor = cluster.start_actor(TaskActor, label, detached_as, name=known, **options)
+        return ActorName(known, self._space), actor

@@ -57,7 +57,7 @@ class SupervisorActor:
 
         specs: tuple[RunSpec, ...] = pickle.loads(b"".join(pickled))
         spec = specs[0]
-        actors = first.actors if survivors is None else survivors.wait()
+        actors = first.find() if survivors is None else survivors.wait()
         starter = ActorStarter(first.job, first.strategy, actors)
         self._supervising = JobSupervising(specs, starter, held, is_successor=survivors is not None)
         if spec.run.metrics == "on":
