@@ -36,7 +36,7 @@ class PickledGroups(Mapping[int, bytes]):
         self._kept: dict[int, list[bytes]] = {}
         self._kept_bytes = 0
         self._pieces: dict[int, list[_Piece]] = {}
-        self._file: _NamelessFile | None = None
+        self._file: NamelessFile | None = None
         self._can_spill = True
 
     def add(self, group: int, payloads: list[bytes]) -> None:
@@ -50,7 +50,7 @@ class PickledGroups(Mapping[int, bytes]):
                 self._can_spill = False
 
     def _spill(self) -> None:
-        file = self._file = self._file or _NamelessFile()
+        file = self._file = self._file or NamelessFile()
         pieces: dict[int, _Piece] = {}
         end = self.bytes_spilled
         for group, payloads in self._kept.items():
@@ -79,7 +79,7 @@ class PickledGroups(Mapping[int, bytes]):
         return len(self._kept.keys() | self._pieces.keys())
 
 
-class _NamelessFile:
+class NamelessFile:
     """A file that disappears when nothing refers to it any more, even if the process is killed."""
 
     def __init__(self) -> None:
@@ -87,12 +87,14 @@ class _NamelessFile:
         os.unlink(path)
 
     def write(self, data: bytes, offset: int) -> None:
+        """Write all of it, or raise an `OSError`."""
         rest = memoryview(data)
         while rest:  # a disk that is nearly full accepts only a part
             written = os.pwrite(self._descriptor, rest, offset)
             rest, offset = rest[written:], offset + written
 
     def read(self, offset: int, size: int) -> bytes:
+        """Read what was written there."""
         data = os.pread(self._descriptor, size, offset)
         if len(data) < size:
             raise OSError(f"a temporary file of a capture has lost {size - len(data)} bytes at {offset}")

@@ -24,22 +24,26 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, cast
 
 from engine.batch import ATOMS, copy_value, is_immutable, separate
+from engine.pickled_columns import PickledColumns
 from engine.pickled_groups import PickledGroups
 from engine.reading_back import check_reads_back, unreadable_class
 from engine.task_errors import RecordSerializationError, describe, serialization_error, show, unreadable_error
 from engine.touched_keys import NothingTracked, TouchedKeys
-from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, numbers_at_once
+from engine.typed_state import NO_KEYS, Layout, Packing, TypedEntries, entries_in, integers, numbers_at_once
 from graphs.ids import Epoch
 from graphs.routing import NEVER_NAN, canonical_key, key_group
 from recovery.cut import OperatorState
 from recovery.stored_groups import Pairs, Pickles, StoredGroups, StoredPart
 from recovery.table_groups import Rows, are_rows, rows_in
-from recovery.typed_groups import Column, Numbers, TypedGroups
+from recovery.typed_groups import Column, Numbers
 
 PACKED_AT_ONCE_MAX = 200_000
 """Packing this many entries takes 3 ms; packing a million would delay the task."""
 
 _ENCODED_ENTRIES = 2_000
+
+_PLAIN = frozenset[type[Any]]((int, float, str))
+"""Values that a store keeps in columns of their own."""
 
 LAST_STATE = Epoch(0)
 """Epoch of the capture of a task's last state, which does not belong to a single epoch."""
@@ -262,6 +266,7 @@ class GroupEncoder:
         self._entries = entries
         self._others = chain(((key,) for key in gone), timers)
         self._typed = TypedEntries(entries.known, entries.packing)
+        self._columns = PickledColumns()
         self._pickles = PickledGroups()
         if entries.packed is not None:
             self._typed.add_all(entries.packed)
@@ -270,25 +275,37 @@ class GroupEncoder:
         """Encode up to `entries_max` entries; return how many. If there were fewer, everything is encoded."""
         keys, values = self._entries.take(entries_max)
         if values and not self._typed.add(keys, values):
-            self._encode_each(zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True))
+            self._encode_values(keys, values)
         others = list(islice(self._others, entries_max - len(values)))
         self._encode_each(others)
         return len(values) + len(others)
 
+    def _encode_values(self, keys: list[Any] | Column, values: list[Any]) -> None:
+        """Encode values that are not all numbers."""
+        entries = zip(keys if isinstance(keys, list) else keys.tolist(), values, strict=True)
+        column = integers(keys) if _PLAIN.isdisjoint(map(type, values)) else None
+        if column is None:
+            self._encode_each(entries)
+        else:
+            self._columns.add(column, list(map(self._payload, entries)))
+
+    def _payload(self, entry: tuple[Any, ...]) -> bytes:
+        try:
+            # One pickle per entry: equal entries give equal bytes, even if they share objects with other entries.
+            payload = pickle.dumps(entry, 5)
+        except Exception as error:
+            raise serialization_error(self._operator, f"a value for key {show(entry[0])}", error) from error
+        try:
+            check_reads_back(payload)
+        except Exception as error:
+            what = f"a value for key {show(entry[0])}"
+            raise unreadable_error(self._operator, what, unreadable_class(entry[:2]), error) from error
+        return payload
+
     def _encode_each(self, entries: Iterable[tuple[Any, ...]]) -> None:
         parts: dict[int, list[bytes]] = {}
         for entry in entries:
-            try:
-                # One pickle per entry: equal entries give equal bytes, even if they share objects with other entries.
-                payload = pickle.dumps(entry, 5)
-            except Exception as error:
-                raise serialization_error(self._operator, f"a value for key {show(entry[0])}", error) from error
-            try:
-                check_reads_back(payload)
-            except Exception as error:
-                what = f"a value for key {show(entry[0])}"
-                raise unreadable_error(self._operator, what, unreadable_class(entry[:2]), error) from error
-            group = key_group(entry[0])
+            payload, group = self._payload(entry), key_group(entry[0])
             if group in parts:
                 parts[group].append(payload)
             else:
@@ -299,18 +316,19 @@ class GroupEncoder:
     def groups(self) -> Mapping[int, bytes]:
         """Encoded entries by group, in order of the groups."""
         typed = self._typed.groups()
-        if not self._pickles:
-            return typed
-        return _Encoded(typed, self._pickles) if typed else self._pickles
+        found = tuple(groups for groups in (typed, self._columns, self._pickles) if groups)
+        return _Encoded(found) if len(found) > 1 else (found or (typed,))[0]
 
 
-def encode_groups(operator: str, values: dict[Any, Any], timers: Iterable[tuple[Any, ...]]) -> Mapping[int, bytes]:
-    """Encode values and timers at once.
+def encode_groups(
+    operator: str, values: dict[Any, Any], timers: Iterable[tuple[Any, ...]], gone: Iterable[Any] = ()
+) -> Mapping[int, bytes]:
+    """Encode values, timers and keys without a value at once.
 
     >>> decode_entries(encode_groups("count", {"a": 1}, [("a", 50, 0)]))
     [('a', 1), ('a', 50, 0)]
     """
-    encoder = GroupEncoder(operator, Entries(values), timers)
+    encoder = GroupEncoder(operator, Entries(values), timers, gone)
     while encoder.encode_some(_ENCODED_ENTRIES) == _ENCODED_ENTRIES:
         continue
     return encoder.groups()
@@ -319,20 +337,20 @@ def encode_groups(operator: str, values: dict[Any, Any], timers: Iterable[tuple[
 class _Encoded(Mapping[int, bytes]):
     """Encoded entries by group: first those in columns, then the pickled ones."""
 
-    def __init__(self, typed: TypedGroups, pickles: PickledGroups) -> None:
-        self._typed = typed
-        self._pickles = pickles
+    def __init__(self, parts: tuple[Mapping[int, bytes], ...]) -> None:
+        self._parts = parts
 
     def __getitem__(self, group: int) -> bytes:
-        if group not in self._typed:
-            return self._pickles[group]
-        return self._typed[group] + self._pickles.get(group, b"")
+        found = b"".join(part.get(group, b"") for part in self._parts)
+        if not found:
+            raise KeyError(group)
+        return found
 
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted(self._typed.keys() | self._pickles.keys()))
+        return iter(sorted({group for part in self._parts for group in part}))
 
     def __len__(self) -> int:
-        return len(self._typed.keys() | self._pickles.keys())
+        return sum(1 for _ in self)
 
 
 def decode_entries(groups: Mapping[int, bytes]) -> list[tuple[Any, ...]]:

@@ -103,9 +103,22 @@ def _packed(keys: Sequence[Any] | Column, values: Sequence[Any]) -> tuple[str, C
     if code is None:
         return None
     try:
-        if isinstance(keys, np.ndarray):
-            return code, keys, _column(values, code)
-        return (code, _column(keys, "i"), _column(values, code)) if _are_all(keys, int) else None
+        column = integers(keys)
+        return None if column is None else (code, column, _column(values, code))
+    except struct.error:
+        return None
+
+
+def integers(keys: Sequence[Any] | Column) -> Column | None:
+    """The keys as a column; None if they are not all 64-bit integers.
+
+    >>> integers([7, -8]), integers([7, True]), integers([1 << 63])
+    (array([ 7, -8]), None, None)
+    """
+    if isinstance(keys, np.ndarray):
+        return keys
+    try:
+        return _column(keys, "i") if _are_all(keys, int) else None
     except struct.error:
         return None
 

@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from graphs.routing import KEY_GROUPS
 from recovery.cut import OperatorState
+from recovery.keyed_pickles import KeyedPickles, PickledRows
 from recovery.stored_groups import Pairs, Pickles, StoredGroups
 from recovery.stores.names import Table
 from recovery.stores.parquet_tables import ROWS_NAMES, arrow_array, numbers_in, pa, schema, to_rows
@@ -276,6 +277,8 @@ def state_parts(state: OperatorState) -> Iterator[Part]:
         yield from _parts_of_rows(state.groups)
     elif isinstance(state.groups, TypedGroups):
         yield from _parts_of_numbers(state.groups)
+    elif isinstance(state.groups, KeyedPickles):
+        yield from _parts_of_keyed_pickles(state.groups)
     else:
         yield from _parts_of_pickles(state.groups)
     rows = _Rows()
@@ -303,7 +306,7 @@ def _parts_of_pickles(groups: Mapping[int, bytes]) -> Iterator[Part]:
 
 def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
     counts: Any = sum(np.bincount(numbers.groups, minlength=KEY_GROUPS) for numbers in groups.numbers)
-    for first, last in _spans(np.atleast_1d(counts).tolist()):
+    for first, last in _spans((_NUMBER_BYTES * np.atleast_1d(counts)).tolist()):
         rows = _Rows()
         for numbers in groups.numbers:
             start, end = np.searchsorted(numbers.groups, (first, last + 1)).tolist()
@@ -314,7 +317,7 @@ def _parts_of_numbers(groups: TypedGroups) -> Iterator[Part]:
 
 def _parts_of_rows(groups: TableGroups) -> Iterator[Part]:
     counts = groups.counts()
-    for first, last in _spans([counts.get(group, 0) for group in range(KEY_GROUPS)]):
+    for first, last in _spans([_NUMBER_BYTES * counts.get(group, 0) for group in range(KEY_GROUPS)]):
         rows = concatenated([groups.of(group) for group in range(first, last + 1) if group in counts])
         columns = [_struct(part) for part in rows[1:]]
         yield Part(pa.table([arrow_array(rows.groups, pa.int32()), *columns], names=ROWS_NAMES), (first, last), "rows")
@@ -324,17 +327,36 @@ def _struct(columns: Mapping[str, Array]) -> Any:
     return pa.StructArray.from_arrays([pa.array(column) for column in columns.values()], list(columns))
 
 
-def _spans(counts: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last key group of each part. `counts` has the number of rows per group."""
-    rows, first, last = 0, -1, -1
-    for group, count in enumerate(counts):
-        if rows and (rows + count) * _NUMBER_BYTES > PART_BYTES:
+def _parts_of_keyed_pickles(groups: KeyedPickles) -> Iterator[Part]:
+    for first, last in _spans(groups.sizes()):
+        pieces = list(groups.rows(first, last))
+        of_groups, keys = (np.concatenate(column) for column in zip(*((p.groups, p.keys) for p in pieces), strict=True))
+        columns = {
+            "kind": _repeated("value", _KIND, len(keys)),
+            "key_group": of_groups,
+            "key_int": keys,
+            "data": pa.chunked_array([_pickles_of(piece) for piece in pieces]),
+        }
+        yield Part(_table(len(keys), columns), (first, last))
+
+
+def _pickles_of(rows: PickledRows) -> Any:
+    ends = np.zeros(len(rows.sizes) + 1, np.int32)
+    np.cumsum(rows.sizes, out=ends[1:])
+    return pa.Array.from_buffers(pa.binary(), len(rows.sizes), [None, pa.py_buffer(ends), pa.py_buffer(rows.data)])
+
+
+def _spans(sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last key group of each part. `sizes` has the bytes of each group."""
+    size, first, last = 0, -1, -1
+    for group, of_group in enumerate(sizes):
+        if size and size + of_group > PART_BYTES:
             yield first, last
-            rows = 0
-        if count:
-            first, last = group if not rows else first, group
-            rows += count
-    if rows:
+            size = 0
+        if of_group:
+            first, last = group if not size else first, group
+            size += of_group
+    if size:
         yield first, last
 
 

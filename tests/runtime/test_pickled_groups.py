@@ -7,51 +7,66 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine import pickled_groups
+from engine import pickled_columns, pickled_groups
 from engine.pickled_groups import PickledGroups
 from engine.state import Entries, GroupEncoder, decode_entries
+from recovery.cut import OperatorState
+from recovery.keyed_pickles import KeyedPickles
+from recovery.stores import state_table
+from recovery.stores.parquet_tables import decode, encode, to_rows
+from recovery.stores.state_table import REPEATING, STATE, groups_of, state_parts
 
-VALUES = {f"key {number}": [number] for number in range(2_000)} | {number: number for number in range(2_000)}
+NUMBERS = {number: number for number in range(2_000)}
+VALUES = {f"key {number}": [number] for number in range(2_000)} | NUMBERS
+OPAQUE = {number - 1_000: (number, b"x" * (number % 7)) for number in range(2_000)}
 TIMERS = [(f"key {number}", number, 0) for number in range(500)]
 SHARE_MB, PIECE_BYTES = 100, 10_000
 
 
-def encoder() -> GroupEncoder:
-    made = GroupEncoder("op", Entries(VALUES), TIMERS)
+def encoder(values: dict[Any, Any] = VALUES, timers: list[Any] = TIMERS) -> GroupEncoder:
+    made = GroupEncoder("op", Entries(values), timers)
     while made.encode_some(700) == 700:
         continue
     return made
 
 
 def spilled(made: GroupEncoder) -> int:
-    return made._pickles.bytes_spilled
+    return made._pickles.bytes_spilled + made._columns.bytes_spilled
+
+
+@pytest.fixture(params=[VALUES, OPAQUE], ids=["values", "opaque"])
+def values(request: pytest.FixtureRequest) -> dict[Any, Any]:
+    return request.param
 
 
 @pytest.fixture
-def in_memory() -> dict[int, bytes]:
-    made = encoder()
+def in_memory(values: dict[Any, Any]) -> dict[int, bytes]:
+    made = encoder(values)
     assert not spilled(made)
     return dict(made.groups())
 
 
 def test_groups_that_waited_on_disk_are_those_that_did_not(
-    monkeypatch: pytest.MonkeyPatch, in_memory: dict[int, bytes]
+    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], in_memory: dict[int, bytes]
 ):
     monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", PIECE_BYTES)
-    made = encoder()
+    made = encoder(values)
     groups = made.groups()
     assert spilled(made) > 5 * PIECE_BYTES
     assert list(groups) == list(in_memory) and groups == in_memory
     assert groups == in_memory, "a snapshot that could not be written is written again"
-    assert len(decode_entries(groups)) == len(VALUES) + len(TIMERS)
+    assert len(decode_entries(groups)) == len(values) + len(TIMERS)
     with pytest.raises(KeyError):
         groups[128]
 
 
-def test_a_full_disk_leaves_the_rest_in_memory(monkeypatch: pytest.MonkeyPatch, in_memory: dict[int, bytes]):
+def test_a_full_disk_leaves_the_rest_in_memory(
+    monkeypatch: pytest.MonkeyPatch, values: dict[Any, Any], in_memory: dict[int, bytes]
+):
     monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", PIECE_BYTES)
     accepted: list[int] = []
     pwrite = os.pwrite
@@ -63,7 +78,7 @@ def test_a_full_disk_leaves_the_rest_in_memory(monkeypatch: pytest.MonkeyPatch, 
         return accepted[-1]
 
     monkeypatch.setattr(os, "pwrite", write)
-    made = encoder()
+    made = encoder(values)
     assert len(accepted) == 300
     assert spilled(made) < sum(accepted)
     assert made.groups() == in_memory
@@ -77,6 +92,30 @@ def test_a_file_that_has_lost_something_fails_the_snapshot(monkeypatch: pytest.M
     monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: b"tw")
     with pytest.raises(OSError, match="lost 1 bytes at 3"):
         groups[2]
+
+
+@pytest.mark.parametrize("kept", [PIECE_BYTES, 1 << 20])
+def test_keys_beside_their_pickles_are_filed_as_rows_that_were_read_from_pickles(
+    monkeypatch: pytest.MonkeyPatch, kept: int
+):
+    monkeypatch.setattr(pickled_groups, "KEPT_BYTES_MAX", kept)
+    monkeypatch.setattr(pickled_columns, "PIECE_BYTES_MAX", 5_000)
+    monkeypatch.setattr(state_table, "PART_BYTES", 10_000)
+    groups = encoder(OPAQUE, []).groups()
+    assert isinstance(groups, KeyedPickles) and sum(groups.sizes()) == sum(map(len, groups.values()))
+    parts, read = (list(state_parts(OperatorState(of))) for of in (groups, dict(groups)))
+    assert [part.span for part in parts] == [part.span for part in read] and len(parts) > 3
+    for part, other in zip(parts, read, strict=True):
+        assert sorted(map(repr, to_rows(part.rows))) == sorted(map(repr, to_rows(other.rows)))
+    decoded = [decode(encode(part.rows, REPEATING), STATE, "part") for part in parts]
+    found = [entry for table in decoded for entry in decode_entries(groups_of(table))]
+    assert dict(found) == OPAQUE and len(found) == len(OPAQUE)
+
+
+@pytest.mark.parametrize("value", ["text", 1.5, 7])
+def test_values_that_have_columns_of_their_own_stay_out_of_the_pickles_beside_keys(value: Any):
+    groups = encoder({1: (), 2: value}, []).groups()
+    assert not isinstance(groups, KeyedPickles) and dict(decode_entries(groups)) == {1: (), 2: value}
 
 
 PEAK = """
